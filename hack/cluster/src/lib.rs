@@ -1,0 +1,1 @@
+//! Builds and runs real Kubernetes clusters for tests and demos.

@@ -1,0 +1,1 @@
+//! Makes OCI images without a daemon and serves them to a node.

@@ -1,0 +1,3 @@
+//! Every task of the repository, one subcommand each.
+
+fn main() {}

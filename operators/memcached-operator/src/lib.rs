@@ -1,0 +1,1 @@
+//! Independent memcached servers behind one headless Service.

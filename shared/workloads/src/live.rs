@@ -1,0 +1,53 @@
+//! What the cache keeps of one object, and the traits that tie a kind to it.
+
+use std::{fmt::Debug, ops::Deref, sync::Arc};
+
+use jiff::Timestamp;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// A kind whose objects are cached as a [`View`](Viewed::View): a small struct with only the fields that
+/// reconcilers read, decoded straight from the wire.
+///
+/// A typed Deployment takes 12 to 20 KB of memory, its view less than 200 bytes.
+pub trait Viewed: kube::Resource<DynamicType = ()> + Debug + Send + Sync + 'static {
+    /// The part that is kept. Decoded from the whole object, so it nests as the object does
+    /// (`spec.replicas`), and must tolerate absent fields; identity is kept beside it, in [`Live`].
+    type View: DeserializeOwned + Debug + Send + Sync + 'static;
+}
+
+/// A kind that operators create as a child of their own objects.
+pub trait Child: Viewed + Serialize {
+    /// Fills in what the API server defaults in an object of this kind when it is created.
+    ///
+    /// The runtime compares the result with the fields that a create made us own. A default that is missing here costs
+    /// one read and one write in the life of a child, never a wrong decision.
+    fn set_defaults(object: &mut Value);
+}
+
+/// One object of the cluster as the cache keeps it: identity, and the kind's view.
+#[derive(Debug, Clone)]
+pub struct Live<V> {
+    /// `metadata.namespace`; empty for a cluster-scoped object.
+    pub namespace: Arc<str>,
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `metadata.uid`.
+    pub uid: Box<str>,
+    /// `metadata.generation`; 0 for kinds that have none.
+    pub generation: i64,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// `metadata.deletionTimestamp`, when the object is being deleted.
+    pub deleting: Option<Timestamp>,
+    /// The kind's own fields.
+    pub view: V,
+}
+
+impl<V> Deref for Live<V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        &self.view
+    }
+}
