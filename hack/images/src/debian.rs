@@ -1,0 +1,134 @@
+//! Files of Debian packages, unpacked into a cache. Nothing is ever installed, and the machine's package lists are only
+//! read; where they are missing or stale, lists of our own are fetched beside the cache.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// Fetches and unpacks packages below one folder.
+pub struct Debian {
+    cache: PathBuf,
+}
+
+/// A package on disk.
+pub struct Package {
+    /// The folder that holds its files.
+    pub root: PathBuf,
+    /// The upstream version, such as `1.6.18`.
+    pub version: String,
+    /// The names of the library packages that it depends on, without the C library.
+    pub libraries: Vec<String>,
+}
+
+impl Debian {
+    /// Uses `cache`, which is made if need be.
+    pub fn new(cache: impl Into<PathBuf>) -> Result<Self> {
+        let cache = cache.into();
+        fs::create_dir_all(&cache)
+            .with_context(|| format!("could not make {}", cache.display()))?;
+        Ok(Self { cache })
+    }
+
+    /// Downloads and unpacks the newest version of a package.
+    pub fn unpack(&self, name: &str) -> Result<Package> {
+        // A folder of its own per attempt, so that two processes do not unpack over each other.
+        let folder = tempfile::tempdir_in(&self.cache)?;
+        if download(name, folder.path(), &[]).is_err() {
+            self.update().and_then(|()| download(name, folder.path(), &self.own_lists()))?;
+        }
+        let archive = fs::read_dir(folder.path())?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .with_context(|| format!("apt-get download {name} left no package behind"))?;
+
+        let root = folder.path().join("root");
+        run(Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(&root))?;
+        let field = |name| run(Command::new("dpkg-deb").arg("--field").arg(&archive).arg(name));
+        let (version, depends) = (field("Version")?, field("Depends")?);
+
+        let place = self.cache.join(format!("{name}_{}", version.trim().replace(':', "%3a")));
+        // Whoever was faster unpacked the same files.
+        if !place.exists() && fs::rename(&root, &place).is_err() {
+            ensure!(place.exists(), "could not make {}", place.display());
+        }
+        Ok(Package { root: place, version: upstream(&version), libraries: libraries(&depends) })
+    }
+
+    /// Fetches package lists into the cache; needs no root.
+    fn update(&self) -> Result<()> {
+        fs::create_dir_all(self.cache.join("lists/partial"))?;
+        run(apt_get(&self.own_lists()).arg("update")).map(drop)
+    }
+
+    fn own_lists(&self) -> [String; 2] {
+        let option = |name, folder: &str| format!("{name}={}", self.cache.join(folder).display());
+        [option("Dir::State::Lists", "lists"), option("Dir::Cache", "apt")]
+    }
+}
+
+fn download(name: &str, folder: &Path, options: &[String]) -> Result<()> {
+    run(apt_get(options).arg("download").arg(name).current_dir(folder)).map(drop)
+}
+
+fn apt_get(options: &[String]) -> Command {
+    let mut command = Command::new("apt-get");
+    // As root, apt-get would become a user who cannot enter a private cache, and complain.
+    command.args(["-qq", "-o", "APT::Sandbox::User=root"]);
+    for option in options {
+        command.args(["-o", option]);
+    }
+    command
+}
+
+/// Runs a program and returns what it printed.
+fn run(command: &mut Command) -> Result<String> {
+    let program = command.get_program().display().to_string();
+    let output = command.output().with_context(|| {
+        format!("could not run {program}: fixture images come from Debian packages, so build them on Debian or Ubuntu")
+    })?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// `1:1.35.0-4+deb12u1` → `1.35.0`.
+fn upstream(version: &str) -> String {
+    let version = version.trim();
+    let version = version.split_once(':').map_or(version, |(_epoch, rest)| rest);
+    version.rsplit_once('-').map_or(version, |(upstream, _revision)| upstream).to_owned()
+}
+
+/// The library packages in a `Depends` field. The C library is taken from this machine, since a loader only works with
+/// the C library of its own build.
+fn libraries(depends: &str) -> Vec<String> {
+    let name = |dependency: &str| {
+        dependency.split(['(', ':', '|']).next().unwrap_or_default().trim().to_owned()
+    };
+    depends
+        .split(',')
+        .map(name)
+        .filter(|name| name.starts_with("lib") && !name.starts_with("libc6"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_lose_epoch_and_revision() {
+        assert_eq!(upstream("1:1.35.0-4+deb12u1+b1\n"), "1.35.0");
+        assert_eq!(upstream("1.6.18-1+deb12u1"), "1.6.18");
+        assert_eq!(upstream("2.0"), "2.0");
+    }
+
+    #[test]
+    fn of_the_dependencies_only_libraries_count() {
+        let depends = "adduser, lsb-base, perl:any, libc6 (>= 2.34), libevent-2.1-7 (>= 2.1.8-stable), libssl3 (>= 3.0.0)";
+        assert_eq!(libraries(depends), ["libevent-2.1-7", "libssl3"]);
+        assert!(libraries("").is_empty());
+    }
+}

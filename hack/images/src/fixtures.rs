@@ -1,0 +1,264 @@
+//! The images that samples, demos and tests run, under the names by which they ask for them.
+//!
+//! Two kinds. memcached and busybox are the real programs, from Debian's packages. The two nginx images are **stand-ins**:
+//! the name, the port and the user of the real image around `testbox`, which answers every HTTP request with a greeting
+//! and can nothing else that nginx can. That is enough for an operator, which looks at pods and not into them.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::debian::Debian;
+use crate::go::{GoProgram, PAUSE, TESTBOX};
+use crate::store::cache_folder;
+use crate::{Digest, ImageSpec, Layer, Reference, Store, closure};
+
+/// Raise it when the code below changes what is in an image; sources are seen by themselves.
+const RECIPE: u32 = 1;
+
+/// An image that we can make.
+struct Fixture {
+    /// The name by which we look for it; the other names follow from `tags`.
+    name: &'static str,
+    /// Further tags of the same image.
+    tags: &'static [&'static str],
+    content: Content,
+}
+
+/// What is inside.
+enum Content {
+    /// One static program of ours and how it is started.
+    Program {
+        program: &'static GoProgram,
+        args: &'static [&'static str],
+        user: &'static str,
+        port: Option<u16>,
+    },
+    Memcached,
+    Busybox,
+}
+
+const FIXTURES: &[Fixture] = &[
+    Fixture {
+        name: "localhost/pause:1",
+        tags: &[],
+        content: Content::Program { program: &PAUSE, args: &[], user: "65535:65535", port: None },
+    },
+    Fixture {
+        name: "localhost/testbox:1",
+        tags: &[],
+        content: Content::Program { program: &TESTBOX, args: &[], user: "65532:65532", port: None },
+    },
+    Fixture {
+        name: "docker.io/library/memcached:1.6",
+        tags: &["latest", "1"],
+        content: Content::Memcached,
+    },
+    // Debian 12 has busybox 1.35; samples say 1.36, and what they use of it is the same.
+    Fixture {
+        name: "docker.io/library/busybox:1.36",
+        tags: &["latest", "1", "stable"],
+        content: Content::Busybox,
+    },
+    // A stand-in, see above. A numeric user that is not root, as in the real image.
+    Fixture {
+        name: "docker.io/nginxinc/nginx-unprivileged:stable",
+        tags: &["latest", "mainline", "1"],
+        content: Content::Program {
+            program: &TESTBOX,
+            args: &["serve", "--port", "8080"],
+            user: "101",
+            port: Some(8080),
+        },
+    },
+    // A stand-in, see above. Root and a low port, as in the real image: restricted namespaces must refuse it.
+    Fixture {
+        name: "docker.io/library/nginx:latest",
+        tags: &["stable", "mainline", "1"],
+        content: Content::Program {
+            program: &TESTBOX,
+            args: &["serve", "--port", "80"],
+            user: "",
+            port: Some(80),
+        },
+    },
+];
+
+/// Makes the fixture images that `store` does not have, and tells `progress` which. With nothing to make it only reads
+/// the index. Debian's updates are not looked for: delete the store to take them in.
+pub fn ensure_fixtures(store: &Path, progress: &mut dyn FnMut(&str)) -> Result<()> {
+    let store = Store::open(store)?;
+    if missing(&store)?.is_empty() {
+        return Ok(());
+    }
+    // The second of two processes waits here and then finds the work done.
+    let _lock = store.lock("fixtures.lock")?;
+    for fixture in missing(&store)? {
+        progress(&format!("building image {}", fixture.name));
+        let image =
+            fixture.spec().with_context(|| format!("could not make {}", fixture.name))?.build()?;
+        store.put(&image)?;
+    }
+    Ok(())
+}
+
+fn missing(store: &Store) -> Result<Vec<&'static Fixture>> {
+    let stored = store.list()?;
+    let mut missing = Vec::new();
+    for fixture in FIXTURES {
+        let name = Reference::parse(fixture.name)?;
+        let inputs = Some(fixture.inputs());
+        if !stored.iter().any(|stored| stored.reference == name && stored.inputs == inputs) {
+            missing.push(fixture);
+        }
+    }
+    Ok(missing)
+}
+
+impl Fixture {
+    /// Changes whenever the image has to be made anew.
+    fn inputs(&self) -> Digest {
+        let content = match &self.content {
+            Content::Program { program, args, user, port } => {
+                format!("{:?} {args:?} {user} {port:?}", program.sources)
+            }
+            Content::Memcached => "memcached".to_owned(),
+            Content::Busybox => "busybox".to_owned(),
+        };
+        Digest::of(format!("{RECIPE} {} {:?} {content}", self.name, self.tags).as_bytes())
+    }
+
+    fn spec(&self) -> Result<ImageSpec> {
+        let name = Reference::parse(self.name)?;
+        let mut references: Vec<_> = self.tags.iter().map(|tag| name.with_tag(tag)).collect();
+        let (spec, version) = match &self.content {
+            Content::Program { program, args, user, port } => {
+                (static_program(program, args, user, *port)?, None)
+            }
+            Content::Memcached => memcached()?,
+            Content::Busybox => busybox()?,
+        };
+        references.extend(version.map(|version| name.with_tag(&version)));
+        references.push(name);
+        references.sort();
+        references.dedup(); // a version may be as short as one of the tags
+        Ok(ImageSpec { references, inputs: Some(self.inputs()), ..spec })
+    }
+}
+
+fn static_program(
+    program: &GoProgram,
+    args: &[&str],
+    user: &str,
+    port: Option<u16>,
+) -> Result<ImageSpec> {
+    let path = format!("/{}", program.name);
+    let mut files = Layer::new();
+    files.file(&path, program.build()?, 0o755).directory("/tmp", 0o1777);
+    Ok(ImageSpec {
+        files,
+        entrypoint: vec![path],
+        cmd: args.iter().map(ToString::to_string).collect(),
+        env: vec![PATH.to_owned()],
+        user: user.to_owned(),
+        ports: port.into_iter().collect(),
+        ..ImageSpec::default()
+    })
+}
+
+const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The real server. Returns its version too, which becomes a tag.
+fn memcached() -> Result<(ImageSpec, Option<String>)> {
+    let debian = debian()?;
+    let package = debian.unpack("memcached")?;
+    let mut roots = vec![package.root.clone()];
+    for library in &package.libraries {
+        roots.push(debian.unpack(library)?.root);
+    }
+    let program = package.root.join("usr/bin/memcached");
+    let mut files = Layer::new();
+    files
+        .copy("/usr/local/bin/memcached", &program, 0o755)?
+        // memcached looks its own user up.
+        .file(
+            "/etc/passwd",
+            "root:x:0:0:root:/root:/sbin/nologin\nmemcache:x:11211:11211::/:/sbin/nologin\n",
+            0o644,
+        )
+        .file("/etc/group", "root:x:0:\nmemcache:x:11211:\n", 0o644)
+        .directory("/tmp", 0o1777);
+    closure::add(&mut files, &program, &roots)?;
+    let spec = ImageSpec {
+        files,
+        entrypoint: vec!["memcached".to_owned()],
+        env: vec![PATH.to_owned()],
+        user: "11211:11211".to_owned(),
+        ports: vec![11211],
+        ..ImageSpec::default()
+    };
+    Ok((spec, Some(package.version)))
+}
+
+/// The real thing with all its applets; like the real image it runs as root and starts a shell.
+fn busybox() -> Result<(ImageSpec, Option<String>)> {
+    let package = debian()?.unpack("busybox-static")?;
+    // Debian moved the file from /bin to /usr/bin after release 12.
+    let program = ["usr/bin/busybox", "bin/busybox"]
+        .map(|path| package.root.join(path))
+        .into_iter()
+        .find(|p| p.exists());
+    let program = program.context("busybox-static holds no busybox")?;
+    let applets = std::process::Command::new(&program).arg("--list").output()?;
+    let mut files = Layer::new();
+    files
+        .copy("/bin/busybox", &program, 0o755)?
+        .file(
+            "/etc/passwd",
+            "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n",
+            0o644,
+        )
+        .file("/etc/group", "root:x:0:\nnobody:x:65534:\n", 0o644)
+        .directory("/root", 0o700)
+        .directory("/home", 0o755)
+        .directory("/tmp", 0o1777);
+    for applet in
+        String::from_utf8_lossy(&applets.stdout).lines().filter(|applet| *applet != "busybox")
+    {
+        files.symlink(&format!("/bin/{applet}"), "busybox");
+    }
+    let spec = ImageSpec {
+        files,
+        cmd: vec!["sh".to_owned()],
+        env: vec![PATH.to_owned()],
+        ..ImageSpec::default()
+    };
+    Ok((spec, Some(package.version)))
+}
+
+fn debian() -> Result<Debian> {
+    Debian::new(cache_folder()?.join("debian"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_name_is_complete_and_belongs_to_one_fixture() {
+        let mut seen = BTreeSet::new();
+        for fixture in FIXTURES {
+            let name = Reference::parse(fixture.name).unwrap();
+            assert_eq!(name.to_string(), fixture.name);
+            assert!(seen.insert(name.clone()), "{name} twice");
+            for tag in fixture.tags {
+                assert!(
+                    seen.insert(Reference::parse(&name.with_tag(tag).to_string()).unwrap()),
+                    "{name} {tag} twice"
+                );
+            }
+        }
+    }
+}

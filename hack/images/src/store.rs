@@ -1,0 +1,319 @@
+//! A folder of images in the OCI image layout: `index.json` with one entry per name, and blobs under their digests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use crate::image::{Descriptor, MANIFEST, Manifest};
+use crate::{Digest, Image, Reference};
+
+/// The full name of an image, as containerd and skopeo look for it.
+pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
+/// The same for containerd and Docker, which otherwise take [`REF_NAME`] for a bare tag.
+pub(crate) const IMAGE_NAME: &str = "io.containerd.image.name";
+/// What a fixture was made from.
+const INPUTS: &str = "operators.image.inputs";
+
+/// Blobs that nothing points to are kept this long, for a node that is still pulling them.
+const KEEP_UNREFERENCED: Duration = Duration::from_hours(1);
+
+/// A folder of images. Several processes may read and write it at once.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// One name in a store.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The name.
+    pub reference: Reference,
+    /// The digest of its manifest.
+    pub digest: Digest,
+    /// The digest of what it was made from, for fixtures.
+    pub inputs: Option<Digest>,
+}
+
+/// An OCI image index.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Index {
+    schema_version: u8,
+    media_type: String,
+    pub(crate) manifests: Vec<Descriptor>,
+}
+
+impl Store {
+    /// Opens the store in `root` and makes it if need be.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self> {
+        let store = Self { root: root.into() };
+        fs::create_dir_all(store.root.join("blobs/sha256"))
+            .with_context(|| format!("could not make the image store {}", store.root.display()))?;
+        let layout = store.root.join("oci-layout");
+        if !layout.exists() {
+            write_atomically(&layout, LAYOUT.as_bytes())?;
+        }
+        Ok(store)
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Adds an image under all its names; a name that pointed elsewhere now points to it.
+    pub fn put(&self, image: &Image) -> Result<()> {
+        if image.references.is_empty() {
+            bail!("an image without a name cannot be stored");
+        }
+        let _lock = self.lock("lock")?;
+        let mut descriptor = Descriptor::of(MANIFEST, &image.manifest);
+        for blob in [&image.layer, &image.config, &image.manifest] {
+            self.write_blob(blob)?;
+        }
+        if let Some(inputs) = &image.inputs {
+            descriptor.annotations.insert(INPUTS.to_owned(), inputs.to_string());
+        }
+        let mut index = self.index()?;
+        index
+            .manifests
+            .retain(|old| reference(old).is_none_or(|name| !image.references.contains(&name)));
+        index.manifests.extend(image.references.iter().map(|name| named(descriptor.clone(), name)));
+        index.manifests.sort_by_key(reference);
+        write_atomically(&self.root.join("index.json"), &serde_json::to_vec_pretty(&index)?)?;
+        self.prune(&index)
+    }
+
+    /// Every name, sorted.
+    pub fn list(&self) -> Result<Vec<Stored>> {
+        let stored = |descriptor: &Descriptor| {
+            Some(Stored {
+                reference: reference(descriptor)?,
+                digest: descriptor.digest.clone(),
+                inputs: descriptor
+                    .annotations
+                    .get(INPUTS)
+                    .and_then(|text| Digest::parse(text).ok()),
+            })
+        };
+        Ok(self.index()?.manifests.iter().filter_map(stored).collect())
+    }
+
+    /// The image of that name, if there is one.
+    pub fn find(&self, reference: &Reference) -> Result<Option<Stored>> {
+        Ok(self.list()?.into_iter().find(|stored| stored.reference == *reference))
+    }
+
+    /// The manifest with that digest.
+    pub fn manifest(&self, digest: &Digest) -> Result<Manifest> {
+        let bytes = fs::read(self.blob_path(digest))
+            .with_context(|| format!("could not read the manifest {digest}"))?;
+        serde_json::from_slice(&bytes)
+            .with_context(|| format!("could not read the manifest {digest}"))
+    }
+
+    /// How many bytes an image takes, before unpacking.
+    pub fn size(&self, digest: &Digest) -> Result<u64> {
+        let manifest = self.manifest(digest)?;
+        Ok(manifest.config.size + manifest.layers.iter().map(|layer| layer.size).sum::<u64>())
+    }
+
+    /// Where the blob is, if it is there.
+    pub fn blob_path(&self, digest: &Digest) -> PathBuf {
+        self.root.join("blobs/sha256").join(digest.hex())
+    }
+
+    /// Locks a file of the store until the result is dropped; the kernel lets go of it when a process dies.
+    pub(crate) fn lock(&self, name: &str) -> Result<File> {
+        let path = self.root.join(name);
+        let file = File::create(&path).and_then(|file| file.lock().map(|()| file));
+        file.with_context(|| format!("could not lock {}", path.display()))
+    }
+
+    fn index(&self) -> Result<Index> {
+        let path = self.root.join("index.json");
+        match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| {
+                format!("{} is damaged: delete {}", path.display(), self.root.display())
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Index::new(Vec::new())),
+            Err(error) => Err(error).with_context(|| format!("could not read {}", path.display())),
+        }
+    }
+
+    fn write_blob(&self, blob: &[u8]) -> Result<()> {
+        let path = self.blob_path(&Digest::of(blob));
+        // The length tells a blob that was cut short, say by a full disk, from a whole one.
+        if fs::metadata(&path).is_ok_and(|metadata| metadata.len() == blob.len() as u64) {
+            return Ok(());
+        }
+        write_atomically(&path, blob)
+    }
+
+    /// Deletes old blobs that no name leads to. The caller holds the lock.
+    fn prune(&self, index: &Index) -> Result<()> {
+        let mut live = BTreeSet::new();
+        for descriptor in &index.manifests {
+            let manifest = self.manifest(&descriptor.digest)?;
+            live.insert(descriptor.digest.clone());
+            live.insert(manifest.config.digest);
+            live.extend(manifest.layers.into_iter().map(|layer| layer.digest));
+        }
+        let old = SystemTime::now() - KEEP_UNREFERENCED;
+        for entry in fs::read_dir(self.root.join("blobs/sha256"))? {
+            let entry = entry?;
+            let digest = Digest::parse(&format!("sha256:{}", entry.file_name().display()));
+            if !digest.is_ok_and(|digest| live.contains(&digest))
+                && entry.metadata()?.modified()? < old
+            {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where images are kept unless someone says otherwise: `$OPERATORS_CACHE/images`, else `operators/images` in the
+/// user's cache folder.
+pub fn default_store() -> Result<PathBuf> {
+    Ok(cache_folder()?.join("images"))
+}
+
+/// What we make outside the checkout: images here, unpacked packages beside them.
+pub(crate) fn cache_folder() -> Result<PathBuf> {
+    let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    folder("OPERATORS_CACHE")
+        .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("operators")))
+        .or_else(|| Some(folder("HOME")?.join(".cache/operators")))
+        .context("no place for images: set OPERATORS_CACHE or HOME")
+}
+
+pub(crate) const LAYOUT: &str = r#"{"imageLayoutVersion":"1.0.0"}"#;
+
+impl Index {
+    pub(crate) fn new(manifests: Vec<Descriptor>) -> Self {
+        Self {
+            schema_version: 2,
+            media_type: "application/vnd.oci.image.index.v1+json".to_owned(),
+            manifests,
+        }
+    }
+}
+
+fn reference(descriptor: &Descriptor) -> Option<Reference> {
+    Reference::parse(descriptor.annotations.get(REF_NAME)?).ok()
+}
+
+pub(crate) fn named(mut descriptor: Descriptor, name: &Reference) -> Descriptor {
+    descriptor.annotations.extend(BTreeMap::from([
+        (REF_NAME.to_owned(), name.to_string()),
+        (IMAGE_NAME.to_owned(), name.to_string()),
+    ]));
+    descriptor
+}
+
+/// Writes a file that readers see either not at all or whole.
+pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
+    let write = || -> io::Result<()> {
+        let mut file = NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
+        file.write_all(content)?;
+        // A temporary file is private; a store may be shared with a node that runs as someone else.
+        #[cfg(unix)]
+        file.as_file().set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().with_context(|| format!("could not write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ImageSpec, Layer};
+
+    fn image(names: &[&str], content: &str) -> Image {
+        let mut files = Layer::new();
+        files.file("/content", content, 0o644);
+        let references = names.iter().map(|name| Reference::parse(name).unwrap()).collect();
+        ImageSpec { references, files, ..ImageSpec::default() }.build().unwrap()
+    }
+
+    #[test]
+    fn several_names_point_to_one_manifest_and_can_move() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        store.put(&image(&["app:1", "app:latest"], "one")).unwrap();
+        store.put(&image(&["app:2", "app:latest"], "two")).unwrap();
+
+        let digests: BTreeMap<_, _> = store
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|stored| (stored.reference.tag, stored.digest))
+            .collect();
+        assert_eq!(digests.len(), 3);
+        assert_eq!(digests["latest"], digests["2"]);
+        assert_ne!(digests["latest"], digests["1"]);
+        assert!(store.find(&Reference::parse("app:3").unwrap()).unwrap().is_none());
+    }
+
+    #[test]
+    fn writers_at_the_same_time_lose_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..8 {
+                let root = folder.path();
+                scope.spawn(move || {
+                    for round in 0..5 {
+                        let name = format!("app{writer}:{round}");
+                        // Opened anew each time, as another process would.
+                        Store::open(root)
+                            .unwrap()
+                            .put(&image(&[&name, "app:shared"], &name))
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        let store = Store::open(folder.path()).unwrap();
+        let list = store.list().unwrap();
+        assert_eq!(list.len(), 8 * 5 + 1);
+        for stored in list {
+            store.size(&stored.digest).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_blob_goes_once_it_is_old_and_nothing_points_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let (one, two) = (image(&["app:1"], "one"), image(&["app:1"], "two"));
+        store.put(&one).unwrap();
+        store.put(&two).unwrap();
+        let path = store.blob_path(&Digest::of(&one.layer));
+        assert!(path.exists(), "someone may still be pulling it");
+
+        let long_ago = SystemTime::now() - 2 * KEEP_UNREFERENCED;
+        File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+        store.put(&two).unwrap();
+        assert!(!path.exists());
+        assert!(store.blob_path(&Digest::of(&two.layer)).exists());
+    }
+
+    #[test]
+    fn a_blob_that_was_cut_short_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let image = image(&["app:1"], "one");
+        store.put(&image).unwrap();
+        fs::write(store.blob_path(&Digest::of(&image.layer)), "x").unwrap();
+        store.put(&image).unwrap();
+        assert_eq!(fs::read(store.blob_path(&Digest::of(&image.layer))).unwrap(), image.layer);
+    }
+}

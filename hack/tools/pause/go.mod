@@ -1,0 +1,3 @@
+module tools/pause
+
+go 1.26.0

@@ -1,0 +1,3 @@
+module tools/testbox
+
+go 1.26.0
