@@ -1,0 +1,59 @@
+//! How long a failing key waits.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// The wait after the n-th failure in a row: `base · 2ⁿ⁻¹`, at most `max`, then spread by `jitter`.
+///
+/// The cap comes before the jitter, so the longest wait is `max · (1 + jitter)`: keys that all reached the cap, after an
+/// outage for example, must not come back in step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backoff {
+    /// The wait after the first failure.
+    pub base: Duration,
+    /// The longest wait, before jitter.
+    pub max: Duration,
+    /// 0.2 means ±20 %. Clamped to 0..=1.
+    pub jitter: f64,
+}
+
+impl Default for Backoff {
+    /// 5 ms to 5 min, ±20 %.
+    fn default() -> Self {
+        Self { base: Duration::from_millis(5), max: Duration::from_mins(5), jitter: 0.2 }
+    }
+}
+
+impl Backoff {
+    /// The wait after `failures` failures in a row; `random` is in 0..1 and picks the place inside the jitter.
+    pub(crate) fn delay(&self, failures: u32, random: f64) -> Duration {
+        let doublings = failures.saturating_sub(1).min(31);
+        let delay = self.base.saturating_mul(1 << doublings).min(self.max);
+        // Not a number and negative jitter both end up as no jitter.
+        let jitter = self.jitter.max(0.0).min(1.0);
+        delay.mul_f64(1.0 + jitter * (2.0 * random - 1.0))
+    }
+}
+
+/// SplitMix64: jitter needs spread, not secrecy.
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: Option<u64>) -> Self {
+        Self(seed.unwrap_or_else(|| RandomState::new().hash_one(())))
+    }
+
+    /// In 0..1.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "53 bits are shifted in, and a double holds 53 bits"
+    )]
+    pub(crate) fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}

@@ -1,0 +1,1 @@
+//! The state machine alone: time is a number.

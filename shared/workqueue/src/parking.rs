@@ -1,0 +1,122 @@
+//! Which sleeping worker is woken, and which one watches the clock. Knows nothing of keys.
+//!
+//! Work goes to the worker that was parked last. The one that was parked first is the *timekeeper*: it alone sleeps until the
+//! next key is due. So one add wakes one worker, a delay that runs out wakes one worker, and no task is needed in the background.
+//!
+//! **Why no wake-up is lost.** After every change, under the same lock, [`Parking::settle`] restores this: if a key can be
+//! taken and somebody is parked, then somebody has been woken who has not looked yet. Looking and being
+//! dropped both end in another `settle`, so a wake-up that meets a cancelled worker goes on to the next one.
+
+use std::task::Waker;
+
+use crate::moment::Moment;
+
+/// The parked workers. At any time a worker is in `parked`, or woken and not back yet, or not waiting at all.
+#[derive(Debug, Default)]
+pub(crate) struct Parking {
+    parked: Vec<(Ticket, Waker)>,
+    /// Workers woken for a key that have not looked yet.
+    woken: usize,
+    /// The time for which the timekeeper has been told to set its timer.
+    armed: Option<Moment>,
+    last_ticket: Ticket,
+}
+
+/// Names a worker while it waits.
+pub(crate) type Ticket = u64;
+
+/// To be woken once the lock is free.
+#[must_use = "workers sleep on until they are woken"]
+#[derive(Debug, Default)]
+pub(crate) struct Wakes {
+    worker: Option<Waker>,
+    timekeeper: Option<Waker>,
+}
+
+impl Parking {
+    /// Parks a worker, or notes its new waker. True if it is the timekeeper and must wake itself at `due`.
+    pub(crate) fn park(
+        &mut self,
+        ticket: &mut Option<Ticket>,
+        waker: &Waker,
+        due: Option<Moment>,
+    ) -> bool {
+        let parked = ticket.and_then(|ticket| self.position(ticket));
+        if let Some(position) = parked {
+            self.parked[position].1.clone_from(waker);
+        } else {
+            self.last_ticket += 1;
+            *ticket = Some(self.last_ticket);
+            self.parked.push((self.last_ticket, waker.clone()));
+        }
+        let timekeeper = parked.unwrap_or(self.parked.len() - 1) == 0;
+        if timekeeper {
+            self.armed = due;
+        }
+        timekeeper
+    }
+
+    /// A worker looks for work. If it was woken, the wake-up has arrived.
+    pub(crate) fn look(&mut self, ticket: &mut Option<Ticket>) {
+        if let Some(name) = *ticket
+            && self.position(name).is_none()
+        {
+            self.woken -= 1;
+            *ticket = None;
+        }
+    }
+
+    /// A worker waits no more: it has found work, or was cancelled.
+    pub(crate) fn leave(&mut self, ticket: &mut Option<Ticket>) {
+        self.look(ticket);
+        if let Some(position) = ticket.take().and_then(|ticket| self.position(ticket)) {
+            self.remove(position);
+        }
+    }
+
+    /// Decides who has to be woken so that `available` keys are taken and a timer runs for `due`.
+    pub(crate) fn settle(&mut self, available: usize, due: Option<Moment>) -> Wakes {
+        let mut wakes = Wakes::default();
+        if available > self.woken && !self.parked.is_empty() {
+            wakes.worker = Some(self.remove(self.parked.len() - 1));
+            self.woken += 1;
+        }
+        if let Some((_, timekeeper)) = self.parked.first()
+            && due.is_some_and(|due| self.armed.is_none_or(|armed| due < armed))
+        {
+            wakes.timekeeper = Some(timekeeper.clone());
+            self.armed = due;
+        }
+        wakes
+    }
+
+    /// Wakes everybody, for the end.
+    pub(crate) fn wake_all(&mut self) -> Vec<Waker> {
+        self.woken += self.parked.len();
+        self.armed = None;
+        self.parked.drain(..).map(|(_, waker)| waker).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.parked.len()
+    }
+
+    fn position(&self, ticket: Ticket) -> Option<usize> {
+        self.parked.iter().position(|&(parked, _)| parked == ticket)
+    }
+
+    fn remove(&mut self, position: usize) -> Waker {
+        if position == 0 {
+            self.armed = None;
+        }
+        self.parked.remove(position).1
+    }
+}
+
+impl Wakes {
+    pub(crate) fn wake(self) {
+        let Self { worker, timekeeper } = self;
+        worker.into_iter().chain(timekeeper).for_each(Waker::wake);
+    }
+}

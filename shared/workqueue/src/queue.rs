@@ -1,0 +1,291 @@
+//! The handle: the core behind a lock, and workers that wait.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::hash::Hash;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::core::{Core, Next, Slot};
+use crate::moment::Moment;
+use crate::parking::{Parking, Ticket, Wakes};
+use crate::{Backoff, Item, Metrics, Outcome, Unfinished};
+
+/// A queue of keys. Clones are handles to the same queue.
+///
+/// * A key is in the queue at most once, and is never worked on twice at a time. If it is added while it is worked on, it comes
+///   back once.
+/// * Adding it again keeps the higher priority and the earlier time. Adding without delay therefore ends every wait, a back-off
+///   too, but neither resets nor lengthens the back-off (see [`Outcome::Failure`]).
+/// * Higher priorities go first; one hand-out in [`Config::patience`]` + 1` goes to the oldest key instead.
+/// * An idle key costs nothing. A waiting one costs about 100 bytes (delayed) or 120 (ready) beside the key, which is stored once;
+///   the memory of a burst is kept for the next one until the queue has been empty.
+///
+/// Nothing runs in the background and nothing needs a runtime but [`WorkQueue::get`], which needs tokio's timer.
+pub struct WorkQueue<K: Clone + Eq + Hash + Send + Sync + 'static> {
+    shared: Arc<Shared<K>>,
+}
+
+/// How a queue behaves.
+#[derive(Clone)]
+pub struct Config {
+    /// The wait of failing keys.
+    pub backoff: Backoff,
+    /// How many times in a row the oldest ready key may be passed over by more urgent ones. `u32::MAX` lets it starve.
+    pub patience: u32,
+    /// Makes the jitter repeatable.
+    pub seed: Option<u64>,
+    /// Who is told what happens.
+    pub metrics: Arc<dyn Metrics>,
+}
+
+/// What is worked on first: the higher number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(pub i32);
+
+/// What becomes of the keys that are ready. Those that wait for a time are dropped either way, and nothing can be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// They are handed out first.
+    Drain,
+    /// They are dropped.
+    Drop,
+}
+
+impl Default for Config {
+    /// 5 ms to 5 min, one hand-out in ten for the oldest, observed by nobody.
+    fn default() -> Self {
+        Self { backoff: Backoff::default(), patience: 9, seed: None, metrics: Arc::new(()) }
+    }
+}
+
+impl Priority {
+    /// Something changed just now.
+    pub const LIVE: Self = Self(0);
+    /// A look without a reason: start-up, resync.
+    pub const LOW: Self = Self(-100);
+}
+
+struct Shared<K> {
+    start: Instant,
+    state: Mutex<State<K>>,
+}
+
+struct State<K> {
+    core: Core<K>,
+    parking: Parking,
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
+    /// An empty queue.
+    pub fn new(config: Config) -> Self {
+        let state = State { core: Core::new(config), parking: Parking::default() };
+        Self { shared: Arc::new(Shared { start: Instant::now(), state: Mutex::new(state) }) }
+    }
+
+    /// Makes a key ready.
+    pub fn add(&self, key: K, priority: Priority) {
+        self.add_after(key, priority, Duration::ZERO);
+    }
+
+    /// Makes a key ready after a delay. A key that is ready stays ready; one that waits for a time keeps the earlier time.
+    ///
+    /// A key that is being worked on may come back before its delay is over if its outcome says so.
+    pub fn add_after(&self, key: K, priority: Priority, delay: Duration) {
+        self.shared.change(|core, now| core.add(now, key, priority, delay));
+    }
+
+    /// The next key to work on, as soon as there is one; `None` after [`WorkQueue::shutdown`].
+    ///
+    /// Safe to cancel: a key is either returned or still in the queue.
+    pub async fn get(&self) -> Option<Item<K>> {
+        // Else a worker whose reconciler never waits would keep its thread from everybody else.
+        tokio::task::consume_budget().await;
+        let mut waiter = Waiter { shared: &*self.shared, ticket: None, timer: None };
+        match poll_fn(|cx| waiter.poll(cx)).await {
+            Next::Work(handed) => Some(Item::new(handed, self.clone())),
+            Next::Wait(_) | Next::Closed => None,
+        }
+    }
+
+    /// The next key, if one is ready now.
+    pub fn try_get(&self) -> Option<Item<K>> {
+        match self.shared.change(Core::take) {
+            Next::Work(handed) => Some(Item::new(handed, self.clone())),
+            Next::Wait(_) | Next::Closed => None,
+        }
+    }
+
+    /// Resets the back-off of a key. It stays in the queue, due when it was.
+    pub fn forget(&self, key: &K) {
+        self.shared.change(|core, _| core.forget(key));
+    }
+
+    /// How many times in a row a key has failed; 0 for a key that is not in the queue.
+    pub fn failures(&self, key: &K) -> u32 {
+        self.shared.change(|core, _| core.failures(key))
+    }
+
+    /// How many keys are ready, those included that will be handed out when the present work on them ends.
+    pub fn len(&self) -> usize {
+        self.shared.change(|core, _| core.ready())
+    }
+
+    /// Whether no key is ready.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How long it is until the next delay runs out; `None` if no key waits for a time.
+    pub fn next_ready(&self) -> Option<Duration> {
+        self.shared.change(|core, now| core.next_due().map(|due| due.since(now)))
+    }
+
+    /// What is being worked on.
+    pub fn unfinished(&self) -> Unfinished {
+        self.shared.change(|core, now| core.unfinished(now))
+    }
+
+    /// Closes the queue. Work under way is not disturbed; what it asks for afterwards (a retry, a requeue) is not granted.
+    ///
+    /// Returns at once. When draining, a key that was added while it is being worked on is handed out once more to the worker
+    /// that finishes it: `get` does not wait for it and thus cannot hang. A `Drain` may be followed by a `Drop`.
+    pub fn shutdown(&self, how: Shutdown) {
+        let wakers = {
+            let mut state = self.shared.lock();
+            let now = self.shared.now();
+            state.core.shut_down(now, how);
+            state.parking.wake_all()
+        };
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// Whether the queue has been closed.
+    pub fn is_shut_down(&self) -> bool {
+        self.shared.change(|core, _| core.is_shut_down())
+    }
+
+    pub(crate) fn finish(&self, slot: Slot, priority: Priority, outcome: Outcome) {
+        self.shared.change(|core, now| core.done(now, slot, priority, outcome));
+    }
+}
+
+impl<K: Clone + Eq + Hash> Shared<K> {
+    /// Every access: the core sees the present, and afterwards whoever has to is woken.
+    fn change<R>(&self, change: impl FnOnce(&mut Core<K>, Moment) -> R) -> R {
+        let mut state = self.lock();
+        let now = self.now();
+        state.core.promote(now);
+        let result = change(&mut state.core, now);
+        let wakes = state.settle();
+        drop(state);
+        wakes.wake();
+        result
+    }
+
+    /// A panic under the lock can only come from a key's `Eq`, `Hash` or `Clone`, or from the metrics; going on beats hanging.
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Read under the lock, so that time never goes backwards for the core.
+    fn now(&self) -> Moment {
+        Moment::at(self.start.elapsed())
+    }
+
+    fn timer(&self, due: Moment) -> Pin<Box<Sleep>> {
+        // A moment too far away for this clock is far enough not to matter; waking in between does no harm.
+        let due = self.start.checked_add(due.since(Moment::START));
+        Box::pin(sleep_until(due.unwrap_or_else(|| Instant::now() + Duration::from_hours(24))))
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    fn settle(&mut self) -> Wakes {
+        self.parking.settle(self.core.available(), self.core.next_due())
+    }
+}
+
+/// A worker inside [`WorkQueue::get`].
+struct Waiter<'a, K: Clone + Eq + Hash> {
+    shared: &'a Shared<K>,
+    ticket: Option<Ticket>,
+    /// Only the timekeeper has one.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<K: Clone + Eq + Hash> Waiter<'_, K> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Next<K>> {
+        loop {
+            let alarm = match self.look(cx) {
+                Ok(next) => return Poll::Ready(next),
+                Err(alarm) => alarm,
+            };
+            self.timer = alarm.map(|due| self.shared.timer(due));
+            if let Some(timer) = &mut self.timer {
+                ready!(timer.as_mut().poll(cx));
+            } else {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes a key, or parks; the timekeeper is told when to look again.
+    fn look(&mut self, cx: &mut Context<'_>) -> Result<Next<K>, Option<Moment>> {
+        let mut state = self.shared.lock();
+        state.parking.look(&mut self.ticket);
+        let next = match state.core.take(self.shared.now()) {
+            Next::Wait(due) => {
+                let timekeeper = state.parking.park(&mut self.ticket, cx.waker(), due);
+                Err(due.filter(|_| timekeeper))
+            }
+            next => {
+                state.parking.leave(&mut self.ticket);
+                Ok(next)
+            }
+        };
+        let wakes = state.settle();
+        drop(state);
+        wakes.wake();
+        next
+    }
+}
+
+impl<K: Clone + Eq + Hash> Drop for Waiter<'_, K> {
+    fn drop(&mut self) {
+        if self.ticket.is_some() {
+            let mut state = self.shared.lock();
+            state.parking.leave(&mut self.ticket);
+            let wakes = state.settle();
+            drop(state);
+            wakes.wake();
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> Clone for WorkQueue<K> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> Default for WorkQueue<K> {
+    fn default() -> Self {
+        Self::new(Config::default())
+    }
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> fmt::Debug for WorkQueue<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkQueue")
+            .field("ready", &self.len())
+            .field("unfinished", &self.unfinished())
+            .finish()
+    }
+}
