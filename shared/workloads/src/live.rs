@@ -13,7 +13,7 @@ use serde_json::Value;
 pub trait Viewed: kube::Resource<DynamicType = ()> + Debug + Send + Sync + 'static {
     /// The part that is kept. Decoded from the whole object, so it nests as the object does
     /// (`spec.replicas`), and must tolerate absent fields; identity is kept beside it, in [`Live`].
-    type View: DeserializeOwned + Debug + Send + Sync + 'static;
+    type View: DeserializeOwned + Debug + PartialEq + Send + Sync + 'static;
 }
 
 /// A kind that operators create as a child of their own objects.
@@ -23,6 +23,16 @@ pub trait Child: Viewed + Serialize {
     /// The runtime compares the result with the fields that a create made us own. A default that is missing here costs
     /// one read and one write in the life of a child, never a wrong decision.
     fn set_defaults(object: &mut Value);
+
+    /// What of `desired` cannot be changed in the `live` object, in a word for an event (`type`); `None` when an update
+    /// will do.
+    fn immutable_difference(live: &Value, desired: &Value) -> Option<&'static str> {
+        let _ = (live, desired);
+        None
+    }
+
+    /// Whether an object with an immutable difference may be deleted and created again: never one that runs pods.
+    const REPLACEABLE: bool = false;
 }
 
 /// One object of the cluster as the cache keeps it: identity, and the kind's view.

@@ -1,0 +1,264 @@
+//! What the API server fills in when an object is created, kind by kind.
+//!
+//! The source is the scheme defaulting of Kubernetes 1.36: `SetObjectDefaults_*` in `pkg/apis/<group>/v1` of
+//! k8s.io/kubernetes. Only fields that our operators can cause are here: no volumes, no host network, no load
+//! balancers.
+//! Values that the API server allocates (`clusterIP`, `ipFamilies`) are not defaults: no field manager owns them.
+
+use serde_json::{Map, Value, json};
+
+use crate::quantity;
+
+/// `apps/v1`, `SetObjectDefaults_Deployment`.
+pub(crate) fn deployment(object: &mut Value) {
+    let spec = child(object, "spec");
+    fill(spec, "replicas", 1);
+    fill(spec, "revisionHistoryLimit", 10);
+    fill(spec, "progressDeadlineSeconds", 600);
+
+    let strategy = child(spec, "strategy");
+    fill(strategy, "type", "RollingUpdate");
+    if strategy["type"] == "RollingUpdate" {
+        let rolling = child(strategy, "rollingUpdate");
+        fill(rolling, "maxUnavailable", "25%");
+        fill(rolling, "maxSurge", "25%");
+    }
+    pod_spec(child(child(spec, "template"), "spec"));
+}
+
+/// `core/v1`, `SetDefaults_Service`.
+pub(crate) fn service(object: &mut Value) {
+    let spec = child(object, "spec");
+    fill(spec, "type", "ClusterIP");
+    fill(spec, "sessionAffinity", "None");
+    if spec["type"] != "ExternalName" {
+        fill(spec, "internalTrafficPolicy", "Cluster");
+    }
+    for port in items(spec, "ports") {
+        fill(port, "protocol", "TCP");
+        let number = port["port"].clone();
+        fill(port, "targetPort", number);
+    }
+}
+
+/// `policy/v1` has no defaulting at all.
+pub(crate) fn disruption_budget(_object: &mut Value) {}
+
+/// `core/v1`, `SetDefaults_PodSpec`: for a pod *template*; a Pod gets more.
+fn pod_spec(spec: &mut Value) {
+    fill(spec, "dnsPolicy", "ClusterFirst");
+    fill(spec, "restartPolicy", "Always");
+    fill(spec, "schedulerName", "default-scheduler");
+    fill(spec, "securityContext", json!({}));
+    fill(spec, "terminationGracePeriodSeconds", 30);
+    for list in ["initContainers", "containers"] {
+        items(spec, list).iter_mut().for_each(container);
+    }
+}
+
+/// `core/v1`, `SetDefaults_Container` and what belongs to a container.
+fn container(container: &mut Value) {
+    let pull_policy = if runs_latest(container["image"].as_str().unwrap_or_default()) {
+        "Always"
+    } else {
+        "IfNotPresent"
+    };
+    fill(container, "imagePullPolicy", pull_policy);
+    fill(container, "terminationMessagePath", "/dev/termination-log");
+    fill(container, "terminationMessagePolicy", "File");
+    resources(child(container, "resources"));
+    for port in items(container, "ports") {
+        fill(port, "protocol", "TCP");
+    }
+    for variable in items(container, "env") {
+        if let Some(field) = variable.pointer_mut("/valueFrom/fieldRef") {
+            fill(field, "apiVersion", "v1");
+        }
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(it) = container.get_mut(name) {
+            probe(it);
+        }
+    }
+    for hook in ["/lifecycle/postStart/httpGet", "/lifecycle/preStop/httpGet"] {
+        if let Some(get) = container.pointer_mut(hook) {
+            http_get(get);
+        }
+    }
+}
+
+/// `SetDefaults_ResourceList`, and what reading and printing a quantity does to it. `resources: {}` itself is no
+/// default, but a Go struct that is always printed.
+fn resources(resources: &mut Value) {
+    for list in ["limits", "requests"] {
+        let amounts = resources.get_mut(list).and_then(Value::as_object_mut);
+        for amount in amounts.into_iter().flat_map(Map::values_mut) {
+            if let Some(normal) = amount.as_str().and_then(quantity::normal) {
+                *amount = normal.into();
+            }
+        }
+    }
+}
+
+/// `SetDefaults_Probe`.
+fn probe(probe: &mut Value) {
+    fill(probe, "timeoutSeconds", 1);
+    fill(probe, "periodSeconds", 10);
+    fill(probe, "successThreshold", 1);
+    fill(probe, "failureThreshold", 3);
+    if let Some(get) = probe.get_mut("httpGet") {
+        http_get(get);
+    }
+    if let Some(grpc) = probe.get_mut("grpc") {
+        fill(grpc, "service", "");
+    }
+}
+
+/// `SetDefaults_HTTPGetAction`.
+fn http_get(get: &mut Value) {
+    fill(get, "path", "/");
+    fill(get, "scheme", "HTTP");
+}
+
+/// `parsers.ParseImageName`: no tag and no digest means `latest`.
+fn runs_latest(image: &str) -> bool {
+    let (name, digest) =
+        image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let last = name.rsplit('/').next().unwrap_or(name);
+    match last.split_once(':') {
+        Some((_, tag)) => tag == "latest",
+        None => digest.is_none(),
+    }
+}
+
+/// Gives `object.key` a value, unless it has one.
+fn fill(object: &mut Value, key: &str, default: impl Into<Value>) {
+    let field = &mut object[key];
+    if field.is_null() {
+        *field = default.into();
+    }
+}
+
+/// `object.key`, which is an empty object unless it is there.
+fn child<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
+    fill(object, key, json!({}));
+    &mut object[key]
+}
+
+/// The items of the list `object.key`; none when there is no such list.
+fn items<'a>(object: &'a mut Value, key: &str) -> &'a mut [Value] {
+    match object.get_mut(key) {
+        Some(Value::Array(items)) => items,
+        _ => &mut [],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn defaulted(set_defaults: fn(&mut Value), mut object: Value) -> Value {
+        set_defaults(&mut object);
+        object
+    }
+
+    #[test]
+    fn a_bare_deployment() {
+        let bare = json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "app:1"}]}}}});
+        let expected = json!({"spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 10,
+            "progressDeadlineSeconds": 600,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
+            "template": {"spec": {
+                "dnsPolicy": "ClusterFirst",
+                "restartPolicy": "Always",
+                "schedulerName": "default-scheduler",
+                "securityContext": {},
+                "terminationGracePeriodSeconds": 30,
+                "containers": [{
+                    "name": "app",
+                    "image": "app:1",
+                    "imagePullPolicy": "IfNotPresent",
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File",
+                    "resources": {},
+                }],
+            }},
+        }});
+        assert_eq!(defaulted(deployment, bare), expected);
+    }
+
+    #[test]
+    fn the_parts_of_a_container() {
+        let bare = json!({
+            "image": "app",
+            "ports": [{"containerPort": 80}],
+            "env": [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, {"name": "A", "value": "b"}],
+            "readinessProbe": {"httpGet": {"port": 80}, "periodSeconds": 5},
+            "livenessProbe": {"grpc": {"port": 80}},
+            "lifecycle": {"preStop": {"sleep": {"seconds": 5}}, "postStart": {"httpGet": {"port": 80}}},
+            "resources": {"limits": {"memory": "1024Mi"}, "requests": {"cpu": "1000m"}},
+        });
+        let expected = json!({
+            "image": "app",
+            "imagePullPolicy": "Always",
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
+            "ports": [{"containerPort": 80, "protocol": "TCP"}],
+            "env": [
+                {"name": "POD", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
+                {"name": "A", "value": "b"},
+            ],
+            "readinessProbe": {
+                "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
+                "timeoutSeconds": 1, "periodSeconds": 5, "successThreshold": 1, "failureThreshold": 3,
+            },
+            "livenessProbe": {
+                "grpc": {"port": 80, "service": ""},
+                "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3,
+            },
+            "lifecycle": {
+                "preStop": {"sleep": {"seconds": 5}},
+                "postStart": {"httpGet": {"port": 80, "path": "/", "scheme": "HTTP"}},
+            },
+            "resources": {"limits": {"memory": "1Gi"}, "requests": {"cpu": "1"}},
+        });
+        assert_eq!(defaulted(container, bare), expected);
+    }
+
+    #[test]
+    fn a_bare_service() {
+        let bare = json!({"spec": {"clusterIP": "None", "ports": [{"port": 80}, {"port": 81, "targetPort": "web"}]}});
+        let expected = json!({"spec": {
+            "clusterIP": "None",
+            "type": "ClusterIP",
+            "sessionAffinity": "None",
+            "internalTrafficPolicy": "Cluster",
+            "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}, {"port": 81, "protocol": "TCP", "targetPort": "web"}],
+        }});
+        assert_eq!(defaulted(service, bare), expected);
+    }
+
+    #[test]
+    fn what_is_there_is_kept() {
+        let recreate = json!({"spec": {"replicas": 0, "strategy": {"type": "Recreate"}}});
+        let object = defaulted(deployment, recreate);
+        assert_eq!(
+            (&object["spec"]["replicas"], &object["spec"]["strategy"]),
+            (&json!(0), &json!({"type": "Recreate"}))
+        );
+    }
+
+    #[test]
+    fn images_that_are_always_pulled() {
+        for image in
+            ["app", "registry:5000/app", "docker.io/library/app:latest", "app:latest@sha256:0"]
+        {
+            assert!(runs_latest(image), "{image}");
+        }
+        for image in ["app:1", "registry:5000/app:1", "app@sha256:0", "app:1@sha256:0"] {
+            assert!(!runs_latest(image), "{image}");
+        }
+    }
+}

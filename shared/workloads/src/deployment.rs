@@ -1,0 +1,231 @@
+//! What is kept of a Deployment: its counts, how its rollout goes, and the images it runs.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{Child, Live, Viewed, defaults};
+
+impl Viewed for Deployment {
+    type View = DeploymentView;
+}
+
+impl Child for Deployment {
+    fn set_defaults(object: &mut Value) {
+        defaults::deployment(object);
+    }
+
+    /// The selector. A Deployment whose selector is not ours is not replaced: that would end its pods.
+    fn immutable_difference(live: &Value, desired: &Value) -> Option<&'static str> {
+        let selector = |deployment: &Value| deployment.pointer("/spec/selector").cloned();
+        (selector(live) != selector(desired)).then_some("selector")
+    }
+}
+
+/// The part of a Deployment that reconcilers read.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "wire::Deployment")]
+pub struct DeploymentView {
+    observed_generation: i64,
+    wanted: i32,
+    replicas: i32,
+    updated: i32,
+    ready: i32,
+    available: i32,
+    progress: Progress,
+    containers: Box<[Container]>,
+}
+
+/// What the Deployment's own `Progressing` condition says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// There is no such condition (yet).
+    Unknown,
+    /// A new template is on its way.
+    Ongoing,
+    /// The last template has been rolled out. It stays so when pods die later, and while the Deployment is scaled.
+    Complete,
+    /// No progress for `progressDeadlineSeconds`; with the condition's message.
+    Stalled(Box<str>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct Container {
+    name: Box<str>,
+    #[serde(default)]
+    image: Box<str>,
+}
+
+impl DeploymentView {
+    /// `spec.replicas`.
+    pub fn wanted(&self) -> i32 {
+        self.wanted
+    }
+
+    /// Pods that exist, of whatever template.
+    pub fn replicas(&self) -> i32 {
+        self.replicas
+    }
+
+    /// Pods of the current template.
+    pub fn updated(&self) -> i32 {
+        self.updated
+    }
+
+    /// Pods that are ready, of whatever template.
+    pub fn ready(&self) -> i32 {
+        self.ready
+    }
+
+    /// Pods that have been ready for `minReadySeconds`.
+    pub fn available(&self) -> i32 {
+        self.available
+    }
+
+    /// What the Deployment says of its rollout.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The image of the container called `name`.
+    ///
+    /// By name, because a sidecar that somebody patches in comes first in the list.
+    pub fn image(&self, container: &str) -> Option<&str> {
+        self.containers.iter().find(|it| &*it.name == container).map(|it| &*it.image)
+    }
+}
+
+impl Live<DeploymentView> {
+    /// The Deployment controller has seen this Deployment at least once.
+    pub fn was_ever_observed(&self) -> bool {
+        self.observed_generation > 0
+    }
+
+    /// The counts are about the spec as it is now. Right after a write they still tell of the spec before.
+    pub fn is_observed(&self) -> bool {
+        self.was_ever_observed() && self.observed_generation >= self.generation
+    }
+}
+
+/// The object as it is on the wire, down to the fields that a view is made of.
+mod wire {
+    use super::{Container, DeploymentView, Deserialize, Progress};
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    pub(super) struct Deployment {
+        spec: Spec,
+        status: Status,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Spec {
+        replicas: Option<i32>,
+        template: Template,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Template {
+        spec: PodSpec,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct PodSpec {
+        containers: Box<[Container]>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Status {
+        observed_generation: i64,
+        replicas: i32,
+        updated_replicas: i32,
+        ready_replicas: i32,
+        available_replicas: i32,
+        conditions: Vec<Condition>,
+    }
+
+    #[derive(Deserialize)]
+    struct Condition {
+        r#type: Box<str>,
+        #[serde(default)]
+        reason: Box<str>,
+        #[serde(default)]
+        message: Box<str>,
+    }
+
+    impl From<Deployment> for DeploymentView {
+        fn from(Deployment { spec, status }: Deployment) -> Self {
+            let progressing = status.conditions.into_iter().find(|it| &*it.r#type == "Progressing");
+            Self {
+                observed_generation: status.observed_generation,
+                wanted: spec.replicas.unwrap_or(1),
+                replicas: status.replicas,
+                updated: status.updated_replicas,
+                ready: status.ready_replicas,
+                available: status.available_replicas,
+                progress: progressing.map_or(Progress::Unknown, |condition| {
+                    match &*condition.reason {
+                        "NewReplicaSetAvailable" => Progress::Complete,
+                        "ProgressDeadlineExceeded" => Progress::Stalled(condition.message),
+                        _ => Progress::Ongoing,
+                    }
+                }),
+                containers: spec.template.spec.containers,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn view(object: Value) -> DeploymentView {
+        serde_json::from_value(object).expect("a view of the object")
+    }
+
+    #[test]
+    fn a_deployment_that_nobody_has_looked_at_yet() {
+        let fresh = view(json!({"metadata": {"name": "x"}, "spec": {"replicas": 0}}));
+        assert_eq!((fresh.wanted(), fresh.ready(), fresh.progress()), (0, 0, &Progress::Unknown));
+        assert_eq!(view(json!({})).wanted(), 1, "as the API server defaults it");
+    }
+
+    #[test]
+    fn the_progress_of_its_rollout() {
+        let progress = |reason: &str| {
+            let conditions = json!([
+                {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
+                {"type": "Progressing", "status": "?", "reason": reason, "message": "words"},
+            ]);
+            view(json!({"status": {"conditions": conditions}})).progress().clone()
+        };
+        assert_eq!(progress("NewReplicaSetCreated"), Progress::Ongoing);
+        assert_eq!(progress("ReplicaSetUpdated"), Progress::Ongoing);
+        assert_eq!(progress("NewReplicaSetAvailable"), Progress::Complete);
+        assert_eq!(progress("ProgressDeadlineExceeded"), Progress::Stalled("words".into()));
+    }
+
+    #[test]
+    fn the_selector_is_for_ever() {
+        let selecting = |app: &str| json!({"spec": {"selector": {"matchLabels": {"app": app}}}});
+        let difference = Deployment::immutable_difference(&selecting("a"), &selecting("b"));
+        assert_eq!((difference, Deployment::REPLACEABLE), (Some("selector"), false));
+        assert_eq!(Deployment::immutable_difference(&selecting("a"), &selecting("a")), None);
+    }
+
+    #[test]
+    fn the_image_is_found_behind_an_injected_sidecar() {
+        let containers = json!([{"name": "proxy", "image": "mesh:1"}, {"name": "memcached", "image": "memcached:1.6"}]);
+        let with_sidecar =
+            view(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+        assert_eq!(with_sidecar.image("memcached"), Some("memcached:1.6"));
+        assert_eq!(with_sidecar.image("app"), None);
+    }
+}

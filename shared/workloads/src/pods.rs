@@ -1,0 +1,224 @@
+//! What the pods of one app say together: who they are, where they serve, what is wrong with them.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{Live, PodView, Trouble};
+
+/// Normal scheduling takes less; longer than that, somebody should know.
+const UNSCHEDULABLE_AFTER: SignedDuration = SignedDuration::from_secs(30);
+
+/// Something wrong with a pod, in words for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// A `CamelCase` word.
+    pub reason: &'static str,
+    /// What is wrong, with which pod.
+    pub message: String,
+}
+
+/// What is wrong with a set of pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diagnosis {
+    /// For each kind of trouble the first pod, by name, that has it.
+    pub faults: Vec<Fault>,
+    /// When something that is not wrong yet would become so.
+    pub recheck: Option<Timestamp>,
+}
+
+/// The names of the pods that serve or may still come to it, sorted.
+pub fn names(pods: &[Arc<Live<PodView>>]) -> Vec<String> {
+    let mut names: Vec<_> = alive(pods).map(|pod| pod.name.to_string()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// `host:port` of the pods that serve, sorted; IPv6 addresses in brackets.
+pub fn endpoints(pods: &[Arc<Live<PodView>>], port: u16) -> Vec<String> {
+    let ready = alive(pods).filter(|pod| pod.is_ready());
+    let mut endpoints: Vec<_> =
+        ready.filter_map(|pod| Some(SocketAddr::new(pod.ip()?, port).to_string())).collect();
+    endpoints.sort_unstable();
+    endpoints
+}
+
+/// Looks for what a person has to put right.
+pub fn diagnose(pods: &[Arc<Live<PodView>>], now: Timestamp) -> Diagnosis {
+    let mut by_name: Vec<_> = alive(pods).collect();
+    by_name.sort_unstable_by_key(|pod| &pod.name);
+
+    let mut diagnosis = Diagnosis::default();
+    for pod in by_name {
+        let Some(trouble) = pod.trouble() else { continue };
+        match not_before(pod, trouble) {
+            Some(then) if now < then => {
+                diagnosis.recheck = Some(diagnosis.recheck.map_or(then, |it| it.min(then)));
+            }
+            _ => {
+                let fault = fault(&pod.name, trouble);
+                if diagnosis.faults.iter().all(|it| it.reason != fault.reason) {
+                    diagnosis.faults.push(fault);
+                }
+            }
+        }
+    }
+    diagnosis
+}
+
+fn alive(pods: &[Arc<Live<PodView>>]) -> impl Iterator<Item = &Live<PodView>> {
+    pods.iter().map(|pod| &**pod).filter(|pod| pod.is_alive())
+}
+
+/// From when on the trouble counts, if it may pass by itself.
+fn not_before(pod: &Live<PodView>, trouble: &Trouble) -> Option<Timestamp> {
+    match trouble {
+        Trouble::Unschedulable { since, .. } => {
+            since.or(pod.created)?.checked_add(UNSCHEDULABLE_AFTER).ok()
+        }
+        _ => None,
+    }
+}
+
+fn fault(pod: &str, trouble: &Trouble) -> Fault {
+    let (reason, message) = match trouble {
+        Trouble::RunsAsRoot { image } => (
+            "ImageRunsAsRoot",
+            format!(
+                "image \"{image}\" runs as root; use an image with a numeric non-root user, set spec.runAsUser, or set \
+                 spec.securityProfile: RootAllowed"
+            ),
+        ),
+        Trouble::ImagePull { image, message } => {
+            ("ImagePullFailed", format!("Pod {pod}: cannot pull image \"{image}\": {message}"))
+        }
+        Trouble::CrashLoop { container, exit_code, exits, tail } => {
+            let said = if tail.is_empty() { String::new() } else { format!(": {tail}") };
+            (
+                "CrashLooping",
+                format!("Pod {pod}: container {container} exited {exit_code} {exits} times{said}"),
+            )
+        }
+        Trouble::Unschedulable { message, .. } => {
+            ("Unschedulable", format!("Pod {pod}: {message}"))
+        }
+    };
+    Fault { reason, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, status: &Value) -> Arc<Live<PodView>> {
+        Arc::new(Live {
+            namespace: "default".into(),
+            name: name.into(),
+            uid: name.into(),
+            generation: 0,
+            created: None,
+            deleting: None,
+            view: serde_json::from_value(json!({"status": status})).expect("a view of the object"),
+        })
+    }
+
+    fn ready(name: &str, ip: &str) -> Arc<Live<PodView>> {
+        pod(
+            name,
+            &json!({"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": "True"}]}),
+        )
+    }
+
+    fn waiting(name: &str, reason: &str, message: &str) -> Arc<Live<PodView>> {
+        let container = json!({"name": "app", "image": "app:1", "restartCount": 2,
+            "state": {"waiting": {"reason": reason, "message": message}},
+            "lastState": {"terminated": {"exitCode": 71, "message": "bind(): Address already in use\n"}}});
+        pod(name, &json!({"phase": "Running", "containerStatuses": [container]}))
+    }
+
+    fn unschedulable(name: &str, since: &str) -> Arc<Live<PodView>> {
+        let condition = json!({"type": "PodScheduled", "status": "False", "message": "0/1 nodes", "lastTransitionTime": since});
+        pod(name, &json!({"phase": "Pending", "conditions": [condition]}))
+    }
+
+    fn at(time: &str) -> Timestamp {
+        time.parse().expect("a time")
+    }
+
+    #[test]
+    fn pods_that_have_ended_or_are_ending_do_not_count() {
+        let deleted = Arc::new(Live {
+            deleting: Some(Timestamp::UNIX_EPOCH),
+            ..(*ready("d", "10.0.0.4")).clone()
+        });
+        let pods = [
+            pod("c", &json!({"phase": "Failed"})),
+            pod("e", &json!({"phase": "Succeeded"})),
+            pod("f", &json!({"phase": "Unknown"})),
+            deleted,
+            pod("b", &json!({"phase": "Pending"})),
+            ready("a", "10.0.0.1"),
+        ];
+        assert_eq!(names(&pods), ["a", "b"]);
+        assert_eq!(endpoints(&pods, 11211), ["10.0.0.1:11211"]);
+        assert!(names(&[]).is_empty());
+    }
+
+    #[test]
+    fn ipv6_endpoints_are_bracketed() {
+        let pods = [ready("a", "fd00::7"), ready("b", "10.0.0.1")];
+        assert_eq!(endpoints(&pods, 11211), ["10.0.0.1:11211", "[fd00::7]:11211"]);
+    }
+
+    #[test]
+    fn each_trouble_is_told_of_the_first_pod_by_name() {
+        let pods = [
+            waiting("z", "ErrImagePull", "not found"),
+            waiting("b", "ImagePullBackOff", "denied"),
+            waiting("c", "CrashLoopBackOff", "back-off"),
+            waiting(
+                "d",
+                "CreateContainerConfigError",
+                "container has runAsNonRoot and image will run as root",
+            ),
+            ready("a", "10.0.0.1"),
+        ];
+        let diagnosis = diagnose(&pods, Timestamp::UNIX_EPOCH);
+        let told: Vec<_> = diagnosis.faults.iter().map(|it| (it.reason, &*it.message)).collect();
+        assert_eq!(
+            told,
+            [
+                ("ImagePullFailed", "Pod b: cannot pull image \"app:1\": denied"),
+                (
+                    "CrashLooping",
+                    "Pod c: container app exited 71 3 times: bind(): Address already in use"
+                ),
+                (
+                    "ImageRunsAsRoot",
+                    "image \"app:1\" runs as root; use an image with a numeric non-root user, set spec.runAsUser, or set \
+                 spec.securityProfile: RootAllowed"
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_pod_may_wait_thirty_seconds_for_a_node() {
+        let pods = [
+            unschedulable("b", "2026-11-21T10:00:00Z"),
+            unschedulable("a", "2026-11-21T10:00:10Z"),
+        ];
+
+        let early = diagnose(&pods, at("2026-11-21T10:00:29Z"));
+        assert_eq!(early, Diagnosis { faults: vec![], recheck: Some(at("2026-11-21T10:00:30Z")) });
+
+        let later = diagnose(&pods, at("2026-11-21T10:00:30Z"));
+        assert_eq!(
+            later.faults,
+            [Fault { reason: "Unschedulable", message: "Pod b: 0/1 nodes".to_owned() }]
+        );
+        assert_eq!(later.recheck, Some(at("2026-11-21T10:00:40Z")));
+    }
+}

@@ -1,0 +1,183 @@
+//! How far a Deployment is with what was asked of it.
+
+use crate::{DeploymentView, Live, Progress};
+
+/// The state of a Deployment, compared with the number of pods that are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rollout {
+    /// Pods that are wanted.
+    pub size: i32,
+    /// Pods that exist, of whatever template.
+    pub replicas: i32,
+    /// Pods of the current template, as far as is known.
+    pub updated: i32,
+    /// Pods that are ready, of whatever template.
+    pub ready: i32,
+    /// The change that is still being carried out, if any.
+    pub change: Option<Change>,
+    /// The Deployment's own words, when it made no progress for as long as it was given.
+    pub stalled: Option<Box<str>>,
+}
+
+/// What a Deployment is busy with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Pods of a new template come, old ones go. The first pods of all are a rollout too.
+    RollingOut,
+    /// The same pods, but more or fewer.
+    Scaling,
+}
+
+impl Change {
+    /// The reason that stands for it in the condition `Progressing`.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::RollingOut => "RollingOut",
+            Self::Scaling => "Scaling",
+        }
+    }
+
+    /// The change that a stored condition `Progressing` tells of.
+    pub fn from_reason(reason: &str) -> Option<Self> {
+        [Self::RollingOut, Self::Scaling].into_iter().find(|it| it.reason() == reason)
+    }
+}
+
+impl Rollout {
+    /// Reads the state off a Deployment, which may not exist yet.
+    ///
+    /// `before` is the change that was under way when we last looked. It is needed because a Deployment says the same
+    /// while it waits for two pods more and after it has lost two: the one is a change, the other is not.
+    pub fn of(
+        deployment: Option<&Live<DeploymentView>>,
+        size: i32,
+        before: Option<Change>,
+    ) -> Self {
+        let Some(live) = deployment else {
+            return Self {
+                size,
+                replicas: 0,
+                updated: 0,
+                ready: 0,
+                change: Some(Change::RollingOut),
+                stalled: None,
+            };
+        };
+        Self {
+            size,
+            replicas: live.replicas(),
+            updated: live.updated(),
+            ready: live.ready(),
+            change: change(live, size, before),
+            stalled: match live.progress() {
+                Progress::Stalled(message) => Some(message.clone()),
+                _ => None,
+            },
+        }
+    }
+
+    /// Everything that is wanted is ready.
+    pub fn all_ready(&self) -> bool {
+        self.ready >= self.size
+    }
+}
+
+fn change(live: &Live<DeploymentView>, size: i32, before: Option<Change>) -> Option<Change> {
+    let complete = [live.replicas(), live.updated(), live.ready()] == [size; 3];
+    let old_pods = live.replicas() > live.updated();
+    match live.progress() {
+        _ if complete && live.is_observed() => None,
+        _ if old_pods || !live.was_ever_observed() => Some(Change::RollingOut),
+        Progress::Ongoing | Progress::Stalled(_) => Some(Change::RollingOut),
+        // Only the template is left to be what the Deployment has not seen yet.
+        _ if !live.is_observed() && live.replicas() == size => Some(Change::RollingOut),
+        _ if !live.is_observed() || live.replicas() > size => Some(Change::Scaling),
+        Progress::Complete | Progress::Unknown => before,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const COMPLETE: &str = "NewReplicaSetAvailable";
+    const ONGOING: &str = "ReplicaSetUpdated";
+
+    /// A Deployment at generation 2 with `[replicas, updated, ready]`.
+    fn deployment(
+        observed: i64,
+        [replicas, updated, ready]: [i32; 3],
+        reason: &str,
+    ) -> Live<DeploymentView> {
+        let status = json!({
+            "observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated, "readyReplicas": ready,
+            "conditions": [{"type": "Progressing", "status": "True", "reason": reason, "message": "stuck"}],
+        });
+        Live {
+            namespace: "default".into(),
+            name: "x".into(),
+            uid: "u".into(),
+            generation: 2,
+            created: None,
+            deleting: None,
+            view: serde_json::from_value(json!({"status": status})).expect("a view of the object"),
+        }
+    }
+
+    #[test]
+    fn the_change_under_way() {
+        use Change::{RollingOut, Scaling};
+        for (situation, live, size, before, expected) in [
+            ("never looked at", deployment(0, [0, 0, 0], ""), 3, None, Some(RollingOut)),
+            ("first pods start", deployment(2, [3, 3, 1], ONGOING), 3, None, Some(RollingOut)),
+            ("done", deployment(2, [3, 3, 3], ONGOING), 3, Some(RollingOut), None),
+            ("a pod died later", deployment(2, [3, 3, 2], COMPLETE), 3, None, None),
+            ("a pod is being replaced", deployment(2, [2, 2, 2], COMPLETE), 3, None, None),
+            ("new size not seen", deployment(1, [3, 3, 3], COMPLETE), 5, None, Some(Scaling)),
+            ("new pods start", deployment(2, [5, 5, 3], COMPLETE), 5, Some(Scaling), Some(Scaling)),
+            ("surplus pods go", deployment(2, [5, 5, 5], COMPLETE), 3, None, Some(Scaling)),
+            (
+                "new template not seen",
+                deployment(1, [3, 3, 3], COMPLETE),
+                3,
+                None,
+                Some(RollingOut),
+            ),
+            (
+                "old pods go",
+                deployment(2, [4, 1, 3], ONGOING),
+                3,
+                Some(RollingOut),
+                Some(RollingOut),
+            ),
+            (
+                "stuck",
+                deployment(2, [4, 1, 3], "ProgressDeadlineExceeded"),
+                3,
+                None,
+                Some(RollingOut),
+            ),
+            ("down to nothing", deployment(2, [0, 0, 0], COMPLETE), 0, Some(Scaling), None),
+            ("back from nothing", deployment(1, [0, 0, 0], COMPLETE), 3, None, Some(Scaling)),
+        ] {
+            assert_eq!(Rollout::of(Some(&live), size, before).change, expected, "{situation}");
+        }
+    }
+
+    #[test]
+    fn a_deployment_that_does_not_exist_is_about_to_roll_out() {
+        let rollout = Rollout::of(None, 3, None);
+        assert_eq!(
+            (rollout.change, rollout.ready, rollout.all_ready()),
+            (Some(Change::RollingOut), 0, false)
+        );
+    }
+
+    #[test]
+    fn a_stalled_rollout_keeps_its_words() {
+        let stuck = deployment(2, [4, 1, 3], "ProgressDeadlineExceeded");
+        assert_eq!(Rollout::of(Some(&stuck), 3, None).stalled.as_deref(), Some("stuck"));
+    }
+}

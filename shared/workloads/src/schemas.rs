@@ -1,0 +1,123 @@
+//! Schemas of core types for use in custom resources: `#[schemars(schema_with = "schemas::resources")]`.
+//!
+//! The schemas that come with the types have no bounds, so the API server would refuse CEL rules over them as too
+//! expensive, and they carry kilobytes of upstream descriptions.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// A label value.
+const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
+/// An amount of a resource, as `k8s.io/apimachinery` reads it.
+const QUANTITY: &str =
+    r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$";
+
+/// `ResourceRequirements` of `core/v1`, without `claims`: those need a pod that has resource claims.
+pub fn resources(_: &mut SchemaGenerator) -> Schema {
+    let amounts = |description: &str| {
+        json_schema!({
+            "description": description,
+            "type": "object",
+            "maxProperties": 16,
+            "additionalProperties": {"x-kubernetes-int-or-string": true, "pattern": QUANTITY, "maxLength": 32},
+        })
+    };
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "requests": amounts("What is set aside for the container, by resource: cpu, memory, …"),
+            "limits": amounts("What the container may use at most, by resource: cpu, memory, …"),
+        },
+    })
+}
+
+/// A list of `Toleration` of `core/v1`.
+pub fn tolerations(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 32,
+        "x-kubernetes-list-type": "atomic",
+        "items": {
+            "description": "A taint that the pods tolerate.",
+            "type": "object",
+            "properties": {
+                "key": {
+                    "description": "The key of the taint; absent: all keys, with operator Exists.",
+                    "type": "string",
+                    "maxLength": 316,
+                },
+                "operator": {
+                    "description": "How the value is compared. Default: Equal.",
+                    "type": "string",
+                    "enum": ["Exists", "Equal"],
+                },
+                "value": {"description": "The value of the taint, with operator Equal.", "type": "string", "maxLength": 63},
+                "effect": {
+                    "description": "The effect of the taint; absent: all effects.",
+                    "type": "string",
+                    "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"],
+                },
+                "tolerationSeconds": {
+                    "description": "How long a NoExecute taint is tolerated. Default: for ever.",
+                    "type": "integer",
+                    "format": "int64",
+                },
+            },
+        },
+    })
+}
+
+/// A list of `LocalObjectReference` of `core/v1`, that is, of Secrets to pull images with.
+pub fn pull_secrets(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 10,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "items": {
+            "description": "A Secret in the namespace of the object.",
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": {"description": "Its name.", "type": "string", "minLength": 1, "maxLength": 253},
+            },
+        },
+    })
+}
+
+/// Labels, or a selector of labels.
+pub fn labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE},
+    })
+}
+
+/// Annotations.
+pub fn annotations(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": {"type": "string", "maxLength": 4096},
+    })
+}
+
+/// A number of pods or a share of them, none included.
+pub fn pods_or_percent(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "minimum": 0,
+        "maxLength": 4,
+        "pattern": "^(0|[1-9][0-9]?|100)%$",
+    })
+}
+
+/// A number of pods or a share of them, at least one.
+pub fn some_pods_or_percent(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "minimum": 1,
+        "maxLength": 4,
+        "pattern": "^([1-9][0-9]?|100)%$",
+    })
+}

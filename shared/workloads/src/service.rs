@@ -1,0 +1,47 @@
+//! What is kept of a Service: nothing but that it exists.
+
+use k8s_openapi::api::core::v1::Service;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{Child, Viewed, defaults};
+
+impl Viewed for Service {
+    type View = ServiceView;
+}
+
+impl Child for Service {
+    fn set_defaults(object: &mut Value) {
+        defaults::service(object);
+    }
+
+    /// A Service has an address of its own or is headless, for life.
+    fn immutable_difference(live: &Value, desired: &Value) -> Option<&'static str> {
+        let headless = |service: &Value| service["spec"]["clusterIP"] == "None";
+        (headless(live) != headless(desired)).then_some("type")
+    }
+
+    const REPLACEABLE: bool = true;
+}
+
+/// The part of a Service that reconcilers read: none. Identity is kept beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct ServiceView {}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_going_headless_or_back_needs_a_new_service() {
+        let headless = json!({"spec": {"clusterIP": "None"}});
+        let with_address = json!({"spec": {"clusterIP": "10.0.0.1"}});
+        let wants_address = json!({"spec": {"ports": []}});
+        assert_eq!(Service::immutable_difference(&with_address, &headless), Some("type"));
+        assert_eq!(Service::immutable_difference(&headless, &wants_address), Some("type"));
+        assert_eq!(Service::immutable_difference(&headless, &headless), None);
+        assert_eq!(Service::immutable_difference(&with_address, &wants_address), None);
+    }
+}
