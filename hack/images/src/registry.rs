@@ -5,6 +5,7 @@
 //! exist fails here as it would anywhere.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path as FilePath;
 
 use anyhow::{Context as _, Result};
@@ -33,6 +34,13 @@ pub fn serve(listener: std::net::TcpListener, store: &FilePath) -> io::Result<()
         let listener = tokio::net::TcpListener::from_std(listener)?;
         axum::serve(listener, router(store)).await
     })
+}
+
+/// containerd's `hosts.toml` for a registry that ours at `address` stands for; in the folder `_default` it stands for all.
+///
+/// Naming us as the `server` too is what makes an unknown image fail at once: containerd has nowhere else to ask.
+pub fn hosts_toml(address: SocketAddr) -> String {
+    format!("server = \"http://{address}\"\n\n[host.\"http://{address}\"]\ncapabilities = [\"pull\", \"resolve\"]\n")
 }
 
 /// The registry as a service.

@@ -1,4 +1,5 @@
 //! Builds the fixture images from scratch, serves them, and pulls them as a node would: by plain HTTP, checking digests.
+#![expect(clippy::unwrap_used, reason = "clippy knows tests by their attribute, and these have helpers")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

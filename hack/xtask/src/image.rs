@@ -1,0 +1,108 @@
+//! `cargo xtask image`: makes OCI images without a daemon, and serves them to nodes.
+
+use std::io::{Write as _, stdout};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
+use images::{Reference, Store, default_store, operator};
+
+/// Make OCI images without a daemon, and serve them to nodes.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Folder that keeps the images [default: `images` in $OPERATORS_CACHE or in `operators` in the user's cache folder]
+    #[arg(long, global = true, value_name = "FOLDER")]
+    store: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build the operator image: a static release build, a user without rights, no shell
+    Build {
+        /// Name of the image
+        #[arg(long, default_value = operator::DEFAULT_TAG)]
+        tag: Reference,
+        /// Also write it as an OCI archive, for `docker load`, `podman load` or `ctr images import`
+        #[arg(long, value_name = "FILE.tar")]
+        output: Option<PathBuf>,
+    },
+    /// Build the images that samples and tests run, such as memcached and busybox, unless they are there
+    Fixtures,
+    /// List the images: name, digest, bytes to pull
+    List,
+    /// Serve the images as a read-only registry that mirrors every other one
+    Serve {
+        /// Where to listen
+        #[arg(long, default_value = "127.0.0.1:5000", value_name = "IP:PORT")]
+        address: SocketAddr,
+    },
+    /// Write one image as an OCI archive, for `docker load`, `podman load` or `ctr images import`
+    Export {
+        /// Such as memcached:1.6 or localhost/operators/controller-manager:dev
+        name: Reference,
+        /// Where to write it
+        file: PathBuf,
+    },
+}
+
+pub(crate) fn run(Args { store, command }: Args) -> Result<()> {
+    let store = Store::open(store.map_or_else(default_store, Ok)?)?;
+    match command {
+        Command::Build { tag, output } => build(&store, &tag, output.as_deref()),
+        Command::Fixtures => {
+            images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
+            list(&store)
+        }
+        Command::List => list(&store),
+        Command::Serve { address } => serve(&store, address),
+        Command::Export { name, file } => export(&store, &name, &file),
+    }
+}
+
+fn build(store: &Store, tag: &Reference, output: Option<&Path>) -> Result<()> {
+    let built = operator::build(&workspace()?, store, tag)?;
+    writeln!(stdout(), "{}  {}  {}", built.reference, built.digest, megabytes(built.size))?;
+    output.map_or(Ok(()), |file| export(store, tag, file))
+}
+
+fn list(store: &Store) -> Result<()> {
+    let images = store.list()?;
+    let width = images.iter().map(|stored| stored.reference.to_string().len()).max().unwrap_or(0);
+    let mut out = stdout().lock();
+    for stored in images {
+        let name = stored.reference.to_string();
+        writeln!(out, "{name:width$}  {}  {:>8}", stored.digest, megabytes(store.size(&stored.digest)?))?;
+    }
+    Ok(())
+}
+
+fn serve(store: &Store, address: SocketAddr) -> Result<()> {
+    let listener = TcpListener::bind(address).with_context(|| format!("could not listen on {address}"))?;
+    eprintln!("serving {} on http://{}", store.root().display(), listener.local_addr()?);
+    images::serve(listener, store.root()).context("the registry ended")
+}
+
+fn export(store: &Store, name: &Reference, file: &Path) -> Result<()> {
+    store.export(name, file)?;
+    eprintln!("wrote {}", file.display());
+    Ok(())
+}
+
+/// The root of the workspace that `cargo xtask` was called in.
+fn workspace() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = std::process::Command::new(cargo)
+        .args(["locate-project", "--workspace", "--message-format=plain"])
+        .output()
+        .context("could not run cargo")?;
+    let manifest = PathBuf::from(String::from_utf8(output.stdout)?.trim());
+    manifest.parent().map(Path::to_owned).context("not inside the workspace: run `cargo xtask` from the checkout")
+}
+
+/// Decimal, as registries count.
+fn megabytes(bytes: u64) -> String {
+    format!("{}.{} MB", bytes / 1_000_000, bytes % 1_000_000 / 100_000)
+}
