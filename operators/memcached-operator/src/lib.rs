@@ -1,1 +1,3 @@
 //! Independent memcached servers behind one headless Service.
+
+pub mod api;

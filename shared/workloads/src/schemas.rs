@@ -107,6 +107,7 @@ pub fn pods_or_percent(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "minimum": 0,
+        "maximum": 100,
         "maxLength": 4,
         "pattern": "^(0|[1-9][0-9]?|100)%$",
     })
@@ -117,7 +118,49 @@ pub fn some_pods_or_percent(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "minimum": 1,
+        "maximum": 100,
         "maxLength": 4,
         "pattern": "^([1-9][0-9]?|100)%$",
+    })
+}
+
+/// `status.conditions`: a list of `Condition` of `meta/v1`.
+pub fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "description": "One aspect of the object's state.",
+            "type": "object",
+            "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+            "properties": {
+                "type": {"description": "Which aspect.", "type": "string", "maxLength": 316},
+                "status": {
+                    "description": "Whether it holds.",
+                    "type": "string",
+                    "enum": ["True", "False", "Unknown"],
+                },
+                "reason": {
+                    "description": "Why, in one word for programs.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 1024,
+                },
+                "message": {"description": "Why, in words for people.", "type": "string", "maxLength": 32768},
+                "lastTransitionTime": {
+                    "description": "Since when status is what it is.",
+                    "type": "string",
+                    "format": "date-time",
+                },
+                "observedGeneration": {
+                    "description": "The generation of the object that the condition is about.",
+                    "type": "integer",
+                    "format": "int64",
+                    "minimum": 0,
+                },
+            },
+        },
     })
 }
