@@ -11,7 +11,7 @@ use images::{Reference, Store, default_store, operator};
 /// Make OCI images without a daemon, and serve them to nodes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Folder that keeps the images [default: `images` in $OPERATORS_CACHE or in `operators` in the user's cache folder]
+    /// Folder that keeps the images [default: `images` in the folder that `OPERATORS_CACHE` names, or in ~/.cache/operators]
     #[arg(long, global = true, value_name = "FOLDER")]
     store: Option<PathBuf>,
     #[command(subcommand)]
