@@ -3,7 +3,8 @@
 //! An operator states facts ([`Health`]); the runtime adds what it knows itself (a child that was refused, a pause),
 //! decides which reason wins, derives `Ready`, `Reconciling` and `Stalled`, and keeps the times. Pure.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// One condition before the runtime has given it a time and a generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,3 +68,185 @@ pub struct Report<S> {
     /// The facts that the conditions are made of.
     pub health: Health,
 }
+
+/// What the runtime knows beside what the operator says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances<'a> {
+    /// The conditions in the stored status.
+    pub(crate) stored: &'a [Condition],
+    /// The generation that was acted on.
+    pub(crate) generation: i64,
+    /// Now.
+    pub(crate) now: Timestamp,
+}
+
+/// Why nothing but the status may be written now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Halt {
+    /// The user's annotation.
+    Paused(String),
+    /// The operator's own validation.
+    Invalid(Problem),
+}
+
+/// How long something may be wrong before tools are told that it needs a person.
+const STALLED_AFTER: SignedDuration = SignedDuration::from_secs(60);
+
+/// Problems that no waiting mends.
+const STALLED_AT_ONCE: &[&str] = &["InvalidSpec", "InvalidSize", "InvalidSchedule", "UnknownTimeZone"];
+
+/// While a child of this name is being collected, a change is under way rather than something wrong.
+pub(crate) const WAITING: &str = "WaitingForGarbageCollection";
+
+impl Problem {
+    /// Which reason wins when several apply, the strongest first. Reasons of one line are equals.
+    pub const RANKING: &'static [&'static [&'static str]] = &[
+        &["InvalidSpec", "InvalidSize", "InvalidSchedule", "UnknownTimeZone"],
+        &["ResourceConflict"],
+        &["Forbidden"],
+        &["QuotaExceeded"],
+        &["ChildRejected"],
+        &["SecretNotFound"],
+        &["ImageRunsAsRoot"],
+        &["ImagePullFailed"],
+        &["CrashLooping"],
+        &["Unschedulable", "PodsNotStarting"],
+        &["RolloutStalled"],
+        &["TooManyActiveJobs"],
+        &["LastRunFailed"],
+        &["NodesNotReady", "ReplicasNotReady"],
+    ];
+
+    fn rank(&self) -> usize {
+        Self::RANKING.iter().position(|line| line.contains(&self.reason)).unwrap_or(Self::RANKING.len())
+    }
+}
+
+/// The conditions of an object that is being reconciled, and when they will change by the passing of time alone.
+pub(crate) fn combine(
+    health: &Health,
+    refusals: &[Problem],
+    circumstances: Circumstances<'_>,
+) -> (Vec<Condition>, Option<Timestamp>) {
+    let waiting = refusals.iter().find(|refusal| refusal.reason == WAITING);
+    let mut problems: Vec<&Problem> = health.problems.iter().chain(refusals).filter(|p| p.reason != WAITING).collect();
+    problems.sort_by_key(|problem| problem.rank());
+
+    let progressing = match waiting {
+        Some(waiting) => health.progressing.as_ref().map(|_| Verdict::yes(WAITING, waiting.message.clone())),
+        None => health.progressing.clone(),
+    };
+    let degraded = degraded(&problems);
+    let ready = if degraded.status {
+        Verdict::no(degraded.reason, degraded.message.clone())
+    } else if let Some(waiting) = waiting {
+        Verdict::no(WAITING, waiting.message.clone())
+    } else {
+        match &progressing {
+            Some(change) if change.status => Verdict::no(change.reason, change.message.clone()),
+            _ => health.ready.clone(),
+        }
+    };
+
+    let mut conditions = Vec::with_capacity(6);
+    conditions.extend(health.available.as_ref().map(|verdict| circumstances.condition("Available", verdict)));
+    conditions.extend(progressing.as_ref().map(|verdict| circumstances.condition("Progressing", verdict)));
+    conditions.push(circumstances.condition("Degraded", &degraded));
+    conditions.push(circumstances.condition("Ready", &ready));
+
+    let mut recheck = health.recheck;
+    if degraded.status {
+        let since = circumstances.since("Degraded", true);
+        let stalled_at = since.saturating_add(STALLED_AFTER).unwrap_or(Timestamp::MAX);
+        if STALLED_AT_ONCE.contains(&degraded.reason) || circumstances.now >= stalled_at {
+            conditions.push(circumstances.condition("Stalled", &degraded));
+        } else {
+            recheck = Some(recheck.map_or(stalled_at, |other| other.min(stalled_at)));
+        }
+    } else if !ready.status {
+        conditions.push(circumstances.condition("Reconciling", &Verdict { status: true, ..ready }));
+    }
+    (conditions, recheck)
+}
+
+/// The conditions of an object for which nothing is done at the moment: those it had, and why nothing is done.
+pub(crate) fn halted(halt: &Halt, circumstances: Circumstances<'_>) -> Vec<Condition> {
+    let kept = |names: &[&str]| -> Vec<Condition> {
+        circumstances.stored.iter().filter(|condition| names.contains(&&*condition.type_)).cloned().collect()
+    };
+    match halt {
+        Halt::Paused(message) => {
+            let mut conditions = kept(&["Available", "Degraded"]);
+            if circumstances.stored.iter().any(|condition| condition.type_ == "Progressing") {
+                conditions.insert(
+                    conditions.iter().take_while(|condition| condition.type_ == "Available").count(),
+                    circumstances.condition("Progressing", &Verdict::no("Paused", message.clone())),
+                );
+            }
+            let ready = circumstances.condition("Ready", &Verdict::no("Paused", message.clone()));
+            conditions.push(circumstances.timed(Condition { status: "Unknown".to_owned(), ..ready }));
+            conditions
+        }
+        Halt::Invalid(problem) => {
+            let mut conditions = kept(&["Available", "Progressing"]);
+            let wrong = Verdict::yes(problem.reason, problem.message.clone());
+            conditions.push(circumstances.condition("Degraded", &wrong));
+            conditions.push(circumstances.condition("Ready", &Verdict { status: false, ..wrong.clone() }));
+            conditions.push(circumstances.condition("Stalled", &wrong));
+            conditions
+        }
+    }
+}
+
+/// Whether the condition of this type is true.
+pub(crate) fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    conditions.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
+}
+
+fn degraded(problems: &[&Problem]) -> Verdict {
+    let Some((first, others)) = problems.split_first() else { return Verdict::no("AsExpected", "") };
+    let mut message = first.message.clone();
+    let also: Vec<&str> = others.iter().map(|problem| problem.reason).filter(|reason| *reason != first.reason).take(3).collect();
+    if !also.is_empty() {
+        message.push_str("; also: ");
+        message.push_str(&also.join(", "));
+    }
+    Verdict { status: true, reason: first.reason, message }
+}
+
+impl Circumstances<'_> {
+    fn condition(&self, type_: &str, verdict: &Verdict) -> Condition {
+        self.timed(Condition {
+            type_: type_.to_owned(),
+            status: if verdict.status { "True" } else { "False" }.to_owned(),
+            reason: verdict.reason.to_owned(),
+            message: verdict.message.clone(),
+            observed_generation: Some(self.generation),
+            last_transition_time: Time(self.now),
+        })
+    }
+
+    /// Keeps the time of the stored condition unless `status` has changed.
+    fn timed(&self, mut condition: Condition) -> Condition {
+        let stored = self.stored.iter().find(|stored| stored.type_ == condition.type_);
+        condition.last_transition_time = match stored {
+            Some(stored) if stored.status == condition.status => stored.last_transition_time.clone(),
+            _ => Time(truncated(self.now)),
+        };
+        condition
+    }
+
+    fn since(&self, type_: &str, status: bool) -> Timestamp {
+        let status = if status { "True" } else { "False" };
+        let stored = self.stored.iter().find(|stored| stored.type_ == type_ && stored.status == status);
+        stored.map_or(self.now, |stored| stored.last_transition_time.0)
+    }
+}
+
+/// The API stores whole seconds; comparing with what was stored must not see a difference.
+fn truncated(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,56 @@
-//! The shared runtime of all operators.
+//! The shared runtime of all operators: what controller-runtime is to Go.
+//!
+//! An operator declares its controllers ([`Operator::setup`]); a binary hands its operators to [`main`]. From the
+//! declarations the runtime derives which informers run, what wakes an object, and which permissions are needed.
+//!
+//! ```text
+//! API server ──watch──▶ Informer (one per kind, shared) ──▶ Store: views, indexed by owner and label
+//!                           │ what changed
+//!                           ▼
+//!                       WorkQueue (one per controller): de-duplicates · priority · delay · back-off
+//!                           │ one key at a time
+//!                           ▼
+//! API server ◀──writes── Context ◀── reconcile() × N workers ──▶ Action | Error
+//! ```
+//!
+//! Reading order: [`operator`](Operator) (what a binary hosts), [`controller`](Controller) (what is declared and how
+//! workers run it), [`context`](Context) (what a reconcile may do; `context::apply` is the heart), [`conditions`]
+//! (how health becomes status), `owned` (how in sync is decided from 16 bytes), `store` and `informer` (the cache),
+//! `run` (the life of the process).
 
+mod api;
+mod client;
 pub mod conditions;
+mod context;
+mod controller;
+mod crd;
+mod entry;
+mod error;
+mod events;
+mod informer;
+mod informers;
+mod metrics;
+mod object;
+mod operator;
+mod owned;
+mod probes;
+mod rbac;
+mod run;
+mod settings;
+mod status;
+mod store;
+mod telemetry;
+mod wire;
 
+pub use api::Namespaced;
 pub use conditions::{Health, Problem, Report, Verdict};
+pub use context::{Context, Root, Together};
+pub use controller::{Action, Controller, Declared, Reconcile};
+pub use crd::{normalize, printed};
+pub use entry::main;
+pub use error::{Error, Request, Retry};
+pub use events::EventType;
+pub use object::ObjectKey;
+pub use operator::{Manager, Operator, permissions};
+pub use settings::Settings;
+pub use status::Status;

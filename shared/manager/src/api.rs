@@ -1,0 +1,139 @@
+//! Requests to the API server: raw JSON in and out, one deadline each, no retries.
+//!
+//! kube's own retries are off: the queue decides about retrying, and a retried create could make a second object.
+
+use std::{future::Future, time::Duration};
+
+use kube::{
+    Client, Resource,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    core::{NamespaceResourceScope, Request as Http},
+};
+use serde_json::Value;
+
+use crate::{
+    error::{Error, Request},
+    object::ObjectKey,
+};
+
+/// Enough for an admission webhook (at most 30 s by the API, 10 s by default) and a loaded server.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Requests for objects of one kind, made as one field manager.
+#[derive(Clone)]
+pub(crate) struct Requests {
+    client: Client,
+    kind: String,
+    api_version: String,
+    plural: String,
+    manager: String,
+}
+
+impl Requests {
+    pub(crate) fn of<K: Resource<DynamicType = ()>>(client: Client, manager: &str) -> Self {
+        Self {
+            client,
+            kind: K::kind(&()).into_owned(),
+            api_version: K::api_version(&()).into_owned(),
+            plural: K::plural(&()).into_owned(),
+            manager: manager.to_owned(),
+        }
+    }
+
+    pub(crate) async fn get(&self, key: &ObjectKey) -> Result<String, Error> {
+        let request = self.http(key).get(&key.name, &kube::api::GetParams::default());
+        self.send("get", key, request).await
+    }
+
+    pub(crate) async fn create(&self, key: &ObjectKey, object: &Value) -> Result<String, Error> {
+        let parameters = PostParams { field_manager: Some(self.manager.clone()), ..PostParams::default() };
+        let request = self.http(key).create(&parameters, object.to_string().into_bytes());
+        self.send("create", key, request).await
+    }
+
+    /// Server-side apply, forced: the fields of `object` become ours.
+    pub(crate) async fn apply(&self, key: &ObjectKey, object: &Value) -> Result<String, Error> {
+        let parameters = PatchParams::apply(&self.manager).force();
+        let request = self.http(key).patch(&key.name, &parameters, &Patch::Apply(object));
+        self.send("apply", key, request).await
+    }
+
+    pub(crate) async fn merge(&self, key: &ObjectKey, patch: &Value) -> Result<String, Error> {
+        let request = self.http(key).patch(&key.name, &self.patching(), &Patch::Merge(patch));
+        self.send("patch", key, request).await
+    }
+
+    pub(crate) async fn merge_status(&self, key: &ObjectKey, patch: &Value) -> Result<String, Error> {
+        let request = self.http(key).patch_subresource("status", &key.name, &self.patching(), &Patch::Merge(patch));
+        self.send("patch the status of", key, request).await
+    }
+
+    /// Deletes exactly the object with this uid, in this version if one is given.
+    pub(crate) async fn delete(&self, key: &ObjectKey, uid: &str, version: Option<u64>) -> Result<String, Error> {
+        let preconditions = Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: version.map(|version| version.to_string()),
+        };
+        let parameters = DeleteParams::background().preconditions(preconditions);
+        self.send("delete", key, self.http(key).delete(&key.name, &parameters)).await
+    }
+
+    /// `apiVersion` and `kind`, which every request body has to carry.
+    pub(crate) fn type_meta(&self) -> (&str, &str) {
+        (&self.api_version, &self.kind)
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    pub(crate) fn manager(&self) -> &str {
+        &self.manager
+    }
+
+    /// What errors say was asked.
+    pub(crate) fn describe(&self, verb: &'static str, key: &ObjectKey) -> Request {
+        Request {
+            verb,
+            kind: self.kind.clone(),
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
+        }
+    }
+
+    fn patching(&self) -> PatchParams {
+        PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() }
+    }
+
+    fn http(&self, key: &ObjectKey) -> Http {
+        let (prefix, version) = if self.api_version.contains('/') { ("apis", &self.api_version) } else { ("api", &self.api_version) };
+        let path = if key.namespace.is_empty() {
+            format!("/{prefix}/{version}/{}", self.plural)
+        } else {
+            format!("/{prefix}/{version}/namespaces/{}/{}", key.namespace, self.plural)
+        };
+        Http::new(path)
+    }
+
+    async fn send(
+        &self,
+        verb: &'static str,
+        key: &ObjectKey,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<String, Error> {
+        let asked = || self.describe(verb, key);
+        let request = request.map_err(|error| Error::Api { request: asked(), source: Box::new(kube::Error::BuildRequest(error)) })?;
+        within(DEADLINE, self.client.request_text(request))
+            .await
+            .ok_or_else(|| Error::Deadline { request: asked(), after: DEADLINE })?
+            .map_err(|source| Error::Api { request: asked(), source: Box::new(source) })
+    }
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(limit, work).await.ok()
+}
+
+/// A kind whose objects live in namespaces: the scope of everything that operators own.
+pub trait Namespaced: Resource<DynamicType = (), Scope = NamespaceResourceScope> {}
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Namespaced for K {}

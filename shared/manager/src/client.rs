@@ -1,0 +1,105 @@
+//! The connection to the API server: where it is found, and how its requests are counted.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use kube::{
+    Client, Config,
+    client::ClientBuilder,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tower::{Layer, Service};
+
+use crate::{metrics::Metrics, settings::Settings};
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot use kubeconfig {path}: {source}")]
+    Kubeconfig { path: String, source: kube::config::KubeconfigError },
+    #[error(
+        "found no cluster: give --kubeconfig, set KUBECONFIG, or run in a pod with a service account ({0})"
+    )]
+    NotFound(kube::config::KubeconfigError),
+    #[error("cannot set up a client: {}", crate::error::chain(.0))]
+    Client(kube::Error),
+}
+
+/// A client for the cluster that the flags, the environment or the pod name. Sends nothing yet.
+pub(crate) async fn connect(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Client, Error> {
+    let mut config = config(settings).await?;
+    config.default_retry = false; // the queue decides about retrying
+    config.connect_timeout = Some(Duration::from_secs(5));
+    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    let counted = Counted { metrics: metrics.clone(), host: host.into() };
+    let builder = ClientBuilder::try_from(config).map_err(Error::Client)?;
+    Ok(builder.with_layer(&counted).build())
+}
+
+async fn config(settings: &Settings) -> Result<Config, Error> {
+    let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
+    if let Some(path) = &settings.kubeconfig {
+        let failed = |source| Error::Kubeconfig { path: path.display().to_string(), source };
+        let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
+        return Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(failed);
+    }
+    if std::env::var_os("KUBECONFIG").is_none()
+        && let Ok(config) = Config::incluster()
+    {
+        return Ok(config);
+    }
+    Config::from_kubeconfig(&options).await.map_err(Error::NotFound)
+}
+
+/// Counts every request: `rest_client_requests_total{code,method,host}`.
+#[derive(Clone)]
+struct Counted {
+    metrics: Arc<Metrics>,
+    host: Arc<str>,
+}
+
+#[derive(Clone)]
+struct Counting<S> {
+    inner: S,
+    counted: Counted,
+}
+
+impl<S> Layer<S> for Counted {
+    type Service = Counting<S>;
+
+    fn layer(&self, inner: S) -> Counting<S> {
+        Counting { inner, counted: self.clone() }
+    }
+}
+
+impl<S, B, C> Service<http::Request<B>> for Counting<S>
+where
+    S: Service<http::Request<B>, Response = http::Response<C>>,
+    S::Future: Send + 'static,
+    S::Error: 'static,
+    C: 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let (counted, method) = (self.counted.clone(), request.method().clone());
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let result = answer.await;
+            // As client-go: a request without an answer has this code.
+            let code = result.as_ref().map_or("<error>".to_owned(), |response| response.status().as_str().to_owned());
+            counted.metrics.client_requests.with_label_values(&[&*code, method.as_str(), &*counted.host]).inc();
+            result
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! Writing the status: only when it differs, in bursts as one, and with an event when it turns bad.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::{Context, Root, lock};
+use crate::{
+    conditions::{Circumstances, Halt, Health, Problem, Report, combine, halted, is_true},
+    error::{Class, Error},
+    events::EventType,
+    status::Status,
+    wire::{Decoded, Whole},
+};
+
+/// Problems that are worth an event when they appear, with the event's reason.
+const EVENTS: &[(&str, &str)] = &[
+    ("ResourceConflict", "ErrResourceExists"),
+    ("InvalidSpec", "InvalidSpec"),
+    ("InvalidSize", "InvalidSize"),
+    ("SecretNotFound", "SecretNotFound"),
+    ("ImageRunsAsRoot", "ImageRunsAsRoot"),
+    ("ImagePullFailed", "ImagePullFailed"),
+    ("CrashLooping", "CrashLooping"),
+    ("RolloutStalled", "RolloutStalled"),
+    ("ChildRejected", "ReconcileError"),
+    ("QuotaExceeded", "ReconcileError"),
+    ("Forbidden", "ReconcileError"),
+];
+
+impl<K: Root> Context<K> {
+    /// Writes the status if it differs from the stored one: the operator's own fields, and conditions made of its
+    /// findings and of what this reconcile was refused. Sets `observedGeneration`, keeps times of conditions that did
+    /// not change, and comes back when a condition changes by the passing of time.
+    ///
+    /// A change may be held back for a moment, so that the burst of events that follows a change of children becomes one
+    /// write.
+    pub async fn apply_status(&self, report: Report<K::Status>) -> Result<(), Error> {
+        let refusals = lock(&self.pass.refusals).clone();
+        let (conditions, recheck) = combine(&report.health, &refusals, self.circumstances());
+        if let Some(time) = recheck {
+            self.wake_at(time);
+        }
+        let fresh = self.fresh_problems(&report.health, &refusals);
+        let ready = is_true(&conditions, "Ready");
+        let became_ready = ready && !is_true(self.stored_conditions(), "Ready");
+        if self.write_status(report.status, conditions, !became_ready).await? {
+            for problem in &fresh {
+                if let Some((_, reason)) = EVENTS.iter().find(|(known, _)| *known == problem.reason) {
+                    self.event(EventType::Warning, reason, problem.message.clone());
+                }
+            }
+            self.tell_resumed();
+        }
+        if ready {
+            self.tell_rollout_finished();
+        }
+        Ok(())
+    }
+
+    /// Writes why nothing is done for this object at the moment; its other status fields stay.
+    pub(crate) async fn halt(&self, halt: &Halt) -> Result<(), Error> {
+        let status = self.pass.object.status().cloned().unwrap_or_default();
+        let conditions = halted(halt, self.circumstances());
+        let news = match halt {
+            Halt::Paused(message) => (EventType::Normal, "Paused", message.clone()),
+            Halt::Invalid(problem) => (EventType::Warning, problem.reason, problem.message.clone()),
+        };
+        let told = self.stored_conditions().iter().any(|stored| match halt {
+            Halt::Paused(_) => stored.type_ == "Ready" && stored.reason == "Paused",
+            Halt::Invalid(problem) => {
+                stored.type_ == "Degraded" && stored.reason == problem.reason && stored.message == problem.message
+            }
+        });
+        if self.write_status(status, conditions, false).await? && !told {
+            self.event(news.0, news.1, news.2);
+        }
+        Ok(())
+    }
+
+    /// Whether the stored status speaks of the present generation.
+    pub(super) fn is_observed(&self) -> bool {
+        let generation = self.pass.object.meta().generation;
+        self.pass.object.status().is_some_and(|status| {
+            let mut status = status.clone();
+            *status.observed_generation_mut() == generation
+        })
+    }
+
+    /// Returns whether a request was sent.
+    async fn write_status(&self, mut status: K::Status, conditions: Vec<Condition>, may_wait: bool) -> Result<bool, Error> {
+        *status.conditions_mut() = conditions;
+        *status.observed_generation_mut() = self.pass.object.meta().generation;
+        let asked = format!("{}/reconcile-requested-at", self.scope.names.group);
+        *status.last_handled_reconcile_at_mut() = self.annotation(&asked).map(ToOwned::to_owned);
+
+        let (key, gate) = (&self.pass.key, &self.scope.gate);
+        let requests = &self.scope.requests;
+        if self.pass.object.status() == Some(&status) {
+            gate.forget(key);
+            self.scope.outside.metrics.skipped_writes.with_label_values(&[requests.kind(), "status"]).inc();
+            return Ok(false);
+        }
+        let changed_children = self.pass.changed_children.load(std::sync::atomic::Ordering::Relaxed);
+        if let Some(due) = gate.hold(key, !may_wait, changed_children, Instant::now()) {
+            self.wake(due);
+            return Ok(false);
+        }
+        let broken = |source| Error::Decode { request: requests.describe("write the status of", key), source };
+        let new = serde_json::to_value(&status).map_err(broken)?;
+        let old = match self.pass.object.status() {
+            Some(old) => serde_json::to_value(old).map_err(broken)?,
+            None => Value::Null,
+        };
+        // The uid keeps a status from landing on a namesake that was created meanwhile.
+        let patch = json!({"metadata": {"uid": self.pass.uid}, "status": difference(&old, new)});
+        match requests.merge_status(key, &patch).await {
+            Ok(answer) => {
+                let decoded = Decoded::read::<Whole<K>>(&answer).map_err(broken)?;
+                self.scope.primary.store.observe(&decoded);
+            }
+            // Deleted, or replaced by a namesake: there is nothing to report on.
+            Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+        gate.written(key, Instant::now());
+        Ok(true)
+    }
+
+    fn circumstances(&self) -> Circumstances<'_> {
+        Circumstances {
+            stored: self.stored_conditions(),
+            generation: self.pass.object.meta().generation.unwrap_or_default(),
+            now: self.now(),
+        }
+    }
+
+    fn stored_conditions(&self) -> &[Condition] {
+        self.pass.object.status().map_or(&[], Status::conditions)
+    }
+
+    pub(crate) fn annotation(&self, name: &str) -> Option<&str> {
+        self.pass.object.meta().annotations.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// What is wrong now and was not wrong in the stored status.
+    fn fresh_problems(&self, health: &Health, refusals: &[Problem]) -> Vec<Problem> {
+        let told = self.stored_conditions().iter().find(|stored| stored.type_ == "Degraded" && stored.status == "True");
+        let known = |problem: &&Problem| {
+            told.is_some_and(|told| told.reason == problem.reason || told.message.contains(problem.reason))
+        };
+        let mut fresh: Vec<Problem> = Vec::new();
+        for problem in health.problems.iter().chain(refusals).filter(|problem| !known(problem)) {
+            if !fresh.contains(problem) {
+                fresh.push(problem.clone());
+            }
+        }
+        fresh
+    }
+
+    fn tell_resumed(&self) {
+        if self.stored_conditions().iter().any(|stored| stored.type_ == "Ready" && stored.reason == "Paused") {
+            self.event(EventType::Normal, "Resumed", "Reconciliation resumed");
+        }
+    }
+
+    fn tell_rollout_finished(&self) {
+        if let Some(rollout) = lock(&self.scope.rollouts).remove(&self.pass.key) {
+            let (replicas, seconds) = (rollout.replicas, rollout.since.elapsed().as_secs());
+            self.event(EventType::Normal, "RolloutFinished", format!("All {replicas} replicas updated in {seconds}s"));
+        }
+    }
+}
+
+/// A JSON merge patch that turns `old` into `new`: only what differs, `null` for what goes.
+fn difference(old: &Value, new: Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (old, &new) else { return new };
+    let mut patch = Map::new();
+    for (name, value) in new {
+        match old.get(name) {
+            Some(before) if before == value => {}
+            Some(before) => {
+                patch.insert(name.clone(), difference(before, value.clone()));
+            }
+            None => {
+                patch.insert(name.clone(), value.clone());
+            }
+        }
+    }
+    for name in old.keys().filter(|name| !new.contains_key(*name)) {
+        patch.insert(name.clone(), Value::Null);
+    }
+    Value::Object(patch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_patch_says_only_what_differs() {
+        let old = json!({"nodes": ["a"], "replicas": 3, "image": "x", "gone": 1});
+        let new = json!({"nodes": ["b"], "replicas": 3, "image": "x"});
+        assert_eq!(difference(&old, new), json!({"nodes": ["b"], "gone": null}));
+        assert_eq!(difference(&Value::Null, json!({"nodes": []})), json!({"nodes": []}));
+    }
+}

@@ -1,0 +1,126 @@
+//! The command line: `run`, and what prints or generates without a cluster.
+
+use std::{io::Write, process::ExitCode};
+
+use clap::{Args, Command, FromArgMatches};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use kube::api::ObjectMeta;
+
+use crate::{
+    crd::{normalize, printed},
+    error::chain,
+    operator::{Manager, Operator, permissions},
+    run::{Fatal, run},
+    settings::Settings,
+    telemetry,
+};
+
+/// The whole `main` of a binary that hosts `operators`. Returns its exit code: 0, 1 for a failure, 2 for wrong flags.
+pub fn main(operators: &[&'static dyn Operator]) -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let matches = command(operators).get_matches_from(with_default_command(arguments));
+    let result = match matches.subcommand() {
+        Some(("crds", _)) => print_crds(operators),
+        Some(("rbac", _)) => print_rbac(operators),
+        Some(("run", matches)) => return start(operators, matches.clone()),
+        _ => Ok(()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The flags of `run`: the runtime's and every operator's own.
+pub(crate) fn flags(operators: &[&dyn Operator]) -> Command {
+    let run = Settings::augment_args(Command::new("run").about("Run the operators (the default)"));
+    operators.iter().fold(run, |command, operator| operator.args(command))
+}
+
+fn command(operators: &[&'static dyn Operator]) -> Command {
+    let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
+    let names: Vec<&str> = operators.iter().map(|operator| operator.name()).collect();
+    Command::new("controller-manager")
+        .about("Hosts Kubernetes operators over one shared runtime")
+        .version(concat!(env!("CARGO_PKG_VERSION"), " (Kubernetes API 1.36)"))
+        .after_help(format!("Operators: {}", names.join(", ")))
+        .subcommand_required(true)
+        .subcommand(flags(&plain))
+        .subcommand(Command::new("crds").about("Print the custom resource definitions"))
+        .subcommand(Command::new("rbac").about("Print the ClusterRole that the operators need, derived from the code"))
+}
+
+/// `controller-manager --flag` means `controller-manager run --flag`, as users of other operators expect.
+fn with_default_command(mut arguments: Vec<std::ffi::OsString>) -> Vec<std::ffi::OsString> {
+    let top_level = ["--help", "-h", "--version", "-V"];
+    let first = arguments.get(1).and_then(|argument| argument.to_str());
+    if first.is_none_or(|first| first.starts_with('-') && !top_level.contains(&first)) {
+        arguments.insert(1, "run".into());
+    }
+    arguments
+}
+
+fn start(operators: &[&'static dyn Operator], matches: clap::ArgMatches) -> ExitCode {
+    let settings = match Settings::from_arg_matches(&matches) {
+        Ok(settings) => settings,
+        Err(error) => error.exit(),
+    };
+    let known: Vec<&str> = operators.iter().map(|operator| operator.name()).collect();
+    if let Some(unknown) = settings.unknown_operator(&known) {
+        complain(&format!("--operators: there is no operator \"{unknown}\"; known are {}", known.join(", ")));
+        return ExitCode::from(2);
+    }
+    if let Err(error) = telemetry::start(settings.log_format, &settings.log_level) {
+        complain(&error);
+        return ExitCode::from(2);
+    }
+    let mut manager = Manager::new(settings.clone(), matches);
+    for operator in operators.iter().filter(|operator| settings.selects(operator.name())) {
+        operator.setup(&mut manager);
+    }
+    // More than one provider could be compiled in; which one is used is decided here and nowhere else.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("cannot start threads: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(manager)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if !matches!(error, Fatal::SecondSignal) {
+                tracing::error!(error = chain(&error), "Cannot go on");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_crds(operators: &[&'static dyn Operator]) -> Result<(), String> {
+    for crd in operators.iter().flat_map(|operator| operator.crds()) {
+        print_yaml(&printed(&normalize(&crd)))?;
+    }
+    Ok(())
+}
+
+fn print_rbac(operators: &[&'static dyn Operator]) -> Result<(), String> {
+    let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
+    let rules: Vec<PolicyRule> = permissions(&plain);
+    let metadata = ObjectMeta { name: Some("controller-manager".to_owned()), ..ObjectMeta::default() };
+    print_yaml(&ClusterRole { metadata, rules: Some(rules), aggregation_rule: None })
+}
+
+fn print_yaml(value: &impl serde::Serialize) -> Result<(), String> {
+    let text = serde_saphyr::to_string(value).map_err(|error| error.to_string())?;
+    write!(std::io::stdout(), "---\n{text}").map_err(|error| error.to_string())
+}
+
+/// One line on stderr, for people; logging may not have begun.
+fn complain(message: &str) {
+    drop(writeln!(std::io::stderr(), "error: {message}"));
+}

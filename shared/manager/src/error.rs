@@ -1,0 +1,240 @@
+//! What can go wrong in a reconcile, and what the queue does about it.
+
+use std::{error::Error as StdError, fmt, time::Duration};
+
+use kube::core::{Status, response::StatusCause};
+
+/// Why a reconcile could not finish. `?` carries only what should be tried again; what a person has to mend
+/// (a child that is refused, a stranger's object) is recorded on the [`Context`](crate::Context) instead.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A request to the API server failed.
+    #[error("could not {request}")]
+    Api {
+        /// What was asked, for people.
+        request: Request,
+        /// The answer, or why there was none.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The API server did not answer in time.
+    #[error("could not {request}: no answer within {}s", after.as_secs())]
+    Deadline {
+        /// What was asked.
+        request: Request,
+        /// The time that was given to it.
+        after: Duration,
+    },
+    /// An object could not be turned into JSON, or an answer not be read.
+    #[error("could not {request}: the object does not decode")]
+    Decode {
+        /// What was asked.
+        request: Request,
+        /// Where in the JSON.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The operator's own validation refuses the object: nothing is tried again until the object changes.
+    #[error("{field}: {why}")]
+    Invalid {
+        /// The path of the field, as the user writes it.
+        field: String,
+        /// What is wrong, and what is allowed.
+        why: String,
+    },
+    /// An operator's own failure, tried again with back-off.
+    #[error(transparent)]
+    Other(Box<dyn StdError + Send + Sync>),
+}
+
+/// What the queue does with a failed key. An enum, so that two answers can never contradict each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// With the key's exponential back-off.
+    Backoff,
+    /// After a time that somebody named, such as `Retry-After`.
+    After(Duration),
+    /// Not before the object changes (controller-runtime's terminal error).
+    WhenChanged,
+}
+
+/// A request to the API server as it appears in errors: `create Deployment "cache" in namespace "default"`.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// `get`, `create`, `apply`, `patch`, `delete`.
+    pub verb: &'static str,
+    /// The kind, in `CamelCase`.
+    pub kind: String,
+    /// Empty for cluster-scoped objects.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+}
+
+/// How an answer of the API server is treated: section "Errors and requeue" of the operators' rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Network, 408, 409, 429, 5xx: tried again with back-off, nobody is told at first.
+    Transient,
+    /// The object is not there.
+    NotFound,
+    /// An object of that name is there already.
+    AlreadyExists,
+    /// Somebody else changed the object, or it is not the one we looked at.
+    Conflict,
+    /// Admission, Pod Security or validation refuses the object: a person has to mend something.
+    Rejected,
+    /// A quota is used up.
+    Quota,
+    /// RBAC does not let us.
+    Forbidden,
+    /// The namespace is going away: nothing can be created and nothing should be.
+    NamespaceTerminating,
+}
+
+impl Error {
+    /// What the queue does next.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Invalid { .. } => Retry::WhenChanged,
+            Self::Api { source, .. } => match classify(source) {
+                Class::NamespaceTerminating => Retry::WhenChanged,
+                _ => retry_after(source).map_or(Retry::Backoff, Retry::After),
+            },
+            Self::Deadline { .. } | Self::Decode { .. } | Self::Other(_) => Retry::Backoff,
+        }
+    }
+
+    /// A `CamelCase` word for events, conditions and logs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "InvalidSpec",
+            Self::Api { source, .. } if classify(source) == Class::Forbidden => "Forbidden",
+            _ => "ReconcileError",
+        }
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        match self {
+            Self::Api { source, .. } => classify(source),
+            _ => Class::Transient,
+        }
+    }
+
+    /// The error with its causes on one line, as it goes into logs and events.
+    pub fn chain(&self) -> String {
+        chain(self)
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} \"{}\"", self.verb, self.kind, self.name)?;
+        if !self.namespace.is_empty() {
+            write!(f, " in namespace \"{}\"", self.namespace)?;
+        }
+        Ok(())
+    }
+}
+
+/// An error and its causes, joined by `: `. Line breaks are taken out, so that a message cannot forge a log line.
+pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = message(error);
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let next = message(cause);
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        source = cause.source();
+    }
+    text.replace(['\n', '\r'], " ")
+}
+
+fn message(error: &(dyn StdError + 'static)) -> String {
+    // kube prints a Status twice, the second time as Rust code; people want the server's sentence.
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => format!("{} (code {})", status.message, status.code),
+        _ => error.to_string(),
+    }
+}
+
+pub(crate) fn classify(error: &kube::Error) -> Class {
+    let kube::Error::Api(status) = error else { return Class::Transient };
+    match status.code {
+        404 => Class::NotFound,
+        409 if status.reason == "AlreadyExists" => Class::AlreadyExists,
+        409 => Class::Conflict,
+        // A uid that does not match: the object was replaced since we looked.
+        422 if causes(status).any(|cause| cause.field == "metadata.uid") => Class::Conflict,
+        422 | 400 => Class::Rejected,
+        403 => forbidden(status),
+        _ => Class::Transient,
+    }
+}
+
+/// RBAC, quota, admission and a dying namespace all answer 403; only cause and message tell them apart.
+fn forbidden(status: &Status) -> Class {
+    if causes(status).any(|cause| cause.reason == "NamespaceTerminating") {
+        return Class::NamespaceTerminating;
+    }
+    let message = &status.message;
+    if message.contains("exceeded quota") {
+        Class::Quota
+    } else if message.contains(" cannot ") && message.contains("in API group") {
+        Class::Forbidden
+    } else {
+        Class::Rejected
+    }
+}
+
+fn causes(status: &Status) -> impl Iterator<Item = &StatusCause> {
+    status.details.iter().flat_map(|details| &details.causes)
+}
+
+fn retry_after(error: &kube::Error) -> Option<Duration> {
+    let kube::Error::Api(status) = error else { return None };
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn api(code: u16, reason: &str, message: &str) -> kube::Error {
+        kube::Error::Api(Box::new(Status {
+            code,
+            reason: reason.into(),
+            message: message.into(),
+            ..Status::default()
+        }))
+    }
+
+    #[test]
+    fn every_answer_has_its_class() {
+        let rbac = "services is forbidden: User \"u\" cannot create resource \"services\" in API group \"\" in the namespace \"n\"";
+        let quota = "pods \"a\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1";
+        let pod_security = "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"";
+        for (error, class) in [
+            (api(404, "NotFound", "x"), Class::NotFound),
+            (api(409, "AlreadyExists", "x"), Class::AlreadyExists),
+            (api(409, "Conflict", "x"), Class::Conflict),
+            (api(422, "Invalid", "x"), Class::Rejected),
+            (api(403, "Forbidden", rbac), Class::Forbidden),
+            (api(403, "Forbidden", quota), Class::Quota),
+            (api(403, "Forbidden", pod_security), Class::Rejected),
+            (api(429, "TooManyRequests", "x"), Class::Transient),
+            (api(500, "InternalError", "x"), Class::Transient),
+        ] {
+            assert_eq!(classify(&error), class, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_message_cannot_forge_a_log_line() {
+        let error = Error::Other("first\n{\"level\":\"info\"}".into());
+        assert_eq!(error.chain(), "first {\"level\":\"info\"}");
+    }
+}

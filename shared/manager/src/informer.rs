@@ -1,0 +1,330 @@
+//! Keeps the [`Store`] of one kind in step with the API server, and tells subscribers what changed.
+//!
+//! One informer per kind and scope, however many controllers read it. It runs over `kube`'s watcher (paged list,
+//! bookmarks, relist on 410) and adds what that leaves open: objects decode one by one, a missing CRD or a 403 is a
+//! state that heals by itself, and a connection that has gone silent is given up.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::{
+    Api, Client, Resource,
+    core::NamespaceResourceScope,
+    runtime::{
+        WatchStreamExt,
+        utils::Backoff,
+        watcher::{self, Event},
+    },
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    error::chain,
+    store::{Delta, Store},
+    wire::{Representation, Wire},
+};
+
+/// The server ends a watch after this; the client gives a silent connection up a few seconds later.
+const WATCH_TIMEOUT_SECONDS: u32 = 230;
+const PAGE_SIZE: u32 = 500;
+
+/// The informer of one kind: its store, its state and its subscribers.
+pub(crate) struct Informer<R: Representation> {
+    pub(crate) store: Arc<Store<R>>,
+    pub(crate) health: Arc<InformerHealth>,
+    subscribers: OnceLock<Vec<Subscriber>>,
+    pending: Mutex<Vec<Subscriber>>,
+}
+
+/// Called for each change, in order, from the informer's task: must not block.
+pub(crate) type Subscriber = Box<dyn Fn(&Delta, Origin) + Send + Sync>;
+
+/// Whether a change was seen as it happened or found in a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// In the list at start-up, or after a gap in the watch.
+    List,
+    /// In the watch.
+    Live,
+}
+
+/// `memcacheds.memcached.cache.example.com`, as in `kubectl get`.
+pub(crate) fn resource_name<K: Resource<DynamicType = ()>>() -> String {
+    let (plural, group) = (K::plural(&()), K::group(&()));
+    if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
+}
+
+/// What one informer is doing, for probes and metrics.
+#[derive(Debug)]
+pub(crate) struct InformerHealth {
+    /// The kind in `CamelCase`.
+    pub(crate) kind: String,
+    pub(crate) resource: String,
+    phase: watch::Sender<Phase>,
+    /// Watch tasks that have not listed yet: one per namespace.
+    unsynced: AtomicUsize,
+    last_event: AtomicI64,
+    restarts: Mutex<std::collections::BTreeMap<&'static str, u64>>,
+    pub(crate) objects: AtomicU64,
+    pub(crate) undecodable: AtomicU64,
+}
+
+/// Where an informer stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The first list is under way.
+    Starting,
+    /// Listed, watching.
+    Synced,
+    /// The API server does not know the kind.
+    NotInstalled,
+    /// RBAC does not let us.
+    Forbidden(String),
+    /// Something else, which is tried again.
+    Failing(String),
+}
+
+impl<R> Informer<R>
+where
+    R: Representation,
+    R::Kind: Resource<Scope = NamespaceResourceScope>,
+{
+    pub(crate) fn new() -> Self {
+        Self {
+            store: Arc::default(),
+            health: Arc::new(InformerHealth {
+                kind: R::Kind::kind(&()).into_owned(),
+                resource: resource_name::<R::Kind>(),
+                phase: watch::Sender::new(Phase::Starting),
+                unsynced: AtomicUsize::new(0),
+                last_event: AtomicI64::new(0),
+                restarts: Mutex::default(),
+                objects: AtomicU64::new(0),
+                undecodable: AtomicU64::new(0),
+            }),
+            subscribers: OnceLock::new(),
+            pending: Mutex::default(),
+        }
+    }
+
+    /// Adds a subscriber; only before [`Informer::run`].
+    pub(crate) fn subscribe(&self, subscriber: Subscriber) {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(subscriber);
+    }
+
+    /// Watches until `stop`: all namespaces, or each of `namespaces` by itself.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        client: Client,
+        namespaces: Vec<String>,
+        selector: Option<String>,
+        stop: CancellationToken,
+    ) {
+        let subscribers = std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.subscribers.set(subscribers));
+        let apis: Vec<Api<Wire<R>>> = if namespaces.is_empty() {
+            vec![Api::all(client)]
+        } else {
+            namespaces.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect()
+        };
+        self.health.unsynced.store(apis.len(), Ordering::Relaxed);
+        let several = apis.len() > 1;
+        let watches = apis.into_iter().map(|api| self.watch(api, selector.as_deref(), several));
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = futures::future::join_all(watches) => {}
+        }
+    }
+
+    async fn watch(&self, api: Api<Wire<R>>, selector: Option<&str>, several: bool) {
+        let mut config = watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS).page_size(PAGE_SIZE);
+        if let Some(selector) = selector {
+            config = config.labels(selector);
+        }
+        let mut stream = std::pin::pin!(watcher::watcher(api, config).backoff(Patience::default()));
+        let mut synced = false;
+        let mut listing = false;
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(event) => {
+                    self.health.touch();
+                    match &event {
+                        // With several namespaces the stores are shared, so that a list cannot tell what is gone
+                        // elsewhere; there the watch's own deletions have to do.
+                        Event::Init => {
+                            listing = true;
+                            if !several {
+                                self.store.begin_list();
+                            }
+                        }
+                        Event::InitDone => listing = false,
+                        _ => {}
+                    }
+                    let done = matches!(event, Event::InitDone);
+                    self.take(event, if listing || done { Origin::List } else { Origin::Live });
+                    if done {
+                        self.health.synced(&mut synced);
+                    }
+                    if !listing {
+                        self.health.count(self.store.counts());
+                    }
+                }
+                Err(error) => self.health.failed(&error),
+            }
+        }
+    }
+
+    fn take(&self, event: Event<Wire<R>>, origin: Origin) {
+        match event {
+            Event::Init => {}
+            Event::InitApply(object) | Event::Apply(object) => {
+                if let Some(delta) = object.into_decoded().and_then(|decoded| self.store.deliver(&decoded)) {
+                    self.tell(&delta, origin);
+                }
+            }
+            Event::Delete(object) => {
+                if let Some(delta) = object.into_decoded().and_then(|decoded| self.store.deliver_gone(&decoded)) {
+                    self.tell(&delta, origin);
+                }
+            }
+            Event::InitDone => {
+                for delta in self.store.end_list() {
+                    self.tell(&delta, origin);
+                }
+            }
+        }
+    }
+
+    fn tell(&self, delta: &Delta, origin: Origin) {
+        for subscriber in self.subscribers.get().into_iter().flatten() {
+            subscriber(delta, origin);
+        }
+    }
+}
+
+impl InformerHealth {
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase.borrow().clone()
+    }
+
+    /// Waits until the first list is complete.
+    pub(crate) async fn until_synced(&self) {
+        let mut phase = self.phase.subscribe();
+        // The sender lives in `self`, so waiting cannot fail.
+        drop(phase.wait_for(|phase| *phase == Phase::Synced).await);
+    }
+
+    pub(crate) fn last_event(&self) -> i64 {
+        self.last_event.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn restarts(&self) -> Vec<(&'static str, u64)> {
+        let restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
+        restarts.iter().map(|(reason, count)| (*reason, *count)).collect()
+    }
+
+    fn touch(&self) {
+        self.last_event.store(Timestamp::now().as_second(), Ordering::Relaxed);
+    }
+
+    fn count(&self, (objects, undecodable): (usize, usize)) {
+        self.objects.store(objects as u64, Ordering::Relaxed);
+        self.undecodable.store(undecodable as u64, Ordering::Relaxed);
+    }
+
+    fn synced(&self, this_one: &mut bool) {
+        if !std::mem::replace(this_one, true) {
+            self.unsynced.fetch_sub(1, Ordering::Relaxed);
+        }
+        if self.unsynced.load(Ordering::Relaxed) == 0 {
+            self.change(Phase::Synced);
+        }
+    }
+
+    fn failed(&self, error: &watcher::Error) {
+        let (phase, reason) = diagnose(error, &self.resource);
+        *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
+        match phase {
+            Some(phase) => self.change(phase),
+            None => tracing::debug!(kind = self.kind, error = chain(error), "Watch ended and starts again"),
+        }
+    }
+
+    /// One log line per change of state, so that an API server which is away for an hour does not fill a disk.
+    fn change(&self, next: Phase) {
+        self.phase.send_if_modified(|phase| {
+            let same_state = std::mem::discriminant(phase) == std::mem::discriminant(&next);
+            if !same_state {
+                match &next {
+                    Phase::Synced => tracing::debug!(kind = self.kind, "Cache is in step"),
+                    other => tracing::warn!(kind = self.kind, state = other.describe(&self.resource), "Cache is not in step"),
+                }
+            }
+            let changed = *phase != next;
+            *phase = next;
+            changed
+        });
+    }
+}
+
+impl Phase {
+    /// What is missing, in words a user can act on.
+    pub(crate) fn describe(&self, resource: &str) -> String {
+        match self {
+            Self::Starting => format!("{resource} not listed yet"),
+            Self::Synced => "ok".to_owned(),
+            Self::NotInstalled => format!("crd {resource} not installed"),
+            Self::Forbidden(message) | Self::Failing(message) => message.clone(),
+        }
+    }
+}
+
+/// The state that an error stands for, if it says more than "the connection ended", and a word for the metric.
+fn diagnose(error: &watcher::Error, resource: &str) -> (Option<Phase>, &'static str) {
+    let (source, starting) = match error {
+        watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source) => (source, true),
+        watcher::Error::WatchError(status) => return (None, if status.code == 410 { "expired" } else { "error" }),
+        watcher::Error::WatchFailed(_) => return (None, "disconnected"),
+        watcher::Error::NoResourceVersion => return (None, "error"),
+    };
+    match source {
+        kube::Error::Api(status) if status.code == 404 => (Some(Phase::NotInstalled), "not_installed"),
+        kube::Error::Api(status) if status.code == 403 => {
+            (Some(Phase::Forbidden(format!("may not list or watch {resource}: {}", status.message))), "forbidden")
+        }
+        kube::Error::Api(status) if status.code == 410 => (None, "expired"),
+        _ if starting => (Some(Phase::Failing(format!("cannot reach {resource}: {}", chain(source)))), "unreachable"),
+        _ => (None, "error"),
+    }
+}
+
+/// How long to wait before the next try: 200 ms, doubling up to 5 s, with jitter, so that a CRD that was just installed
+/// is noticed soon and an API server that comes back is not stormed.
+#[derive(Debug, Default)]
+struct Patience {
+    failures: u32,
+}
+
+impl Iterator for Patience {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let ceiling = Duration::from_millis(200).saturating_mul(1 << self.failures.min(8)).min(Duration::from_secs(5));
+        self.failures += 1;
+        Some(ceiling.mul_f64(fastrand::f64().mul_add(0.5, 0.5)))
+    }
+}
+
+impl Backoff for Patience {
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}

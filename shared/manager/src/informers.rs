@@ -1,0 +1,102 @@
+//! All informers of the process: one for each kind and representation, however many controllers ask.
+
+use std::{
+    any::{Any, TypeId},
+    collections::{BTreeSet, HashMap},
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+};
+
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+use workloads::Viewed;
+
+use crate::{
+    api::Namespaced,
+    context::Root,
+    informer::{Informer, InformerHealth},
+    metrics::Metrics,
+    object::MANAGED_BY,
+    wire::{Seen, Whole},
+};
+
+/// The registry of informers. Asking for one does no I/O.
+pub(crate) struct Informers {
+    metrics: Arc<Metrics>,
+    entries: HashMap<TypeId, Entry>,
+}
+
+struct Entry {
+    informer: Arc<dyn Any + Send + Sync>,
+    health: Arc<InformerHealth>,
+    run: RunInformer,
+    /// The operators whose children are read; empty for a kind that is read whole.
+    managed_by: BTreeSet<String>,
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+type RunInformer = Box<dyn FnOnce(Client, Vec<String>, Option<String>, CancellationToken) -> Task + Send>;
+
+impl Informers {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, entries: HashMap::new() }
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// The informer of a custom resource.
+    pub(crate) fn whole<K: Root>(&mut self) -> Arc<Informer<Whole<K>>> {
+        self.entry::<Whole<K>>().0
+    }
+
+    /// The informer of a kind whose objects are kept as views, widened to the children of `app`'s operator.
+    pub(crate) fn seen<C: Viewed + Namespaced>(&mut self, app: &str) -> Arc<Informer<Seen<C>>> {
+        let (informer, entry) = self.entry::<Seen<C>>();
+        entry.managed_by.insert(format!("{app}-operator"));
+        informer
+    }
+
+    /// Starts every informer. Returns their states and their tasks.
+    pub(crate) fn start(
+        self,
+        client: &Client,
+        namespaces: &[String],
+        stop: &CancellationToken,
+    ) -> (Vec<Arc<InformerHealth>>, Vec<(String, Task)>) {
+        let mut entries: Vec<Entry> = self.entries.into_values().collect();
+        entries.sort_by(|a, b| a.health.resource.cmp(&b.health.resource));
+        entries
+            .into_iter()
+            .map(|entry| {
+                let operators: Vec<String> = entry.managed_by.into_iter().collect();
+                let selector = (!operators.is_empty()).then(|| format!("{MANAGED_BY} in ({})", operators.join(",")));
+                let task = (entry.run)(client.clone(), namespaces.to_vec(), selector, stop.clone());
+                (entry.health.clone(), (format!("informer of {}", entry.health.kind), task))
+            })
+            .unzip()
+    }
+
+    fn entry<R>(&mut self) -> (Arc<Informer<R>>, &mut Entry)
+    where
+        R: crate::wire::Representation,
+        R::Kind: Namespaced,
+    {
+        let entry = self.entries.entry(TypeId::of::<R>()).or_insert_with(|| {
+            let informer = Arc::new(Informer::<R>::new());
+            let running = informer.clone();
+            Entry {
+                health: informer.health.clone(),
+                informer,
+                run: Box::new(move |client, namespaces, selector, stop| {
+                    Box::pin(running.run(client, namespaces, selector, stop))
+                }),
+                managed_by: BTreeSet::new(),
+            }
+        });
+        let informer = entry.informer.clone().downcast().unwrap_or_else(|_| unreachable!("keyed by type"));
+        (informer, entry)
+    }
+}

@@ -1,0 +1,249 @@
+//! The metrics of the process: controller-runtime's names, labels and buckets, so that dashboards and alerts carry over,
+//! and a few of our own (`operator_*`).
+
+use prometheus::{
+    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
+    core::Collector,
+};
+
+use crate::informer::InformerHealth;
+
+/// Buckets of `controller_runtime_reconcile_time_seconds`, from controller-runtime.
+const RECONCILE_SECONDS: &[f64] = &[
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 1.75,
+    2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
+];
+/// Buckets of the work queue's histograms: 10 ns × 10ⁿ, from controller-runtime.
+const QUEUE_SECONDS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
+
+/// All metrics of one process.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    pub(crate) reconcile_total: IntCounterVec,
+    pub(crate) reconcile_errors: IntCounterVec,
+    pub(crate) terminal_errors: IntCounterVec,
+    pub(crate) panics: IntCounterVec,
+    pub(crate) timeouts: IntCounterVec,
+    pub(crate) max_concurrent: IntGaugeVec,
+    pub(crate) active_workers: IntGaugeVec,
+    pub(crate) reconcile_seconds: HistogramVec,
+    pub(crate) queue_depth: IntGaugeVec,
+    pub(crate) queue_adds: IntCounterVec,
+    pub(crate) queue_retries: IntCounterVec,
+    pub(crate) queue_seconds: HistogramVec,
+    pub(crate) work_seconds: HistogramVec,
+    pub(crate) unfinished_seconds: GaugeVec,
+    pub(crate) longest_seconds: GaugeVec,
+    pub(crate) client_requests: IntCounterVec,
+    pub(crate) events_dropped: IntCounter,
+    pub(crate) skipped_writes: IntCounterVec,
+    informer_objects: IntGaugeVec,
+    informer_last_event: IntGaugeVec,
+    informer_restarts: IntCounterVec,
+    undecodable: IntGaugeVec,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let make = Maker { registry: &registry };
+        let queue = &["name", "controller"];
+        let metrics = Self {
+            reconcile_total: make.counters(
+                "controller_runtime_reconcile_total",
+                "Total number of reconciliations per controller",
+                &["controller", "result"],
+            )?,
+            reconcile_errors: make.counters(
+                "controller_runtime_reconcile_errors_total",
+                "Total number of reconciliation errors per controller",
+                &["controller"],
+            )?,
+            terminal_errors: make.counters(
+                "controller_runtime_terminal_reconcile_errors_total",
+                "Total number of terminal reconciliation errors per controller",
+                &["controller"],
+            )?,
+            panics: make.counters(
+                "controller_runtime_reconcile_panics_total",
+                "Total number of reconciliation panics per controller",
+                &["controller"],
+            )?,
+            timeouts: make.counters(
+                "controller_runtime_reconcile_timeouts_total",
+                "Total number of reconciliation timeouts per controller",
+                &["controller"],
+            )?,
+            max_concurrent: make.gauges(
+                "controller_runtime_max_concurrent_reconciles",
+                "Maximum number of concurrent reconciles per controller",
+                &["controller"],
+            )?,
+            active_workers: make.gauges(
+                "controller_runtime_active_workers",
+                "Number of currently used workers per controller",
+                &["controller"],
+            )?,
+            reconcile_seconds: make.histograms(
+                "controller_runtime_reconcile_time_seconds",
+                "Length of time per reconciliation per controller",
+                &["controller"],
+                RECONCILE_SECONDS,
+            )?,
+            queue_depth: make.gauges(
+                "workqueue_depth",
+                "Current depth of workqueue by workqueue and priority",
+                &["name", "controller", "priority"],
+            )?,
+            queue_adds: make.counters("workqueue_adds_total", "Total number of adds handled by workqueue", queue)?,
+            queue_retries: make.counters(
+                "workqueue_retries_total",
+                "Total number of retries handled by workqueue",
+                queue,
+            )?,
+            queue_seconds: make.histograms(
+                "workqueue_queue_duration_seconds",
+                "How long in seconds an item stays in workqueue before being requested",
+                queue,
+                QUEUE_SECONDS,
+            )?,
+            work_seconds: make.histograms(
+                "workqueue_work_duration_seconds",
+                "How long in seconds processing an item from workqueue takes.",
+                queue,
+                QUEUE_SECONDS,
+            )?,
+            unfinished_seconds: make.floats(
+                "workqueue_unfinished_work_seconds",
+                "How many seconds of work has been done that is in progress and hasn't been observed by work_duration.",
+                queue,
+            )?,
+            longest_seconds: make.floats(
+                "workqueue_longest_running_processor_seconds",
+                "How many seconds has the longest running processor for workqueue been running.",
+                queue,
+            )?,
+            client_requests: make.counters(
+                "rest_client_requests_total",
+                "Number of HTTP requests, partitioned by status code, method, and host.",
+                &["code", "method", "host"],
+            )?,
+            events_dropped: make.add(IntCounter::new(
+                "operator_events_dropped_total",
+                "Events that were not sent because the buffer was full",
+            )?)?,
+            skipped_writes: make.counters(
+                "operator_skipped_writes_total",
+                "Writes that were not sent because the object already says what is wanted",
+                &["kind", "op"],
+            )?,
+            informer_objects: make.gauges("operator_informer_objects", "Objects in the cache", &["kind"])?,
+            informer_last_event: make.gauges(
+                "operator_informer_last_event_timestamp_seconds",
+                "When the API server was last heard of",
+                &["kind"],
+            )?,
+            informer_restarts: make.counters(
+                "operator_informer_restarts_total",
+                "Watches that ended and were started again",
+                &["kind", "reason"],
+            )?,
+            undecodable: make.gauges(
+                "operator_undecodable_objects",
+                "Objects that do not match their schema and are skipped",
+                &["kind"],
+            )?,
+            registry: registry.clone(),
+        };
+        let build = make.gauges(
+            "operator_build_info",
+            "Version of this build",
+            &["version", "commit"],
+        )?;
+        build
+            .with_label_values(&[env!("CARGO_PKG_VERSION"), option_env!("OPERATORS_COMMIT").unwrap_or("unknown")])
+            .set(1);
+        #[cfg(target_os = "linux")]
+        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        Ok(metrics)
+    }
+
+    /// Makes the series of one controller exist at 0, so that rates work from the first scrape.
+    pub(crate) fn prepare(&self, controller: &str, max_concurrent: usize) {
+        for result in ["success", "error", "requeue", "requeue_after"] {
+            self.reconcile_total.with_label_values(&[controller, result]);
+        }
+        for counter in [&self.reconcile_errors, &self.terminal_errors, &self.panics, &self.timeouts] {
+            counter.with_label_values(&[controller]);
+        }
+        self.max_concurrent.with_label_values(&[controller]).set(i64::try_from(max_concurrent).unwrap_or(i64::MAX));
+        self.active_workers.with_label_values(&[controller]).set(0);
+        self.reconcile_seconds.with_label_values(&[controller]);
+        for counter in [&self.queue_adds, &self.queue_retries] {
+            counter.with_label_values(&[controller, controller]);
+        }
+        self.queue_depth.with_label_values(&[controller, controller, "0"]);
+        for histogram in [&self.queue_seconds, &self.work_seconds] {
+            histogram.with_label_values(&[controller, controller]);
+        }
+    }
+
+    /// Copies an informer's figures into the metrics, on a scrape.
+    pub(crate) fn show(&self, health: &InformerHealth) {
+        let kind = [health.kind.as_str()];
+        let load = |count: &std::sync::atomic::AtomicU64| {
+            i64::try_from(count.load(std::sync::atomic::Ordering::Relaxed)).unwrap_or(i64::MAX)
+        };
+        self.informer_objects.with_label_values(&kind).set(load(&health.objects));
+        self.undecodable.with_label_values(&kind).set(load(&health.undecodable));
+        self.informer_last_event.with_label_values(&kind).set(health.last_event());
+        for (reason, count) in health.restarts() {
+            let restarts = self.informer_restarts.with_label_values(&[health.kind.as_str(), reason]);
+            restarts.inc_by(count.saturating_sub(restarts.get()));
+        }
+    }
+
+    /// Computes the gauges of one queue's running work, on a scrape.
+    pub(crate) fn show_queue(&self, controller: &str, unfinished: workqueue::Unfinished) {
+        let labels = [controller, controller];
+        self.unfinished_seconds.with_label_values(&labels).set(unfinished.total.as_secs_f64());
+        self.longest_seconds.with_label_values(&labels).set(unfinished.longest.as_secs_f64());
+    }
+
+    /// The Prometheus text format.
+    pub(crate) fn text(&self) -> String {
+        let mut buffer = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut buffer) {
+            tracing::error!(%error, "Metrics do not encode");
+        }
+        String::from_utf8(buffer).unwrap_or_default()
+    }
+}
+
+struct Maker<'a> {
+    registry: &'a Registry,
+}
+
+impl Maker<'_> {
+    fn add<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C, prometheus::Error> {
+        self.registry.register(Box::new(collector.clone()))?;
+        Ok(collector)
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, prometheus::Error> {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
+        self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn floats(&self, name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec, prometheus::Error> {
+        self.add(GaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn histograms(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> Result<HistogramVec, prometheus::Error> {
+        self.add(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
+    }
+}

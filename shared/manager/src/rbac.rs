@@ -1,0 +1,55 @@
+//! The permissions that controllers need, derived from their declarations, so that they cannot drift from the code.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::Resource;
+
+/// What a controller does with one resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rule {
+    group: String,
+    resource: String,
+    verbs: BTreeSet<&'static str>,
+}
+
+impl Rule {
+    pub(crate) fn of<K: Resource<DynamicType = ()>>(verbs: &[&'static str]) -> Self {
+        Self {
+            group: K::group(&()).into_owned(),
+            resource: K::plural(&()).into_owned(),
+            verbs: verbs.iter().copied().collect(),
+        }
+    }
+
+    pub(crate) fn subresource(mut self, name: &str) -> Self {
+        self.resource = format!("{}/{name}", self.resource);
+        self
+    }
+
+    /// Events are written for every operator.
+    pub(crate) fn events() -> Self {
+        Self {
+            group: "events.k8s.io".to_owned(),
+            resource: "events".to_owned(),
+            verbs: ["create", "patch"].into(),
+        }
+    }
+}
+
+/// The rules with those of one resource united, in a stable order, without a wildcard.
+pub(crate) fn policy_rules(rules: impl IntoIterator<Item = Rule>) -> Vec<PolicyRule> {
+    let mut united: BTreeMap<(String, String), BTreeSet<&'static str>> = BTreeMap::new();
+    for rule in rules {
+        united.entry((rule.group, rule.resource)).or_default().extend(rule.verbs);
+    }
+    united
+        .into_iter()
+        .map(|((group, resource), verbs)| PolicyRule {
+            api_groups: Some(vec![group]),
+            resources: Some(vec![resource]),
+            verbs: verbs.into_iter().map(str::to_owned).collect(),
+            ..PolicyRule::default()
+        })
+        .collect()
+}

@@ -1,0 +1,215 @@
+//! The flags of `controller-manager run`, and what they mean.
+
+use std::{collections::BTreeMap, fmt, net::SocketAddr, str::FromStr, time::Duration};
+
+use clap::{Args, ValueEnum};
+
+/// The flags, as typed. Each has an environment variable.
+#[derive(Debug, Clone, Args)]
+pub struct Settings {
+    /// Which operators run: a comma list; `*` is all, `-name` takes one out (`*,-flightticket`).
+    #[arg(long, env = "OPERATOR_OPERATORS", value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = "Scope")]
+    pub(crate) operators: Vec<String>,
+
+    /// Namespaces to work in, a comma list; all when not given.
+    #[arg(long, env = "WATCH_NAMESPACE", value_delimiter = ',', help_heading = "Scope")]
+    pub(crate) watch_namespaces: Vec<String>,
+
+    /// How many objects of a kind are worked on at once: a number, and `KIND=N` for single kinds (`2,Memcached=8`).
+    #[arg(long, env = "OPERATOR_MAX_CONCURRENT_RECONCILES", default_value = "2", help_heading = "Reconciling")]
+    pub(crate) max_concurrent_reconciles: Concurrency,
+
+    /// Every object is looked at again after this time, ± 10 %. Sends nothing to the API server.
+    #[arg(long, env = "OPERATOR_RESYNC_INTERVAL", default_value = "10m", value_parser = duration, help_heading = "Reconciling")]
+    pub(crate) resync_interval: Duration,
+
+    /// A reconcile that takes longer is cancelled and tried again.
+    #[arg(long, env = "OPERATOR_RECONCILE_TIMEOUT", default_value = "2m", value_parser = duration, help_heading = "Reconciling")]
+    pub(crate) reconcile_timeout: Duration,
+
+    /// A cache that is not filled by then no longer holds readiness back; /readyz?verbose says which and why.
+    #[arg(long, env = "OPERATOR_CACHE_SYNC_TIMEOUT", default_value = "2m", value_parser = duration, help_heading = "Reconciling")]
+    pub(crate) cache_sync_timeout: Duration,
+
+    /// How long running reconciles may take to finish when the process is told to stop.
+    #[arg(long, env = "OPERATOR_GRACEFUL_SHUTDOWN_TIMEOUT", default_value = "30s", value_parser = duration, help_heading = "Reconciling")]
+    pub(crate) graceful_shutdown_timeout: Duration,
+
+    /// Prefix for default images, never for an image in a spec: a mirror for clusters without internet.
+    #[arg(long, env = "OPERATOR_IMAGE_REGISTRY", help_heading = "Reconciling")]
+    pub image_registry: Option<String>,
+
+    /// Where Prometheus metrics are served; `0` turns them off.
+    #[arg(long, env = "OPERATOR_METRICS_BIND_ADDRESS", default_value = "127.0.0.1:8080", help_heading = "Serving")]
+    pub(crate) metrics_bind_address: BindAddress,
+
+    /// Where /healthz and /readyz are served; `0` turns them off.
+    #[arg(long, env = "OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", help_heading = "Serving")]
+    pub(crate) health_probe_bind_address: BindAddress,
+
+    /// Form of the log.
+    #[arg(long, env = "OPERATOR_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json, help_heading = "Logging")]
+    pub(crate) log_format: LogFormat,
+
+    /// What is logged: a level, or levels per target (`info,manager=debug`).
+    #[arg(long, env = "OPERATOR_LOG_LEVEL", default_value = "info", help_heading = "Logging")]
+    pub(crate) log_level: String,
+
+    /// Path of a kubeconfig. Otherwise `KUBECONFIG`, the pod's service account, or the home directory's, in that order.
+    #[arg(long, env = "OPERATOR_KUBECONFIG", help_heading = "Cluster")]
+    pub(crate) kubeconfig: Option<std::path::PathBuf>,
+
+    /// Context of the kubeconfig.
+    #[arg(long, env = "OPERATOR_CONTEXT", help_heading = "Cluster")]
+    pub(crate) context: Option<String>,
+}
+
+/// Form of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// For people; in colour on a terminal.
+    Text,
+}
+
+/// An address to listen on, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BindAddress(pub(crate) Option<SocketAddr>);
+
+/// Workers: for all kinds, and for single ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Concurrency {
+    all: usize,
+    kinds: BTreeMap<String, usize>,
+}
+
+impl Settings {
+    /// Whether the operator of this name is to run; an unknown name in the list is an error that lists the known ones.
+    pub(crate) fn selects(&self, name: &str) -> bool {
+        let mut selected = false;
+        for entry in &self.operators {
+            match entry.strip_prefix('-') {
+                Some(excluded) if excluded == name => selected = false,
+                None if entry == "*" || entry == name => selected = true,
+                _ => {}
+            }
+        }
+        selected
+    }
+
+    /// The first entry of `--operators` that names nothing.
+    pub(crate) fn unknown_operator(&self, known: &[&str]) -> Option<String> {
+        let name = |entry: &String| entry.strip_prefix('-').unwrap_or(entry).to_owned();
+        self.operators.iter().map(name).find(|name| name != "*" && !known.contains(&name.as_str()))
+    }
+}
+
+impl Concurrency {
+    /// Workers for `kind` of `group`.
+    pub(crate) fn of(&self, kind: &str, group: &str) -> usize {
+        let qualified = format!("{kind}.{group}");
+        self.kinds.get(&qualified).or_else(|| self.kinds.get(kind)).copied().unwrap_or(self.all)
+    }
+}
+
+impl FromStr for Concurrency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut concurrency = Self { all: 2, kinds: BTreeMap::new() };
+        for part in text.split(',') {
+            let (kind, number) = match part.split_once('=') {
+                Some((kind, number)) => (Some(kind), number),
+                None => (None, part),
+            };
+            let number = match number.trim().parse() {
+                Ok(number @ 1..=1_000) => number,
+                _ => return Err(format!("\"{part}\" is not a number from 1 to 1000, nor KIND=NUMBER")),
+            };
+            match kind {
+                Some(kind) => drop(concurrency.kinds.insert(kind.trim().to_owned(), number)),
+                None => concurrency.all = number,
+            }
+        }
+        Ok(concurrency)
+    }
+}
+
+impl FromStr for BindAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if matches!(text, "0" | "") {
+            return Ok(Self(None));
+        }
+        let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+        match full.parse() {
+            Ok(address) => Ok(Self(Some(address))),
+            Err(_) => Err("expected ADDRESS:PORT, :PORT, or 0 to turn it off".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for BindAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("0"),
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: Result<jiff::SignedDuration, _> = text.parse();
+    match parsed.map(Duration::try_from) {
+        Ok(Ok(duration)) if duration > Duration::ZERO => Ok(duration),
+        _ => Err("expected a time such as 30s, 10m or 1h30m".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Settings, clap::Error> {
+        let command = Settings::augment_args(Command::new("run").no_binary_name(true));
+        Settings::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+
+    #[test]
+    fn operators_are_chosen_by_name() {
+        let chosen = |list: &str| {
+            let settings = parse(&["--operators", list]).expect(list);
+            ["memcached", "crontab"].into_iter().filter(|name| settings.selects(name)).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(chosen("*"), "memcached crontab");
+        assert_eq!(chosen("memcached"), "memcached");
+        assert_eq!(chosen("*,-memcached"), "crontab");
+        let settings = parse(&["--operators", "memcached,cronjob"]).expect("parses");
+        assert_eq!(settings.unknown_operator(&["memcached", "crontab"]).as_deref(), Some("cronjob"));
+    }
+
+    #[test]
+    fn concurrency_is_by_kind_then_global() {
+        let settings = parse(&["--max-concurrent-reconciles", "3,Memcached=8,CronTab.stable.example.com=1"]).expect("parses");
+        let concurrency = settings.max_concurrent_reconciles;
+        assert_eq!(concurrency.of("Memcached", "g"), 8);
+        assert_eq!(concurrency.of("CronTab", "stable.example.com"), 1);
+        assert_eq!(concurrency.of("CronTab", "other"), 3);
+    }
+
+    #[test]
+    fn wrong_values_say_what_is_allowed() {
+        for (arguments, says) in [
+            (["--max-concurrent-reconciles", "0"], "from 1 to 1000"),
+            (["--resync-interval", "soon"], "30s, 10m or 1h30m"),
+            (["--metrics-bind-address", "8080"], "0 to turn it off"),
+        ] {
+            let error = parse(&arguments).expect_err("is refused").to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What every status has in common, and when a changed one is written.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt::Debug,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::Instant;
+
+use crate::object::ObjectKey;
+
+/// A status that the runtime can fill in: conditions and the generation they speak of.
+pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + Debug + Send + Sync + 'static {
+    /// `status.conditions`.
+    fn conditions(&self) -> &[Condition];
+    /// `status.conditions`.
+    fn conditions_mut(&mut self) -> &mut Vec<Condition>;
+    /// `status.observedGeneration`.
+    fn observed_generation_mut(&mut self) -> &mut Option<i64>;
+    /// `status.lastHandledReconcileAt`, the echo of the annotation that asks for a reconcile.
+    fn last_handled_reconcile_at_mut(&mut self) -> &mut Option<String>;
+}
+
+/// Decides when a changed status is written, so that a burst of changes becomes one request.
+///
+/// At once when the object has become `Ready`, or when nothing was written for it lately. Later, at most by
+/// [`WINDOW`], when this reconcile has just changed children, whose next events will change the status again.
+#[derive(Debug, Default)]
+pub(crate) struct StatusGate {
+    state: Mutex<GateState>,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    /// When a change that is not written yet was first seen.
+    waiting: HashMap<ObjectKey, Instant>,
+    recent: HashMap<ObjectKey, Instant>,
+    order: VecDeque<(Instant, ObjectKey)>,
+}
+
+/// The longest time for which a changed status is held back.
+const WINDOW: Duration = Duration::from_millis(400);
+
+impl StatusGate {
+    /// `None`: write now. Otherwise: come back at that time.
+    pub(crate) fn hold(&self, key: &ObjectKey, became_ready: bool, changed_children: bool, now: Instant) -> Option<Instant> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if became_ready {
+            return None;
+        }
+        let due = match state.waiting.get(key) {
+            Some(since) => *since + WINDOW,
+            None => {
+                let recently = state.recent.get(key).is_some_and(|written| now < *written + WINDOW);
+                if !recently && !changed_children {
+                    return None;
+                }
+                state.waiting.insert(key.clone(), now);
+                now + WINDOW
+            }
+        };
+        (now < due).then_some(due)
+    }
+
+    /// The status was written.
+    pub(crate) fn written(&self, key: &ObjectKey, now: Instant) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting.remove(key);
+        state.recent.insert(key.clone(), now);
+        state.order.push_back((now, key.clone()));
+        while state.order.front().is_some_and(|(written, _)| now >= *written + WINDOW) {
+            let Some((written, key)) = state.order.pop_front() else { break };
+            if state.recent.get(&key) == Some(&written) {
+                state.recent.remove(&key);
+            }
+        }
+    }
+
+    /// Nothing is to be written, or the object is gone.
+    pub(crate) fn forget(&self, key: &ObjectKey) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).waiting.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(start: Instant, milliseconds: u64) -> Instant {
+        start + Duration::from_millis(milliseconds)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_object_is_written_at_once() {
+        let (gate, key, now) = (StatusGate::default(), ObjectKey::new("n", "a"), Instant::now());
+        assert_eq!(gate.hold(&key, false, false, now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_becomes_one_write_no_later_than_the_window() {
+        let (gate, key, start) = (StatusGate::default(), ObjectKey::new("n", "a"), Instant::now());
+        let due = at(start, 400);
+        assert_eq!(gate.hold(&key, false, true, start), Some(due));
+        assert_eq!(gate.hold(&key, false, true, at(start, 399)), Some(due), "later changes do not push it back");
+        assert_eq!(gate.hold(&key, false, true, due), None);
+        gate.written(&key, due);
+        assert_eq!(gate.hold(&key, false, false, at(start, 401)), Some(at(start, 801)), "written a moment ago");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn becoming_ready_is_not_held_back() {
+        let (gate, key, now) = (StatusGate::default(), ObjectKey::new("n", "a"), Instant::now());
+        gate.hold(&key, false, true, now);
+        assert_eq!(gate.hold(&key, true, true, now), None);
+    }
+}

@@ -1,0 +1,303 @@
+//! The cache of one kind: objects by name, with indices by owner and by application label.
+//!
+//! Only the informer writes it. A write's answer goes through the same door ([`Store::observe`]), so that a reconcile
+//! reads its own writes: an answer is kept if it is newer than everything the watch has delivered, and the watch's
+//! echo of it is then recognised by its resource version and wakes nobody.
+
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use crate::{
+    object::ObjectKey,
+    owned::Fingerprint,
+    wire::{AppKey, Decoded, Facts, Owner, Representation},
+};
+
+/// The objects of one kind.
+#[derive(Debug)]
+pub(crate) struct Store<R: Representation> {
+    state: RwLock<State<R::Item>>,
+}
+
+#[derive(Debug)]
+struct State<I> {
+    objects: HashMap<ObjectKey, Slot<I>>,
+    by_owner: HashMap<Box<str>, Vec<ObjectKey>>,
+    by_app: HashMap<AppKey, Vec<ObjectKey>>,
+    undecodable: HashMap<ObjectKey, Box<str>>,
+    /// Objects that we deleted and whose last events may still arrive, by uid.
+    gone: HashSet<Box<str>>,
+    /// The newest version that the watch has delivered.
+    delivered: u64,
+    /// Names seen since the list that is under way began.
+    listing: Option<HashSet<ObjectKey>>,
+}
+
+#[derive(Debug)]
+struct Slot<I> {
+    item: Arc<I>,
+    facts: Facts,
+    verified: Option<Verified>,
+}
+
+/// A live state and a desired one that were found to agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Verified {
+    /// Hash of what is ours in the live object.
+    pub(crate) live: u64,
+    /// Hash of the desired object.
+    pub(crate) desired: u64,
+}
+
+/// What the store says about an object's write state.
+#[derive(Debug, Clone)]
+pub(crate) struct Known<I> {
+    pub(crate) item: Arc<I>,
+    pub(crate) uid: Box<str>,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) verified: Option<Verified>,
+}
+
+/// A change of the store that somebody may want to reconcile.
+#[derive(Debug)]
+pub(crate) struct Delta {
+    pub(crate) key: ObjectKey,
+    pub(crate) uid: Box<str>,
+    /// Owners before and after, so that a child that changes hands wakes both.
+    pub(crate) owners: [Option<Owner>; 2],
+    pub(crate) apps: [Option<AppKey>; 2],
+    /// The first failure to decode this object's current form.
+    pub(crate) undecodable: Option<String>,
+}
+
+impl<R: Representation> Default for Store<R> {
+    fn default() -> Self {
+        let state = State {
+            objects: HashMap::new(),
+            by_owner: HashMap::new(),
+            by_app: HashMap::new(),
+            undecodable: HashMap::new(),
+            gone: HashSet::new(),
+            delivered: 0,
+            listing: None,
+        };
+        Self { state: RwLock::new(state) }
+    }
+}
+
+impl<R: Representation> Store<R> {
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<R::Item>> {
+        self.read().objects.get(key).map(|slot| slot.item.clone())
+    }
+
+    pub(crate) fn known(&self, key: &ObjectKey) -> Option<Known<R::Item>> {
+        self.read().objects.get(key).map(|slot| Known {
+            item: slot.item.clone(),
+            uid: slot.facts.uid.clone(),
+            owner: slot.facts.owner.clone(),
+            fingerprint: slot.facts.fingerprint,
+            verified: slot.verified,
+        })
+    }
+
+    /// The names of all objects, in no order.
+    pub(crate) fn keys(&self) -> Vec<ObjectKey> {
+        self.read().objects.keys().cloned().collect()
+    }
+
+    /// The names of the objects that `owner` controls, sorted.
+    pub(crate) fn owned(&self, owner: &str) -> Vec<ObjectKey> {
+        let mut keys = self.read().by_owner.get(owner).cloned().unwrap_or_default();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// The objects that carry the selector labels of `app`, sorted by name.
+    pub(crate) fn labelled(&self, app: &AppKey) -> Vec<Arc<R::Item>> {
+        let state = self.read();
+        let mut keys = state.by_app.get(app).cloned().unwrap_or_default();
+        keys.sort_unstable();
+        keys.iter().filter_map(|key| state.objects.get(key)).map(|slot| slot.item.clone()).collect()
+    }
+
+    /// Number of objects, and of those that do not decode.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let state = self.read();
+        (state.objects.len(), state.undecodable.len())
+    }
+
+    /// Remembers that what is ours in the live object agrees with the desired object.
+    pub(crate) fn verify(&self, key: &ObjectKey, uid: &str, verified: Verified) {
+        if let Some(slot) = self.write().objects.get_mut(key).filter(|slot| *slot.facts.uid == *uid) {
+            slot.verified = Some(verified);
+        }
+    }
+
+    /// Takes in one object from the watch.
+    pub(crate) fn deliver(&self, decoded: &Decoded<R::Item>) -> Option<Delta> {
+        let mut state = self.write();
+        state.delivered = state.delivered.max(decoded.facts.version);
+        if let Some(listing) = &mut state.listing {
+            listing.insert(decoded.key.clone());
+        }
+        state.upsert::<R>(decoded)
+    }
+
+    /// Takes in the answer of a write, unless the watch is already past it.
+    pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) {
+        let mut state = self.write();
+        if decoded.facts.version <= state.delivered && !state.objects.contains_key(&decoded.key) {
+            return; // deleted since, and the watch has said so
+        }
+        if let Some(listing) = &mut state.listing {
+            listing.insert(decoded.key.clone()); // the list may have been taken before this write
+        }
+        state.upsert::<R>(decoded);
+    }
+
+    /// An object is gone, says the watch.
+    pub(crate) fn deliver_gone(&self, decoded: &Decoded<R::Item>) -> Option<Delta> {
+        let mut state = self.write();
+        state.delivered = state.delivered.max(decoded.facts.version);
+        state.gone.remove(&decoded.facts.uid);
+        let newer = |slot: &Slot<R::Item>| slot.facts.uid != decoded.facts.uid && slot.facts.version > decoded.facts.version;
+        if state.objects.get(&decoded.key).is_some_and(newer) {
+            return None; // created again meanwhile, and we know it from our own write
+        }
+        state.remove(&decoded.key)
+    }
+
+    /// We deleted this object: it is not there any more for us, whatever late events say.
+    pub(crate) fn observe_gone(&self, key: &ObjectKey, uid: &str) {
+        let mut state = self.write();
+        if state.objects.get(key).is_some_and(|slot| *slot.facts.uid == *uid) {
+            state.gone.insert(uid.into());
+            state.remove(key);
+        }
+    }
+
+    /// A list begins: what it does not contain will be gone.
+    pub(crate) fn begin_list(&self) {
+        self.write().listing = Some(HashSet::new());
+    }
+
+    /// The list is complete. Returns what has gone since.
+    pub(crate) fn end_list(&self) -> Vec<Delta> {
+        let mut state = self.write();
+        let Some(listed) = state.listing.take() else { return Vec::new() };
+        state.gone.clear();
+        state.undecodable.retain(|key, _| listed.contains(key));
+        let missing: Vec<ObjectKey> = state.objects.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        missing.iter().filter_map(|key| state.remove(key)).collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State<R::Item>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State<R::Item>> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<I> State<I> {
+    fn upsert<R: Representation<Item = I>>(&mut self, decoded: &Decoded<I>) -> Option<Delta> {
+        let key = &decoded.key;
+        if self.gone.contains(&decoded.facts.uid) {
+            return None;
+        }
+        let item = match &decoded.item {
+            Ok(item) => item.clone(),
+            Err(error) => return self.set_aside(key, &decoded.facts.uid, error),
+        };
+        self.undecodable.remove(key);
+        let old = self.objects.get(key);
+        if old.is_some_and(|old| old.facts.version >= decoded.facts.version) {
+            return None; // the echo of our own write, or older than it
+        }
+        let verified = old.filter(|old| old.facts.uid == decoded.facts.uid).and_then(|old| old.verified);
+        let delta = Delta {
+            key: key.clone(),
+            uid: decoded.facts.uid.clone(),
+            owners: [old.and_then(|old| old.facts.owner.clone()), decoded.facts.owner.clone()],
+            apps: [old.and_then(|old| old.facts.app.clone()), decoded.facts.app.clone()],
+            undecodable: None,
+        };
+        let changed = old.is_none_or(|old| {
+            old.facts.uid != decoded.facts.uid
+                || old.facts.fingerprint != decoded.facts.fingerprint
+                || old.facts.owner != decoded.facts.owner
+                || old.facts.app != decoded.facts.app
+                || !R::same(&old.item, &item)
+        });
+        if old.is_none_or(|old| old.facts.owner != decoded.facts.owner || old.facts.app != decoded.facts.app) {
+            self.unindex(key);
+            self.index(key, &decoded.facts);
+        }
+        self.objects.insert(key.clone(), Slot { item, facts: decoded.facts.clone(), verified });
+        changed.then_some(delta)
+    }
+
+    /// An object that does not decode is not in the cache; its last good form would be a lie.
+    fn set_aside(&mut self, key: &ObjectKey, uid: &str, error: &str) -> Option<Delta> {
+        let known = self.undecodable.insert(key.clone(), error.into());
+        let removed = self.remove(key);
+        if removed.is_none() && known.is_some_and(|known| *known == *error) {
+            return None;
+        }
+        Some(Delta {
+            key: key.clone(),
+            uid: uid.into(),
+            owners: [None, None],
+            apps: [None, None],
+            undecodable: Some(error.to_owned()),
+        })
+    }
+
+    fn remove(&mut self, key: &ObjectKey) -> Option<Delta> {
+        self.unindex(key);
+        let slot = self.objects.remove(key)?;
+        Some(Delta {
+            key: key.clone(),
+            uid: slot.facts.uid,
+            owners: [slot.facts.owner, None],
+            apps: [slot.facts.app, None],
+            undecodable: None,
+        })
+    }
+
+    fn index(&mut self, key: &ObjectKey, facts: &Facts) {
+        if let Some(owner) = &facts.owner {
+            self.by_owner.entry(owner.uid.clone()).or_default().push(key.clone());
+        }
+        if let Some(app) = &facts.app {
+            self.by_app.entry(app.clone()).or_default().push(key.clone());
+        }
+    }
+
+    fn unindex(&mut self, key: &ObjectKey) {
+        let Some(slot) = self.objects.get(key) else { return };
+        if let Some(owner) = &slot.facts.owner {
+            withdraw(&mut self.by_owner, &owner.uid, key);
+        }
+        if let Some(app) = &slot.facts.app {
+            withdraw(&mut self.by_app, app, key);
+        }
+    }
+}
+
+fn withdraw<K: Eq + Hash>(index: &mut HashMap<K, Vec<ObjectKey>>, under: &K, key: &ObjectKey) {
+    if let Some(keys) = index.get_mut(under) {
+        keys.retain(|other| other != key);
+        if keys.is_empty() {
+            index.remove(under);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

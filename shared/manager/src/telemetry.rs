@@ -1,0 +1,87 @@
+//! The log: one JSON object a line with controller-runtime's keys, or text for people.
+
+use std::{
+    fmt,
+    io::{self, IsTerminal},
+};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tracing::{
+    Event, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    EnvFilter,
+    fmt::{FmtContext, FormatEvent, FormattedFields, format::{JsonFields, Writer}},
+    registry::LookupSpan,
+};
+
+use crate::settings::LogFormat;
+
+/// Sets up logging to stderr for the whole process.
+pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), String> {
+    let filter = EnvFilter::builder().parse(level).map_err(|error| format!("--log-level: {error}"))?;
+    let builder = tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter);
+    let started = match format {
+        LogFormat::Json => builder.fmt_fields(JsonFields::new()).event_format(JsonLines).try_init(),
+        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
+    };
+    started.map_err(|error| format!("cannot start logging: {error}"))
+}
+
+/// `{"ts":…,"level":…,"logger":…,"msg":…,"error":…}` and the fields of the spans around it. Every value goes through
+/// the JSON encoder, so that nothing in a message can forge a line.
+struct JsonLines;
+
+impl<S> FormatEvent<S, JsonFields> for JsonLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, JsonFields>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut line = Map::new();
+        line.insert("ts".to_owned(), json!(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()));
+        line.insert("level".to_owned(), json!(event.metadata().level().as_str().to_lowercase()));
+        line.insert("logger".to_owned(), json!(event.metadata().target()));
+        for span in context.event_scope().into_iter().flatten() {
+            let extensions = span.extensions();
+            let fields = extensions.get::<FormattedFields<JsonFields>>();
+            if let Some(Ok(Value::Object(fields))) = fields.map(|fields| serde_json::from_str(fields)) {
+                line.extend(fields);
+            }
+        }
+        event.record(&mut Collect(&mut line));
+        writeln!(writer, "{}", Value::Object(line))
+    }
+}
+
+struct Collect<'a>(&'a mut Map<String, Value>);
+
+impl Visit for Collect<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, json!(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, json!(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, json!(value));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, json!(value));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, json!(format!("{value:?}")));
+    }
+}
+
+impl Collect<'_> {
+    fn put(&mut self, field: &Field, value: Value) {
+        let name = if field.name() == "message" { "msg" } else { field.name() };
+        self.0.insert(name.to_owned(), value);
+    }
+}

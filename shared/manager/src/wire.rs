@@ -1,0 +1,225 @@
+//! From the bytes of a list or a watch to what the cache keeps, one object at a time.
+//!
+//! An object that does not decode becomes a [`Decoded`] with an error in it instead of an error of the whole list: one
+//! bad object must never stop the good ones. What is kept is chosen by a [`Representation`]: the typed object for
+//! custom resources ([`Whole`]), a small view for the children of them ([`Seen`]).
+
+use std::{borrow::Cow, fmt, fmt::Debug, marker::PhantomData, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::{Value, value::RawValue};
+use workloads::{Live, Viewed};
+
+use crate::{
+    object::{Head, Metadata, ObjectKey, field_manager},
+    owned::{Fingerprint, fingerprint},
+};
+
+/// What the cache keeps of a kind's objects.
+pub(crate) trait Representation: Send + Sync + 'static {
+    type Kind: Resource<DynamicType = ()> + Debug;
+    type Item: Debug + Send + Sync + 'static;
+
+    /// The kept item, from the object's JSON.
+    fn decode(json: &str, metadata: &Metadata<'_>, key: &ObjectKey) -> Result<Self::Item, serde_json::Error>;
+
+    /// Whether two items mean the same to reconcilers, so that an event needs no reconcile.
+    fn same(old: &Self::Item, new: &Self::Item) -> bool;
+}
+
+/// A custom resource, kept typed and without `managedFields`.
+#[derive(Debug)]
+pub(crate) struct Whole<K>(PhantomData<fn() -> K>);
+
+/// A child or a pod, kept as its [`View`](Viewed::View).
+#[derive(Debug)]
+pub(crate) struct Seen<C>(PhantomData<fn() -> C>);
+
+impl<K> Representation for Whole<K>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    type Kind = K;
+    type Item = K;
+
+    fn decode(json: &str, _: &Metadata<'_>, _: &ObjectKey) -> Result<K, serde_json::Error> {
+        let mut object: K = serde_json::from_str(json)?;
+        object.meta_mut().managed_fields = None;
+        Ok(object)
+    }
+
+    fn same(_: &K, _: &K) -> bool {
+        false
+    }
+}
+
+impl<C: Viewed> Representation for Seen<C> {
+    type Kind = C;
+    type Item = Live<C::View>;
+
+    fn decode(json: &str, metadata: &Metadata<'_>, key: &ObjectKey) -> Result<Live<C::View>, serde_json::Error> {
+        Ok(Live {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: metadata.uid.as_ref().into(),
+            generation: metadata.generation,
+            created: metadata.creation_timestamp,
+            deleting: metadata.deletion_timestamp,
+            view: serde_json::from_str(json)?,
+        })
+    }
+
+    fn same(old: &Live<C::View>, new: &Live<C::View>) -> bool {
+        old.view == new.view && old.generation == new.generation && old.deleting == new.deleting
+    }
+}
+
+/// One object as it came from the API server.
+#[derive(Debug)]
+pub(crate) struct Decoded<I> {
+    pub(crate) key: ObjectKey,
+    pub(crate) facts: Facts,
+    /// The item, or why it does not decode.
+    pub(crate) item: Result<Arc<I>, String>,
+}
+
+/// What the store knows about an object beside the item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) uid: Box<str>,
+    pub(crate) version: u64,
+    pub(crate) owner: Option<Owner>,
+    /// Kind and name of the object it belongs to, by label.
+    pub(crate) app: Option<AppKey>,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// The owner that has `controller: true`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) uid: Box<str>,
+    pub(crate) name: Arc<str>,
+}
+
+/// Which application an object belongs to: the two labels that make up every selector.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct AppKey {
+    /// `app.kubernetes.io/name`, the kind in lower case.
+    pub(crate) name: Arc<str>,
+    /// The object of that kind: our namespace and `app.kubernetes.io/instance`.
+    pub(crate) instance: ObjectKey,
+}
+
+impl<I> Decoded<I> {
+    /// Decodes one object. Fails only when not even its name can be read.
+    pub(crate) fn read<R: Representation<Item = I>>(json: &str) -> Result<Self, serde_json::Error> {
+        let metadata = serde_json::from_str::<Head<'_>>(json)?.metadata;
+        let key = ObjectKey::new(&*metadata.namespace, &*metadata.name);
+        let item = R::decode(json, &metadata, &key).map(Arc::new).map_err(|error| error.to_string());
+        Ok(Self { facts: Facts::of(&metadata, json), key, item })
+    }
+}
+
+impl Facts {
+    fn of(metadata: &Metadata<'_>, json: &str) -> Self {
+        let app = match (&metadata.labels.name, &metadata.labels.instance) {
+            (Some(name), Some(instance)) => Some(AppKey {
+                name: Arc::from(name.as_ref()),
+                instance: ObjectKey::new(metadata.namespace.as_ref(), instance.as_ref()),
+            }),
+            _ => None,
+        };
+        Self {
+            uid: metadata.uid.as_ref().into(),
+            version: metadata.version(),
+            owner: metadata.controller().map(|owner| Owner {
+                uid: owner.uid.as_ref().into(),
+                name: Arc::from(owner.name.as_ref()),
+            }),
+            app,
+            fingerprint: own_fingerprint(metadata, json),
+        }
+    }
+}
+
+/// The fingerprint for the operator that the object's own label names; none for objects that no operator made.
+fn own_fingerprint(metadata: &Metadata<'_>, json: &str) -> Fingerprint {
+    let Some(managed_by) = &metadata.labels.managed_by else { return Fingerprint::default() };
+    let manager = field_manager(managed_by);
+    if !metadata.managed_fields.iter().any(|entry| entry.manager == manager.as_str()) {
+        return Fingerprint::default();
+    }
+    match serde_json::from_str::<Value>(json) {
+        Ok(live) => fingerprint(&live, &manager, &metadata.managed_fields),
+        Err(_) => Fingerprint::default(),
+    }
+}
+
+/// What `kube`'s watcher is asked to decode: never fails on an object, and keeps only what the watcher itself needs.
+pub(crate) struct Wire<R: Representation> {
+    /// Only the resource version, from which the watcher resumes.
+    metadata: ObjectMeta,
+    decoded: Option<Arc<Decoded<R::Item>>>,
+}
+
+impl<R: Representation> Wire<R> {
+    /// The object, unless it was too broken to have a name.
+    pub(crate) fn into_decoded(self) -> Option<Arc<Decoded<R::Item>>> {
+        self.decoded
+    }
+}
+
+impl<R: Representation> Debug for Wire<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").field("decoded", &self.decoded).finish_non_exhaustive()
+    }
+}
+
+impl<R: Representation> Clone for Wire<R> {
+    fn clone(&self) -> Self {
+        Self { metadata: self.metadata.clone(), decoded: self.decoded.clone() }
+    }
+}
+
+impl<'de, R: Representation> Deserialize<'de> for Wire<R> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&'de RawValue>::deserialize(deserializer)?;
+        let decoded = Decoded::read::<R>(raw.get())
+            .inspect_err(|error| tracing::error!(kind = %R::Kind::kind(&()), %error, "An object without a name is skipped"))
+            .ok();
+        let resource_version = decoded.as_ref().map(|decoded| decoded.facts.version.to_string());
+        Ok(Self { metadata: ObjectMeta { resource_version, ..ObjectMeta::default() }, decoded: decoded.map(Arc::new) })
+    }
+}
+
+impl<R: Representation> Resource for Wire<R> {
+    type DynamicType = ();
+    type Scope = <R::Kind as Resource>::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        R::Kind::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        R::Kind::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        R::Kind::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        R::Kind::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
