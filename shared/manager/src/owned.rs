@@ -193,6 +193,31 @@ pub(crate) fn compare(live: &Value, owned: &Value, desired: &Value, defaulted: &
     changes
 }
 
+/// Whether every field of `desired` is among `owned`, our part of the live object.
+///
+/// A field that somebody else holds has to be taken back even when it has the right value: his next change of it would
+/// leave our part as it is, and so go unnoticed.
+pub(crate) fn covers(owned: &Value, desired: &Value) -> bool {
+    covered(owned, desired, &Path::default())
+}
+
+fn covered(owned: &Value, desired: &Value, at: &Path) -> bool {
+    match (owned, desired) {
+        (Value::Object(have), Value::Object(want)) => want.iter().all(|(name, wanted)| match have.get(name) {
+            Some(value) => covered(value, wanted, &at.field(name)),
+            None => is_empty(wanted),
+        }),
+        (Value::Array(have), Value::Array(want)) => match keys_of(at, want) {
+            None => true,
+            Some(keys) => want.iter().all(|wanted| {
+                let ours = have.iter().find(|item| keys.iter().all(|key| item.get(key) == wanted.get(key)));
+                ours.is_some_and(|item| covered(item, wanted, &at.element(wanted, keys)))
+            }),
+        },
+        _ => true,
+    }
+}
+
 fn missing(live: &Value, desired: &Value, at: &Path, changes: &mut Vec<Change>) {
     if live == desired || (at.is_quantity() && same_quantity(live, desired)) {
         return;

@@ -1,1 +1,106 @@
-//! Tests.
+use super::*;
+
+const NOW: &str = "2026-01-01T00:10:00Z";
+
+fn time(text: &str) -> Timestamp {
+    text.parse().expect("a time")
+}
+
+fn health() -> Health {
+    Health {
+        available: Some(Verdict::yes("MinimumNodesAvailable", "3/3 nodes are ready")),
+        progressing: Some(Verdict::no("Stable", "")),
+        problems: Vec::new(),
+        ready: Verdict::yes("Ready", "all 3 nodes are ready"),
+        recheck: None,
+    }
+}
+
+fn at<'a>(stored: &'a [Condition], now: &str) -> Circumstances<'a> {
+    Circumstances { stored, generation: 7, now: time(now) }
+}
+
+fn show(conditions: &[Condition]) -> Vec<String> {
+    conditions.iter().map(|c| format!("{}={}/{}", c.type_, c.status, c.reason)).collect()
+}
+
+#[test]
+fn an_object_in_order_is_ready() {
+    let (conditions, recheck) = combine(&health(), &[], at(&[], NOW));
+    assert_eq!(
+        show(&conditions),
+        ["Available=True/MinimumNodesAvailable", "Progressing=False/Stable", "Degraded=False/AsExpected", "Ready=True/Ready"]
+    );
+    assert_eq!(recheck, None);
+    assert!(conditions.iter().all(|condition| condition.observed_generation == Some(7)));
+}
+
+#[test]
+fn a_change_under_way_is_reconciling_and_not_ready() {
+    let health = Health { progressing: Some(Verdict::yes("RollingOut", "1/3 nodes updated")), ..health() };
+    let (conditions, _) = combine(&health, &[], at(&[], NOW));
+    assert_eq!(show(&conditions)[1..], ["Progressing=True/RollingOut", "Degraded=False/AsExpected", "Ready=False/RollingOut", "Reconciling=True/RollingOut"]);
+}
+
+#[test]
+fn the_strongest_reason_wins_and_names_the_others() {
+    let problems = vec![Problem::new("NodesNotReady", "2/3"), Problem::new("ImagePullFailed", "cannot pull")];
+    let health = Health { problems, ..health() };
+    let refused = [Problem::new("ResourceConflict", "taken")];
+    let (conditions, _) = combine(&health, &refused, at(&[], NOW));
+    let degraded = conditions.iter().find(|condition| condition.type_ == "Degraded").expect("Degraded");
+    assert_eq!(degraded.reason, "ResourceConflict");
+    assert_eq!(degraded.message, "taken; also: ImagePullFailed, NodesNotReady");
+    assert_eq!(show(&conditions).last().map(String::as_str), Some("Ready=False/ResourceConflict"));
+}
+
+#[test]
+fn what_stays_wrong_for_a_minute_is_stalled() {
+    let health = Health { problems: vec![Problem::new("ImagePullFailed", "cannot pull")], ..health() };
+    let (first, recheck) = combine(&health, &[], at(&[], NOW));
+    assert!(!is_true(&first, "Stalled"));
+    assert_eq!(recheck, Some(time("2026-01-01T00:11:00Z")));
+    let (later, recheck) = combine(&health, &[], at(&first, "2026-01-01T00:11:00Z"));
+    assert!(is_true(&later, "Stalled"));
+    assert_eq!(recheck, None);
+}
+
+#[test]
+fn times_change_with_the_status_alone() {
+    let (first, _) = combine(&health(), &[], at(&[], NOW));
+    let reworded = Health { ready: Verdict::yes("ScaledToZero", "all 0 nodes are ready"), ..health() };
+    let (second, _) = combine(&reworded, &[], at(&first, "2026-01-01T00:20:00Z"));
+    let ready = second.iter().find(|condition| condition.type_ == "Ready").expect("Ready");
+    assert_eq!(ready.reason, "ScaledToZero");
+    assert_eq!(ready.last_transition_time.0, time(NOW));
+    let (again, _) = combine(&health(), &[], at(&first, "2026-01-01T00:30:00Z"));
+    assert_eq!(again, first, "a second look at the same facts changes nothing");
+}
+
+#[test]
+fn a_paused_object_is_neither_ready_nor_unready() {
+    let (stored, _) = combine(&health(), &[], at(&[], NOW));
+    let paused = halted(&Halt::Paused("paused by annotation".to_owned()), at(&stored, NOW));
+    assert_eq!(
+        show(&paused),
+        ["Available=True/MinimumNodesAvailable", "Progressing=False/Paused", "Degraded=False/AsExpected", "Ready=Unknown/Paused"]
+    );
+    assert_eq!(halted(&Halt::Paused("paused by annotation".to_owned()), at(&paused, "2026-01-01T00:20:00Z")), paused);
+}
+
+#[test]
+fn an_invalid_object_is_stalled_at_once() {
+    let (stored, _) = combine(&health(), &[], at(&[], NOW));
+    let invalid = halted(&Halt::Invalid(Problem::new("InvalidSpec", "spec.x: no")), at(&stored, NOW));
+    assert_eq!(
+        show(&invalid)[2..],
+        ["Degraded=True/InvalidSpec", "Ready=False/InvalidSpec", "Stalled=True/InvalidSpec"]
+    );
+}
+
+#[test]
+fn a_dying_predecessor_is_progress_rather_than_a_problem() {
+    let refused = [Problem::new(WAITING, "an earlier Deployment is being deleted")];
+    let (conditions, _) = combine(&health(), &refused, at(&[], NOW));
+    assert_eq!(show(&conditions)[1..3], ["Progressing=True/WaitingForGarbageCollection", "Degraded=False/AsExpected"]);
+}

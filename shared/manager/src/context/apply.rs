@@ -22,7 +22,7 @@ use crate::{
     error::{Class, Error},
     events::{EventType, Note, Reference},
     object::{Head, INSTANCE, MANAGED_BY, Metadata, NAME, ObjectKey},
-    owned::{self, Change, compare, fields_of, hash, holder, project},
+    owned::{self, Change, compare, covers, fields_of, hash, holder, project},
     store::{Known, Verified},
     wire::{Decoded, Seen},
 };
@@ -219,7 +219,7 @@ impl<K: Root> Context<K> {
         let (owned, from_create) = ours.as_ref().map_or((Value::Null, false), |(fields, from_create)| (project(&live, fields), *from_create));
         let defaulted = if from_create { defaulted::<C>(&target.fields) } else { target.fields.clone() };
         let changes = compare(&live, &owned, &target.fields, &defaulted);
-        if changes.is_empty() && !adopted {
+        if changes.is_empty() && !adopted && covers(&owned, &target.fields) {
             return self.observe::<C>(requests, target, text).map(Some); // the same, only written in another way
         }
         if from_create {
@@ -231,7 +231,7 @@ impl<K: Root> Context<K> {
         let applied = self.observe::<C>(requests, target, &answer)?;
         if adopted {
             self.tell(requests, &target.key, &applied.uid, "Adopted", format!("Adopted {} \"{}\"", requests.kind(), target.key.name));
-        } else {
+        } else if !changes.is_empty() {
             let drift = self.is_drift(target, known.as_ref().and_then(|known| known.verified));
             self.tell_changes(requests, target, &applied.uid, &changes, &metadata, drift);
         }
