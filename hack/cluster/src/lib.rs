@@ -1,1 +1,43 @@
 //! Builds and runs real Kubernetes clusters for tests and demos.
+//!
+//! A test asks for a [`Cluster`]: [`Cluster::shared`] joins the one that all tests use, [`Cluster::fresh`] starts one of
+//! its own; [`or_skip`] says what happens where a cluster cannot run. `cargo xtask cluster` is the same for people.
+//!
+//! Reading order: `spec` says what a cluster is to be, [`tools`] finds or builds its programs, `start` and `remove` do
+//! up and down, `supervisor` is the process that owns a cluster, `parts` are the processes it owns. The files beside
+//! them are small and about what their name says.
+
+mod api;
+mod cgroups;
+mod cluster;
+mod kubeconfig;
+mod layout;
+mod list;
+mod missing;
+mod network;
+mod parts;
+mod pki;
+mod ports;
+mod prerequisites;
+pub mod progress;
+mod protocol;
+mod remove;
+mod skip;
+mod spec;
+mod start;
+#[doc(hidden)]
+pub mod supervisor;
+mod supervisor_program;
+pub mod tools;
+
+pub use self::cluster::Cluster;
+pub use self::layout::Layout;
+pub use self::list::{Summary, list, summary};
+pub use self::missing::Missing;
+pub use self::progress::Progress;
+pub use self::protocol::{Part, PartState, Phase, Status};
+pub use self::remove::down;
+pub use self::skip::or_skip;
+pub use self::spec::{Controllers, Nodes};
+pub use self::start::Options;
+pub use self::tools::{TOOLS, Tool, Tools};

@@ -1,0 +1,154 @@
+//! The processes that a cluster consists of, and how each is started.
+
+mod control_plane;
+mod node;
+mod simulated;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::kubeconfig;
+use crate::pki::{Authority, write_private};
+use crate::spec::{Nodes, Spec};
+
+pub(crate) use self::node::REGISTRY;
+pub(crate) use self::simulated::{node_name, simulated_node};
+
+/// One process.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) name: &'static str,
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) begins: Begins,
+}
+
+/// When a process is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begins {
+    AtOnce,
+    /// Once the API server is ready: the controller-manager and the scheduler end when they are refused.
+    WithApi,
+}
+
+/// Everything that this cluster runs, in the order in which it is started.
+pub(crate) fn plans(spec: &Spec) -> Result<Vec<Plan>> {
+    let mut plans = vec![control_plane::etcd(spec)?, control_plane::api_server(spec)?];
+    if spec.nodes == Nodes::Real {
+        plans.push(node::containerd(spec)?);
+    }
+    plans.push(control_plane::controller_manager(spec)?);
+    match spec.nodes {
+        Nodes::None => {}
+        Nodes::Simulated => plans.extend([control_plane::scheduler(spec)?, simulated::kwok(spec)?]),
+        Nodes::Real => plans.extend([
+            control_plane::scheduler(spec)?,
+            node::kubelet(spec)?,
+            node::kube_proxy(spec)?,
+            node::coredns(spec)?,
+        ]),
+    }
+    Ok(plans)
+}
+
+/// Writes the files that [`plans`] refers to.
+pub(crate) fn write_files(spec: &Spec, authority: &Authority) -> Result<()> {
+    let layout = spec.layout();
+    for folder in [layout.config(""), layout.data(""), layout.log("x").with_file_name("")] {
+        std::fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
+    }
+    for (file, user, group) in [
+        ("kubeconfig", "admin", Some("system:masters")),
+        ("config/controller-manager.kubeconfig", "system:kube-controller-manager", None),
+        ("config/scheduler.kubeconfig", "system:kube-scheduler", None),
+        ("config/proxy.kubeconfig", "system:kube-proxy", None),
+        ("config/kubelet.kubeconfig", "system:node:node1", Some("system:nodes")),
+        ("config/admin.kubeconfig", "cluster-parts", Some("system:masters")),
+    ] {
+        let groups: Vec<_> = group.into_iter().collect();
+        let user = authority.client(user, &groups)?;
+        let text = kubeconfig::render(&spec.name, &server(spec), &authority.certificate, &user);
+        write_private(&layout.folder().join(file), &text)?;
+    }
+    let files = match spec.nodes {
+        Nodes::None => Vec::new(),
+        Nodes::Simulated => simulated::files(),
+        Nodes::Real => node::files(spec)?,
+    };
+    for (name, text) in control_plane::files().into_iter().chain(files) {
+        let file = layout.config(&name);
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(&file, text).with_context(|| format!("could not write {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// Where the API server is reached, from inside the cluster's network as well as from outside: the same port leads there.
+pub(crate) fn server(spec: &Spec) -> String {
+    format!("https://127.0.0.1:{}", spec.ports.api)
+}
+
+/// `--name=value` for each.
+fn flags<const N: usize>(pairs: [(&str, String); N]) -> Vec<String> {
+    pairs.into_iter().map(|(name, value)| format!("--{name}={value}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::Ports;
+    use crate::spec::Controllers;
+    use crate::tools::Tools;
+
+    fn spec(nodes: Nodes) -> Spec {
+        let names = nodes.tools().iter().flat_map(|tool| tool.binaries()).map(|name| (name, format!("/bin/{name}")));
+        let tools = serde_json::json!({"binaries": names.collect::<std::collections::BTreeMap<_, _>>()});
+        Spec {
+            name: "dev".into(),
+            folder: "/state/dev".into(),
+            nodes,
+            controllers: Controllers::Reduced,
+            simulated: 3,
+            tools: serde_json::from_value::<Tools>(tools).unwrap(),
+            version: "v1.36.3".into(),
+            ports: Ports { etcd: 1, etcd_peer: 2, api: 3 },
+            idle: None,
+            images: None,
+            created: 0,
+        }
+    }
+
+    fn names(nodes: Nodes) -> Vec<&'static str> {
+        plans(&spec(nodes)).unwrap().iter().map(|plan| plan.name).collect()
+    }
+
+    #[test]
+    fn each_kind_adds_to_the_one_before() {
+        assert_eq!(names(Nodes::None), ["etcd", "kube-apiserver", "kube-controller-manager"]);
+        assert_eq!(names(Nodes::Simulated), ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]);
+        assert!(names(Nodes::Real).ends_with(&["kubelet", "kube-proxy", "coredns"]));
+    }
+
+    #[test]
+    fn controllers_that_write_statuses_run_only_where_pods_do() {
+        let controllers = |nodes| {
+            let plans = plans(&spec(nodes)).unwrap();
+            let manager = plans.into_iter().find(|plan| plan.name == "kube-controller-manager").unwrap();
+            manager.args.into_iter().find(|arg| arg.starts_with("--controllers="))
+        };
+        assert!(controllers(Nodes::None).unwrap().contains("garbage-collector-controller"));
+        assert_eq!(controllers(Nodes::Real), None);
+    }
+
+    #[test]
+    fn outside_of_a_network_of_its_own_a_cluster_listens_on_loopback_only() {
+        for nodes in [Nodes::None, Nodes::Simulated] {
+            let plans = plans(&spec(nodes)).unwrap();
+            let api = plans.iter().find(|plan| plan.name == "kube-apiserver").unwrap();
+            assert!(api.args.contains(&"--bind-address=127.0.0.1".to_owned()), "{:?}", api.args);
+        }
+    }
+}

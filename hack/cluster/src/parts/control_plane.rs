@@ -1,0 +1,126 @@
+//! etcd, the API server, the controller-manager and the scheduler.
+
+use anyhow::Result;
+
+use super::{Begins, Plan, flags};
+use crate::network::{NODE_IP, PODS, SERVICES};
+use crate::spec::{Controllers, Nodes, Spec};
+
+/// Collects garbage, empties namespaces and gives them their service account; touches nothing that a test writes.
+const REDUCED: &str = "garbage-collector-controller,namespace-controller,serviceaccount-controller,\
+                       serviceaccount-token-controller,root-ca-certificate-publisher-controller";
+
+pub(super) fn etcd(spec: &Spec) -> Result<Plan> {
+    let (client, peer) = (local(spec.ports.etcd), local(spec.ports.etcd_peer));
+    Ok(Plan {
+        name: "etcd",
+        program: spec.tools.binary("etcd")?.into(),
+        args: [
+            flags([
+                ("name", "one".into()),
+                ("data-dir", spec.layout().data("etcd").display().to_string()),
+                ("listen-client-urls", client.clone()),
+                ("advertise-client-urls", client),
+                ("listen-peer-urls", peer.clone()),
+                ("initial-advertise-peer-urls", peer.clone()),
+                ("initial-cluster", format!("one={peer}")),
+                ("log-level", "warn".into()),
+            ]),
+            vec!["--unsafe-no-fsync".into()], // nothing here outlives the machine
+        ]
+        .concat(),
+        begins: Begins::AtOnce,
+    })
+}
+
+pub(super) fn api_server(spec: &Spec) -> Result<Plan> {
+    let pki = |file: &str| spec.layout().pki(file).display().to_string();
+    let mut args = flags([
+        ("etcd-servers", local(spec.ports.etcd)),
+        ("secure-port", spec.ports.api.to_string()),
+        ("advertise-address", NODE_IP.to_string()),
+        ("service-cluster-ip-range", SERVICES.into()),
+        ("authorization-mode", "Node,RBAC".into()),
+        ("enable-admission-plugins", "NodeRestriction".into()),
+        ("client-ca-file", pki("ca.crt")),
+        ("tls-cert-file", pki("apiserver.crt")),
+        ("tls-private-key-file", pki("apiserver.key")),
+        ("kubelet-certificate-authority", pki("ca.crt")),
+        ("kubelet-client-certificate", pki("apiserver-kubelet-client.crt")),
+        ("kubelet-client-key", pki("apiserver-kubelet-client.key")),
+        ("kubelet-preferred-address-types", "InternalIP".into()),
+        ("requestheader-client-ca-file", pki("front-proxy-ca.crt")),
+        ("requestheader-allowed-names", "front-proxy-client".into()),
+        ("requestheader-username-headers", "X-Remote-User".into()),
+        ("requestheader-group-headers", "X-Remote-Group".into()),
+        ("requestheader-extra-headers-prefix", "X-Remote-Extra-".into()),
+        ("proxy-client-cert-file", pki("front-proxy-client.crt")),
+        ("proxy-client-key-file", pki("front-proxy-client.key")),
+        ("service-account-issuer", "https://kubernetes.default.svc.cluster.local".into()),
+        ("service-account-key-file", pki("sa.pub")),
+        ("service-account-signing-key-file", pki("sa.key")),
+        ("audit-policy-file", spec.layout().config("audit-policy.yaml").display().to_string()),
+        ("audit-log-path", spec.layout().audit_log().display().to_string()),
+        ("audit-log-maxsize", "2000".into()), // megabytes: a log that is rotated away cannot be counted
+    ]);
+    if spec.nodes != Nodes::Real {
+        // Without a node nobody can use the Service `kubernetes`, and the address is nobody's.
+        args.extend(flags([("bind-address", "127.0.0.1".into()), ("endpoint-reconciler-type", "none".into())]));
+    }
+    Ok(Plan { name: "kube-apiserver", program: spec.tools.binary("kube-apiserver")?.into(), args, begins: Begins::AtOnce })
+}
+
+pub(super) fn controller_manager(spec: &Spec) -> Result<Plan> {
+    let pki = |file: &str| spec.layout().pki(file).display().to_string();
+    let mut args = component(spec, "controller-manager");
+    args.push("--use-service-account-credentials".into());
+    args.extend(flags([
+        ("service-account-private-key-file", pki("sa.key")),
+        ("root-ca-file", pki("ca.crt")),
+        ("cluster-signing-cert-file", pki("ca.crt")),
+        ("cluster-signing-key-file", pki("ca.key")),
+        ("flex-volume-plugin-dir", spec.layout().data("flex").display().to_string()), // else it writes below /usr
+    ]));
+    if spec.nodes == Nodes::Real {
+        args.push("--allocate-node-cidrs".into());
+        args.extend(flags([("cluster-cidr", PODS.into()), ("service-cluster-ip-range", SERVICES.into())]));
+    }
+    if spec.nodes == Nodes::None && spec.controllers == Controllers::Reduced {
+        args.extend(flags([("controllers", REDUCED.into())]));
+    }
+    let program = spec.tools.binary("kube-controller-manager")?.into();
+    Ok(Plan { name: "kube-controller-manager", program, args, begins: Begins::WithApi })
+}
+
+pub(super) fn scheduler(spec: &Spec) -> Result<Plan> {
+    let program = spec.tools.binary("kube-scheduler")?.into();
+    Ok(Plan { name: "kube-scheduler", program, args: component(spec, "scheduler"), begins: Begins::WithApi })
+}
+
+pub(super) fn files() -> Vec<(String, String)> {
+    let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
+    vec![("audit-policy.yaml".into(), policy.into())]
+}
+
+/// What the controller-manager and the scheduler have in common.
+fn component(spec: &Spec, name: &str) -> Vec<String> {
+    let kubeconfig = spec.layout().config(&format!("{name}.kubeconfig")).display().to_string();
+    let mut args = flags([
+        ("kubeconfig", kubeconfig.clone()),
+        ("authentication-kubeconfig", kubeconfig.clone()),
+        ("authorization-kubeconfig", kubeconfig),
+        ("bind-address", "127.0.0.1".into()),
+        ("leader-elect", "false".into()),
+        // The default of 20 requests a second delays the first service account, and so the first pod, by seconds.
+        ("kube-api-qps", "500".into()),
+        ("kube-api-burst", "1000".into()),
+    ]);
+    if spec.nodes != Nodes::Real {
+        args.push("--secure-port=0".into()); // one port less to be taken; nobody reads their metrics there
+    }
+    args
+}
+
+fn local(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}

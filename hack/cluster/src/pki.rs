@@ -1,0 +1,181 @@
+//! Who trusts whom: two authorities, and a certificate for each part.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType, date_time_ymd,
+};
+
+use crate::layout::Layout;
+use crate::network::{API_SERVICE_IP, NODE, NODE_IP};
+
+/// A certificate with its key, both as PEM.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+/// Signs for one cluster.
+pub(crate) struct Authority {
+    pub(crate) certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+const CLUSTER_CA: &str = "cluster-ca";
+
+/// Writes everything that the parts of a cluster need to know each other by.
+pub(crate) fn write(layout: &Layout) -> Result<Authority> {
+    let folder = layout.pki("");
+    fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
+
+    let authority = Authority::create(CLUSTER_CA)?;
+    authority.save(&folder, "ca")?;
+    authority.serving("kube-apiserver", &api_server_names())?.save(&folder, "apiserver")?;
+    authority.serving(NODE, &node_names())?.save(&folder, "kubelet-server")?;
+    authority.client("kube-apiserver-kubelet-client", &["system:masters"])?.save(&folder, "apiserver-kubelet-client")?;
+
+    let front_proxy = Authority::create("front-proxy-ca")?;
+    front_proxy.save(&folder, "front-proxy-ca")?;
+    front_proxy.client("front-proxy-client", &[])?.save(&folder, "front-proxy-client")?;
+
+    let service_accounts = KeyPair::generate()?;
+    write_private(&folder.join("sa.key"), &service_accounts.serialize_pem())?;
+    fs::write(folder.join("sa.pub"), service_accounts.public_key_pem())?;
+    Ok(authority)
+}
+
+impl Authority {
+    fn create(name: &str) -> Result<Self> {
+        let key = KeyPair::generate()?;
+        let params = authority_params(name)?;
+        let certificate = params.self_signed(&key)?.pem();
+        Ok(Self { certificate, issuer: Issuer::new(params, key) })
+    }
+
+    /// The authority that an existing cluster trusts.
+    pub(crate) fn load(layout: &Layout) -> Result<Self> {
+        let read = |name: &str| {
+            let file = layout.pki(name);
+            fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))
+        };
+        let key = KeyPair::from_pem(&read("ca.key")?)?;
+        Ok(Self { certificate: read("ca.crt")?, issuer: Issuer::new(authority_params(CLUSTER_CA)?, key) })
+    }
+
+    /// A certificate for a user with these groups.
+    pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<Pair> {
+        let mut params = leaf_params(user)?;
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(&params)
+    }
+
+    /// A certificate for a server with these names.
+    pub(crate) fn serving(&self, name: &str, names: &[SanType]) -> Result<Pair> {
+        let mut params = leaf_params(name)?;
+        params.subject_alt_names = names.to_vec();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(&params)
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Result<Pair> {
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        Ok(Pair { certificate, key: key.serialize_pem() })
+    }
+
+    fn save(&self, folder: &Path, name: &str) -> Result<()> {
+        let pair = Pair { certificate: self.certificate.clone(), key: self.issuer.key().serialize_pem() };
+        pair.save(folder, name)
+    }
+}
+
+impl Pair {
+    pub(crate) fn save(&self, folder: &Path, name: &str) -> Result<()> {
+        fs::write(folder.join(format!("{name}.crt")), &self.certificate)?;
+        write_private(&folder.join(format!("{name}.key")), &self.key)
+    }
+}
+
+/// Writes a file that only its owner can read.
+pub(crate) fn write_private(file: &Path, text: &str) -> Result<()> {
+    let options = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(file);
+    let mut open = options.with_context(|| format!("could not create {}", file.display()))?;
+    std::io::Write::write_all(&mut open, text.as_bytes()).with_context(|| format!("could not write {}", file.display()))
+}
+
+fn authority_params(name: &str) -> Result<CertificateParams> {
+    let mut params = leaf_params(name)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params)
+}
+
+fn leaf_params(name: &str) -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::ExplicitNoCa; // rustls refuses an authority as a server
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    // Wide, so that no clock is wrong: these keys are worth nothing beyond their cluster.
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2049, 12, 31);
+    Ok(params)
+}
+
+fn api_server_names() -> Vec<SanType> {
+    let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+    let mut names: Vec<_> = names.into_iter().chain(["localhost"]).filter_map(dns).collect();
+    names.extend([Ipv4Addr::LOCALHOST, API_SERVICE_IP, NODE_IP].map(ip));
+    names
+}
+
+fn node_names() -> Vec<SanType> {
+    dns(NODE).into_iter().chain([NODE_IP, Ipv4Addr::LOCALHOST].map(ip)).collect()
+}
+
+fn dns(name: &str) -> Option<SanType> {
+    Some(SanType::DnsName(name.try_into().ok()?))
+}
+
+fn ip(address: Ipv4Addr) -> SanType {
+    SanType::IpAddress(IpAddr::V4(address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loaded_authority_signs_as_the_one_that_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::at(folder.path());
+        let written = write(&layout).unwrap();
+        let loaded = Authority::load(&layout).unwrap();
+        assert_eq!(loaded.certificate, written.certificate);
+        assert_eq!(loaded.issuer.key().serialize_pem(), written.issuer.key().serialize_pem());
+        assert!(fs::read_to_string(layout.pki("sa.pub")).unwrap().contains("BEGIN PUBLIC KEY"));
+    }
+
+    #[test]
+    fn keys_are_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::at(folder.path());
+        write(&layout).unwrap();
+        for entry in fs::read_dir(layout.pki("")).unwrap().map(Result::unwrap) {
+            if entry.path().extension().is_some_and(|extension| extension == "key") {
+                assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", entry.path().display());
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Takes a cluster down, whatever of it is left.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cgroups;
+use crate::layout::Layout;
+use crate::progress;
+use crate::spec::{Nodes, Spec};
+use crate::supervisor::MEMBER_OF;
+use crate::tools::Lock;
+
+/// Ends every process of the cluster and removes everything it has left; `false` when there was nothing.
+///
+/// Works the same after a crash: processes are found by what their environment says, not by what someone wrote down.
+pub fn down(name: &str) -> Result<bool> {
+    let layout = Layout::of(name)?;
+    let what = format!("starting or removing the cluster {name}");
+    let lock = Lock::acquire(&layout.lock(), &what, Duration::from_mins(5), &progress::quiet)?;
+    let existed = layout.folder().is_dir();
+    clean(&layout)?;
+    lock.remove();
+    Ok(existed)
+}
+
+/// The same, by whoever holds the cluster's lock.
+pub(crate) fn clean(layout: &Layout) -> Result<()> {
+    end(layout)?;
+    if !layout.folder().is_dir() {
+        return Ok(());
+    }
+    fs::remove_dir_all(layout.folder()).with_context(|| format!("could not remove {}", layout.folder().display()))
+}
+
+/// Ends everything that runs, and leaves the files.
+pub(crate) fn end(layout: &Layout) -> Result<()> {
+    end_processes(layout.folder())?;
+    match Spec::read(layout) {
+        Ok(spec) if spec.nodes == Nodes::Real => cgroups::remove(&spec.cgroup()),
+        _ => Ok(()),
+    }
+}
+
+/// Kills every process whose environment names the folder. Those of a real node end with its process 1, which is one of them.
+fn end_processes(folder: &Path) -> Result<()> {
+    for _ in 0..200 {
+        let left = members(folder);
+        if left.is_empty() {
+            return Ok(());
+        }
+        for pid in left {
+            let _ = kill_process(pid, Signal::KILL); // it may have ended meanwhile
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    bail!("processes of {} do not end: {:?}", folder.display(), members(folder))
+}
+
+/// The processes of the cluster in this folder.
+pub(crate) fn members(folder: &Path) -> Vec<Pid> {
+    let wanted = [MEMBER_OF.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let ours = numbers.filter(|number| {
+        let environment = fs::read(format!("/proc/{number}/environ")).unwrap_or_default(); // gone, or someone else's
+        environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
+    });
+    ours.filter_map(Pid::from_raw).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_ended_by_the_folder_it_names_and_no_other() {
+        let (ours, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let start = |folder: &Path| std::process::Command::new("sleep").arg("60").env(MEMBER_OF, folder).spawn().unwrap();
+        let (mut first, mut second) = (start(ours.path()), start(other.path()));
+        while members(ours.path()).is_empty() {
+            std::thread::yield_now(); // between fork and exec the environment is still ours
+        }
+        end_processes(ours.path()).unwrap();
+        assert!(!first.wait().unwrap().success());
+        assert!(second.try_wait().unwrap().is_none());
+        second.kill().unwrap();
+        second.wait().unwrap();
+    }
+}

@@ -1,0 +1,70 @@
+//! Lets the world outside of a private network reach the API server inside.
+//!
+//! A socket belongs to the network in which it was made, for good. The one on our standard input was made outside, so
+//! what it accepts comes from there, while we connect onward in here. No process, device or route outside is needed.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::thread;
+
+use anyhow::{Context, Result};
+
+pub(super) fn forward_stdin(port: u16) -> Result<()> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().context("could not take the listening socket")?;
+    let listener = TcpListener::from(socket);
+    thread::spawn(move || {
+        for outside in listener.incoming().filter_map(Result::ok) {
+            if let Ok(inside) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+                let _ = join(outside, inside); // out of descriptors; the client sees a closed connection and tries again
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Copies both ways until both sides have said all.
+fn join(outside: TcpStream, inside: TcpStream) -> Result<()> {
+    outside.set_nodelay(true)?;
+    inside.set_nodelay(true)?;
+    let (from_outside, from_inside) = (outside.try_clone()?, inside.try_clone()?);
+    thread::spawn(move || copy(from_outside, inside));
+    thread::spawn(move || copy(from_inside, outside));
+    Ok(())
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&buffer[..read]).is_err() {
+            let _ = from.shutdown(Shutdown::Both); // tells the other side not to go on
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_hear_each_other_to_the_end() {
+        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (outer, inner) = (listen(), listen());
+        let mut client = TcpStream::connect(outer.local_addr().unwrap()).unwrap();
+        let to_inner = TcpStream::connect(inner.local_addr().unwrap()).unwrap();
+        join(outer.accept().unwrap().0, to_inner).unwrap();
+        let mut server = inner.accept().unwrap().0;
+
+        client.write_all(b"question").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let mut heard = String::new();
+        server.read_to_string(&mut heard).unwrap();
+        server.write_all(b"answer").unwrap();
+        drop(server);
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert_eq!((heard.as_str(), answer.as_str()), ("question", "answer"));
+    }
+}

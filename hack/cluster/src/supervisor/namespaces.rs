@@ -1,0 +1,168 @@
+//! The private world of a real node: processes, mounts, network, host name.
+//!
+//! Everything below happens in there and vanishes with process 1, except for cgroups. There is no default route, so
+//! nothing in the cluster can reach anything outside.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+
+use super::MEMBER_OF;
+use crate::cgroups;
+use crate::layout::Layout;
+use crate::missing::{bare, last_line, require};
+use crate::network::{DNS_IP, NODE, NODE_IP, SERVICES};
+use crate::parts::REGISTRY;
+use crate::spec::Spec;
+
+/// What the kubelet wants of the kernel, and would otherwise set for the whole machine.
+const SYSCTLS: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
+
+/// Becomes `unshare`, whose child is the supervisor as process 1 of new namespaces. If either is killed, so is the other.
+pub(super) fn enter(spec: &Spec) -> Result<()> {
+    cgroups::create(&spec.cgroup())?;
+    let outside = TcpListener::bind((Ipv4Addr::LOCALHOST, spec.ports.api))
+        .with_context(|| format!("could not listen on port {}", spec.ports.api))?;
+    let unshare = require("unshare", "util-linux")?;
+    let error = bare(unshare)
+        .args(["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"])
+        .args(["--propagation", "private"])
+        .arg(std::env::current_exe()?)
+        .arg("node")
+        .arg(&spec.folder)
+        .env(MEMBER_OF, &spec.folder)
+        .stdin(OwnedFd::from(outside))
+        .exec();
+    Err(error).context("could not start unshare")
+}
+
+/// Makes the namespaces fit for a node.
+pub(super) fn furnish(spec: &Spec) -> Result<()> {
+    cgroups::enter(&spec.cgroup())?;
+    mount_folders(&spec.layout())?;
+    pretend_sysctls(&spec.layout())?;
+    rustix::system::sethostname(NODE.as_bytes()).context("could not name the host")?;
+    set_up_network()
+}
+
+/// Starts the registry that the node takes its images from.
+pub(super) fn serve_images(spec: &Spec) -> Result<()> {
+    let Some(store) = spec.images.clone() else { return Ok(()) };
+    let listener = TcpListener::bind(REGISTRY).context("could not listen for the registry")?;
+    thread::spawn(move || {
+        if let Err(error) = images::serve(listener, &store) {
+            eprintln!("the registry ended: {error:#}");
+        }
+    });
+    Ok(())
+}
+
+/// Ends all that is left and takes the mounts and cgroups away, as the last thing before process 1 ends.
+pub(super) fn clear(spec: &Spec) -> Result<()> {
+    for _ in 0..100 {
+        let others = other_processes();
+        if others.is_empty() {
+            break;
+        }
+        for pid in others {
+            let _ = kill_process(pid, Signal::KILL); // it may have ended by itself
+        }
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let _ = unmount(spec.layout().data(""), UnmountFlags::DETACH);
+    cgroups::leave();
+    cgroups::remove(&spec.cgroup())
+}
+
+/// Scratch space for what daemons write: a tmpfs for data, one over /run, and views of the host's folders in which
+/// changes stay here.
+fn mount_folders(layout: &Layout) -> Result<()> {
+    let data = layout.data("");
+    tmpfs(&data)?;
+    tmpfs(Path::new("/run"))?;
+    for name in ["etc", "opt", "var"] {
+        let lower = Path::new("/").join(name);
+        if !lower.is_dir() {
+            continue;
+        }
+        let (upper, work) = (layout.data(&format!("overlay/{name}/upper")), layout.data(&format!("overlay/{name}/work")));
+        fs::create_dir_all(&upper)?;
+        fs::create_dir_all(&work)?;
+        let options = format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+        mount("overlay", &lower, "overlay", MountFlags::empty(), &*c_string(&options)?)
+            .with_context(|| format!("could not mount an overlay on {}", lower.display()))?;
+    }
+    for folder in ["etcd", "containerd", "kubelet", "sysctl"] {
+        fs::create_dir_all(layout.data(folder))?;
+    }
+    fs::create_dir_all("/run/lock")?;
+    // Logs of pods are kept outside, for when everything else has gone.
+    let kept = layout.folder().join("log/pods");
+    fs::create_dir_all(&kept)?;
+    fs::create_dir_all("/var/log/pods")?;
+    mount_bind(&kept, "/var/log/pods").context("could not mount /var/log/pods")
+}
+
+/// Shows the kubelet what it wants to see, in files over those of the kernel.
+fn pretend_sysctls(layout: &Layout) -> Result<()> {
+    for (name, wanted) in SYSCTLS {
+        let real = Path::new("/proc/sys").join(name);
+        let Ok(value) = fs::read_to_string(&real) else { continue };
+        if value.trim() != wanted {
+            let file = layout.data("sysctl").join(name.replace('/', "."));
+            fs::write(&file, format!("{wanted}\n"))?;
+            mount_bind(&file, &real).with_context(|| format!("could not cover {}", real.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// All addresses are on the loopback interface: the node's, that of DNS, and a route for those of Services, which the
+/// kernel must believe in before kube-proxy rewrites them.
+fn set_up_network() -> Result<()> {
+    let ip = require("ip", "iproute2")?;
+    for args in [
+        "link set lo up".to_owned(),
+        format!("addr add {NODE_IP}/32 dev lo"),
+        format!("addr add {DNS_IP}/32 dev lo"),
+        format!("route add {SERVICES} dev lo src {NODE_IP}"),
+    ] {
+        let done = bare(&ip).args(args.split(' ')).output()?;
+        if !done.status.success() {
+            bail!("ip {args}: {}", last_line(&done.stderr));
+        }
+    }
+    fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("could not turn on forwarding")
+}
+
+fn tmpfs(on: &Path) -> Result<()> {
+    fs::create_dir_all(on)?;
+    mount("tmpfs", on, "tmpfs", MountFlags::empty(), c"mode=755")
+        .with_context(|| format!("could not mount a tmpfs on {}", on.display()))
+}
+
+fn c_string(text: &str) -> Result<std::ffi::CString> {
+    Ok(std::ffi::CString::new(text)?)
+}
+
+/// Every process of this pid namespace but us.
+fn other_processes() -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|number| *number != 1).filter_map(Pid::from_raw).collect()
+}

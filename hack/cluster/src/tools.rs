@@ -1,0 +1,173 @@
+//! The programs that clusters are made of: found where someone has put them, or else built once into a cache folder.
+//!
+//! Where a program comes from, first match first:
+//!
+//! 1. `OPERATORS_TOOLS` and then `KUBEBUILDER_ASSETS`: folders with finished programs;
+//! 2. the cache, `OPERATORS_CACHE` or else `~/.cache/operators`: a folder for each tool, named after everything that
+//!    went into its build, so that a changed pin rebuilds that tool and no other;
+//! 3. a build from the Go module under `hack/tools` that pins it. Builds take a lock for each tool, so two calls at once
+//!    share the work, and an interrupted one continues from Go's own cache.
+
+mod build;
+mod catalogue;
+mod host;
+mod key;
+mod lock;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+pub use self::catalogue::{TOOLS, Tool};
+pub(crate) use self::key::hex;
+pub(crate) use self::lock::Lock;
+use crate::progress::Progress;
+
+/// Programs that are ready to run, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Tools {
+    binaries: BTreeMap<String, PathBuf>,
+}
+
+impl Tools {
+    /// Finds `tools`, and builds those that are nowhere to be found. The first time that may take a quarter of an hour.
+    pub fn locate_or_build(tools: &[Tool], progress: Progress<'_>) -> Result<Self> {
+        let mut found = Self::default();
+        let mut absent = Vec::new();
+        for &tool in tools {
+            match locate(tool)? {
+                Some(binaries) => found.binaries.extend(binaries),
+                None => absent.push(tool),
+            }
+        }
+        if !absent.is_empty() {
+            build::prepare(&absent)?; // whatever is missing is said before the first long build
+        }
+        for (n, &tool) in absent.iter().enumerate() {
+            let folder = build::build(tool, (n + 1, absent.len()), progress)?;
+            found.binaries.extend(in_folders(tool, &[folder]));
+            found.binaries.extend(in_folders(tool, &ready_made())); // someone chose these
+        }
+        Ok(found)
+    }
+
+    /// Finds those of `tools` that need no building; says nothing of the others.
+    pub fn locate(tools: &[Tool]) -> Result<Self> {
+        let mut found = Self::default();
+        for &tool in tools {
+            found.binaries.extend(locate(tool)?.unwrap_or_default());
+        }
+        Ok(found)
+    }
+
+    /// Where the program is.
+    pub fn binary(&self, name: &str) -> Result<&Path> {
+        self.binaries.get(name).map(PathBuf::as_path).with_context(|| format!("{name} was not asked for"))
+    }
+
+    /// Whether the program is here.
+    pub fn has(&self, name: &str) -> bool {
+        self.binaries.contains_key(name)
+    }
+
+    /// The folders of all programs.
+    pub fn folders(&self) -> Vec<&Path> {
+        let mut folders: Vec<_> = self.binaries.values().filter_map(|file| file.parent()).collect();
+        folders.sort_unstable();
+        folders.dedup();
+        folders
+    }
+
+    /// A PATH that has all programs before what is on `rest`.
+    pub(crate) fn path(&self, rest: Option<OsString>) -> OsString {
+        let rest = rest.unwrap_or_default();
+        let folders = self.folders().into_iter().map(Path::to_path_buf).chain(std::env::split_paths(&rest));
+        std::env::join_paths(folders).unwrap_or(rest)
+    }
+}
+
+/// The Kubernetes version that `hack/tools` pins, such as "v1.36.3".
+pub fn kubernetes_version() -> Result<String> {
+    let file = sources().join("kubernetes/go.mod");
+    let go_mod = std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
+    let version = key::version_of(&go_mod, "k8s.io/kubernetes");
+    Ok(version.with_context(|| format!("{} requires no k8s.io/kubernetes", file.display()))?.to_owned())
+}
+
+/// Changes with the pins of these tools, with the folders of finished programs, and with `also`; quick to compute.
+pub(crate) fn pins_key(tools: &[Tool], also: &str) -> Result<String> {
+    let mut hash = Sha256::new();
+    hash.update(also);
+    for folder in ready_made() {
+        hash.update(folder.as_os_str().as_encoded_bytes());
+    }
+    for recipe in tools.iter().filter_map(|tool| tool.recipe()) {
+        hash.update(key::source_key(&sources().join(recipe.module), recipe)?);
+    }
+    Ok(hex(&hash.finalize()[..4]))
+}
+
+/// Where tools are kept that we have built.
+pub fn cache() -> PathBuf {
+    std::env::var_os("OPERATORS_CACHE")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("XDG_CACHE_HOME")?).join("operators")))
+        .or_else(|| Some(std::env::home_dir()?.join(".cache/operators")))
+        .unwrap_or_else(|| std::env::temp_dir().join("operators-cache"))
+        .join("tools")
+}
+
+/// `hack/tools`.
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools")
+}
+
+/// All programs of the tool, unless one has to be built.
+fn locate(tool: Tool) -> Result<Option<BTreeMap<String, PathBuf>>> {
+    let mut folders = ready_made();
+    match tool.recipe() {
+        None => folders.extend(host::nft_folder()),
+        Some(recipe) => folders.extend(build::finished(recipe)?),
+    }
+    let found = in_folders(tool, &folders);
+    Ok((found.len() == tool.binaries().len()).then_some(found))
+}
+
+/// Folders with finished programs that someone named.
+fn ready_made() -> Vec<PathBuf> {
+    ["OPERATORS_TOOLS", "KUBEBUILDER_ASSETS"].into_iter().filter_map(std::env::var_os).map(PathBuf::from).collect()
+}
+
+/// The programs of the tool that are in these folders; the first folder that has one wins.
+fn in_folders(tool: Tool, folders: &[PathBuf]) -> BTreeMap<String, PathBuf> {
+    let first = |name: &str| folders.iter().map(|folder| folder.join(name)).find(|file| file.is_file());
+    tool.binaries().into_iter().filter_map(|name| Some((name.to_owned(), first(name)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_folder_with_a_program_wins() {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for file in [first.path().join("ctr"), second.path().join("ctr"), second.path().join("containerd")] {
+            std::fs::write(file, "").unwrap();
+        }
+        let folders = [first.path().to_path_buf(), second.path().to_path_buf()];
+        let found = in_folders(Tool::Containerd, &folders);
+        assert_eq!(found["ctr"], first.path().join("ctr"));
+        assert_eq!(found["containerd"], second.path().join("containerd"));
+        assert!(!found.contains_key("containerd-shim-runc-v2"));
+    }
+
+    #[test]
+    fn the_path_names_each_folder_once_and_ours_first() {
+        let binaries = [("a", "/one/a"), ("b", "/one/b"), ("c", "/two/c")];
+        let tools = Tools { binaries: binaries.map(|(name, file)| (name.to_owned(), file.into())).into() };
+        assert_eq!(tools.path(Some("/usr/bin".into())), "/one:/two:/usr/bin");
+    }
+}

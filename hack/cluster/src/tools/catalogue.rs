@@ -1,0 +1,255 @@
+//! What can be built: a line for each Go module under `hack/tools`.
+
+/// Something a cluster, or a test of one, is made of. Each is one upstream project, pinned by its own `go.mod`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tool {
+    /// Where the API server keeps everything.
+    Etcd,
+    /// kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy and kubectl.
+    Kubernetes,
+    /// The container runtime.
+    Containerd,
+    /// What containerd starts containers with.
+    Runc,
+    /// Pod networks.
+    Cni,
+    /// DNS for pods.
+    Coredns,
+    /// Nodes and pods that only pretend.
+    Kwok,
+    /// Helm 4.
+    Helm,
+    /// Helm 3.
+    Helm3,
+    /// What kube-proxy programs the kernel with. The host's, or else unpacked from the host's packages; never built.
+    Nft,
+}
+
+/// Every tool, in the order in which they are best built: what more people wait for comes first.
+pub const TOOLS: [Tool; 10] = [
+    Tool::Etcd,
+    Tool::Kubernetes,
+    Tool::Kwok,
+    Tool::Containerd,
+    Tool::Runc,
+    Tool::Cni,
+    Tool::Coredns,
+    Tool::Nft,
+    Tool::Helm,
+    Tool::Helm3,
+];
+
+/// How a tool is built.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    /// The folder under `hack/tools`.
+    pub(crate) module: &'static str,
+    /// The module whose version is the tool's version; none for our own programs.
+    pub(crate) upstream: Option<&'static str>,
+    /// What is compiled.
+    pub(crate) outputs: &'static [Output],
+    /// Names under which the first output is also called.
+    pub(crate) links: &'static [&'static str],
+    /// Whether it needs a C compiler and libseccomp.
+    pub(crate) seccomp: bool,
+}
+
+/// One binary.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) binary: &'static str,
+    pub(crate) package: &'static str,
+    pub(crate) tags: &'static str,
+    /// Beyond `-s -w`. `{version}` is the upstream version, `{v}` the same without its "v", `{kube-minor}` that of client-go.
+    pub(crate) ldflags: &'static str,
+}
+
+impl Tool {
+    /// The name used on the command line: its folder under `hack/tools`.
+    pub fn name(self) -> &'static str {
+        self.recipe().map_or("nft", |recipe| recipe.module)
+    }
+
+    /// The programs it consists of.
+    pub fn binaries(self) -> Vec<&'static str> {
+        match self.recipe() {
+            None => vec!["nft"],
+            Some(recipe) if !recipe.links.is_empty() => recipe.links.to_vec(),
+            Some(recipe) => recipe.outputs.iter().map(|output| output.binary).collect(),
+        }
+    }
+
+    /// How it is built; nothing for what is never built.
+    pub(crate) fn recipe(self) -> Option<&'static Recipe> {
+        Some(match self {
+            Self::Etcd => &ETCD,
+            Self::Kubernetes => &KUBERNETES,
+            Self::Containerd => &CONTAINERD,
+            Self::Runc => &RUNC,
+            Self::Cni => &CNI,
+            Self::Coredns => &COREDNS,
+            Self::Kwok => &KWOK,
+            Self::Helm => &HELM,
+            Self::Helm3 => &HELM3,
+            Self::Nft => return None,
+        })
+    }
+}
+
+static ETCD: Recipe = Recipe {
+    module: "etcd",
+    upstream: Some("go.etcd.io/etcd/server/v3"),
+    outputs: &[Output { binary: "etcd", package: "go.etcd.io/etcd/server/v3", tags: "", ldflags: "" }],
+    links: &[],
+    seccomp: false,
+};
+
+static KUBERNETES: Recipe = Recipe {
+    module: "kubernetes",
+    upstream: Some("k8s.io/kubernetes"),
+    outputs: &[Output {
+        binary: "kubernetes",
+        package: ".",
+        tags: "",
+        ldflags: "-X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor={major} \
+                  -X k8s.io/component-base/version.gitMinor={minor} -X k8s.io/component-base/version.gitTreeState=clean \
+                  -X k8s.io/client-go/pkg/version.gitVersion={version} -X k8s.io/client-go/pkg/version.gitMajor={major} \
+                  -X k8s.io/client-go/pkg/version.gitMinor={minor} -X k8s.io/client-go/pkg/version.gitTreeState=clean",
+    }],
+    links: &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"],
+    seccomp: false,
+};
+
+static CONTAINERD: Recipe = Recipe {
+    module: "containerd",
+    upstream: Some("github.com/containerd/containerd/v2"),
+    outputs: &[
+        Output {
+            binary: "containerd",
+            package: "github.com/containerd/containerd/v2/cmd/containerd",
+            tags: "no_btrfs no_zfs no_devmapper",
+            ldflags: "-X github.com/containerd/containerd/v2/version.Version={version}",
+        },
+        Output {
+            binary: "containerd-shim-runc-v2",
+            package: "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+            tags: "no_grpc", // a third less memory for each pod
+            ldflags: "-X github.com/containerd/containerd/v2/version.Version={version}",
+        },
+        Output {
+            binary: "ctr",
+            package: "github.com/containerd/containerd/v2/cmd/ctr",
+            tags: "",
+            ldflags: "-X github.com/containerd/containerd/v2/version.Version={version}",
+        },
+    ],
+    links: &[],
+    seccomp: false,
+};
+
+static RUNC: Recipe = Recipe {
+    module: "runc",
+    upstream: Some("github.com/opencontainers/runc"),
+    outputs: &[Output {
+        binary: "runc",
+        package: "github.com/opencontainers/runc",
+        tags: "seccomp netgo osusergo", // without seccomp no pod with the RuntimeDefault profile starts
+        ldflags: "-extldflags=-static",
+    }],
+    links: &[],
+    seccomp: true,
+};
+
+static CNI: Recipe = Recipe {
+    module: "cni",
+    upstream: Some("github.com/containernetworking/plugins"),
+    outputs: &[
+        Output {
+            binary: "ptp",
+            package: "github.com/containernetworking/plugins/plugins/main/ptp",
+            tags: "",
+            ldflags: CNI_VERSION,
+        },
+        Output {
+            binary: "loopback",
+            package: "github.com/containernetworking/plugins/plugins/main/loopback",
+            tags: "",
+            ldflags: CNI_VERSION,
+        },
+        Output {
+            binary: "host-local",
+            package: "github.com/containernetworking/plugins/plugins/ipam/host-local",
+            tags: "",
+            ldflags: CNI_VERSION,
+        },
+    ],
+    links: &[],
+    seccomp: false,
+};
+const CNI_VERSION: &str = "-X github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion={version}";
+
+static COREDNS: Recipe = Recipe {
+    module: "coredns",
+    upstream: Some("github.com/coredns/coredns"),
+    outputs: &[Output { binary: "coredns", package: ".", tags: "", ldflags: "" }],
+    links: &[],
+    seccomp: false,
+};
+
+static KWOK: Recipe = Recipe {
+    module: "kwok",
+    upstream: Some("sigs.k8s.io/kwok"),
+    outputs: &[Output {
+        binary: "kwok",
+        package: "sigs.k8s.io/kwok/cmd/kwok",
+        tags: "",
+        ldflags: "-X sigs.k8s.io/kwok/pkg/consts.Version={version}",
+    }],
+    links: &[],
+    seccomp: false,
+};
+
+static HELM: Recipe = Recipe {
+    module: "helm",
+    upstream: Some("helm.sh/helm/v4"),
+    outputs: &[Output {
+        binary: "helm",
+        package: "helm.sh/helm/v4/cmd/helm",
+        tags: "",
+        ldflags: "-X helm.sh/helm/v4/internal/version.version={version}",
+    }],
+    links: &[],
+    seccomp: false,
+};
+
+static HELM3: Recipe = Recipe {
+    module: "helm3",
+    upstream: Some("helm.sh/helm/v3"),
+    outputs: &[Output {
+        binary: "helm3",
+        package: "helm.sh/helm/v3/cmd/helm",
+        tags: "",
+        // Without the last four, `helm template` believes in Kubernetes 1.20.
+        ldflags: "-X helm.sh/helm/v3/internal/version.version={version} \
+                  -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={kube-minor} \
+                  -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor={kube-minor}",
+    }],
+    links: &[],
+    seccomp: false,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_is_a_folder_with_a_pin() {
+        for recipe in TOOLS.iter().filter_map(|tool| tool.recipe()) {
+            let file = super::super::sources().join(recipe.module).join("go.mod");
+            let go_mod = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            if let Some(upstream) = recipe.upstream {
+                assert!(super::super::key::version_of(&go_mod, upstream).is_some(), "{upstream} in {}", file.display());
+            }
+        }
+    }
+}

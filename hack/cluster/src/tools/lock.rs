@@ -1,0 +1,68 @@
+//! A lock that other processes respect and that no crash leaves behind.
+
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::progress::{Event, Progress};
+
+/// Held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Waits for the lock, and says so: `what` completes "another call is …; waiting for it".
+    pub(crate) fn acquire(path: &Path, what: &str, patience: Duration, progress: Progress<'_>) -> Result<Self> {
+        let begun = Instant::now();
+        let mut told = false;
+        while begun.elapsed() < patience {
+            if let Some(lock) = Self::try_acquire(path)? {
+                return Ok(lock);
+            }
+            if !told && begun.elapsed() > Duration::from_millis(500) {
+                progress(Event::Note(&format!("another call is {what}; waiting for it")));
+                told = true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("another call is {what}, for more than {} minutes: end it, or wait and try again", patience.as_secs() / 60)
+    }
+
+    /// The lock, unless someone else has it.
+    pub(crate) fn try_acquire(path: &Path) -> Result<Option<Self>> {
+        let file = open(path)?;
+        match file.try_lock() {
+            Ok(()) => {
+                let lock = Self { file, path: path.to_path_buf() };
+                Ok(lock.is_current().then_some(lock))
+            }
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("could not lock {}", path.display())),
+        }
+    }
+
+    /// Gives the lock back and takes its file away.
+    pub(crate) fn remove(self) {
+        let _ = std::fs::remove_file(&self.path); // an empty file that stays is no harm
+    }
+
+    /// Whether the path still names the file that we locked: its last holder may have removed it.
+    fn is_current(&self) -> bool {
+        let number = |metadata: std::io::Result<Metadata>| metadata.ok().map(|metadata| metadata.ino());
+        number(self.file.metadata()) == number(std::fs::metadata(&self.path))
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("could not create {}", folder.display()))?;
+    }
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    file.with_context(|| format!("could not open {}", path.display()))
+}
