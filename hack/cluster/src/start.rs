@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::layout::Layout;
 use crate::missing::{bare, last_line};
 use crate::ports::{Ports, TAKEN};
-use crate::progress::{Event, Progress};
+use crate::progress::{Event, Progress, TICK};
 use crate::protocol::{Connection, Phase};
 use crate::spec::{Controllers, Nodes, Spec};
 use crate::supervisor::MEMBER_OF;
@@ -132,6 +132,7 @@ fn launch(program: &Path, spec: Spec, progress: Progress<'_>) -> Result<Started>
         .context("could not start the cluster's supervisor")?;
 
     let begun = Instant::now();
+    let mut told = Instant::now();
     let mut connection = None;
     while begun.elapsed() < Duration::from_mins(3) {
         if let Some(status) = child.try_wait()? {
@@ -150,11 +151,12 @@ fn launch(program: &Path, spec: Spec, progress: Progress<'_>) -> Result<Started>
             Some(Ok(Phase::Failed(why))) => {
                 bail!("the cluster did not start: {why} (logs: {})", log.with_file_name("").display())
             }
-            Some(Ok(Phase::Starting(what))) => {
+            Some(Ok(Phase::Starting(what))) if told.elapsed() >= TICK => {
+                told = Instant::now();
                 let what = format!("starting the cluster {}: waiting for {what}", spec.name);
                 progress(Event::Working { what: &what, n: 1, of: 1, elapsed: begun.elapsed() });
             }
-            Some(Err(_)) | None => {} // not there yet, or about to be seen as ended
+            Some(_) | None => {} // nothing new, not there yet, or about to be seen as ended
         }
         std::thread::sleep(Duration::from_millis(20));
     }

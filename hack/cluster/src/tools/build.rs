@@ -146,8 +146,8 @@ fn run(command: &mut Command, log: &Path, tick: &dyn Fn()) -> Result<()> {
             let said = fs::read(log).unwrap_or_default();
             bail!("go build: {} (all of it: {})", last_line(&said), log.display());
         }
-        tick();
         std::thread::sleep(TICK);
+        tick();
     }
     child.kill()?;
     child.wait()?;
