@@ -93,6 +93,14 @@ impl DeploymentView {
     pub fn image(&self, container: &str) -> Option<&str> {
         self.containers.iter().find(|it| &*it.name == container).map(|it| &*it.image)
     }
+
+    #[cfg(test)]
+    pub(crate) fn containers_heap(&self) -> usize {
+        self.containers
+            .iter()
+            .map(|it| size_of::<Container>() + it.name.len() + it.image.len())
+            .sum()
+    }
 }
 
 impl Live<DeploymentView> {

@@ -19,6 +19,8 @@ pub mod rollout;
 pub mod schemas;
 mod service;
 mod text;
+#[cfg(test)]
+mod weight;
 
 pub use app::App;
 pub use budget::disruption_budget;

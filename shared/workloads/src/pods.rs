@@ -1,6 +1,6 @@
 //! What the pods of one app say together: who they are, where they serve, what is wrong with them.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -35,10 +35,9 @@ pub fn names(pods: &[Arc<Live<PodView>>]) -> Vec<String> {
 }
 
 /// `host:port` of the pods that serve, sorted; IPv6 addresses in brackets.
-pub fn endpoints(pods: &[Arc<Live<PodView>>], port: u16) -> Vec<String> {
+pub fn endpoints(pods: &[Arc<Live<PodView>>], port: i32) -> Vec<String> {
     let ready = alive(pods).filter(|pod| pod.is_ready());
-    let mut endpoints: Vec<_> =
-        ready.filter_map(|pod| Some(SocketAddr::new(pod.ip()?, port).to_string())).collect();
+    let mut endpoints: Vec<_> = ready.filter_map(|pod| Some(endpoint(pod.ip()?, port))).collect();
     endpoints.sort_unstable();
     endpoints
 }
@@ -68,6 +67,13 @@ pub fn diagnose(pods: &[Arc<Live<PodView>>], now: Timestamp) -> Diagnosis {
 
 fn alive(pods: &[Arc<Live<PodView>>]) -> impl Iterator<Item = &Live<PodView>> {
     pods.iter().map(|pod| &**pod).filter(|pod| pod.is_alive())
+}
+
+fn endpoint(ip: IpAddr, port: i32) -> String {
+    match ip {
+        IpAddr::V4(ip) => format!("{ip}:{port}"),
+        IpAddr::V6(ip) => format!("[{ip}]:{port}"),
+    }
 }
 
 /// From when on the trouble counts, if it may pass by itself.

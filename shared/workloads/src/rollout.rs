@@ -7,9 +7,7 @@ use crate::{DeploymentView, Live, Progress};
 pub struct Rollout {
     /// Pods that are wanted.
     pub size: i32,
-    /// Pods that exist, of whatever template.
-    pub replicas: i32,
-    /// Pods of the current template, as far as is known.
+    /// Pods of the current template; 0 until the Deployment knows that template.
     pub updated: i32,
     /// Pods that are ready, of whatever template.
     pub ready: i32,
@@ -56,7 +54,6 @@ impl Rollout {
         let Some(live) = deployment else {
             return Self {
                 size,
-                replicas: 0,
                 updated: 0,
                 ready: 0,
                 change: Some(Change::RollingOut),
@@ -65,8 +62,7 @@ impl Rollout {
         };
         Self {
             size,
-            replicas: live.replicas(),
-            updated: live.updated(),
+            updated: if live.is_observed() { live.updated() } else { 0 },
             ready: live.ready(),
             change: change(live, size, before),
             stalled: match live.progress() {
@@ -92,7 +88,8 @@ fn change(live: &Live<DeploymentView>, size: i32, before: Option<Change>) -> Opt
         // Only the template is left to be what the Deployment has not seen yet.
         _ if !live.is_observed() && live.replicas() == size => Some(Change::RollingOut),
         _ if !live.is_observed() || live.replicas() > size => Some(Change::Scaling),
-        Progress::Complete | Progress::Unknown => before,
+        Progress::Complete => before.filter(|it| *it == Change::Scaling),
+        Progress::Unknown => before,
     }
 }
 
@@ -134,6 +131,13 @@ mod tests {
             ("first pods start", deployment(2, [3, 3, 1], ONGOING), 3, None, Some(RollingOut)),
             ("done", deployment(2, [3, 3, 3], ONGOING), 3, Some(RollingOut), None),
             ("a pod died later", deployment(2, [3, 3, 2], COMPLETE), 3, None, None),
+            (
+                "a pod died in between",
+                deployment(2, [3, 3, 2], COMPLETE),
+                3,
+                Some(RollingOut),
+                None,
+            ),
             ("a pod is being replaced", deployment(2, [2, 2, 2], COMPLETE), 3, None, None),
             ("new size not seen", deployment(1, [3, 3, 3], COMPLETE), 5, None, Some(Scaling)),
             ("new pods start", deployment(2, [5, 5, 3], COMPLETE), 5, Some(Scaling), Some(Scaling)),

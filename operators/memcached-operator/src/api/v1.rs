@@ -5,6 +5,7 @@
 //! `size`, and what is missing in an object such as `config` once the user has written that object.
 
 #![expect(unreachable_pub, reason = "KubeSchema derives through a hidden copy of the struct")]
+#![expect(clippy::doc_markdown, reason = "kubectl explain would print the backticks")]
 
 use std::collections::BTreeMap;
 
@@ -389,3 +390,6 @@ impl Default for RolloutSettings {
 fn one() -> i32 {
     1
 }
+
+#[cfg(test)]
+mod tests;

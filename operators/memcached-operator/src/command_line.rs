@@ -1,0 +1,285 @@
+//! How memcached is started: its arguments, the memory it needs, and which further arguments a user may give. No
+//! Kubernetes in it.
+
+use std::fmt;
+
+use crate::api::v1::CacheConfig;
+
+/// The arguments of a node, in their fixed order.
+pub fn args(config: &CacheConfig, port: i32) -> Vec<String> {
+    let valued = [
+        ("-m", config.memory_mb.to_string()),
+        ("-c", config.max_connections.to_string()),
+        ("-t", config.threads.to_string()),
+        ("-I", format!("{}k", config.max_item_size_kib)),
+        ("-p", port.to_string()),
+    ];
+    let mut args: Vec<String> =
+        valued.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+    if !config.evictions {
+        args.push("-M".to_owned());
+    }
+    if config.verbosity > 0 {
+        args.push(format!("-{}", "v".repeat(config.verbosity.unsigned_abs() as usize)));
+    }
+    args.extend_from_slice(&config.extra_args);
+    args
+}
+
+/// The memory that a node needs, in MiB: the items, what the process itself takes, a tenth for the items' index and
+/// slabs that are not full, and 4 KiB a connection.
+pub fn memory_mib(config: &CacheConfig) -> i64 {
+    let items = i64::from(config.memory_mb);
+    let connections = i64::from(config.max_connections);
+    items + PROCESS_MIB + div_ceil(items, 10) + div_ceil(connections, 256)
+}
+
+/// What memcached takes beside its items, in MiB.
+pub const PROCESS_MIB: i64 = 32;
+
+/// Why an argument is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The flag belongs to a field of the spec.
+    SetByField {
+        /// As the user wrote it, without a value.
+        flag: String,
+        /// The path of the field.
+        field: &'static str,
+    },
+    /// The flag would take the node out of the operator's hands.
+    NotAllowed {
+        /// As the user wrote it, without a value.
+        flag: String,
+    },
+    /// A value without a flag before it.
+    NoFlag,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SetByField { flag, field } => {
+                write!(f, "\"{flag}\" is set by the operator; use {field}")
+            }
+            Self::NotAllowed { flag } => write!(f, "\"{flag}\" is not allowed"),
+            Self::NoFlag => f.write_str("must begin with \"-\" or follow an argument that does"),
+        }
+    }
+}
+
+/// Looks for the first argument that a user may not give; says where it is.
+pub fn check_extra_args(extra_args: &[String]) -> Result<(), (usize, Refusal)> {
+    let mut after_flag = false;
+    for (index, arg) in extra_args.iter().enumerate() {
+        let is_flag = arg.starts_with('-');
+        if !is_flag && !after_flag {
+            return Err((index, Refusal::NoFlag));
+        }
+        if let Some(refusal) = arg.strip_prefix("--").map_or_else(|| check_short(arg), check_long) {
+            return Err((index, refusal));
+        }
+        after_flag = is_flag;
+    }
+    Ok(())
+}
+
+/// A flag that the user may not give.
+struct Reserved {
+    short: char,
+    long: &'static str,
+    /// The field that stands for it, if there is one.
+    field: Option<&'static str>,
+}
+
+const RESERVED: &[Reserved] = &[
+    owned('m', "memory-limit", "spec.config.memoryMB"),
+    owned('c', "conn-limit", "spec.config.maxConnections"),
+    owned('t', "threads", "spec.config.threads"),
+    owned('I', "max-item-size", "spec.config.maxItemSizeKiB"),
+    owned('p', "port", "spec.port"),
+    owned('M', "disable-evictions", "spec.config.evictions"),
+    owned('v', "verbose", "spec.config.verbosity"),
+    // Another way in than the port, or none at all.
+    forbidden('U', "udp-port"),
+    forbidden('l', "listen"),
+    forbidden('s', "unix-socket"),
+    forbidden('Y', "auth-file"),
+    forbidden('Z', "enable-ssl"),
+    // The container decides about these.
+    forbidden('d', "daemon"),
+    forbidden('u', "user"),
+    forbidden('P', "pidfile"),
+    forbidden('k', "lock-memory"),
+    // Ends the node: at a client's word, or at once.
+    forbidden('A', "enable-shutdown"),
+    forbidden('h', "help"),
+    forbidden('i', "license"),
+    forbidden('V', "version"),
+];
+
+/// Of the flags that are not reserved, those that take a value: in `-f1.25` no further flags follow.
+const VALUED: &str = "abBDefnNoR";
+
+const fn owned(short: char, long: &'static str, field: &'static str) -> Reserved {
+    Reserved { short, long, field: Some(field) }
+}
+
+const fn forbidden(short: char, long: &'static str) -> Reserved {
+    Reserved { short, long, field: None }
+}
+
+/// One argument may hold several flags (`-CF`), the last with its value (`-Cm64`).
+fn check_short(arg: &str) -> Option<Refusal> {
+    let flags = arg.strip_prefix('-')?;
+    let without_value =
+        flags.find(|flag| VALUED.contains(flag)).map_or(flags, |valued| &flags[..valued]);
+    let (flag, reserved) = without_value
+        .chars()
+        .find_map(|flag| Some((flag, RESERVED.iter().find(|it| it.short == flag)?)))?;
+    Some(reserved.refuse(format!("-{flag}")))
+}
+
+/// memcached takes any beginning of a long flag for the whole, if there is only one flag that begins so.
+fn check_long(arg: &str) -> Option<Refusal> {
+    let name = arg.split('=').next().unwrap_or(arg);
+    if name.is_empty() {
+        return Some(Refusal::NotAllowed { flag: "--".to_owned() });
+    }
+    let reserved = RESERVED.iter().find(|it| it.long.starts_with(name))?;
+    Some(reserved.refuse(format!("--{name}")))
+}
+
+impl Reserved {
+    fn refuse(&self, flag: String) -> Refusal {
+        match self.field {
+            Some(field) => Refusal::SetByField { flag, field },
+            None => Refusal::NotAllowed { flag },
+        }
+    }
+}
+
+fn div_ceil(dividend: i64, divisor: i64) -> i64 {
+    (dividend + divisor - 1) / divisor
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(change: impl FnOnce(&mut CacheConfig)) -> CacheConfig {
+        let mut config = CacheConfig::default();
+        change(&mut config);
+        config
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(ToOwned::to_owned).collect()
+    }
+
+    #[test]
+    fn twelve_configurations() {
+        let extra = |text: &str| config(|it| it.extra_args = words(text));
+        for (config, port, expected) in [
+            (config(|_| {}), 11211, "-m 64 -c 1024 -t 4 -I 1024k -p 11211"),
+            (config(|_| {}), 22122, "-m 64 -c 1024 -t 4 -I 1024k -p 22122"),
+            (config(|it| it.memory_mb = 65536), 11211, "-m 65536 -c 1024 -t 4 -I 1024k -p 11211"),
+            (config(|it| it.max_connections = 1), 11211, "-m 64 -c 1 -t 4 -I 1024k -p 11211"),
+            (config(|it| it.threads = 128), 11211, "-m 64 -c 1024 -t 128 -I 1024k -p 11211"),
+            (config(|it| it.max_item_size_kib = 512), 11211, "-m 64 -c 1024 -t 4 -I 512k -p 11211"),
+            (config(|it| it.evictions = false), 11211, "-m 64 -c 1024 -t 4 -I 1024k -p 11211 -M"),
+            (config(|it| it.verbosity = 1), 11211, "-m 64 -c 1024 -t 4 -I 1024k -p 11211 -v"),
+            (config(|it| it.verbosity = 2), 11211, "-m 64 -c 1024 -t 4 -I 1024k -p 11211 -vv"),
+            (extra("-o modern"), 11211, "-m 64 -c 1024 -t 4 -I 1024k -p 11211 -o modern"),
+            (
+                extra("--max-reqs-per-event=40 -C"),
+                11211,
+                "-m 64 -c 1024 -t 4 -I 1024k -p 11211 --max-reqs-per-event=40 -C",
+            ),
+            (
+                CacheConfig {
+                    memory_mb: 2048,
+                    max_connections: 4096,
+                    threads: 8,
+                    max_item_size_kib: 8192,
+                    evictions: false,
+                    verbosity: 2,
+                    extra_args: words("-o no_modern -f 1.1"),
+                },
+                1024,
+                "-m 2048 -c 4096 -t 8 -I 8192k -p 1024 -M -vv -o no_modern -f 1.1",
+            ),
+        ] {
+            assert_eq!(args(&config, port), words(expected));
+        }
+    }
+
+    #[test]
+    fn memory_for_items_process_index_and_connections() {
+        assert_eq!(memory_mib(&CacheConfig::default()), 64 + 32 + 7 + 4);
+        let large = config(|it| (it.memory_mb, it.max_connections) = (1000, 257));
+        assert_eq!(memory_mib(&large), 1000 + 32 + 100 + 2);
+    }
+
+    #[test]
+    fn arguments_that_are_passed_on() {
+        for given in [
+            "",
+            "-o modern",
+            "-o modern,no_hashexpand",
+            "--max-reqs-per-event=40",
+            "-R 40",
+            "-R40",
+            "-C -F",
+            "-CF",
+            "-f 1.25 -n 72",
+            "-f1.25",
+            // The letters of a value are not flags.
+            "-omodern",
+            "--listen-backlog=64",
+            "--slab-growth-factor 1.1",
+        ] {
+            assert_eq!(check_extra_args(&words(given)), Ok(()), "{given}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_are_refused() {
+        for (given, expected_index, expected) in [
+            ("-m 1", 0, r#""-m" is set by the operator; use spec.config.memoryMB"#),
+            ("-m64", 0, r#""-m" is set by the operator; use spec.config.memoryMB"#),
+            (
+                "--memory-limit=1",
+                0,
+                r#""--memory-limit" is set by the operator; use spec.config.memoryMB"#,
+            ),
+            (
+                "--memory-limit 1",
+                0,
+                r#""--memory-limit" is set by the operator; use spec.config.memoryMB"#,
+            ),
+            ("--memory-l=1", 0, r#""--memory-l" is set by the operator; use spec.config.memoryMB"#),
+            ("-c 1", 0, r#""-c" is set by the operator; use spec.config.maxConnections"#),
+            ("-t 1", 0, r#""-t" is set by the operator; use spec.config.threads"#),
+            ("-I 1m", 0, r#""-I" is set by the operator; use spec.config.maxItemSizeKiB"#),
+            ("-p 1", 0, r#""-p" is set by the operator; use spec.port"#),
+            ("-M", 0, r#""-M" is set by the operator; use spec.config.evictions"#),
+            ("-v", 0, r#""-v" is set by the operator; use spec.config.verbosity"#),
+            ("-vvv", 0, r#""-v" is set by the operator; use spec.config.verbosity"#),
+            ("-U 11211", 0, r#""-U" is not allowed"#),
+            ("-o modern -l 0.0.0.0", 2, r#""-l" is not allowed"#),
+            ("-CFu root", 0, r#""-u" is not allowed"#),
+            ("--enable-ssl", 0, r#""--enable-ssl" is not allowed"#),
+            ("--enable-shutdown", 0, r#""--enable-shutdown" is not allowed"#),
+            ("--", 0, r#""--" is not allowed"#),
+            ("modern", 0, r#"must begin with "-" or follow an argument that does"#),
+            ("-o modern again", 2, r#"must begin with "-" or follow an argument that does"#),
+        ] {
+            let (index, refusal) = check_extra_args(&words(given)).expect_err(given);
+            assert_eq!((index, &*refusal.to_string()), (expected_index, expected), "{given}");
+        }
+        for flag in "mctIpMvUlsduPYZhViAk".chars() {
+            assert!(check_extra_args(&[format!("-{flag}")]).is_err(), "-{flag}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Keeps a Deployment, a Service and a disruption budget per [`Memcached`].
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use manager::{Action, Context, Error};
+
+use crate::{api::Memcached, desired, status, validation::validate};
+
+/// Brings the cluster one step closer to what `memcached` asks for.
+///
+/// Deletion needs no code: the children are owned, so Kubernetes collects them.
+pub(crate) async fn reconcile(
+    memcached: Arc<Memcached>,
+    ctx: Context<Memcached>,
+) -> Result<Action, Error> {
+    validate(&memcached)?;
+
+    let (_, deployment, _) = ctx
+        .all((
+            ctx.apply(desired::service(&memcached)),
+            ctx.apply(desired::deployment(&memcached, ctx.config())),
+            ctx.apply_or_delete(desired::disruption_budget(&memcached)),
+        ))
+        .await?;
+    let pods = ctx.labelled::<Pod>();
+
+    ctx.apply_status(status::of(&memcached, deployment.as_deref(), &pods, ctx.now())).await?;
+    Ok(Action::Done) // changes to what we own bring us back; the Context adds the timers that conditions need
+}

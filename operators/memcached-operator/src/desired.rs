@@ -1,0 +1,9 @@
+//! The children of a Memcached as they should be: names, labels and specs. The runtime adds namespace and owner.
+
+mod deployment;
+mod disruption_budget;
+mod service;
+
+pub use deployment::{CONTAINER, PROGRESS_DEADLINE_SECONDS, deployment};
+pub use disruption_budget::disruption_budget;
+pub use service::service;

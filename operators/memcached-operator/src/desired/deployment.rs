@@ -1,0 +1,365 @@
+//! The Deployment that runs the nodes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
+        core::v1::{
+            Affinity, Container, ContainerPort, Lifecycle, LifecycleHandler, PodAffinityTerm,
+            PodAntiAffinity, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
+            SecurityContext, SleepAction, TCPSocketAction, Toleration, WeightedPodAffinityTerm,
+        },
+    },
+    apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
+};
+use kube::{ResourceExt, core::ObjectMeta};
+use workloads::{App, quantity, restricted};
+
+use crate::{
+    api::{
+        Memcached,
+        v1::{AntiAffinity, CacheConfig, ImagePullPolicy, MemcachedSpec, RolloutSettings},
+    },
+    command_line,
+    config::Config,
+};
+
+/// The container that is the node.
+pub const CONTAINER: &str = "memcached";
+
+/// How long a rollout may make no progress before the Deployment calls it stalled.
+pub const PROGRESS_DEADLINE_SECONDS: i32 = 600;
+
+/// The name of the port, in the pod and in the Service.
+pub(super) const PORT: &str = "memcached";
+
+/// The user of that name in the official image.
+const USER: i64 = 11211;
+
+/// A node keeps answering for so long after it was told to end, so that clients lose its address first.
+const LINGER_SECONDS: i64 = 5;
+
+/// Runs `size` nodes. Nothing but `size` and `rollout` changes without restarting them.
+pub fn deployment(memcached: &Memcached, config: &Config) -> Deployment {
+    let spec = &memcached.spec;
+    let app = App::of(memcached);
+    let rollout = spec.rollout();
+    Deployment {
+        metadata: ObjectMeta {
+            name: Some(memcached.name_any()),
+            labels: Some(app.labels()),
+            ..Default::default()
+        },
+        spec: Some(DeploymentSpec {
+            replicas: Some(spec.size),
+            revision_history_limit: Some(10),
+            progress_deadline_seconds: Some(PROGRESS_DEADLINE_SECONDS),
+            min_ready_seconds: Some(rollout.min_ready_seconds).filter(|it| *it > 0),
+            strategy: Some(strategy(rollout)),
+            selector: app.label_selector(),
+            template: PodTemplateSpec {
+                metadata: Some(pod_metadata(spec, &app)),
+                spec: Some(pod(spec, &app, config)),
+            },
+            paused: None,
+        }),
+        status: None,
+    }
+}
+
+fn strategy(rollout: RolloutSettings) -> DeploymentStrategy {
+    DeploymentStrategy {
+        type_: Some("RollingUpdate".to_owned()),
+        rolling_update: Some(RollingUpdateDeployment {
+            max_surge: Some(rollout.max_surge),
+            max_unavailable: Some(rollout.max_unavailable),
+        }),
+    }
+}
+
+fn pod_metadata(spec: &MemcachedSpec, app: &App) -> ObjectMeta {
+    let mut labels = spec.pod_labels.clone();
+    labels.extend(app.labels());
+    labels.insert("app.kubernetes.io/component".to_owned(), "cache".to_owned());
+    ObjectMeta {
+        labels: Some(labels),
+        annotations: unless_empty(&spec.pod_annotations),
+        ..Default::default()
+    }
+}
+
+fn pod(spec: &MemcachedSpec, app: &App, config: &Config) -> PodSpec {
+    PodSpec {
+        containers: vec![node(spec, config)],
+        affinity: affinity(spec.anti_affinity(), app),
+        image_pull_secrets: Some(spec.image_pull_secrets.clone()).filter(|it| !it.is_empty()),
+        node_selector: unless_empty(&spec.node_selector),
+        priority_class_name: spec.priority_class_name.clone(),
+        termination_grace_period_seconds: Some(spec.termination_grace_period_seconds()),
+        tolerations: Some(spec.tolerations.iter().map(toleration).collect())
+            .filter(|it: &Vec<_>| !it.is_empty()),
+        ..restricted::pod()
+    }
+}
+
+fn node(spec: &MemcachedSpec, config: &Config) -> Container {
+    let cache = spec.config();
+    Container {
+        name: CONTAINER.to_owned(),
+        image: Some(spec.image.clone().unwrap_or_else(|| config.default_image())),
+        image_pull_policy: spec.image_pull_policy.map(pull_policy),
+        args: Some(command_line::args(&cache, spec.port())),
+        ports: Some(vec![ContainerPort {
+            name: Some(PORT.to_owned()),
+            container_port: spec.port(),
+            protocol: Some("TCP".to_owned()),
+            ..Default::default()
+        }]),
+        readiness_probe: Some(Probe {
+            period_seconds: Some(5),
+            failure_threshold: Some(3),
+            ..probe()
+        }),
+        liveness_probe: Some(Probe {
+            period_seconds: Some(10),
+            failure_threshold: Some(6),
+            initial_delay_seconds: Some(10),
+            ..probe()
+        }),
+        // Needs no shell in the image.
+        lifecycle: Some(Lifecycle {
+            pre_stop: Some(LifecycleHandler {
+                sleep: Some(SleepAction { seconds: LINGER_SECONDS }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        resources: match &spec.resources {
+            Some(resources) => given_resources(resources),
+            None => Some(default_resources(&cache)),
+        },
+        security_context: Some(SecurityContext {
+            run_as_user: Some(USER),
+            run_as_group: Some(USER),
+            read_only_root_filesystem: Some(true),
+            ..restricted::container()
+        }),
+        ..Default::default()
+    }
+}
+
+fn probe() -> Probe {
+    let port = IntOrString::String(PORT.to_owned());
+    Probe {
+        tcp_socket: Some(TCPSocketAction { port, host: None }),
+        timeout_seconds: Some(3),
+        ..Default::default()
+    }
+}
+
+fn pull_policy(policy: ImagePullPolicy) -> String {
+    match policy {
+        ImagePullPolicy::Always => "Always",
+        ImagePullPolicy::IfNotPresent => "IfNotPresent",
+        ImagePullPolicy::Never => "Never",
+    }
+    .to_owned()
+}
+
+/// What memcached needs, and not more: a node that outgrows it is ended rather than its neighbours. CPU is not limited.
+fn default_resources(cache: &CacheConfig) -> ResourceRequirements {
+    let memory = ("memory".to_owned(), quantity::mebibytes(command_line::memory_mib(cache)));
+    let cpu = ("cpu".to_owned(), Quantity("50m".to_owned()));
+    ResourceRequirements {
+        requests: Some([cpu, memory.clone()].into()),
+        limits: Some([memory].into()),
+        claims: None,
+    }
+}
+
+fn given_resources(given: &ResourceRequirements) -> Option<ResourceRequirements> {
+    let unless_empty = |it: &Option<BTreeMap<_, _>>| it.clone().filter(|it| !it.is_empty());
+    let resources = ResourceRequirements {
+        requests: unless_empty(&given.requests),
+        limits: unless_empty(&given.limits),
+        claims: None,
+    };
+    Some(resources).filter(|it| *it != ResourceRequirements::default())
+}
+
+fn affinity(anti_affinity: AntiAffinity, app: &App) -> Option<Affinity> {
+    let apart = PodAffinityTerm {
+        topology_key: "kubernetes.io/hostname".to_owned(),
+        label_selector: Some(app.label_selector()),
+        ..Default::default()
+    };
+    let pod_anti_affinity = match anti_affinity {
+        AntiAffinity::Soft => PodAntiAffinity {
+            preferred_during_scheduling_ignored_during_execution: Some(vec![
+                WeightedPodAffinityTerm { weight: 100, pod_affinity_term: apart },
+            ]),
+            ..Default::default()
+        },
+        AntiAffinity::Hard => PodAntiAffinity {
+            required_during_scheduling_ignored_during_execution: Some(vec![apart]),
+            ..Default::default()
+        },
+        AntiAffinity::None => return None,
+    };
+    Some(Affinity { pod_anti_affinity: Some(pod_anti_affinity), ..Default::default() })
+}
+
+/// Without empty texts: the API server drops them, and we would put them back for ever.
+fn toleration(given: &Toleration) -> Toleration {
+    let unless_empty = |it: &Option<String>| it.clone().filter(|it| !it.is_empty());
+    Toleration {
+        key: unless_empty(&given.key),
+        operator: unless_empty(&given.operator),
+        value: unless_empty(&given.value),
+        effect: unless_empty(&given.effect),
+        toleration_seconds: given.toleration_seconds,
+    }
+}
+
+fn unless_empty(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+    (!map.is_empty()).then(|| map.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::samples;
+
+    fn of(spec: &Value) -> DeploymentSpec {
+        deployment(&samples::with_spec(spec), &Config::default()).spec.expect("a spec")
+    }
+
+    fn pod_of(spec: &Value) -> PodSpec {
+        of(spec).template.spec.expect("a pod")
+    }
+
+    #[test]
+    fn the_deployment_of_the_sample() {
+        insta::assert_yaml_snapshot!(deployment(&samples::seed(), &Config::default()));
+    }
+
+    #[test]
+    fn the_deployment_of_the_tuned_sample() {
+        insta::assert_yaml_snapshot!(deployment(&samples::tuned(), &Config::default()));
+    }
+
+    #[test]
+    fn an_empty_spec_is_one_node_with_the_defaults_of_the_sample() {
+        let (empty, seed) = (of(&json!({})), of(&json!({"size": 3})));
+        assert_eq!(empty.replicas, Some(1));
+        assert_eq!(empty.template, seed.template);
+    }
+
+    #[test]
+    fn what_restarts_no_node() {
+        let template = of(&json!({})).template;
+        for spec in [
+            json!({"size": 0}),
+            json!({"podDisruptionBudget": {"mode": "Always", "maxUnavailable": "50%"}}),
+            json!({"service": {"type": "ClusterIP", "annotations": {"a": "b"}}}),
+            json!({"rollout": {"maxSurge": 0, "maxUnavailable": 1, "minReadySeconds": 0}}),
+        ] {
+            assert_eq!(of(&spec).template, template, "{spec}");
+        }
+    }
+
+    #[test]
+    fn the_image_comes_from_the_spec_or_from_the_operator() {
+        let image = |spec: &Value, registry: Option<&str>| {
+            let config =
+                Config { image_registry: registry.map(ToOwned::to_owned), ..Config::default() };
+            let pod =
+                deployment(&samples::with_spec(spec), &config).spec.and_then(|it| it.template.spec);
+            pod.expect("a pod").containers[0].image.clone().expect("an image")
+        };
+        let own = json!({"image": "memcached:1.5"});
+        assert_eq!(image(&json!({}), None), "docker.io/library/memcached:1.6");
+        assert_eq!(
+            image(&json!({}), Some("mirror:5000/")),
+            "mirror:5000/docker.io/library/memcached:1.6"
+        );
+        assert_eq!(image(&own, Some("mirror:5000")), "memcached:1.5");
+    }
+
+    #[test]
+    fn memory_follows_the_configuration_unless_it_is_given() {
+        let resources = |spec: &Value| {
+            serde_json::to_value(&pod_of(spec).containers[0].resources).expect("JSON")
+        };
+        assert_eq!(
+            resources(&json!({"config": {"memoryMB": 1764}})),
+            json!({"requests": {"cpu": "50m", "memory": "1977Mi"}, "limits": {"memory": "1977Mi"}})
+        );
+        assert_eq!(
+            resources(&json!({"resources": {"requests": {"cpu": 2}, "limits": {}}})),
+            json!({"requests": {"cpu": "2"}})
+        );
+        assert_eq!(resources(&json!({"resources": {}})), Value::Null);
+    }
+
+    #[test]
+    fn nodes_keep_apart_as_far_as_asked() {
+        let affinity = |mode: &str| {
+            serde_json::to_value(pod_of(&json!({"antiAffinity": mode})).affinity).expect("JSON")
+        };
+        let selector = json!({"matchLabels": {
+            "app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": "memcached-sample",
+        }});
+        let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": selector});
+        assert_eq!(
+            affinity("Hard"),
+            json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+        );
+        assert_eq!(affinity("None"), Value::Null);
+    }
+
+    #[test]
+    fn pod_labels_never_replace_ours() {
+        let labels = json!({"team": "a", "app.kubernetes.io/instance": "b", "app.kubernetes.io/component": "c"});
+        let template = of(&json!({"podLabels": labels, "podAnnotations": {"d": "e"}})).template;
+        let metadata = serde_json::to_value(template.metadata).expect("JSON");
+        assert_eq!(
+            metadata,
+            json!({
+                "annotations": {"d": "e"},
+                "labels": {
+                    "team": "a",
+                    "app.kubernetes.io/name": "memcached",
+                    "app.kubernetes.io/instance": "memcached-sample",
+                    "app.kubernetes.io/managed-by": "memcached-operator",
+                    "app.kubernetes.io/component": "cache",
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn nothing_is_sent_that_the_api_server_would_drop() {
+        fn empty(value: &Value) -> bool {
+            match value {
+                Value::Null => true,
+                Value::Array(items) => items.is_empty() || items.iter().any(empty),
+                Value::Object(fields) => fields.is_empty() || fields.values().any(empty),
+                Value::String(text) => text.is_empty(),
+                Value::Bool(_) | Value::Number(_) => false,
+            }
+        }
+        let tolerations = json!([{"key": "a", "operator": "Exists", "value": "", "effect": ""}]);
+        for spec in [
+            json!({}),
+            json!({"rollout": {"minReadySeconds": 0}, "resources": {}, "tolerations": tolerations}),
+        ] {
+            let sent = serde_json::to_value(of(&spec)).expect("JSON");
+            assert!(!empty(&sent), "{sent:#}");
+            assert_ne!(sent["minReadySeconds"], json!(0));
+        }
+    }
+}

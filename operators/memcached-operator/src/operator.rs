@@ -1,0 +1,44 @@
+//! The registration.
+
+use clap::{Args, Command};
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::CustomResourceExt;
+use manager::{Controller, Manager, Operator};
+
+use crate::{Config, Memcached, controller};
+
+/// The operator of [`Memcached`].
+#[derive(Debug, Clone, Copy)]
+pub struct MemcachedOperator;
+
+impl Operator for MemcachedOperator {
+    fn name(&self) -> &'static str {
+        "memcached"
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        vec![Memcached::crd()]
+    }
+
+    fn args(&self, command: Command) -> Command {
+        Config::augment_args(command)
+    }
+
+    fn setup(&self, manager: &mut Manager) {
+        let image_registry = manager.settings().image_registry.clone();
+        manager.add(
+            Controller::of::<Memcached>()
+                .config(Config { image_registry, ..manager.args() })
+                .owns::<Deployment>()
+                .owns::<Service>()
+                .owns::<PodDisruptionBudget>()
+                .watches_labelled::<Pod>()
+                .reconcile(controller::reconcile),
+        );
+    }
+}

@@ -1,0 +1,38 @@
+//! Memcacheds for tests: the samples that users get, and variations of the first.
+
+use serde_json::{Value, json};
+
+use crate::api::Memcached;
+
+/// The sample of the README: a size and nothing else.
+pub(crate) fn seed() -> Memcached {
+    parse(include_str!("../samples/cache_v1_memcached.yaml"))
+}
+
+/// The sample with most of the settings.
+pub(crate) fn tuned() -> Memcached {
+    parse(include_str!("../samples/memcached-tuned.yaml"))
+}
+
+/// The first sample with another spec.
+pub(crate) fn with_spec(spec: &Value) -> Memcached {
+    let mut memcached = seed();
+    memcached.spec = serde_json::from_value(spec.clone()).expect("a valid spec");
+    memcached
+}
+
+/// The first sample with a status.
+pub(crate) fn with_status(spec: &Value, status: &Value) -> Memcached {
+    let status = serde_json::from_value(status.clone()).expect("a valid status");
+    Memcached { status: Some(status), ..with_spec(spec) }
+}
+
+fn parse(yaml: &str) -> Memcached {
+    serde_saphyr::from_str(yaml).expect("a valid Memcached")
+}
+
+#[test]
+fn the_first_sample_is_a_size_and_nothing_else() {
+    let spec = serde_json::to_value(seed().spec).expect("JSON");
+    assert_eq!(spec, json!({"size": 3}));
+}
