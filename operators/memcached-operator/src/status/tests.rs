@@ -93,11 +93,11 @@ fn facts(health: &Health) -> [String; 4] {
 #[track_caller]
 fn check(
     memcached: &Memcached,
-    deployment: Option<Live<DeploymentView>>,
+    deployment: Option<&Live<DeploymentView>>,
     pods: &[Arc<Live<PodView>>],
     expected: [&str; 4],
 ) {
-    let report = of(memcached, deployment.as_ref(), pods, at(NOW));
+    let report = of(memcached, deployment, pods, at(NOW));
     assert_eq!(facts(&report.health), expected);
 }
 
@@ -117,33 +117,33 @@ fn the_first_rollout() {
     let (new, none) = (memcached(3, &[]), [].as_slice());
     let starting = ["False NoReadyNodes", "True RollingOut", "", "False NodesNotReady"];
     check(&new, None, none, starting);
-    check(&new, Some(deployment(0, [0, 0, 0], "")), none, starting);
-    check(&new, Some(deployment(2, [3, 3, 0], ONGOING)), none, starting);
+    check(&new, Some(&deployment(0, [0, 0, 0], "")), none, starting);
+    check(&new, Some(&deployment(2, [3, 3, 0], ONGOING)), none, starting);
 
     let one_ready = ["True MinimumNodesAvailable", "True RollingOut", "", "False NodesNotReady"];
-    check(&new, Some(deployment(2, [3, 3, 1], ONGOING)), &three_pods()[..1], one_ready);
+    check(&new, Some(&deployment(2, [3, 3, 1], ONGOING)), &three_pods()[..1], one_ready);
 
     let all_ready = ["True MinimumNodesAvailable", "False Stable", "", "True Ready"];
-    check(&new, Some(deployment(2, [3, 3, 3], ONGOING)), &three_pods(), all_ready);
+    check(&new, Some(&deployment(2, [3, 3, 3], ONGOING)), &three_pods(), all_ready);
 }
 
 #[test]
 fn a_node_died() {
-    let two_of_three = || Some(deployment(2, [3, 3, 2], COMPLETE));
+    let two_of_three = deployment(2, [3, 3, 2], COMPLETE);
     let unready_since = |time| memcached(3, &[STABLE, ("Ready", "False", "NodesNotReady", time)]);
 
     let being_replaced = ["True MinimumNodesAvailable", "False Stable", "", "False NodesNotReady"];
-    check(&settled(3), two_of_three(), &three_pods()[..2], being_replaced);
+    check(&settled(3), Some(&two_of_three), &three_pods()[..2], being_replaced);
     check(
         &unready_since("2026-11-21T10:09:01Z"),
-        two_of_three(),
+        Some(&two_of_three),
         &three_pods()[..2],
         being_replaced,
     );
 
     let missed =
         ["True MinimumNodesAvailable", "False Stable", "NodesNotReady", "False NodesNotReady"];
-    check(&unready_since("2026-11-21T10:09:00Z"), two_of_three(), &three_pods()[..2], missed);
+    check(&unready_since("2026-11-21T10:09:00Z"), Some(&two_of_three), &three_pods()[..2], missed);
 }
 
 #[test]
@@ -155,14 +155,14 @@ fn scaling_from_three_to_five() {
         )
     };
     let scaling = ["True MinimumNodesAvailable", "True Scaling", "", "False NodesNotReady"];
-    check(&settled(5), Some(deployment(1, [3, 3, 3], COMPLETE)), &three_pods(), scaling);
+    check(&settled(5), Some(&deployment(1, [3, 3, 3], COMPLETE)), &three_pods(), scaling);
 
-    let three_of_five = || Some(deployment(2, [5, 5, 3], COMPLETE));
-    check(&scaling_since("2026-11-21T10:00:01Z"), three_of_five(), &three_pods(), scaling);
+    let three_of_five = deployment(2, [5, 5, 3], COMPLETE);
+    check(&scaling_since("2026-11-21T10:00:01Z"), Some(&three_of_five), &three_pods(), scaling);
 
     let too_long =
         ["True MinimumNodesAvailable", "True Scaling", "NodesNotReady", "False NodesNotReady"];
-    check(&scaling_since("2026-11-21T10:00:00Z"), three_of_five(), &three_pods(), too_long);
+    check(&scaling_since("2026-11-21T10:00:00Z"), Some(&three_of_five), &three_pods(), too_long);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_new_image_cannot_be_pulled_and_the_old_nodes_serve() {
     pods.push(unpullable_pod("d"));
     let failing =
         ["True MinimumNodesAvailable", "True RollingOut", "ImagePullFailed", "True Ready"];
-    check(&settled(3), Some(deployment(2, [4, 1, 3], ONGOING)), &pods, failing);
+    check(&settled(3), Some(&deployment(2, [4, 1, 3], ONGOING)), &pods, failing);
 
     let stalled = [
         "True MinimumNodesAvailable",
@@ -179,16 +179,16 @@ fn a_new_image_cannot_be_pulled_and_the_old_nodes_serve() {
         "ImagePullFailed, RolloutStalled",
         "True Ready",
     ];
-    check(&settled(3), Some(deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")), &pods, stalled);
+    check(&settled(3), Some(&deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")), &pods, stalled);
 }
 
 #[test]
 fn size_zero() {
     let ending = ["True ScaledToZero", "True Scaling", "", "True ScaledToZero"];
-    check(&settled(0), Some(deployment(2, [1, 1, 1], COMPLETE)), &three_pods()[..1], ending);
+    check(&settled(0), Some(&deployment(2, [1, 1, 1], COMPLETE)), &three_pods()[..1], ending);
 
     let ended = ["True ScaledToZero", "False Stable", "", "True ScaledToZero"];
-    check(&settled(0), Some(deployment(2, [0, 0, 0], COMPLETE)), &[], ended);
+    check(&settled(0), Some(&deployment(2, [0, 0, 0], COMPLETE)), &[], ended);
 }
 
 #[test]
