@@ -70,10 +70,29 @@ where
     }
 }
 
-/// A controller that is being declared. Does nothing until [`reconcile`](Controller::reconcile) completes it and
+/// Where a declaration begins: [`Controller::of`].
+#[derive(Debug, Clone, Copy)]
+pub struct Controller;
+
+impl Controller {
+    /// A controller of all objects of kind `K`.
+    pub fn of<K: Root>() -> ControllerBuilder<K> {
+        let rules =
+            vec![Rule::of::<K>(&["get", "list", "watch"]), Rule::of::<K>(&["get", "patch"]).subresource("status")];
+        ControllerBuilder {
+            sources: Vec::new(),
+            needs: vec![resource_name::<K>()],
+            rules,
+            state: StateMap::default(),
+            kind: PhantomData,
+        }
+    }
+}
+
+/// A controller that is being declared. Does nothing until [`reconcile`](ControllerBuilder::reconcile) completes it and
 /// [`Manager::add`](crate::Manager::add) takes it.
 #[must_use = "a controller does nothing until it is given a reconciler and added to the manager"]
-pub struct Controller<K: Root> {
+pub struct ControllerBuilder<K: Root> {
     sources: Vec<Source<K>>,
     needs: Vec<String>,
     rules: Vec<Rule>,
@@ -84,16 +103,7 @@ pub struct Controller<K: Root> {
 /// Adds one cache to a controller, and what wakes it from there.
 type Source<K> = Box<dyn FnOnce(&mut Informers, &Arc<Informer<Whole<K>>>, &WorkQueue<ObjectKey>, &Arc<str>, &mut Caches)>;
 
-impl<K: Root> Controller<K> {
-    /// A controller of all objects of kind `K`.
-    pub fn of() -> Self {
-        let rules = vec![
-            Rule::of::<K>(&["get", "list", "watch"]),
-            Rule::of::<K>(&["get", "patch"]).subresource("status"),
-        ];
-        Self { sources: Vec::new(), needs: vec![resource_name::<K>()], rules, state: StateMap::default(), kind: PhantomData }
-    }
-
+impl<K: Root> ControllerBuilder<K> {
     /// Objects of kind `C` are children: changes to them wake their owner, and the Context may write them.
     ///
     /// They are watched by `app.kubernetes.io/managed-by`, so strangers' objects cost nothing.

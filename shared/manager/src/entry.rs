@@ -36,8 +36,9 @@ pub fn main(operators: &[&'static dyn Operator]) -> ExitCode {
 
 /// The flags of `run`: the runtime's and every operator's own.
 pub(crate) fn flags(operators: &[&dyn Operator]) -> Command {
-    let run = Settings::augment_args(Command::new("run").about("Run the operators (the default)"));
-    operators.iter().fold(run, |command, operator| operator.args(command))
+    let run = Settings::augment_args(Command::new("run"));
+    let run = operators.iter().fold(run, |command, operator| operator.args(command));
+    run.about("Run the operators (the default)").long_about(None) // a group of flags would bring its own
 }
 
 fn command(operators: &[&'static dyn Operator]) -> Command {

@@ -148,7 +148,10 @@ async fn resync(controllers: Arc<Vec<Running>>, index: usize, interval: Duration
         // ± 10 %, so that controllers do not all resync at once.
         let wait = interval.mul_f64(fastrand::f64().mul_add(0.2, 0.9));
         tokio::select! {
-            () = tokio::time::sleep(wait) => (controllers[index].resync)(),
+            () = tokio::time::sleep(wait) => {
+                tracing::debug!(controller = &*controllers[index].name, "Resync");
+                (controllers[index].resync)();
+            }
             () = stop.cancelled() => return,
         }
     }

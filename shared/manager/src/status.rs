@@ -25,6 +25,31 @@ pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + D
     fn last_handled_reconcile_at_mut(&mut self) -> &mut Option<String>;
 }
 
+/// Implements [`Status`] for a struct with the fields `conditions`, `observed_generation` and
+/// `last_handled_reconcile_at`, as every status of this workspace has them.
+#[macro_export]
+macro_rules! standard_status {
+    ($status:ty) => {
+        impl $crate::Status for $status {
+            fn conditions(&self) -> &[$crate::Condition] {
+                &self.conditions
+            }
+
+            fn conditions_mut(&mut self) -> &mut Vec<$crate::Condition> {
+                &mut self.conditions
+            }
+
+            fn observed_generation_mut(&mut self) -> &mut Option<i64> {
+                &mut self.observed_generation
+            }
+
+            fn last_handled_reconcile_at_mut(&mut self) -> &mut Option<String> {
+                &mut self.last_handled_reconcile_at
+            }
+        }
+    };
+}
+
 /// Decides when a changed status is written, so that a burst of changes becomes one request.
 ///
 /// At once when the object has become `Ready`, or when nothing was written for it lately. Later, at most by

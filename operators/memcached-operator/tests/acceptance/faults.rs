@@ -1,0 +1,221 @@
+//! Steady state, restarts, broken objects, crowds.
+
+use std::time::Duration;
+
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    apps::v1::Deployment,
+    core::v1::Service,
+    policy::v1::PodDisruptionBudget,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use memcached_operator::Memcached;
+use serde_json::json;
+
+use crate::kit::{
+    NAME, SAMPLE, children, condition, converged, deployment, memcached, pod, quiet_world, reconcile_again,
+    roll_out, uid, until_condition, world,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t03_a_converged_object_causes_no_write_also_after_a_restart() {
+    let Some(mut world) = quiet_world().await else { return };
+    world.run(&["--resync-interval", "1s"]);
+    converged(&world).await;
+    reconcile_again(&world, NAME).await;
+    let settled = world.requests();
+    let resyncs = || {
+        let log = world.operator.as_ref().map(manager_testing::Process::log).unwrap_or_default();
+        log.matches("\"msg\":\"Resync\"").count()
+    };
+    let before = resyncs();
+    world.until("three resyncs", async || (resyncs() >= before + 3).then_some(())).await;
+    assert_eq!(world.requests(), settled, "a resync sends nothing to the API server");
+
+    // A new process knows nothing but what it reads.
+    world.run(&["--resync-interval", "1s"]);
+    world
+        .until("resyncs of the new process", async || {
+            let log =
+                world.operator.as_ref().map(manager_testing::Process::log).unwrap_or_default();
+            (log.matches("\"msg\":\"Resync\"").count() >= before + 6).then_some(())
+        })
+        .await;
+    let after = world.requests();
+    assert_eq!(after.writes(), settled.writes(), "{after:?}\n{settled:?}");
+    for kind in ["deployments", "services", "poddisruptionbudgets"] {
+        assert_eq!(
+            after.count(&format!("get {kind}")),
+            settled.count(&format!("get {kind}")),
+            "{kind} are not read either"
+        );
+    }
+    assert!(after.forbidden().is_empty(), "{after:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t17_killed_at_any_moment_it_goes_on_where_it_was() {
+    let Some(mut world) = world().await else { return };
+    world.apply(SAMPLE).await;
+    // Killed again and again while it is at work: each run gets a little further.
+    for _ in 0..5 {
+        world.restart();
+        tokio::task::yield_now().await;
+    }
+    children(&world).await;
+    let uids = [
+        uid(&world.get::<Deployment>(NAME).await.expect("a Deployment")),
+        uid(&world.get::<Service>(NAME).await.expect("a Service")),
+        uid(&world.get::<PodDisruptionBudget>(NAME).await.expect("a budget")),
+    ];
+    world.restart();
+    for name in ["a", "b", "c"] {
+        pod(&world, NAME, &format!("{NAME}-{name}"), true).await;
+    }
+    roll_out(&world, NAME, 3).await;
+    until_condition(&world, NAME, "Ready", "True", "Ready").await;
+    let after = [
+        uid(&world.get::<Deployment>(NAME).await.expect("a Deployment")),
+        uid(&world.get::<Service>(NAME).await.expect("a Service")),
+        uid(&world.get::<PodDisruptionBudget>(NAME).await.expect("a budget")),
+    ];
+    assert_eq!(after, uids, "nothing was made twice");
+    let warnings: Vec<_> =
+        world.events(NAME).await.into_iter().filter(|event| event.0 == "Warning").collect();
+    assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t22_an_object_that_does_not_decode_stops_no_other() {
+    // A definition without types, as an older release may have left objects behind: needs a cluster of its own.
+    let fresh = || cluster::Cluster::fresh(cluster::Nodes::None);
+    let binary = env!("CARGO_BIN_EXE_memcached-operator");
+    let Some(mut world) =
+        manager_testing::World::prepare(&memcached_operator::MemcachedOperator, binary, fresh)
+            .await
+    else {
+        return;
+    };
+    let crds: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let name = "memcacheds.memcached.cache.example.com";
+    let good = crds.get(name).await.expect("the definition");
+    let open = json!({"spec": {"versions": [{
+        "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+    }]}});
+    crds.patch(name, &PatchParams::default(), &Patch::Merge(&open)).await.expect("an open schema");
+    world
+        .until("the string is taken", async || {
+            world.try_apply(&memcached("broken", &json!({"size": "three"}))).await.ok()
+        })
+        .await;
+    let strict = json!({"spec": {"versions": good.spec.versions}});
+    crds.patch(name, &PatchParams::default(), &Patch::Merge(&strict))
+        .await
+        .expect("the strict schema");
+
+    world.run(&[]);
+    world.until("the good one is taken", async || world.try_apply(SAMPLE).await.ok()).await;
+    children(&world).await;
+    let note = world.until_event("broken", "Warning", "Undecodable").await;
+    assert!(note.starts_with("The object does not match its schema and is skipped: "), "{note}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t23_what_is_dropped_from_the_object_goes_from_the_children() {
+    let Some(world) = world().await else { return };
+    let spec = json!({
+        "size": 2, "config": {"extraArgs": ["-o", "modern"]}, "nodeSelector": {"disk": "ssd"},
+        "service": {"annotations": {"note": "x"}},
+    });
+    world.apply(&memcached("dropping", &spec)).await;
+    let before = deployment(&world, "dropping", 2).await;
+    let pod_spec = before.spec.and_then(|spec| spec.template.spec).expect("a pod");
+    assert!(pod_spec.node_selector.is_some());
+    world.apply(&memcached("dropping", &json!({"size": 3}))).await;
+    let after = deployment(&world, "dropping", 3).await;
+    let pod_spec = after.spec.and_then(|spec| spec.template.spec).expect("a pod");
+    assert_eq!(pod_spec.node_selector, None);
+    assert!(
+        !pod_spec.containers[0].args.as_ref().expect("arguments").contains(&"modern".to_owned())
+    );
+    world
+        .until("the annotation goes", async || {
+            let service: Service = world.get("dropping").await?;
+            service.annotations().is_empty().then_some(())
+        })
+        .await;
+    let entries = after.metadata.managed_fields.unwrap_or_default();
+    let ours: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.manager.as_deref() == Some("memcached-controller"))
+        .collect();
+    let operations: Vec<_> = ours.iter().filter_map(|entry| entry.operation.as_deref()).collect();
+    assert_eq!(operations, ["Apply"], "the entry of the create is folded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t24_two_hundred_at_once_and_a_poisoned_one() {
+    let Some(world) = world().await else { return };
+    refuse_deployments_called("m0", &world).await;
+    let begun = tokio::time::Instant::now();
+    for index in 0..200 {
+        world.apply(&memcached(&format!("m{index}"), &json!({"size": 1}))).await;
+    }
+    let left = Duration::from_secs(60).saturating_sub(begun.elapsed());
+    world
+        .within(left, "a Deployment and a status for all but the poisoned one", async || {
+            let deployments = world.list::<Deployment>().await.len();
+            let told = world.list::<Memcached>().await.iter().filter(|memcached| memcached.status.is_some()).count();
+            (deployments == 199 && told == 200).then_some(())
+        })
+        .await;
+    let poisoned = until_condition(&world, "m0", "Degraded", "True", "ChildRejected").await;
+    let message = &condition(&poisoned, "Degraded").expect("Degraded").message;
+    assert!(message.contains("not this one"), "{message}");
+    assert!(world.get::<Service>("m0").await.is_some(), "its other children are made");
+}
+
+/// An admission rule, as a cluster's administrator would set one.
+async fn refuse_deployments_called(name: &str, world: &manager_testing::World) {
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": world.namespace},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+                "resourceRules": [{
+                    "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"], "operations": ["CREATE", "UPDATE"],
+                }],
+            },
+            "validations": [{"expression": format!("object.metadata.name != '{name}'"), "message": "not this one"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": world.namespace},
+        "spec": {"policyName": world.namespace, "validationActions": ["Deny"]},
+    });
+    let parameters = PatchParams::apply("test").force();
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(world.client.clone());
+    policies.patch(&world.namespace, &parameters, &Patch::Apply(&policy)).await.expect("the policy is taken");
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(world.client.clone());
+    bindings.patch(&world.namespace, &parameters, &Patch::Apply(&binding)).await.expect("the binding is taken");
+    world
+        .until("the rule is in force", async || {
+            let probe = json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+                "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "probe"}}, "template": {
+                    "metadata": {"labels": {"app": "probe"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}},
+            });
+            let probe: Deployment = serde_json::from_value(probe).expect("a Deployment");
+            let dry = kube::api::PostParams { dry_run: true, ..kube::api::PostParams::default() };
+            world.api::<Deployment>().create(&dry, &probe).await.is_err().then_some(())
+        })
+        .await;
+}

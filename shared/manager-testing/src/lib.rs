@@ -1,0 +1,19 @@
+//! The test kit: an operator's own binary against a **real** API server, and what it did there.
+//!
+//! A [`World`] is a namespace on the shared test cluster, with the operator's definitions installed, the operator
+//! running as a user of its own with exactly the permissions that its code declares, and nobody else in it. Nothing runs
+//! pods there: the test plays kubelet and writes the status of children itself.
+//!
+//! ```ignore
+//! let Some(world) = World::start(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator")).await else { return };
+//! world.apply(SAMPLE).await;
+//! world.until("the Deployment exists", async || world.get::<Deployment>("memcached-sample").await).await;
+//! ```
+
+mod audit;
+mod process;
+mod world;
+
+pub use audit::Requests;
+pub use process::Process;
+pub use world::{Namespaced, World, run_id};

@@ -1,0 +1,80 @@
+//! One run of an operator's binary.
+
+use std::{
+    fs::File,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+};
+
+use anyhow::{Context, Result};
+
+/// An operator that runs; it ends with this handle.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+    probes: u16,
+}
+
+impl Process {
+    /// Starts `binary` with a kubeconfig, in one namespace, and with more flags.
+    pub(crate) fn start(binary: &Path, kubeconfig: &Path, namespace: &str, log: PathBuf, flags: &[&str]) -> Result<Self> {
+        let file = File::options().create(true).append(true).open(&log);
+        let file = file.with_context(|| format!("could not write {}", log.display()))?;
+        let probes = free_port()?;
+        let child = Command::new(binary)
+            .arg("run")
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .args(["--watch-namespaces", namespace])
+            .args(["--metrics-bind-address", &format!("127.0.0.1:{}", free_port()?)])
+            .args(["--health-probe-bind-address", &format!("127.0.0.1:{probes}")])
+            .args(["--log-level", "info,manager=debug"])
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("could not start {}", binary.display()))?;
+        Ok(Self { child, log, probes })
+    }
+
+    /// What it has logged, and what earlier runs in the same world have.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The port of its probes on loopback.
+    pub fn probes(&self) -> u16 {
+        self.probes
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it as a crash would: no word to anybody.
+    pub fn kill(&mut self) {
+        // It may have ended already; then there is nothing to do.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
+    /// Whether it has ended, and how.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

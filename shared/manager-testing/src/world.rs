@@ -1,0 +1,272 @@
+//! A namespace of a real API server, with one operator in it.
+
+use std::{
+    fmt::Debug,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use cluster::{Cluster, Nodes};
+use k8s_openapi::{
+    api::{
+        core::v1::Namespace,
+        events::v1::Event,
+        rbac::v1::{ClusterRole, RoleBinding},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Config, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, ValidationDirective},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::{DynamicObject, GroupVersionKind, NamespaceResourceScope},
+    discovery::ApiResource,
+};
+use manager::{Operator, normalize, permissions};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{audit::Requests, process::Process};
+
+/// Far longer than anything takes: only a failure waits for so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A namespaced kind with a typed form.
+pub trait Namespaced:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> Namespaced for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// A namespace, an operator and the test's own client.
+pub struct World {
+    /// The cluster that the namespace is on.
+    pub cluster: Arc<Cluster>,
+    /// The namespace's name, unique.
+    pub namespace: String,
+    /// The test's client: the cluster's administrator.
+    pub client: Client,
+    /// The user that the operator is.
+    user: String,
+    binary: PathBuf,
+    kubeconfig: PathBuf,
+    /// The operator, if it runs.
+    pub operator: Option<Process>,
+}
+
+impl World {
+    /// A world on the shared cluster without nodes, with the operator running. `None` where no cluster can run.
+    pub async fn start(operator: &'static dyn Operator, binary: impl AsRef<Path>) -> Option<Self> {
+        let mut world = Self::prepare(operator, binary, || Cluster::shared(Nodes::None)).await?;
+        world.run(&[]);
+        Some(world)
+    }
+
+    /// As [`start`](Self::start), on a cluster of the test's choice, and without starting the operator.
+    pub async fn prepare(
+        operator: &'static dyn Operator,
+        binary: impl AsRef<Path>,
+        cluster: impl FnOnce() -> anyhow::Result<Cluster> + Send + 'static,
+    ) -> Option<Self> {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let cluster = tokio::task::spawn_blocking(move || cluster::or_skip(cluster())).await.expect("no panic")?;
+        let cluster = Arc::new(cluster);
+        let client = connect(&cluster.kubeconfig()).await;
+        let namespace = format!("{}-{}", operator.name(), run_id());
+        let user = format!("operator:{namespace}");
+        let kubeconfig = cluster.kubeconfig_for(&user, &[]).expect("a kubeconfig");
+        let world = Self {
+            cluster,
+            namespace,
+            client,
+            user,
+            binary: binary.as_ref().to_path_buf(),
+            kubeconfig,
+            operator: None,
+        };
+        world.install(operator).await;
+        Some(world)
+    }
+
+    /// Starts the operator with these flags; ends the one that runs.
+    pub fn run(&mut self, flags: &[&str]) {
+        self.operator = None;
+        let log = self.cluster.state_dir().join(format!("{}.log", self.namespace));
+        let process = Process::start(&self.binary, &self.kubeconfig, &self.namespace, log, flags);
+        self.operator = Some(process.expect("the operator starts"));
+    }
+
+    /// Kills the operator as a crash would, and starts it again.
+    pub fn restart(&mut self) {
+        self.run(&[]);
+    }
+
+    /// Applies YAML as `kubectl apply --server-side` does, with unknown fields refused.
+    pub async fn apply(&self, yaml: &str) -> DynamicObject {
+        self.try_apply(yaml).await.unwrap_or_else(|error| panic!("{error}\n{yaml}"))
+    }
+
+    /// As [`apply`](Self::apply), for objects that are to be refused.
+    pub async fn try_apply(&self, yaml: &str) -> Result<DynamicObject, kube::Error> {
+        let value: Value = kube_yaml(yaml);
+        let kind = value["kind"].as_str().expect("a kind");
+        let (group, version) = value["apiVersion"].as_str().expect("an apiVersion").split_once('/').unwrap_or(("", "v1"));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let name = value["metadata"]["name"].as_str().expect("a name").to_owned();
+        let parameters = PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::apply("kubectl").force() };
+        api.patch(&name, &parameters, &Patch::Apply(&value)).await
+    }
+
+    /// The typed API of a kind in this namespace.
+    pub fn api<K: Namespaced>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The object, if it is there.
+    pub async fn get<K: Namespaced>(&self, name: &str) -> Option<K> {
+        self.api().get_opt(name).await.expect("the API server answers")
+    }
+
+    /// All objects of a kind.
+    pub async fn list<K: Namespaced>(&self) -> Vec<K> {
+        self.api().list(&ListParams::default()).await.expect("the API server answers").items
+    }
+
+    /// Changes an object as somebody else, with a merge patch.
+    pub async fn patch<K: Namespaced>(&self, name: &str, patch: Value) -> K {
+        let parameters = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
+        self.api().patch(name, &parameters, &Patch::Merge(patch)).await.expect("the patch is taken")
+    }
+
+    /// Writes an object's status, as the kubelet or another controller would.
+    pub async fn patch_status<K: Namespaced>(&self, name: &str, status: Value) -> K {
+        let patch = json!({"status": status});
+        let parameters = PatchParams { field_manager: Some("kubelet".to_owned()), ..PatchParams::default() };
+        self.api().patch_status(name, &parameters, &Patch::Merge(patch)).await.expect("the status is taken")
+    }
+
+    /// Creates an object as somebody else.
+    pub async fn create<K: Namespaced>(&self, object: Value) -> K {
+        let object: K = serde_json::from_value(object).expect("an object of that kind");
+        self.api().create(&PostParams::default(), &object).await.expect("the object is taken")
+    }
+
+    /// Deletes an object.
+    pub async fn delete<K: Namespaced>(&self, name: &str) {
+        drop(self.api::<K>().delete(name, &DeleteParams::default()).await.expect("the object is deleted"));
+    }
+
+    /// Waits until `look` finds something, and returns it. Fails the test, with the operator's log, when it never does.
+    pub async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+        self.within(PATIENCE, what, async move || look().await).await
+    }
+
+    /// As [`until`](Self::until), with a limit that is part of what is tested.
+    pub async fn within<T>(&self, limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            if begun.elapsed() > limit {
+                let log = self.operator.as_ref().map(Process::log).unwrap_or_default();
+                let tail: Vec<&str> = log.lines().rev().take(30).collect();
+                let tail: Vec<&str> = tail.into_iter().rev().collect();
+                panic!("never seen within {}s: {what}\n--- the operator's log:\n{}", limit.as_secs(), tail.join("\n"));
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    }
+
+    /// What the operator has asked of the API server so far.
+    pub fn requests(&self) -> Requests {
+        Requests::of(&self.user, &self.cluster.audit_log()).expect("an audit log")
+    }
+
+    /// The events on an object: type, reason and note.
+    pub async fn events(&self, name: &str) -> Vec<(String, String, String)> {
+        let events: Vec<Event> = self.list().await;
+        let mut found: Vec<&Event> =
+            events.iter().filter(|event| event.regarding.as_ref().and_then(|it| it.name.as_deref()) == Some(name)).collect();
+        found.sort_by_key(|event| event.event_time.clone());
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        found.iter().map(|event| (text(&event.type_), text(&event.reason), text(&event.note))).collect()
+    }
+
+    /// Waits for an event with this type and reason, and returns its note.
+    pub async fn until_event(&self, name: &str, type_: &str, reason: &str) -> String {
+        self.until(&format!("an event {type_} {reason}"), async || {
+            let events = self.events(name).await;
+            events.into_iter().find(|event| event.0 == type_ && event.1 == reason).map(|event| event.2)
+        })
+        .await
+    }
+
+    async fn install(&self, operator: &'static dyn Operator) {
+        let apply = PatchParams::apply("test").force();
+        let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        for crd in operator.crds() {
+            let crd = normalize(&crd);
+            let name = crd.name_any();
+            crds.patch(&name, &apply, &Patch::Apply(&crd)).await.expect("the definition is taken");
+            self.until(&format!("{name} is established"), async || {
+                let crd = crds.get(&name).await.ok()?;
+                let conditions = crd.status?.conditions?;
+                conditions.iter().find(|condition| condition.type_ == "Established" && condition.status == "True").cloned()
+            })
+            .await;
+        }
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        namespaces.patch(&self.namespace, &apply, &Patch::Apply(&namespace)).await.expect("the namespace is taken");
+
+        let role = format!("test-{}", operator.name());
+        let roles: Api<ClusterRole> = Api::all(self.client.clone());
+        let rules = permissions(&[operator]);
+        let body = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": rules,
+        });
+        roles.patch(&role, &apply, &Patch::Apply(&body)).await.expect("the role is taken");
+        let bindings: Api<RoleBinding> = self.api();
+        let body = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "operator"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.user}],
+        });
+        bindings.patch("operator", &apply, &Patch::Apply(&body)).await.expect("the binding is taken");
+    }
+}
+
+/// Some letters that no other test of this run has.
+pub fn run_id() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    format!("{:x}-{:x}-{}", now.as_micros() % 0xff_ffff_ffff, std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+async fn connect(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a configuration");
+    Client::try_from(config).expect("a client")
+}
+
+fn kube_yaml(yaml: &str) -> Value {
+    serde_saphyr::from_str(yaml).unwrap_or_else(|error| panic!("not YAML: {error}\n{yaml}"))
+}
