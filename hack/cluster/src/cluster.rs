@@ -107,7 +107,7 @@ impl Cluster {
         self.layout.kubeconfig()
     }
 
-    /// A kubeconfig for this user with these groups, who may do what RBAC allows them: at first, nothing.
+    /// A kubeconfig for this user with these groups (at most two), who may do what RBAC allows them: at first, nothing.
     ///
     /// The user's name is in every line of the [audit log](Self::audit_log) that the user causes.
     pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {

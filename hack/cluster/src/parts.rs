@@ -28,6 +28,8 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begins {
     AtOnce,
+    /// Once etcd listens: a first attempt that fails costs the API server a second.
+    WithEtcd,
     /// Once the API server is ready: the controller-manager and the scheduler end when they are refused.
     WithApi,
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType, date_time_ymd,
@@ -68,11 +68,16 @@ impl Authority {
         Ok(Self { certificate: read("ca.crt")?, issuer: Issuer::new(authority_params(CLUSTER_CA)?, key) })
     }
 
-    /// A certificate for a user with these groups.
+    /// A certificate for a user with these groups, at most two.
     pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<Pair> {
         let mut params = leaf_params(user)?;
-        for group in groups {
-            params.distinguished_name.push(DnType::OrganizationName, *group);
+        // rcgen keeps one value for each type of name; "organization" can be said as a word and as a number.
+        let organizations = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
+        if groups.len() > organizations.len() {
+            bail!("a user of a cluster can have two groups, not {}: bind roles to the user instead", groups.len());
+        }
+        for (organization, group) in organizations.into_iter().zip(groups) {
+            params.distinguished_name.push(organization, *group);
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(&params)

@@ -88,8 +88,8 @@ enum Event {
     Joined,
     Left,
     Asked(Request, Sender<Reply>),
-    /// Whatever waited for the API server may begin.
-    ApiReady,
+    /// What it waited for is there.
+    MayBegin(Begins),
     Reached(Phase),
 }
 
@@ -118,7 +118,7 @@ impl Supervisor {
         users::listen(&layout, sender.clone())?;
         bootstrap::begin(&spec, &authority, sender)?;
         let children = parts::plans(&spec)?.into_iter().map(Child::new).collect();
-        let phase = Phase::Starting("the API server".into());
+        let phase = Phase::Starting("etcd".into());
         Ok(Self { spec, children, phase, users: 0, idle_since: Instant::now(), events, _ports: ports })
     }
 
@@ -147,7 +147,7 @@ impl Supervisor {
                 self.users = self.users.saturating_sub(1);
                 self.idle_since = Instant::now();
             }
-            Event::ApiReady => self.start(Begins::WithApi)?,
+            Event::MayBegin(begins) => self.start(begins)?,
             Event::Reached(phase) if matches!(self.phase, Phase::Failed(_)) => eprintln!("too late: {phase:?}"),
             Event::Reached(phase) => {
                 eprintln!("{phase:?}");
@@ -196,8 +196,8 @@ impl Supervisor {
             eprintln!("{} ended: {status:?}", child.plan.name);
             child.has_ended();
             // Before the first success this is a mistake of ours or a taken port, and repeating does not help.
-            let at_once = child.plan.begins == Begins::AtOnce && matches!(self.phase, Phase::Starting(_));
-            if at_once || child.state == PartState::Failed {
+            let early = child.plan.begins != Begins::WithApi && matches!(self.phase, Phase::Starting(_));
+            if early || child.state == PartState::Failed {
                 let why = last_words(&self.spec.layout().log(child.plan.name));
                 self.phase = Phase::Failed(format!("{} ended: {why}", child.plan.name));
             }

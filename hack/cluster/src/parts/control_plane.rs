@@ -6,9 +6,11 @@ use super::{Begins, Plan, flags};
 use crate::network::{NODE_IP, PODS, SERVICES};
 use crate::spec::{Controllers, Nodes, Spec};
 
-/// Collects garbage, empties namespaces and gives them their service account; touches nothing that a test writes.
+/// Collects garbage, empties namespaces and gives them their service account, fills the roles `view`, `edit` and `admin`;
+/// touches nothing that a test writes.
 const REDUCED: &str = "garbage-collector-controller,namespace-controller,serviceaccount-controller,\
-                       serviceaccount-token-controller,root-ca-certificate-publisher-controller";
+                       serviceaccount-token-controller,root-ca-certificate-publisher-controller,\
+                       clusterrole-aggregation-controller";
 
 pub(super) fn etcd(spec: &Spec) -> Result<Plan> {
     let (client, peer) = (local(spec.ports.etcd), local(spec.ports.etcd_peer));
@@ -67,7 +69,7 @@ pub(super) fn api_server(spec: &Spec) -> Result<Plan> {
         // Without a node nobody can use the Service `kubernetes`, and the address is nobody's.
         args.extend(flags([("bind-address", "127.0.0.1".into()), ("endpoint-reconciler-type", "none".into())]));
     }
-    Ok(Plan { name: "kube-apiserver", program: spec.tools.binary("kube-apiserver")?.into(), args, begins: Begins::AtOnce })
+    Ok(Plan { name: "kube-apiserver", program: spec.tools.binary("kube-apiserver")?.into(), args, begins: Begins::WithEtcd })
 }
 
 pub(super) fn controller_manager(spec: &Spec) -> Result<Plan> {

@@ -1,5 +1,6 @@
 //! From started processes to a cluster that can be used.
 
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use serde_json::Value;
 use super::Event;
 use crate::api::Api;
 use crate::network::NODE;
-use crate::parts;
+use crate::parts::{self, Begins};
 use crate::pki::Authority;
 use crate::protocol::Phase;
 use crate::spec::{Nodes, Spec};
@@ -44,8 +45,10 @@ fn bring_up(spec: &Spec, api: &Api, events: &Sender<Event>) -> Result<()> {
         }
         Ok(())
     };
+    wait_for("etcd", &|| TcpStream::connect((Ipv4Addr::LOCALHOST, spec.ports.etcd)).is_ok())?;
+    events.send(Event::MayBegin(Begins::WithEtcd))?;
     wait_for("the API server", &|| api.is_ready())?;
-    events.send(Event::ApiReady)?;
+    events.send(Event::MayBegin(Begins::WithApi))?;
 
     let nodes: Vec<_> = match spec.nodes {
         Nodes::None => Vec::new(),

@@ -1,0 +1,228 @@
+//! Real clusters, up and down. Every test starts its own: what is tested here is the start and the end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, Nodes, Options, PartState, or_skip, progress};
+
+#[test]
+fn two_clusters_start_at_once_and_collect_garbage() {
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
+                apply(&cluster, r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "one"}}"#);
+                kubectl(&cluster, "-n one create configmap owner");
+                let uid = kubectl(&cluster, "-n one get configmap owner -o jsonpath={.metadata.uid}");
+                let owner = format!(r#"{{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{uid}"}}"#);
+                let metadata = format!(r#"{{"name": "owned", "namespace": "one", "ownerReferences": [{owner}]}}"#);
+                apply(&cluster, &format!(r#"{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {metadata}}}"#));
+                kubectl(&cluster, "-n one delete configmap owner");
+                eventually("the owned object goes", || !succeeds(&cluster, "-n one get configmap owned"));
+                kubectl(&cluster, "delete namespace one --wait --timeout=30s");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_second_up_joins_and_down_is_complete() {
+    let options = Options::new(name("twice"), Nodes::None);
+    let Some(first) = or_skip(Cluster::up(&options, &progress::quiet)) else { return };
+    let second = Cluster::up(&options, &progress::quiet).unwrap();
+    assert_eq!(first.server(), second.server());
+    let other = Options { nodes: Nodes::Simulated, ..options.clone() };
+    assert!(Cluster::up(&other, &progress::quiet).unwrap_err().to_string().contains("take it down first"));
+
+    let folder = first.state_dir().to_path_buf();
+    assert!(cluster::down(&options.name).unwrap());
+    assert_nothing_left(&folder);
+    assert!(!cluster::down(&options.name).unwrap(), "the second time there is nothing");
+    assert!(Cluster::open(&options.name).is_err());
+}
+
+#[test]
+fn a_killed_supervisor_takes_its_processes_along() {
+    let options = Options::new(name("killed"), Nodes::None);
+    let Some(cluster) = or_skip(Cluster::up(&options, &progress::quiet)) else { return };
+    let folder = cluster.state_dir().to_path_buf();
+    let pid = cluster::summary(&options.name).unwrap().pid.unwrap();
+    kill(pid);
+    eventually("all processes end", || members(&folder).is_empty());
+    assert!(folder.is_dir(), "the logs stay until `down`");
+    cluster::down(&options.name).unwrap();
+    assert_nothing_left(&folder);
+}
+
+#[test]
+fn an_idle_cluster_ends_itself() {
+    let options = Options { idle: Some(Duration::from_secs(1)), ..Options::new(name("idle"), Nodes::None) };
+    let Some(cluster) = or_skip(Cluster::up(&options, &progress::quiet)) else { return };
+    let folder = cluster.state_dir().to_path_buf();
+    thread::sleep(Duration::from_secs(2));
+    assert!(cluster.status().is_ok(), "a handle is a user");
+    drop(cluster);
+    eventually("it ends", || !folder.exists() && members(&folder).is_empty());
+}
+
+#[test]
+fn parts_can_fail_and_come_back() {
+    let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
+    let state = |name: &str| cluster.status().unwrap().parts.into_iter().find(|part| part.name == name).unwrap().state;
+
+    cluster.stop_part("etcd").unwrap();
+    assert_eq!(state("etcd"), PartState::Stopped);
+    assert!(cluster.wait_until_ready(Duration::from_millis(200)).is_err());
+    cluster.start_part("etcd").unwrap();
+    cluster.wait_until_ready(Duration::from_secs(30)).unwrap();
+
+    cluster.pause_part("kube-apiserver").unwrap();
+    assert_eq!(state("kube-apiserver"), PartState::Paused);
+    cluster.resume_part("kube-apiserver").unwrap();
+    cluster.wait_until_ready(Duration::from_secs(30)).unwrap();
+
+    assert!(cluster.stop_part("nonsense").unwrap_err().to_string().contains("kube-apiserver"));
+}
+
+#[test]
+fn a_user_may_nothing_at_first_and_is_in_the_audit_log() {
+    let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
+    let kubeconfig = cluster.kubeconfig_for("system:serviceaccount:one:operator", &["builders", "testers"]).unwrap();
+    let try_as_user = || {
+        let mut command = cluster.kubectl(["get", "configmaps"]);
+        command.env("KUBECONFIG", &kubeconfig).stderr(Stdio::null()).status().unwrap().success()
+    };
+    assert!(!try_as_user());
+    kubectl(&cluster, "create clusterrolebinding testers --clusterrole=view --group=testers");
+    eventually("RBAC lets the group in", try_as_user);
+    let log = fs::read_to_string(cluster.audit_log()).unwrap();
+    assert!(log.lines().any(|line| line.contains(r#""username":"system:serviceaccount:one:operator""#)));
+}
+
+#[test]
+fn simulated_pods_become_ready() {
+    let Some(cluster) = or_skip(Cluster::fresh(Nodes::Simulated)) else { return };
+    kubectl(&cluster, "create deployment web --image=nowhere.example/web --replicas=30");
+    kubectl(&cluster, "rollout status deployment/web --timeout=60s");
+    kubectl(&cluster, "create job once --image=nowhere.example/once");
+    kubectl(&cluster, "wait --for=condition=complete job/once --timeout=30s");
+}
+
+#[test]
+fn a_real_node_runs_restricted_pods_and_leaves_nothing() {
+    let options = Options { idle: Some(Duration::from_secs(1)), ..Options::new(name("real"), Nodes::Real) };
+    let mounts = || fs::read_to_string("/proc/self/mounts").unwrap();
+    let before = mounts();
+    let Some(cluster) = or_skip(Cluster::up(&options, &progress::to_stderr)) else { return };
+    apply(&cluster, include_str!("restricted.yaml"));
+    kubectl(&cluster, "-n restricted rollout status deployment/memcached --timeout=60s");
+    assert!(!succeeds(&cluster, "-n restricted run refused --image=busybox"), "Pod Security is enforced");
+
+    // Through the Service, from the node and by name from a pod.
+    let ip = kubectl(&cluster, "-n restricted get service memcached -o jsonpath={.spec.clusterIP}");
+    let talk = format!("exec 3<>/dev/tcp/{ip}/11211; printf 'version\\r\\nquit\\r\\n' >&3; cat <&3");
+    assert!(output(cluster.exec("bash").args(["-c", &talk])).starts_with("VERSION"));
+    kubectl(&cluster, "run lookup --image=busybox --restart=Never -- nslookup memcached.restricted.svc.cluster.local");
+    kubectl(&cluster, "wait --for=jsonpath={.status.phase}=Succeeded pod/lookup --timeout=30s");
+    assert!(kubectl(&cluster, "logs lookup").contains(&ip));
+
+    // From outside, through the forwarder; logs go on to the kubelet.
+    let mut outside = Command::new(cluster.tools().binary("kubectl").unwrap());
+    outside.args(["get", "nodes", "-o", "name"]).env("KUBECONFIG", cluster.kubeconfig());
+    assert_eq!(output(outside.env("KUBECACHEDIR", cluster.state_dir().join("cache"))), "node/node1");
+
+    // A thread in its network reaches Services, and nothing else.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            cluster.enter_network().unwrap();
+            std::net::TcpStream::connect(format!("{ip}:11211")).unwrap();
+            assert!(std::net::TcpStream::connect("192.0.2.1:80").is_err());
+        });
+    });
+
+    let folder = cluster.state_dir().to_path_buf();
+    assert!(!cgroups(&options.name).is_empty());
+    drop(cluster);
+    eventually("it ends itself when idle", || !folder.exists() && members(&folder).is_empty());
+    eventually("its cgroups go", || cgroups(&options.name).is_empty());
+    assert_eq!(mounts(), before);
+}
+
+#[test]
+fn a_real_node_that_crashes_leaves_nothing_after_down() {
+    let options = Options::new(name("crash"), Nodes::Real);
+    let Some(cluster) = or_skip(Cluster::up(&options, &progress::to_stderr)) else { return };
+    let folder = cluster.state_dir().to_path_buf();
+    kill(cluster::summary(&options.name).unwrap().pid.unwrap());
+    eventually("all processes end", || members(&folder).is_empty());
+    assert!(cluster.status().is_err());
+    cluster::down(&options.name).unwrap();
+    assert_nothing_left(&folder);
+    assert!(cgroups(&options.name).is_empty());
+}
+
+/// A name that no other test and no other run uses.
+fn name(what: &str) -> String {
+    format!("test-{what}-{}", std::process::id())
+}
+
+fn apply(cluster: &Cluster, manifest: &str) {
+    let file = cluster.state_dir().join("applied.yaml");
+    fs::write(&file, manifest).unwrap();
+    output(cluster.kubectl(["apply", "-f"]).arg(file));
+}
+
+fn kubectl(cluster: &Cluster, args: &str) -> String {
+    output(&mut cluster.kubectl(args.split(' ')))
+}
+
+fn succeeds(cluster: &Cluster, args: &str) -> bool {
+    cluster.kubectl(args.split(' ')).output().unwrap().status.success()
+}
+
+#[track_caller]
+fn output(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+fn kill(pid: i32) {
+    assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+}
+
+#[track_caller]
+fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !happens() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[track_caller]
+fn assert_nothing_left(folder: &Path) {
+    assert!(!folder.exists());
+    assert_eq!(members(folder), Vec::<PathBuf>::new());
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(&folder.display().to_string()), "{mounts}");
+}
+
+/// The processes that belong to the cluster in this folder.
+fn members(folder: &Path) -> Vec<PathBuf> {
+    let wanted = format!("CLUSTER_MEMBER_OF={}", folder.display());
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let environment = |process: &PathBuf| fs::read(process.join("environ")).unwrap_or_default();
+    processes.filter(|process| environment(process).split(|byte| *byte == 0).any(|it| it == wanted.as_bytes())).collect()
+}
+
+/// The cgroups of the cluster of that name, in all hierarchies.
+fn cgroups(name: &str) -> Vec<PathBuf> {
+    let prefix = format!("operators-{name}-");
+    let roots = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
+    let folders = roots.chain(["/sys/fs/cgroup".into()]).filter_map(|root| fs::read_dir(root).ok()).flatten().flatten();
+    folders.map(|entry| entry.path()).filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix)).collect()
+}
