@@ -3,8 +3,15 @@
 //! A task is a file of its own with `Args` and `run`, and a line in [`Task`] and in `main`.
 #![expect(clippy::print_stdout, reason = "what a task prints is its result")]
 
+mod cargo_tools;
 mod cluster;
+mod generate;
 mod image;
+mod packages;
+mod report;
+mod test;
+mod tidy;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -21,13 +28,23 @@ struct Xtask {
 #[derive(clap::Subcommand)]
 enum Task {
     Cluster(cluster::Args),
+    Generate(generate::Args),
     Image(image::Args),
+    Test(test::Args),
+    Tidy(tidy::Args),
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     let success = |()| ExitCode::SUCCESS;
-    match Xtask::parse().task {
+    let result = match Xtask::parse().task {
         Task::Cluster(args) => cluster::run(args),
+        Task::Generate(args) => generate::run(&args),
         Task::Image(args) => image::run(args).map(success),
-    }
+        Task::Test(args) => test::run(&args),
+        Task::Tidy(tidy::Args {}) => tidy::run(),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}"); // one sentence for people, whatever RUST_BACKTRACE says
+        ExitCode::FAILURE
+    })
 }

@@ -1,0 +1,57 @@
+# The names that users of other operators know. Each is one line; what it does is in hack/xtask.
+
+.DEFAULT_GOAL := help
+CRDS = $(wildcard charts/operators/files/*/crd-*.yaml)
+
+##@ General
+
+.PHONY: help
+help: ## Show this
+	@awk 'BEGIN { FS = ":.*## "; print "Usage: make <target>" } \
+	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Try
+
+.PHONY: demo
+demo: ## Start a cluster, run the operators on it and show what they do
+	cargo xtask demo
+
+.PHONY: cluster-up
+cluster-up: ## Start a cluster whose node runs pods, or join it
+	cargo xtask cluster up --nodes real
+
+.PHONY: cluster-down
+cluster-down: ## Take that cluster down
+	cargo xtask cluster down
+
+##@ Develop
+
+.PHONY: test
+test: ## Check everything, from format to end to end; installs what it needs
+	cargo xtask test
+
+.PHONY: generate
+generate: ## Write what is derived from the Rust types: definitions, permissions, tables
+	cargo xtask generate
+
+.PHONY: manifests
+manifests: generate ## The same, under its usual name
+
+.PHONY: image
+image: ## Build the operator image, without a daemon
+	cargo xtask image build
+
+##@ On the cluster of your kubeconfig
+
+.PHONY: install
+install: ## Install the definitions of all kinds
+	kubectl apply --server-side $(CRDS:%=--filename=%)
+
+.PHONY: uninstall
+uninstall: ## Remove them, and with them every object of these kinds
+	kubectl delete --ignore-not-found $(CRDS:%=--filename=%)
+
+.PHONY: run
+run: ## Run the operators outside of the cluster
+	cargo run --package controller-manager -- run

@@ -1,0 +1,118 @@
+//! The two programs of Cargo's that the checks need: found on the PATH if the version is the pinned one, or else built
+//! once into the cache folder.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result};
+
+use crate::workspace;
+
+/// A program that `cargo install` can build.
+#[derive(Debug)]
+pub(crate) struct CargoTool {
+    /// Of the package and of the program.
+    name: &'static str,
+    version: &'static str,
+    /// For `cargo install`.
+    features: &'static [&'static str],
+}
+
+/// Runs tests.
+pub(crate) const NEXTEST: CargoTool = CargoTool {
+    name: "cargo-nextest",
+    version: "0.9.151",
+    features: &["--no-default-features", "--features", "default-no-update"], // it need not replace itself
+};
+
+/// Looks at licences and at what we depend on.
+pub(crate) const DENY: CargoTool =
+    CargoTool { name: "cargo-deny", version: "0.20.2", features: &[] };
+
+/// Finds or builds all of them.
+pub(crate) fn ensure_all() -> Result<()> {
+    for tool in [NEXTEST, DENY] {
+        let program = match tool.find() {
+            Some(program) => program,
+            None => tool.install()?,
+        };
+        eprintln!("{} {}: {}", tool.name, tool.version, program.display());
+    }
+    // Kept until here because the tools have dependencies in common, and so that an interrupted build can go on.
+    match std::fs::remove_dir_all(build_folder()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).context("could not remove the build")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl CargoTool {
+    /// A command that runs it in the checkout; it must be there.
+    pub(crate) fn command(&self) -> Result<Command> {
+        let advice = || {
+            format!("{} {} is missing: `cargo xtask test --only tools`", self.name, self.version)
+        };
+        self.find().map(workspace::command).with_context(advice)
+    }
+
+    fn find(&self) -> Option<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path).chain([self.root().join("bin")]);
+        folders.map(|folder| folder.join(self.name)).find(|program| self.fits(program))
+    }
+
+    fn fits(&self, program: &Path) -> bool {
+        let output = program
+            .is_file()
+            .then(|| Command::new(program).arg("--version").stdin(Stdio::null()).output());
+        output.is_some_and(|it| {
+            it.is_ok_and(|it| self.is_version(&String::from_utf8_lossy(&it.stdout)))
+        })
+    }
+
+    /// Whether it is ours that says so: "cargo-nextest 0.9.151 (…)".
+    fn is_version(&self, said: &str) -> bool {
+        let mut words = said.split_whitespace();
+        words.next() == Some(self.name) && words.next() == Some(self.version)
+    }
+
+    fn install(&self) -> Result<PathBuf> {
+        eprintln!("building {} {}, once: a few minutes", self.name, self.version);
+        let mut cargo = workspace::cargo();
+        // Quick to build matters more than quick to run: optimising either takes longer than all that they do here.
+        cargo
+            .args(["install", "--locked", "--debug", "--version", self.version])
+            .args(self.features);
+        cargo.arg("--root").arg(self.root()).arg("--target-dir").arg(build_folder()).arg(self.name);
+        cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
+        let advice = format!(
+            "could not build {} {}: install it yourself, the PATH is searched first",
+            self.name, self.version
+        );
+        workspace::run(&mut cargo, &advice)?;
+        self.find().with_context(|| format!("{} was installed, and is not there", self.name))
+    }
+
+    fn root(&self) -> PathBuf {
+        cluster::tools::cache().join(format!("{}-{}", self.name, self.version))
+    }
+}
+
+fn build_folder() -> PathBuf {
+    cluster::tools::cache().join("cargo-tools.partial")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_pinned_version_fits() {
+        assert!(NEXTEST.is_version("cargo-nextest 0.9.151 (8d9f1f0 2026-01-02)\nrelease: 0.9.151"));
+        assert!(NEXTEST.is_version(&format!("cargo-nextest {}\n", NEXTEST.version)));
+        for other in ["cargo-nextest 0.9.15", "cargo-deny 0.9.151", "nextest", ""] {
+            assert!(!NEXTEST.is_version(other), "{other}");
+        }
+    }
+}

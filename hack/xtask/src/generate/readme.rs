@@ -1,0 +1,84 @@
+//! The tables in READMEs, between comments that say what belongs there:
+//!
+//! ```text
+//! <!-- generated: fields of Memcached -->
+//! <!-- end -->
+//! ```
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use controller_manager::OPERATORS;
+
+use super::{Files, fields};
+use crate::workspace::{self, File};
+
+const OPEN: &str = "<!-- generated: ";
+const CLOSE: &str = "<!-- end -->";
+
+pub(super) fn files() -> Result<Files> {
+    let files = workspace::files()?;
+    let readmes = files
+        .iter()
+        .filter(|file| file.path.starts_with("operators/") && file.name() == "README.md");
+    readmes
+        .filter(|file| file.text.contains(OPEN))
+        .map(|file| Ok((PathBuf::from(&file.path), fill(file, block)?)))
+        .collect()
+}
+
+/// What stands in the block of this title.
+fn block(title: &str) -> Result<String> {
+    let kind = title.strip_prefix("fields of ").context("only \"fields of KIND\" is known")?;
+    let crds = OPERATORS.iter().flat_map(|operator| operator.crds());
+    let crd = crds.into_iter().find(|crd| crd.spec.names.kind == kind);
+    let crd = crd.with_context(|| format!("no operator has the kind {kind}"))?;
+    fields::table(&manager::printed(&manager::normalize(&crd)))
+}
+
+/// The file with all its blocks filled.
+fn fill(file: &File, block: impl Fn(&str) -> Result<String>) -> Result<String> {
+    let mut text = String::new();
+    let mut rest = file.text.as_str();
+    while let Some((before, after)) = rest.split_once(OPEN) {
+        let (title, after) = after
+            .split_once(" -->")
+            .with_context(|| format!("{}: `{OPEN}` without `-->`", file.path))?;
+        let close = || format!("{}: `{OPEN}{title} -->` without `{CLOSE}`", file.path);
+        let (_, after) = after.split_once(CLOSE).with_context(close)?;
+        let content = block(title).with_context(|| format!("{}: {title}", file.path))?;
+        text += &format!("{before}{OPEN}{title} -->\n{content}{CLOSE}");
+        rest = after;
+    }
+    Ok(text + rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn readme(text: &str) -> File {
+        File { path: "operators/foo-operator/README.md".to_owned(), text: text.to_owned() }
+    }
+
+    #[test]
+    fn only_what_is_between_the_comments_changes() {
+        let old = "# Foo\n\n<!-- generated: fields of Foo -->\nold\n<!-- end -->\n\nMore <!-- generated: x --><!-- end -->\n";
+        let new = "# Foo\n\n<!-- generated: fields of Foo -->\n[fields of Foo]\n<!-- end -->\n\nMore <!-- generated: x -->\n[x]\n<!-- end -->\n";
+        let filled = fill(&readme(old), |title| Ok(format!("[{title}]\n"))).unwrap();
+        assert_eq!(filled, new);
+        assert_eq!(fill(&readme(new), |title| Ok(format!("[{title}]\n"))).unwrap(), new);
+    }
+
+    #[test]
+    fn a_block_that_nobody_can_fill_is_an_error() {
+        let unknown =
+            fill(&readme("<!-- generated: fields of Nothing --><!-- end -->"), block).unwrap_err();
+        assert_eq!(
+            format!("{unknown:#}"),
+            "operators/foo-operator/README.md: fields of Nothing: no operator has the kind Nothing"
+        );
+        let open = fill(&readme("<!-- generated: fields of Memcached -->"), block).unwrap_err();
+        assert!(format!("{open:#}").ends_with("without `<!-- end -->`"), "{open:#}");
+    }
+}

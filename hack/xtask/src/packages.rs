@@ -1,0 +1,66 @@
+//! The few programs that a minimal Debian may lack and that nothing else brings.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+
+use crate::workspace;
+
+/// A program, and the package that has it.
+const NEEDED: &[(&str, &str)] = &[
+    ("cc", "gcc"),
+    ("pkg-config", "pkg-config"),
+    ("nsenter", "util-linux"),
+    ("ip", "iproute2"),
+    ("mount", "mount"),
+];
+
+/// Installs what is missing where that can be done, or says what to install.
+pub(crate) fn ensure() -> Result<()> {
+    let packages = missing();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let list = packages.join(" ");
+    if !is_root() || !exists("apt-get") {
+        bail!("install these packages: {list}");
+    }
+    eprintln!("installing {list}");
+    let apt = |arguments: &[&str]| {
+        let mut apt = workspace::command("apt-get");
+        apt.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet").args(arguments);
+        apt
+    };
+    workspace::run(
+        &mut apt(&["update"]),
+        "apt-get could not read the lists of packages, see above",
+    )?;
+    let mut install = apt(&["install", "--yes", "--no-install-recommends"]);
+    workspace::run(install.args(packages), &format!("apt-get could not install {list}, see above"))
+}
+
+fn missing() -> Vec<&'static str> {
+    NEEDED.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect()
+}
+
+fn exists(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let also = ["/usr/sbin", "/sbin"].map(Into::into); // a PATH without root often leaves them out
+    std::env::split_paths(&path).chain(also).any(|folder| folder.join(program).is_file())
+}
+
+fn is_root() -> bool {
+    let user = Command::new("id").arg("-u").stdin(Stdio::null()).output();
+    user.is_ok_and(|user| user.stdout == b"0\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_here_is_seen() {
+        assert!(exists("sh"));
+        assert!(!exists("no-such-program"));
+    }
+}

@@ -1,0 +1,177 @@
+//! What `cargo xtask test` says at its end.
+
+use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
+
+/// How many tests there were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) skipped: usize,
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// A step that is one check.
+    Passed,
+    /// A step that ran tests; it failed if one of them did.
+    Tests(Counts),
+    /// Why it failed; may be several lines.
+    Failed(String),
+    /// The step that failed before and that this one needs.
+    NotRun(&'static str),
+}
+
+/// A step that was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) step: &'static str,
+    pub(crate) outcome: Outcome,
+    pub(crate) took: Duration,
+}
+
+/// The table, and the closing line that programs read.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Outcome {
+    fn counts(&self) -> Counts {
+        match self {
+            Self::Passed => Counts { passed: 1, ..Counts::default() },
+            Self::Tests(counts) => *counts,
+            Self::Failed(_) => Counts { failed: 1, ..Counts::default() },
+            Self::NotRun(_) => Counts { skipped: 1, ..Counts::default() },
+        }
+    }
+
+    /// Whether the step, and with it the run, has failed.
+    pub(crate) fn is_failure(&self) -> bool {
+        self.counts().failed > 0
+    }
+}
+
+impl Report {
+    /// Whether this step has failed, or could not run.
+    pub(crate) fn lacks(&self, step: &str) -> bool {
+        let row = self.rows.iter().find(|row| row.step == step);
+        row.is_some_and(|row| row.outcome.is_failure() || matches!(row.outcome, Outcome::NotRun(_)))
+    }
+
+    /// Whether nothing failed.
+    pub(crate) fn is_success(&self) -> bool {
+        !self.rows.iter().any(|row| row.outcome.is_failure())
+    }
+
+    /// Every test, and every step without tests as one.
+    fn total(&self) -> Counts {
+        self.rows.iter().map(|row| row.outcome.counts()).fold(Counts::default(), |sum, it| Counts {
+            passed: sum.passed + it.passed,
+            failed: sum.failed + it.failed,
+            skipped: sum.skipped + it.skipped,
+        })
+    }
+}
+
+impl Display for Counts {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.skipped > 0 { write!(f, ", {} skipped", self.skipped) } else { Ok(()) }
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let width =
+            self.rows.iter().map(|row| row.step.len()).max().unwrap_or_default().max("total".len());
+        writeln!(f, "  {:width$}  result     time", "step")?;
+        for Row { step, outcome, took } in &self.rows {
+            let (word, remark) = match outcome {
+                Outcome::Passed => ("ok", String::new()),
+                Outcome::Tests(counts) if counts.failed > 0 => ("FAILED", counts.to_string()),
+                Outcome::Tests(counts) => ("ok", counts.to_string()),
+                Outcome::Failed(why) => {
+                    ("FAILED", why.lines().next().unwrap_or_default().to_owned())
+                }
+                Outcome::NotRun(needed) => ("not run", format!("needs {needed}")),
+            };
+            let line = format!("  {step:width$}  {word:7}  {:>6}  {remark}", seconds(*took));
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        writeln!(
+            f,
+            "  {:width$}           {:>6}",
+            "total",
+            seconds(self.rows.iter().map(|row| row.took).sum())
+        )?;
+        let failed: Vec<_> =
+            self.rows.iter().filter(|row| row.outcome.is_failure()).map(|row| row.step).collect();
+        if !failed.is_empty() {
+            writeln!(f, "\nTo see only what failed: cargo xtask test --only {}", failed.join(","))?;
+        }
+        write!(f, "\n{}", self.total())
+    }
+}
+
+/// Such as "7.3 s", and "12 min" where tenths of a second would be noise.
+pub(crate) fn seconds(time: Duration) -> String {
+    match time.as_secs() {
+        0..100 => format!("{:.1} s", time.as_secs_f64()),
+        100..600 => format!("{} s", time.as_secs()),
+        longer => format!("{} min", longer / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(step: &'static str, outcome: Outcome, millis: u64) -> Row {
+        Row { step, outcome, took: Duration::from_millis(millis) }
+    }
+
+    #[test]
+    fn a_good_run() {
+        let tests = Outcome::Tests(Counts { passed: 120, failed: 0, skipped: 0 });
+        let report =
+            Report { rows: vec![row("format", Outcome::Passed, 900), row("tests", tests, 93_400)] };
+        let expected = "  step    result     time
+  format  ok        0.9 s
+  tests   ok       93.4 s  120 passed, 0 failed
+  total            94.3 s
+
+121 passed, 0 failed";
+        assert_eq!(report.to_string(), expected);
+        assert!(report.is_success());
+    }
+
+    #[test]
+    fn a_bad_run_says_what_to_look_at() {
+        let failed = Outcome::Failed("3 findings\nand more".to_owned());
+        let tests = Outcome::Tests(Counts { passed: 7, failed: 2, skipped: 1 });
+        let rows = vec![
+            row("tidy", failed, 100),
+            row("images", Outcome::NotRun("tidy"), 0),
+            row("tests", tests, 610_000),
+        ];
+        let report = Report { rows };
+        let text = report.to_string();
+        assert!(text.contains("tidy    FAILED    0.1 s  3 findings\n"), "{text}");
+        assert!(text.contains("images  not run   0.0 s  needs tidy\n"), "{text}");
+        assert!(
+            text.contains("tests   FAILED   10 min  7 passed, 2 failed, 1 skipped\n"),
+            "{text}"
+        );
+        assert!(text.contains("--only tidy,tests\n"), "{text}");
+        assert!(text.ends_with("\n7 passed, 3 failed, 2 skipped"), "{text}");
+        assert!(
+            !report.is_success()
+                && report.lacks("tidy")
+                && report.lacks("images")
+                && !report.lacks("format")
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! The list of checks. A new one is an entry here.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use cluster::{Tools, progress};
+use images::{Reference, Store, default_store, operator};
+
+use super::{Args, nextest};
+use crate::cargo_tools::{self, DENY};
+use crate::report::Outcome;
+use crate::{generate, packages, tidy, workspace};
+
+/// One check.
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// Steps without which this one says nothing new.
+    pub(super) needs: &'static [&'static str],
+    pub(super) run: fn(&Args) -> Result<Outcome>,
+}
+
+/// In order of speed, apart from what others need.
+pub(super) const STEPS: &[Step] = &[
+    Step { name: "format", title: "rustfmt has nothing to change", needs: &[], run: |_| format() },
+    Step {
+        name: "tidy",
+        title: "the rules that can be seen in files",
+        needs: &[],
+        run: |_| tidy(),
+    },
+    Step {
+        name: "generate",
+        title: "generated files are what they would be now",
+        needs: &[],
+        run: |_| generate(),
+    },
+    Step {
+        name: "tools",
+        title: "cargo-nextest, cargo-deny and system packages",
+        needs: &[],
+        run: |_| tools(),
+    },
+    Step {
+        name: "deny",
+        title: "licences and sources of all dependencies",
+        needs: &["tools"],
+        run: |_| deny(),
+    },
+    Step { name: "clippy", title: "lints of all targets", needs: &[], run: |_| clippy() },
+    Step {
+        name: "cluster",
+        title: "the programs that clusters are made of",
+        needs: &["tools"],
+        run: |_| cluster(),
+    },
+    Step {
+        name: "images",
+        title: "images of the samples and of the operators",
+        needs: &["tools"],
+        run: |_| images(),
+    },
+    Step {
+        name: "tests",
+        title: "unit, integration and end-to-end tests",
+        needs: &["tools", "cluster", "images"],
+        run: |args| nextest::run(args.filter.as_deref()),
+    },
+    Step {
+        name: "clean-up",
+        title: "clusters that tests have shared",
+        needs: &[],
+        run: |_| clean_up(),
+    },
+];
+
+fn format() -> Result<Outcome> {
+    workspace::run(workspace::cargo().args(["fmt", "--all", "--check"]), "run `cargo fmt --all`")?;
+    Ok(Outcome::Passed)
+}
+
+fn tidy() -> Result<Outcome> {
+    within(tidy::run()?, "the findings above say what to do")
+}
+
+fn generate() -> Result<Outcome> {
+    within(
+        generate::run(&generate::Args { check: true })?,
+        "run `make generate` and commit what it writes",
+    )
+}
+
+fn within(code: ExitCode, advice: &str) -> Result<Outcome> {
+    if code != ExitCode::SUCCESS {
+        bail!("{advice}");
+    }
+    Ok(Outcome::Passed)
+}
+
+fn tools() -> Result<Outcome> {
+    packages::ensure()?;
+    cargo_tools::ensure_all()?;
+    Ok(Outcome::Passed)
+}
+
+fn deny() -> Result<Outcome> {
+    let mut deny = DENY.command()?;
+    // Advisories would have to be downloaded; the public CI looks at them.
+    deny.args(["check", "--hide-inclusion-graph", "bans", "licenses", "sources"]);
+    workspace::run(
+        &mut deny,
+        "deny.toml forbids what is listed above: replace it, or allow it there with a reason",
+    )?;
+    Ok(Outcome::Passed)
+}
+
+fn clippy() -> Result<Outcome> {
+    let mut clippy = workspace::cargo();
+    clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    workspace::run(&mut clippy, "see above; clippy.toml and Cargo.toml say why a lint is on")?;
+    Ok(Outcome::Passed)
+}
+
+fn cluster() -> Result<Outcome> {
+    Tools::locate_or_build(&cluster::tools::TOOLS, &progress::to_stderr)?;
+    Ok(Outcome::Passed)
+}
+
+fn images() -> Result<Outcome> {
+    let store = Store::open(default_store()?)?;
+    images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
+    operator::build(workspace::root(), &store, &Reference::parse(operator::DEFAULT_TAG)?)?;
+    Ok(Outcome::Passed)
+}
+
+/// Ends what would end itself some minutes later. Whoever uses one at this moment keeps it.
+fn clean_up() -> Result<Outcome> {
+    for summary in cluster::list().into_iter().filter(|summary| summary.name.starts_with("shared-"))
+    {
+        if summary.status.is_some_and(|status| status.users > 1) {
+            eprintln!("{} stays: someone else uses it", summary.name); // one of the users is our question
+            continue;
+        }
+        cluster::down(&summary.name)?;
+        eprintln!("{} is gone", summary.name);
+    }
+    Ok(Outcome::Passed)
+}

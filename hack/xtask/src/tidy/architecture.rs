@@ -1,0 +1,211 @@
+//! The invariants of `ARCHITECTURE.md` that show in manifests and in names.
+
+use super::manifests::{crates, dependencies, name};
+use super::rust::{code, names};
+use super::{Finding, lines};
+use crate::workspace::File;
+
+/// The crate that lists all operators.
+const REGISTRY: &str = "controller-manager";
+
+pub(super) fn operators_do_not_know_each_other(files: &[File]) -> Vec<Finding> {
+    let operators: Vec<_> = operator_crates(files).map(name).collect();
+    let mut findings = Vec::new();
+    for file in crates(files).filter(|file| name(file) != REGISTRY) {
+        for dependency in dependencies(file)
+            .iter()
+            .filter(|it| operators.contains(&it.name) && it.name != name(file))
+        {
+            let advice = format!(
+                "only {REGISTRY} may depend on {}: move what both need below shared/",
+                dependency.name
+            );
+            findings.push(Finding::in_line(file, dependency.line, advice));
+        }
+    }
+    findings
+}
+
+/// The crates of single operators.
+fn operator_crates(files: &[File]) -> impl Iterator<Item = &File> {
+    crates(files).filter(|file| file.path.starts_with("operators/") && name(file) != REGISTRY)
+}
+
+/// What a crate must not depend on, and why.
+const NOT_BELOW: &[(&str, &[&str], &str)] = &[
+    ("workqueue", &["kube", "k8s-openapi"], "the queue knows keys, not Kubernetes"),
+    ("workqueue", OURS, "the queue is below everything"),
+    ("leader-election", OURS, "the elector knows nothing of controllers"),
+    ("model-apiserver", OURS, "the model must not share our mistakes"),
+    ("workloads", &["manager", "workqueue", "tokio"], "views of built-in kinds are pure"),
+    (
+        "manager",
+        &["manager-testing", "model-apiserver", "controller-manager"],
+        "the runtime is below what uses it",
+    ),
+];
+const OURS: &[&str] =
+    &["manager", "workloads", "controller-manager", "serving", "cluster", "images"];
+
+pub(super) fn crates_depend_downwards(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in crates(files) {
+        let dependencies = normal_dependencies(file);
+        for (_, forbidden, why) in NOT_BELOW.iter().filter(|(above, ..)| *above == name(file)) {
+            for (dependency, line) in
+                dependencies.iter().filter(|(dependency, _)| forbidden.contains(dependency))
+            {
+                findings.push(Finding::in_line(
+                    file,
+                    *line,
+                    format!("{} must not depend on {dependency}: {why}", name(file)),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Those of the product; tests may use whatever they like.
+fn normal_dependencies(manifest: &File) -> Vec<(&str, usize)> {
+    let tests =
+        (1..).zip(manifest.text.lines()).find(|(_, line)| line.starts_with("[dev-dependencies"));
+    let end = tests.map_or(usize::MAX, |(line, _)| line);
+    dependencies(manifest)
+        .into_iter()
+        .filter(|it| it.line < end)
+        .map(|it| (it.name, it.line))
+        .collect()
+}
+
+pub(super) fn types_know_no_runtime(files: &[File]) -> Vec<Finding> {
+    let files = files.iter().filter(|file| is_module(file, &["api", "desired"]));
+    let message = "`api` and `desired` must do without `manager`: pass in what is needed of it";
+    let is_wrong = |line: &str| {
+        names(line, "manager") && (line.contains("manager::") || line.contains("use manager"))
+    };
+    files.flat_map(|file| lines(file, &code(&file.text), message, is_wrong)).collect()
+}
+
+pub(super) fn pure_files_do_no_io(files: &[File]) -> Vec<Finding> {
+    let files = files.iter().filter(|file| is_module(file, &["api", "desired", "status"]));
+    let message = "`api`, `desired` and `status` are pure: what needs a client or waits belongs into `controller`";
+    let io = ["Client", "async", "await", "tokio", "std::fs", "std::net", "SystemTime", "Instant"];
+    let is_wrong = |line: &str| io.iter().any(|word| names(line, word));
+    files.flat_map(|file| lines(file, &code(&file.text), message, is_wrong)).collect()
+}
+
+/// Whether this is one of these modules of an operator, or a file below one.
+fn is_module(file: &File, modules: &[&str]) -> bool {
+    let path = file.path.strip_prefix("operators/").and_then(|path| path.split_once("/src/"));
+    let Some((_, path)) = path.filter(|_| file.is("rs")) else { return false };
+    modules.contains(&path.split(['/', '.']).next().unwrap_or_default())
+}
+
+pub(super) fn only_the_manager_watches(files: &[File]) -> Vec<Finding> {
+    let elsewhere = |file: &&File| {
+        let of_product = file.path.starts_with("operators/") || file.path.starts_with("shared/");
+        of_product
+            && file.is("rs")
+            && !["shared/manager/", "shared/workqueue/"].iter().any(|at| file.path.starts_with(at))
+    };
+    let message = "only `manager` makes watches and queues: declare it with `Controller::of`, `owns` or `watches`";
+    let is_wrong = |line: &str| {
+        let imports = line.contains("use kube::{") && line.contains("runtime::");
+        imports || line.contains("kube::runtime") || line.contains("WorkQueue::new")
+    };
+    files
+        .iter()
+        .filter(elsewhere)
+        .flat_map(|file| lines(file, &code(&file.text), message, is_wrong))
+        .collect()
+}
+
+pub(super) fn permissions_have_no_wildcards(files: &[File]) -> Vec<Finding> {
+    let rules = files
+        .iter()
+        .filter(|file| file.path.starts_with("charts/") && file.name() == "clusterrole-rules.yaml");
+    let message = "name what is needed: a wildcard also allows what comes later";
+    let is_wrong = |line: &str| !line.starts_with('#') && line.contains('*');
+    rules.flat_map(|file| lines(file, &file.text, message, is_wrong)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::found;
+    use super::*;
+
+    #[test]
+    fn only_the_registry_knows_operators() {
+        let one = "[dependencies]\nmanager.workspace = true\nb-operator.workspace = true\n";
+        let both = "[dependencies]\na-operator.workspace = true\nb-operator.workspace = true\n";
+        let files = [
+            ("operators/a-operator/Cargo.toml", one),
+            ("operators/b-operator/Cargo.toml", ""),
+            ("operators/controller-manager/Cargo.toml", both),
+            ("e2e/Cargo.toml", both),
+        ];
+        let expected =
+            ["operators/a-operator/Cargo.toml:3", "e2e/Cargo.toml:2", "e2e/Cargo.toml:3"];
+        assert_eq!(found(operators_do_not_know_each_other, &files), expected);
+    }
+
+    #[test]
+    fn the_queue_knows_no_kubernetes() {
+        let manifest = "[dependencies]\ntokio.workspace = true\nkube.workspace = true\n[dev-dependencies]\nk8s-openapi = \"1\"\n";
+        let files =
+            [("shared/workqueue/Cargo.toml", manifest), ("shared/manager/Cargo.toml", manifest)];
+        assert_eq!(found(crates_depend_downwards, &files), ["shared/workqueue/Cargo.toml:3"]);
+    }
+
+    #[test]
+    fn types_do_without_the_runtime() {
+        let text = "//! For manager::Context.\nuse manager::Context;\nlet by = \"controller-manager::x\";\n";
+        let files = [
+            ("operators/a-operator/src/api/v1.rs", text),
+            ("operators/a-operator/src/desired.rs", text),
+            ("operators/a-operator/src/status.rs", text),
+            ("operators/a-operator/README.md", text),
+        ];
+        let expected =
+            ["operators/a-operator/src/api/v1.rs:2", "operators/a-operator/src/desired.rs:2"];
+        assert_eq!(found(types_know_no_runtime, &files), expected);
+    }
+
+    #[test]
+    fn pure_files_have_no_client() {
+        let text = "use kube::{Api, Client};\n// a Client\nasync fn f() {}\nlet now = ctx.now();\n";
+        let files = [
+            ("operators/a-operator/src/status.rs", text),
+            ("operators/a-operator/src/controller.rs", text),
+        ];
+        let expected =
+            ["operators/a-operator/src/status.rs:1", "operators/a-operator/src/status.rs:3"];
+        assert_eq!(found(pure_files_do_no_io, &files), expected);
+    }
+
+    #[test]
+    fn watches_and_queues_are_made_in_one_place() {
+        let text = "use kube::{Api, runtime::watcher};\nkube::runtime::wait();\nWorkQueue::new();\nuse kube::Api;\n";
+        let files = [
+            ("operators/a-operator/src/booking.rs", text),
+            ("shared/manager/src/informer.rs", text),
+            ("e2e/src/lib.rs", text),
+        ];
+        let path = "operators/a-operator/src/booking.rs";
+        assert_eq!(
+            found(only_the_manager_watches, &files),
+            [1, 2, 3].map(|line| format!("{path}:{line}"))
+        );
+    }
+
+    #[test]
+    fn a_wildcard_is_found() {
+        let files =
+            [("charts/operators/files/a/clusterrole-rules.yaml", "# all *\n- verbs:\n  - '*'\n")];
+        assert_eq!(
+            found(permissions_have_no_wildcards, &files),
+            ["charts/operators/files/a/clusterrole-rules.yaml:3"]
+        );
+    }
+}

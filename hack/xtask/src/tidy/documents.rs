@@ -1,0 +1,77 @@
+//! Rules for what people read.
+
+use super::Finding;
+use crate::workspace::File;
+
+pub(super) fn licence(files: &[File]) -> Vec<Finding> {
+    match files.iter().find(|file| file.path == "LICENSE") {
+        Some(file) if file.text.contains("Apache License") => Vec::new(),
+        _ => {
+            vec![Finding::in_file("LICENSE", "must hold the Apache License, as the manifests say")]
+        }
+    }
+}
+
+pub(super) fn links(files: &[File]) -> Vec<Finding> {
+    let exists = |path: &str| {
+        files.iter().any(|file| file.path == path || file.path.starts_with(&format!("{path}/")))
+    };
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.is("md")) {
+        for (n, line) in (1..).zip(file.text.lines()) {
+            for target in targets(line).filter(|target| !target.is_empty() && !target.contains(':'))
+            {
+                let path = resolved(file.folder(), target);
+                if !path.is_empty() && !exists(&path) {
+                    findings.push(Finding::in_line(
+                        file,
+                        n,
+                        format!("leads to {path}, which does not exist"),
+                    ));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// What `[text](target)` in a line leads to, without a heading.
+fn targets(line: &str) -> impl Iterator<Item = &str> {
+    let starts = line.match_indices("](").map(|(at, open)| &line[at + open.len()..]);
+    starts.filter_map(|rest| rest.split(['#', ')', ' ']).next())
+}
+
+/// The path below the root.
+fn resolved(folder: &str, target: &str) -> String {
+    let mut parts: Vec<_> =
+        if target.starts_with('/') { Vec::new() } else { folder.split('/').collect() };
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::found;
+    use super::*;
+
+    #[test]
+    fn the_licence_is_the_one_that_manifests_name() {
+        assert_eq!(found(licence, &[("LICENSE", "   Apache License\n")]), Vec::<String>::new());
+        assert_eq!(found(licence, &[("README.md", "")]), ["LICENSE"]);
+    }
+
+    #[test]
+    fn only_links_to_nowhere_are_found() {
+        let text = "[a](../shared/a.md#part) [web](https://example.com/x) [here](#part)\n[b](b.md), [c](src)\n[root](..)\n";
+        let files =
+            [("operators/README.md", text), ("shared/a.md", ""), ("operators/src/lib.rs", "")];
+        assert_eq!(found(links, &files), ["operators/README.md:2"]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Rules for every `Cargo.toml`.
+
+use super::Finding;
+use crate::workspace::File;
+
+/// A dependency as a manifest writes it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Dependency<'a> {
+    pub(super) name: &'a str,
+    pub(super) line: usize,
+    is_of_workspace: bool,
+}
+
+/// The manifests of all crates: every one but the root's.
+pub(super) fn crates(files: &[File]) -> impl Iterator<Item = &File> {
+    files.iter().filter(|file| file.name() == "Cargo.toml" && file.path != "Cargo.toml")
+}
+
+/// The name of the crate, after its folder.
+pub(super) fn name(manifest: &File) -> &str {
+    manifest.folder().rsplit('/').next().unwrap_or_default()
+}
+
+/// What it depends on, also for its tests, its build and single platforms.
+pub(super) fn dependencies(manifest: &File) -> Vec<Dependency<'_>> {
+    let mut dependencies = Vec::new();
+    let mut section = "";
+    for (line, text) in (1..).zip(manifest.text.lines()) {
+        if let Some(header) = text.trim().strip_prefix('[') {
+            section = header.trim_end_matches(']');
+            if let Some((_, name)) = section.split_once("dependencies.") {
+                let of_workspace = |line: &&str| line.replace(' ', "") == "workspace=true";
+                let is_of_workspace = manifest
+                    .text
+                    .lines()
+                    .skip(line)
+                    .take_while(|line| !line.starts_with('['))
+                    .any(|line| of_workspace(&line));
+                dependencies.push(Dependency { name, line, is_of_workspace });
+            }
+        } else if let Some((key, value)) = text.split_once('=')
+            && section.ends_with("dependencies")
+        {
+            let (name, rest) = key.trim().split_once('.').unwrap_or((key.trim(), ""));
+            let is_of_workspace =
+                rest == "workspace" || value.replace(' ', "").contains("workspace=true");
+            dependencies.push(Dependency { name, line, is_of_workspace });
+        }
+    }
+    dependencies
+}
+
+pub(super) fn lints(files: &[File]) -> Vec<Finding> {
+    let has = |file: &&File| file.text.replace("\r\n", "\n").contains("[lints]\nworkspace = true");
+    let lacking = crates(files).filter(|file| !has(file));
+    lacking
+        .map(|file| Finding::in_file(&file.path, "add `[lints]` with `workspace = true`"))
+        .collect()
+}
+
+pub(super) fn folders(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in crates(files) {
+        let line = (1..)
+            .zip(file.text.lines())
+            .find_map(|(n, line)| Some((n, line.strip_prefix("name = ")?.trim_matches('"'))));
+        match line {
+            Some((n, other)) if other != name(file) => {
+                findings.push(Finding::in_line(
+                    file,
+                    n,
+                    format!("call the crate {} or its folder {other}", name(file)),
+                ));
+            }
+            _ => {}
+        }
+    }
+    findings
+}
+
+pub(super) fn versions(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in crates(files) {
+        for Dependency { name, line, .. } in
+            dependencies(file).into_iter().filter(|it| !it.is_of_workspace)
+        {
+            let message = format!(
+                "write `{name}.workspace = true`, and the version in the root's Cargo.toml"
+            );
+            findings.push(Finding::in_line(file, line, message));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::found;
+    use super::*;
+
+    const MANIFEST: &str = r#"[package]
+name = "foo"
+
+[dependencies]
+kube.workspace = true # a comment
+serde = { workspace = true, features = ["rc"] }
+axum = "1"
+
+[dev-dependencies.insta]
+workspace = true
+
+[target.'cfg(unix)'.build-dependencies]
+cc = { version = "1" }
+
+[dependencies.tokio]
+version = "1"
+
+[lints]
+workspace = true
+"#;
+
+    #[test]
+    fn all_dependencies_are_seen() {
+        let file = File { path: "shared/foo/Cargo.toml".to_owned(), text: MANIFEST.to_owned() };
+        let names: Vec<_> = dependencies(&file).iter().map(|it| it.name).collect();
+        assert_eq!(names, ["kube", "serde", "axum", "insta", "cc", "tokio"]);
+        assert_eq!(name(&file), "foo");
+    }
+
+    #[test]
+    fn versions_belong_into_the_root() {
+        let files = [
+            ("Cargo.toml", "[workspace.dependencies]\naxum = \"1\""),
+            ("shared/foo/Cargo.toml", MANIFEST),
+        ];
+        let expected =
+            ["shared/foo/Cargo.toml:7", "shared/foo/Cargo.toml:13", "shared/foo/Cargo.toml:15"];
+        assert_eq!(found(versions, &files), expected);
+    }
+
+    #[test]
+    fn lints_and_names_are_compared() {
+        let without = "[package]\nname = \"bar\"\n";
+        let files = [
+            ("Cargo.toml", ""),
+            ("shared/foo/Cargo.toml", MANIFEST),
+            ("shared/baz/Cargo.toml", without),
+        ];
+        assert_eq!(found(lints, &files), ["shared/baz/Cargo.toml"]);
+        assert_eq!(found(folders, &files), ["shared/baz/Cargo.toml:2"]);
+    }
+}

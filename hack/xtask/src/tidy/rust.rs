@@ -1,0 +1,115 @@
+//! Just enough understanding of Rust to see which names the code uses.
+
+/// The code with the insides of comments and strings blanked out, line by line as it was.
+pub(super) fn code(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let length = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            block_comment(rest)
+        } else if let Some(length) = string(rest, code.chars().next_back()) {
+            length
+        } else {
+            code.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        };
+        code.extend(rest[..length].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+        rest = &rest[length..];
+    }
+    code
+}
+
+/// The length of a comment, with those inside it.
+fn block_comment(text: &str) -> usize {
+    let mut depth = 0;
+    let mut at = 0;
+    while at < text.len() {
+        match &text.as_bytes()[at..] {
+            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
+            [b'*', b'/', ..] => (depth, at) = (depth - 1, at + 2),
+            _ => at += 1,
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+/// The length of the string or character literal at the start, if there is one.
+fn string(text: &str, before: Option<char>) -> Option<usize> {
+    let inside_a_name = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let prefix = text.find(['"', '#', '\'']).unwrap_or_default();
+    if !inside_a_name && ["r", "br", "cr"].contains(&&text[..prefix]) {
+        let hashes = text[prefix..].bytes().take_while(|byte| *byte == b'#').count();
+        let open = prefix + hashes;
+        if text[open..].starts_with('"') {
+            let close = format!("\"{}", "#".repeat(hashes));
+            return Some(
+                text[open + 1..]
+                    .find(&close)
+                    .map_or(text.len(), |end| open + 1 + end + close.len()),
+            );
+        }
+    }
+    if text.starts_with('"') {
+        return Some(quoted(text, '"'));
+    }
+    // 'a' and '\n' are characters, 'a is a lifetime.
+    let mut characters = text.chars();
+    let is_character = characters.next() == Some('\'')
+        && (characters.next()? == '\\' || characters.next()? == '\'');
+    is_character.then(|| quoted(text, '\''))
+}
+
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if c == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Whether the line has this word, and not only as a part of another one.
+pub(super) fn names(line: &str, word: &str) -> bool {
+    let in_a_word = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        !line[..at].ends_with(in_a_word) && !line[at + word.len()..].starts_with(in_a_word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_strings_are_no_code() {
+        for (text, expected) in [
+            ("a // b\nc", "a     \nc"),
+            ("a /* b /* c */\n*/ d", "a             \n   d"),
+            (r#"f("a \" // b") // c"#, "f(           )     "),
+            ("r#\"a \" b\"# c", "           c"),
+            ("'\"' + '\\'' + b", "    +      + b"),
+            ("<'a> \"b\" 'c: loop", "<'a>     'c: loop"),
+            ("for\"a\"", "for   "),
+        ] {
+            assert_eq!(code(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_not_a_part_of_one() {
+        assert!(names("use kube::{Api, Client};", "Client"));
+        assert!(names("manager::Error", "manager"));
+        assert!(!names("BookingClient, Clients", "Client"));
+        assert!(!names("controller_manager::run", "manager"));
+    }
+}

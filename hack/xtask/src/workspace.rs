@@ -1,0 +1,142 @@
+//! The checkout: where it is, which files it has, and how other programs are called in it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+/// The folder with the workspace's `Cargo.toml`.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."))
+}
+
+/// Whether this is a run that nobody watches and that must skip nothing.
+pub(crate) fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false")
+}
+
+/// A text file of the checkout.
+#[derive(Debug, Clone)]
+pub(crate) struct File {
+    /// Relative to [`root`], with `/`.
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+impl File {
+    /// The name without its folder.
+    pub(crate) fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// The folder, without a `/` at its end; empty for the root.
+    pub(crate) fn folder(&self) -> &str {
+        self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
+    }
+
+    /// Whether the name ends like that, such as "rs".
+    pub(crate) fn is(&self, extension: &str) -> bool {
+        Path::new(&self.path).extension().is_some_and(|it| it == extension)
+    }
+}
+
+/// Every text file that is, or could be, committed.
+pub(crate) fn files() -> Result<Vec<File>> {
+    let mut files = Vec::new();
+    collect(root(), "", &mut files)?;
+    files.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(files)
+}
+
+fn collect(folder: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()> {
+    for entry in
+        fs::read_dir(folder).with_context(|| format!("could not read {}", folder.display()))?
+    {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = format!("{prefix}{name}");
+        if is_ignored(&path) {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            collect(&entry.path(), &format!("{path}/"), files)?;
+        } else if let Ok(text) = fs::read_to_string(entry.path()) {
+            files.push(File { path, text }); // what is not text is not ours to judge
+        }
+    }
+    Ok(())
+}
+
+/// As `.gitignore` says.
+fn is_ignored(path: &str) -> bool {
+    matches!(path, ".git" | "target") || path.ends_with(".snap.new")
+}
+
+/// `cargo` in the root of the checkout.
+pub(crate) fn cargo() -> Command {
+    command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// A program in the root of the checkout.
+///
+/// What `cargo run` has told us about the package `xtask` is not passed on: some build scripts look at these variables,
+/// and their crates, with all that depend on them, would be built again after every change of who calls cargo.
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root()).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        if is_of_our_package(&name.to_string_lossy()) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn is_of_our_package(variable: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_PRIMARY_"]
+        .iter()
+        .any(|start| variable.starts_with(start))
+}
+
+/// Runs the command; when it fails, the error is `advice`.
+pub(crate) fn run(command: &mut Command, advice: &str) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| format!("could not run {program}"))?;
+    if !status.success() {
+        bail!("{advice}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_has_the_workspace() {
+        let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("[workspace]"));
+    }
+
+    #[test]
+    fn names_and_folders() {
+        let file = |path: &str| File { path: path.to_owned(), text: String::new() };
+        assert_eq!((file("a/b.rs").name(), file("a/b.rs").folder()), ("b.rs", "a"));
+        assert_eq!((file("Makefile").name(), file("Makefile").folder()), ("Makefile", ""));
+        assert!(file("a/b.rs").is("rs") && !file("a/rs").is("rs"));
+    }
+
+    #[test]
+    fn only_what_describes_our_package_is_hidden() {
+        assert!(is_of_our_package("CARGO_PKG_NAME") && is_of_our_package("CARGO_MANIFEST_DIR"));
+        assert!(!is_of_our_package("CARGO_HOME") && !is_of_our_package("CARGO_TERM_COLOR"));
+    }
+
+    #[test]
+    fn a_failed_command_gives_the_advice() {
+        assert_eq!(run(&mut command("false"), "do this").unwrap_err().to_string(), "do this");
+        assert!(run(&mut command("true"), "do this").is_ok());
+    }
+}
