@@ -29,13 +29,12 @@ impl Backoff {
     pub(crate) fn delay(&self, failures: u32, random: f64) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
         let delay = self.base.saturating_mul(1 << doublings).min(self.max);
-        // Not a number and negative jitter both end up as no jitter.
-        let jitter = self.jitter.max(0.0).min(1.0);
+        let jitter = if self.jitter.is_nan() { 0.0 } else { self.jitter.clamp(0.0, 1.0) };
         delay.mul_f64(1.0 + jitter * (2.0 * random - 1.0))
     }
 }
 
-/// SplitMix64: jitter needs spread, not secrecy.
+/// `SplitMix64`: jitter needs spread, not secrecy.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 

@@ -113,7 +113,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
 
     pub(crate) fn take(&mut self, now: Moment) -> Next<K> {
         self.promote(now);
-        let Some(slot) = self.line.next() else {
+        let Some(slot) = self.line.choose() else {
             return if self.shutdown.is_some() {
                 Next::Closed
             } else {

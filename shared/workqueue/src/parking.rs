@@ -97,11 +97,6 @@ impl Parking {
         self.parked.drain(..).map(|(_, waker)| waker).collect()
     }
 
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.parked.len()
-    }
-
     fn position(&self, ticket: Ticket) -> Option<usize> {
         self.parked.iter().position(|&(parked, _)| parked == ticket)
     }

@@ -1,5 +1,8 @@
 //! The handle: the core behind a lock, and workers that wait.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::hash::Hash;

@@ -63,6 +63,11 @@ impl<K: Eq + Hash> Keys<K> {
         assert_eq!(self.entries.len(), self.index.len());
         self.entries.len()
     }
+
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.entries.capacity() + self.index.capacity()
+    }
 }
 
 impl<K> Index<Slot> for Keys<K> {

@@ -51,12 +51,12 @@ impl Line {
     }
 
     /// Whose turn it is. The caller removes it.
-    pub(crate) fn next(&mut self) -> Option<Slot> {
+    pub(crate) fn choose(&mut self) -> Option<Slot> {
         let (_, &first) = self.by_priority.first_key_value()?;
         let (_, &oldest) = self.by_arrival.first_key_value()?;
-        let next = if self.passed < self.patience { first } else { oldest };
-        self.passed = if next == oldest { 0 } else { self.passed + 1 };
-        Some(next)
+        let chosen = if self.passed < self.patience { first } else { oldest };
+        self.passed = if chosen == oldest { 0 } else { self.passed + 1 };
+        Some(chosen)
     }
 
     pub(crate) fn len(&self) -> usize {

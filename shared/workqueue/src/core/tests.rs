@@ -1,1 +1,164 @@
-//! The state machine alone: time is a number.
+//! The state machine alone, against a model; time is a number.
+
+mod model;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::tests::Recorder;
+use model::Model;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add {
+        key: u8,
+        priority: Priority,
+        delay: Duration,
+    },
+    Take,
+    /// Gives back the n-th of the running keys, if there are so many.
+    Done {
+        nth: usize,
+        priority: Option<Priority>,
+        outcome: Outcome,
+    },
+    Forget {
+        key: u8,
+    },
+    Advance(Duration),
+    ShutDown(Shutdown),
+}
+
+fn priority() -> impl Strategy<Value = Priority> {
+    prop_oneof![Just(Priority::LOW), Just(Priority::LIVE), Just(Priority(5))]
+}
+
+fn delay() -> impl Strategy<Value = Duration> {
+    prop_oneof![Just(Duration::ZERO), (1..30_u64).prop_map(Duration::from_millis)]
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        2 => Just(Outcome::Success),
+        3 => Just(Outcome::Failure),
+        1 => Just(Outcome::WaitForChange),
+        2 => delay().prop_map(Outcome::RequeueAfter),
+        2 => delay().prop_map(Outcome::RetryAfter),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = 0..8_u8;
+    let done = (0..3_usize, prop::option::weighted(0.2, priority()), outcome());
+    prop_oneof![
+        80 => (key.clone(), priority(), delay()).prop_map(|(key, priority, delay)| Step::Add { key, priority, delay }),
+        60 => Just(Step::Take),
+        60 => done.prop_map(|(nth, priority, outcome)| Step::Done { nth, priority, outcome }),
+        5 => key.prop_map(|key| Step::Forget { key }),
+        40 => (0..40_u64).prop_map(|milliseconds| Step::Advance(Duration::from_millis(milliseconds))),
+        1 => prop_oneof![Just(Shutdown::Drain), Just(Shutdown::Drop)].prop_map(Step::ShutDown),
+    ]
+}
+
+const PATIENCE: u32 = 2;
+
+fn core<K: Clone + Eq + Hash>(metrics: &Arc<Recorder>) -> Core<K> {
+    let backoff = Backoff { jitter: 0.0, ..Backoff::default() };
+    Core::new(Config { backoff, patience: PATIENCE, metrics: metrics.clone(), ..Config::default() })
+}
+
+proptest! {
+    #[test]
+    fn behaves_like_the_model(steps in prop::collection::vec(step(), 1..150)) {
+        let recorder = Arc::new(Recorder::default());
+        let mut core = core(&recorder);
+        let mut model = Model::new(PATIENCE);
+        let mut now = Moment::START;
+        let mut running: Vec<Handed<u8>> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Add { key, priority, delay } => {
+                    core.add(now, key, priority, delay);
+                    model.add(now, key, priority, delay);
+                }
+                Step::Take => {
+                    let next = core.take(now);
+                    let expected = model.take(now);
+                    match next {
+                        Next::Work(handed) => {
+                            let taken = (handed.key, handed.priority, handed.waited, handed.failures);
+                            prop_assert_eq!(Some(taken), expected);
+                            running.push(handed);
+                        }
+                        Next::Wait(due) => prop_assert!(expected.is_none() && !model.is_shut_down() && due == model.next_due()),
+                        Next::Closed => prop_assert!(expected.is_none() && model.is_shut_down()),
+                    }
+                }
+                Step::Done { nth, priority, outcome } if nth < running.len() => {
+                    let handed = running.remove(nth);
+                    let priority = priority.unwrap_or(handed.priority);
+                    core.done(now, handed.slot, priority, outcome);
+                    model.done(now, handed.key, priority, outcome);
+                }
+                Step::Done { .. } => {}
+                Step::Forget { key } => {
+                    core.forget(&key);
+                    model.forget(key);
+                }
+                Step::Advance(duration) => now = now.plus(duration),
+                Step::ShutDown(how) => {
+                    core.shut_down(now, how);
+                    model.shut_down(now, how);
+                }
+            }
+            core.promote(now);
+            model.promote(now);
+            prop_assert_eq!(core.ready(), model.ready());
+            prop_assert_eq!(core.next_due(), model.next_due());
+            prop_assert_eq!(core.keys.len(), model.known(), "an idle key has no entry");
+            prop_assert_eq!(core.unfinished(now).running, running.len());
+            let seen = recorder.lock();
+            prop_assert_eq!((seen.adds, seen.retries), (model.adds, model.retries));
+            for (&priority, &depth) in &seen.depth {
+                prop_assert_eq!(depth, model.depth(Priority(priority)), "depth of {}", priority);
+            }
+        }
+    }
+
+    /// The bound that the documentation of [`line`] states, under any traffic.
+    #[test]
+    fn a_key_is_served_in_time(traffic in prop::collection::vec((any::<u8>(), 0..4_i32), 1..300), older in 0..5_u32) {
+        let mut core = core(&Arc::default());
+        let now = Moment::START;
+        for key in 0..older {
+            core.add(now, 1000 + key, Priority(0), Duration::ZERO);
+        }
+        core.add(now, 2000, Priority::LOW, Duration::ZERO);
+        let mut handed_out = 0;
+        'served: loop {
+            for &(key, priority) in &traffic {
+                core.add(now, u32::from(key), Priority(priority), Duration::ZERO);
+                let Next::Work(handed) = core.take(now) else { unreachable!("a key was just added") };
+                handed_out += 1;
+                if handed.key == 2000 {
+                    break 'served;
+                }
+                core.done(now, handed.slot, handed.priority, Outcome::Success);
+                prop_assert!(handed_out < (older + 1) * (PATIENCE + 1));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_burst_gives_its_memory_back() {
+    let mut core = core(&Arc::default());
+    let now = Moment::START;
+    for key in 0..10_000_u32 {
+        core.add(now, key, Priority::LIVE, Duration::ZERO);
+    }
+    while let Next::Work(handed) = core.take(now) {
+        core.done(now, handed.slot, handed.priority, Outcome::Success);
+    }
+    assert_eq!(core.keys.capacity(), 0);
+}

@@ -1,0 +1,214 @@
+//! The queue once more: lists, and a search through all of them for every question.
+
+use std::time::Duration;
+
+use crate::moment::Moment;
+use crate::{Outcome, Priority, Shutdown};
+
+/// Index = key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Key {
+    waiting: Option<Waiting>,
+    /// The run cut a wait short.
+    running: Option<bool>,
+    failures: u32,
+    retry_at: Moment,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    priority: Priority,
+    at: Moment,
+    ready: bool,
+}
+
+pub(super) struct Model {
+    keys: [Key; 8],
+    /// Delayed keys in the order of scheduling; ready keys in the order of their turns; ready keys in the order of arrival.
+    delayed: Vec<u8>,
+    turns: Vec<u8>,
+    arrivals: Vec<u8>,
+    passed: u32,
+    patience: u32,
+    shutdown: Option<Shutdown>,
+    pub(super) adds: u64,
+    pub(super) retries: u64,
+}
+
+impl Model {
+    pub(super) fn new(patience: u32) -> Self {
+        Self {
+            keys: Default::default(),
+            delayed: Vec::new(),
+            turns: Vec::new(),
+            arrivals: Vec::new(),
+            passed: 0,
+            patience,
+            shutdown: None,
+            adds: 0,
+            retries: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, now: Moment, key: u8, priority: Priority, delay: Duration) {
+        self.promote(now);
+        if self.shutdown.is_none() {
+            self.schedule(now, key, priority, now.plus(delay));
+        }
+    }
+
+    pub(super) fn take(&mut self, now: Moment) -> Option<(u8, Priority, Duration, u32)> {
+        self.promote(now);
+        let free = |key: &&u8| self.key(**key).running.is_none();
+        let oldest = *self.arrivals.iter().find(free)?;
+        let highest = self.turns.iter().filter(free).map(|&key| self.priority(key)).max()?;
+        let first = *self.turns.iter().filter(free).find(|&&key| self.priority(key) == highest)?;
+        let key = if self.passed == self.patience { oldest } else { first };
+        self.passed = if key == oldest { 0 } else { self.passed + 1 };
+
+        self.turns.retain(|&other| other != key);
+        self.arrivals.retain(|&other| other != key);
+        let entry = &mut self.keys[usize::from(key)];
+        let waiting = entry.waiting.take()?;
+        entry.running = Some(now < entry.retry_at);
+        Some((key, waiting.priority, now.since(waiting.at), entry.failures))
+    }
+
+    pub(super) fn done(&mut self, now: Moment, key: u8, priority: Priority, outcome: Outcome) {
+        self.promote(now);
+        let entry = &mut self.keys[usize::from(key)];
+        let cut_short = entry.running.take().unwrap();
+        let due = match outcome {
+            Outcome::Success | Outcome::WaitForChange => None,
+            Outcome::RequeueAfter(delay) | Outcome::RetryAfter(delay) => Some(now.plus(delay)),
+            Outcome::Failure if cut_short => Some(entry.retry_at),
+            Outcome::Failure => {
+                Some(now.plus(Duration::from_millis(5) * 2_u32.pow(entry.failures)))
+            }
+        };
+        match outcome {
+            Outcome::Success | Outcome::WaitForChange | Outcome::RequeueAfter(_) => {
+                self.forget(key);
+            }
+            Outcome::RetryAfter(_) => entry.retry_at = due.unwrap(),
+            Outcome::Failure => {
+                entry.failures += u32::from(!cut_short);
+                entry.retry_at = due.unwrap();
+            }
+        }
+        if let Some(due) = due
+            && self.shutdown.is_none()
+        {
+            self.schedule(now, key, priority, due);
+        }
+        let entry = &mut self.keys[usize::from(key)];
+        if entry.waiting.is_none() {
+            *entry = Key::default();
+        }
+    }
+
+    pub(super) fn forget(&mut self, key: u8) {
+        let entry = &mut self.keys[usize::from(key)];
+        entry.failures = 0;
+        entry.retry_at = Moment::START;
+        entry.running = entry.running.map(|_| false);
+    }
+
+    pub(super) fn shut_down(&mut self, now: Moment, how: Shutdown) {
+        self.promote(now);
+        if self.shutdown != Some(Shutdown::Drop) {
+            self.shutdown = Some(how);
+        }
+        self.delayed.clear();
+        if self.shutdown == Some(Shutdown::Drop) {
+            self.turns.clear();
+            self.arrivals.clear();
+        }
+        for key in 0..8 {
+            let entry = &mut self.keys[usize::from(key)];
+            if !self.turns.contains(&key) {
+                entry.waiting = None;
+                if entry.running.is_none() {
+                    *entry = Key::default();
+                }
+            }
+        }
+    }
+
+    pub(super) fn promote(&mut self, now: Moment) {
+        while let Some(key) = self.earliest()
+            && self.at(key) <= now
+        {
+            self.delayed.retain(|&other| other != key);
+            self.line_up(key);
+        }
+    }
+
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.shutdown.is_some()
+    }
+
+    pub(super) fn ready(&self) -> usize {
+        self.turns.len()
+    }
+
+    pub(super) fn depth(&self, priority: Priority) -> i64 {
+        i64::try_from(self.turns.iter().filter(|&&key| self.priority(key) == priority).count())
+            .unwrap()
+    }
+
+    pub(super) fn next_due(&self) -> Option<Moment> {
+        self.earliest().map(|key| self.at(key))
+    }
+
+    pub(super) fn known(&self) -> usize {
+        self.keys.iter().filter(|key| key.waiting.is_some() || key.running.is_some()).count()
+    }
+
+    fn schedule(&mut self, now: Moment, key: u8, priority: Priority, due: Moment) {
+        self.retries += u64::from(due > now);
+        let due = due.max(now);
+        let before = self.key(key).waiting;
+        let ready = before.is_some_and(|waiting| waiting.ready);
+        let waiting = before.unwrap_or(Waiting { priority, at: due, ready: false });
+        let raised = priority > waiting.priority;
+        let waiting =
+            Waiting { priority: waiting.priority.max(priority), at: waiting.at.min(due), ready };
+        self.keys[usize::from(key)].waiting = Some(waiting);
+        if ready {
+            if raised {
+                self.turns.retain(|&other| other != key);
+                self.turns.push(key);
+            }
+        } else if before.is_none_or(|before| due < before.at) {
+            self.delayed.retain(|&other| other != key);
+            self.delayed.push(key);
+            self.promote(now);
+        }
+    }
+
+    fn line_up(&mut self, key: u8) {
+        self.adds += 1;
+        self.turns.push(key);
+        self.arrivals.push(key);
+        if let Some(waiting) = &mut self.keys[usize::from(key)].waiting {
+            waiting.ready = true;
+        }
+    }
+
+    fn earliest(&self) -> Option<u8> {
+        self.delayed.iter().copied().min_by_key(|&key| self.at(key))
+    }
+
+    fn key(&self, key: u8) -> Key {
+        self.keys[usize::from(key)]
+    }
+
+    fn at(&self, key: u8) -> Moment {
+        self.key(key).waiting.unwrap().at
+    }
+
+    fn priority(&self, key: u8) -> Priority {
+        self.key(key).waiting.unwrap().priority
+    }
+}

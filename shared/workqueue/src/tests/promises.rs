@@ -1,0 +1,373 @@
+//! What this queue promises beyond upstream's cases.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use super::*;
+
+// Ageing.
+
+#[test]
+fn a_low_priority_cannot_starve() {
+    let queue = WorkQueue::new(Config { patience: 3, ..Config::default() });
+    for number in 0..3 {
+        queue.add(("low", number), Priority::LOW);
+    }
+    // A flood: for each live key handed out, two more are added.
+    let mut order = Vec::new();
+    for number in 0..12 {
+        queue.add(("live", 2 * number), Priority::LIVE);
+        queue.add(("live", 2 * number + 1), Priority::LIVE);
+        let item = queue.try_get().unwrap();
+        order.push(item.key().0);
+        item.done(Outcome::Success);
+    }
+    let four = ["live", "live", "live", "low"];
+    assert_eq!(order, [four, four, four].concat());
+}
+
+#[test]
+fn live_changes_are_not_stuck_behind_an_old_backlog() {
+    let queue = WorkQueue::new(Config::default());
+    for number in 0..10_000 {
+        queue.add(number, Priority::LOW);
+    }
+    queue.add(-1, Priority::LIVE);
+    assert_eq!(*queue.try_get().unwrap().key(), -1);
+}
+
+#[test]
+fn a_key_that_is_raised_keeps_its_age() {
+    let queue = WorkQueue::new(Config { patience: 1, ..Config::default() });
+    queue.add("old", Priority(0));
+    queue.add("urgent", Priority(2));
+    queue.add("more urgent", Priority(2));
+    queue.add("old", Priority(1));
+    let items = [(); 3].map(|()| queue.try_get().unwrap());
+    assert_eq!(items.each_ref().map(|item| *item.key()), ["urgent", "old", "more urgent"]);
+}
+
+// Delays and priorities.
+
+#[test]
+fn a_delayed_add_of_a_running_key_takes_effect_when_it_is_done() {
+    let (queue, _) = queue();
+    queue.add("foo", Priority::LIVE);
+    let foo = take(&queue, "foo");
+    queue.add_after("foo", Priority::LIVE, ms(5000));
+    queue.add_after("foo", Priority::LIVE, ms(1000));
+    queue.add_after("foo", Priority::LIVE, ms(3000));
+    foo.done(Outcome::RequeueAfter(ms(2000)));
+    assert_nothing_ready(&queue);
+    assert!(queue.next_ready().unwrap() <= ms(1000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_runs_out_during_the_work_makes_the_key_come_back_at_once() {
+    let (queue, metrics) = queue();
+    queue.add("foo", Priority::LIVE);
+    let foo = take(&queue, "foo");
+    queue.add_after("foo", Priority::LIVE, ms(10));
+    advance(ms(30)).await;
+    assert_eq!(queue.len(), 1);
+    metrics.assert_depth([(0, 1)]);
+    assert_nothing_ready(&queue);
+    foo.done(Outcome::Success);
+    assert_eq!(take(&queue, "foo").waited(), ms(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_priority_is_kept_by_every_outcome_that_brings_the_key_back() {
+    let (queue, _) = queue();
+    for outcome in [Outcome::RequeueAfter(ms(1)), Outcome::RetryAfter(ms(1)), Outcome::Failure] {
+        queue.add("foo", Priority(7));
+        take(&queue, "foo").done(outcome);
+        let foo = queue.get().await.unwrap();
+        assert_eq!(foo.priority(), Priority(7), "{outcome:?}");
+        foo.requeue_at(Priority(-3)).done(outcome);
+        let foo = queue.get().await.unwrap();
+        assert_eq!(foo.priority(), Priority(-3), "{outcome:?}");
+        foo.done(Outcome::Success);
+    }
+}
+
+#[test]
+fn a_key_added_while_running_comes_back_with_the_priority_of_that_add() {
+    let (queue, _) = queue();
+    queue.add("foo", Priority::LIVE);
+    let foo = take(&queue, "foo");
+    queue.add("foo", Priority::LOW);
+    foo.done(Outcome::Success);
+    assert_eq!(take(&queue, "foo").priority(), Priority::LOW);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_without_end_is_no_panic() {
+    let (queue, _) = queue();
+    queue.add_after("foo", Priority::LIVE, Duration::MAX);
+    let waiting = waiting(&queue).await;
+    advance(Duration::from_hours(100)).await;
+    assert!(!waiting.is_finished());
+    queue.add("foo", Priority::LIVE);
+    assert!(waiting.await.unwrap().is_some());
+}
+
+// Back-off.
+
+#[tokio::test(start_paused = true)]
+async fn backs_off_from_five_milliseconds_to_five_minutes_and_resets_on_success() {
+    let (queue, _) = queue();
+    queue.add("foo", Priority::LIVE);
+    let mut expected = ms(5);
+    for failures in 0..25 {
+        let foo = queue.get().await.unwrap();
+        assert_eq!(foo.failures(), failures);
+        foo.done(Outcome::Failure);
+        assert_eq!(queue.next_ready(), Some(expected));
+        expected = (2 * expected).min(Duration::from_mins(5));
+    }
+    queue.get().await.unwrap().done(Outcome::Success);
+    queue.add("foo", Priority::LIVE);
+    take(&queue, "foo").done(Outcome::Failure);
+    assert_eq!(queue.next_ready(), Some(ms(5)));
+}
+
+/// kubernetes #132805: there, each of these triggers would double the wait.
+#[tokio::test(start_paused = true)]
+async fn triggers_neither_inflate_nor_reset_the_back_off() {
+    let (queue, _) = queue();
+    queue.add("foo", Priority::LIVE);
+    for _ in 0..8 {
+        queue.get().await.unwrap().done(Outcome::Failure);
+    }
+    assert_eq!(queue.next_ready(), Some(ms(640)));
+    for left in (10..=630).rev().step_by(10) {
+        advance(ms(10)).await;
+        queue.add("foo", Priority::LIVE);
+        take(&queue, "foo").done(Outcome::Failure);
+        assert_eq!((queue.failures(&"foo"), queue.next_ready()), (8, Some(ms(left))));
+    }
+    queue.get().await.unwrap().done(Outcome::Failure);
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (9, Some(ms(1280))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_keeps_the_count_and_is_not_lengthened_by_a_trigger() {
+    let (queue, _) = queue();
+    queue.add("foo", Priority::LIVE);
+    take(&queue, "foo").done(Outcome::Failure);
+    queue.get().await.unwrap().done(Outcome::RetryAfter(ms(30_000)));
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (1, Some(ms(30_000))));
+    queue.add("foo", Priority::LIVE);
+    take(&queue, "foo").done(Outcome::Failure);
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (1, Some(ms(30_000))));
+    queue.get().await.unwrap().done(Outcome::Failure);
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (2, Some(ms(10))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requeue_after_and_wait_for_change_reset_the_back_off() {
+    let (queue, _) = queue();
+    for outcome in [Outcome::RequeueAfter(ms(1)), Outcome::WaitForChange] {
+        queue.add("foo", Priority::LIVE);
+        queue.get().await.unwrap().done(Outcome::Failure);
+        queue.get().await.unwrap().done(outcome);
+        assert_eq!(queue.failures(&"foo"), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn forget_resets_the_back_off_and_leaves_the_wait() {
+    let (queue, _) = queue();
+    queue.add("foo", Priority::LIVE);
+    for _ in 0..5 {
+        queue.get().await.unwrap().done(Outcome::Failure);
+    }
+    queue.forget(&"foo");
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (0, Some(ms(80))));
+    queue.get().await.unwrap().done(Outcome::Failure);
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (1, Some(ms(5))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn jitter_spreads_by_a_fifth_and_repeats_with_the_seed() {
+    let waits = |seed| -> Vec<Duration> {
+        let base = Duration::from_hours(1);
+        let backoff = Backoff { base, max: base, ..Backoff::default() };
+        let queue = WorkQueue::new(Config { backoff, seed, ..Config::default() });
+        let wait = |key: u32| {
+            queue.add(key, Priority::LIVE);
+            queue.try_get().unwrap().done(Outcome::Failure);
+            let wait = queue.next_ready().unwrap();
+            queue.add(key, Priority::LIVE);
+            queue.try_get().unwrap().done(Outcome::Success);
+            wait
+        };
+        (0..200).map(wait).collect()
+    };
+    let repeatable = waits(Some(1));
+    assert!(repeatable.iter().all(|wait| (48 * 60..=72 * 60).contains(&wait.as_secs())));
+    assert!(repeatable.iter().any(|wait| wait.as_secs() < 50 * 60));
+    assert!(repeatable.iter().any(|wait| wait.as_secs() > 70 * 60));
+    assert_eq!(repeatable, waits(Some(1)));
+    assert_ne!(waits(None), waits(None));
+}
+
+// Items.
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_item_counts_as_a_failure() {
+    let (queue, _) = queue();
+    queue.add("foo", Priority::LIVE);
+    drop(take(&queue, "foo"));
+    assert_eq!((queue.failures(&"foo"), queue.unfinished().running), (1, 0));
+
+    let panicking = tokio::spawn({
+        let queue = queue.clone();
+        async move {
+            let _foo = queue.get().await;
+            panic!("a reconciler's bug, wanted by this test");
+        }
+    });
+    assert!(panicking.await.unwrap_err().is_panic());
+    assert_eq!((queue.failures(&"foo"), queue.unfinished().running), (2, 0));
+
+    let cancelled = tokio::spawn({
+        let queue = queue.clone();
+        async move {
+            let _foo = queue.get().await;
+            std::future::pending::<()>().await;
+        }
+    });
+    tokio::time::sleep(ms(100)).await;
+    assert_eq!(queue.unfinished().running, 1);
+    cancelled.abort();
+    assert!(cancelled.await.unwrap_err().is_cancelled());
+    assert_eq!((queue.failures(&"foo"), queue.unfinished().running), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reports_waiting_and_working_times() {
+    let (queue, metrics) = queue();
+    queue.add("foo", Priority::LIVE);
+    queue.add_after("bar", Priority::LIVE, ms(100));
+    advance(ms(150)).await;
+    let foo = take(&queue, "foo");
+    advance(ms(50)).await;
+    let bar = take(&queue, "bar");
+    assert_eq!((foo.waited(), bar.waited()), (ms(150), ms(100)));
+    advance(ms(10)).await;
+    assert_eq!(queue.unfinished(), Unfinished { running: 2, total: ms(70), longest: ms(60) });
+    foo.done(Outcome::Success);
+    advance(ms(10)).await;
+    bar.done(Outcome::Failure);
+    assert_eq!(queue.unfinished(), Unfinished::default());
+    assert_eq!(metrics.seen().waited, [ms(150), ms(100)]);
+    assert_eq!(metrics.seen().worked, [ms(60), ms(20)]);
+}
+
+// Shutdown.
+
+#[tokio::test(start_paused = true)]
+async fn drain_hands_out_what_is_ready_and_nothing_else() {
+    let (queue, metrics) = queue();
+    for key in ["running", "again", "ready"] {
+        queue.add(key, Priority::LIVE);
+    }
+    let (running, again) = (take(&queue, "running"), take(&queue, "again"));
+    queue.add("again", Priority::LIVE);
+    queue.add_after("again", Priority::LIVE, ms(1));
+    queue.add_after("delayed", Priority::LIVE, ms(1));
+    queue.add_after("running", Priority::LIVE, ms(1));
+
+    queue.shutdown(Shutdown::Drain);
+    queue.add("late", Priority::LIVE);
+    assert!(queue.is_shut_down());
+    queue.get().await.unwrap().done(Outcome::Failure);
+    assert!(queue.get().await.is_none());
+    again.done(Outcome::RequeueAfter(Duration::ZERO));
+    assert_eq!(*queue.get().await.unwrap().key(), "again");
+    running.done(Outcome::RequeueAfter(ms(1)));
+    advance(ms(10)).await;
+    assert!(queue.get().await.is_none());
+    metrics.assert_depth([(0, 0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn drop_hands_out_nothing_and_may_follow_drain() {
+    let (queue, metrics) = queue();
+    for key in ["running", "ready", "low"] {
+        queue.add(key, if key == "low" { Priority::LOW } else { Priority::LIVE });
+    }
+    let running = take(&queue, "running");
+    queue.add("running", Priority::LIVE);
+    queue.shutdown(Shutdown::Drain);
+    queue.shutdown(Shutdown::Drop);
+    queue.shutdown(Shutdown::Drain);
+    assert!(queue.get().await.is_none());
+    metrics.assert_depth([(-100, 0), (0, 0)]);
+    running.done(Outcome::Failure);
+    assert!(queue.get().await.is_none());
+    assert_eq!(queue.unfinished(), Unfinished::default());
+}
+
+// Threads.
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn under_load_every_key_is_served_and_none_twice_at_a_time() {
+    const KEYS: usize = 2000;
+    let queue = WorkQueue::new(Config::default());
+    let running = Arc::new(Mutex::new(HashSet::<usize>::new()));
+    let served = Arc::new((0..KEYS).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
+    let workers = (0..16).map(|worker| {
+        let (queue, running, served) = (queue.clone(), running.clone(), served.clone());
+        tokio::spawn(async move {
+            loop {
+                // Half of the workers keep changing their mind, as `select!` does.
+                let get = queue.get();
+                let item = if worker % 2 == 0 {
+                    get.await
+                } else {
+                    match tokio::time::timeout(Duration::from_micros(worker * 50), get).await {
+                        Ok(item) => item,
+                        Err(_) => continue,
+                    }
+                };
+                let Some(item) = item else { return };
+                let key: usize = *item.key();
+                assert!(running.lock().unwrap().insert(key), "{key} was handed out twice");
+                tokio::task::yield_now().await;
+                let times = served[key].fetch_add(1, SeqCst);
+                assert!(running.lock().unwrap().remove(&key));
+                item.done(if times == 0 { Outcome::Failure } else { Outcome::Success });
+            }
+        })
+    });
+    let workers: Vec<_> = workers.collect();
+    let adders = (0..4).map(|adder| {
+        let queue = queue.clone();
+        tokio::spawn(async move {
+            for key in (0..KEYS).skip(adder).step_by(4) {
+                queue.add_after(key, Priority::LOW, ms(u64::try_from(key).unwrap() % 7));
+                queue.add((key * 31) % KEYS, Priority::LIVE);
+                if key % 50 == 0 {
+                    tokio::time::sleep(ms(1)).await;
+                }
+            }
+        })
+    });
+    for adder in adders.collect::<Vec<_>>() {
+        adder.await.unwrap();
+    }
+    let all_served = async {
+        while served.iter().any(|times| times.load(SeqCst) < 2) {
+            tokio::time::sleep(ms(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), all_served).await.unwrap();
+    queue.shutdown(Shutdown::Drain);
+    for worker in workers {
+        worker.await.unwrap();
+    }
+}
