@@ -88,6 +88,7 @@ impl Layout {
 /// The folder of all clusters.
 pub(crate) fn root() -> PathBuf {
     std::env::var_os("OPERATORS_STATE")
+        .filter(|folder| !folder.is_empty())
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(std::env::var_os("XDG_STATE_HOME")?).join("operators/clusters")))
         .or_else(|| Some(std::env::home_dir()?.join(".local/state/operators/clusters")))

@@ -1,14 +1,17 @@
 //! What runs here.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use rustix::process::Pid;
 
 use crate::api::Api;
 use crate::layout::Layout;
 use crate::pki::Authority;
 use crate::protocol::{Connection, Status};
+use crate::remove::members;
 use crate::spec::{Nodes, Spec};
 
 /// One cluster at a glance.
@@ -45,6 +48,13 @@ pub fn summary(name: &str) -> Result<Summary> {
     let spec = Spec::read(&layout).with_context(|| format!("there is no cluster {name}"))?;
     let mut connection = Connection::open(&layout);
     let api = Authority::load(&layout).and_then(|authority| Api::new(spec.ports.api, &authority));
+    let mut status = connection.as_mut().and_then(|connection| connection.status().ok());
+    if let Some(status) = &mut status {
+        let outside = numbers_outside(layout.folder());
+        for part in &mut status.parts {
+            part.pid = part.pid.and_then(|pid| outside.get(&pid).copied());
+        }
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Summary {
         name: spec.name,
@@ -55,6 +65,33 @@ pub fn summary(name: &str) -> Result<Summary> {
         folder: layout.folder().to_path_buf(),
         pid: connection.as_ref().and_then(|connection| connection.pid().ok()),
         ready: connection.is_some() && api.is_ok_and(|api| api.is_ready()),
-        status: connection.as_mut().and_then(|connection| connection.status().ok()),
+        status,
     })
+}
+
+/// The processes of the cluster in this folder: their numbers here, by those in their own namespace.
+fn numbers_outside(folder: &Path) -> HashMap<i32, i32> {
+    let numbers = members(folder).into_iter().map(Pid::as_raw_nonzero).filter_map(|pid| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        Some((innermost_number(&status)?, pid.get()))
+    });
+    numbers.collect()
+}
+
+/// The kernel lists the numbers of a process from the outermost namespace to the innermost.
+fn innermost_number(status: &str) -> Option<i32> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().next_back()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_number_is_the_last() {
+        assert_eq!(innermost_number("Name:\tetcd\nNSpid:\t15853\t10\nSeccomp:\t0\n"), Some(10));
+        assert_eq!(innermost_number("NSpid:\t15853\n"), Some(15853));
+        assert_eq!(innermost_number("Name:\tetcd\n"), None);
+    }
 }

@@ -63,7 +63,7 @@ pub struct Part {
     pub state: PartState,
     /// How often it was started again because it had ended by itself.
     pub restarts: u32,
-    /// The process, as seen from the supervisor.
+    /// The process. In a [`Summary`](crate::Summary) as seen from here; else as seen from the supervisor.
     pub pid: Option<i32>,
 }
 

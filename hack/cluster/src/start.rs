@@ -14,7 +14,7 @@ use crate::progress::{Event, Progress, TICK};
 use crate::protocol::{Connection, Phase};
 use crate::spec::{Controllers, Nodes, Spec};
 use crate::supervisor::MEMBER_OF;
-use crate::tools::{Lock, Tools};
+use crate::tools::{Lock, Tool, Tools};
 use crate::{prerequisites, remove, supervisor_program, tools};
 
 /// What a cluster is to be.
@@ -68,10 +68,11 @@ pub(crate) fn start(options: &Options, progress: Progress<'_>) -> Result<Started
     prerequisites::check(options.nodes, &layout)?;
     remove::clean(&layout)?; // what a crash has left
 
-    let tools = Tools::locate_or_build(options.nodes.tools(), progress)?;
     if options.nodes == Nodes::Real {
-        prerequisites::check_nft(tools.binary("nft")?)?;
+        let nft = Tools::locate_or_build(&[Tool::Nft], progress)?; // seconds, and then the kernel can be asked
+        prerequisites::check_nft(nft.binary("nft")?)?;
     }
+    let tools = Tools::locate_or_build(options.nodes.tools(), progress)?;
     let images = prepare_images(options, progress)?;
     let version = version(&tools)?;
     let program = supervisor_program::locate()?;

@@ -30,6 +30,7 @@ use crate::pki;
 use crate::ports::Reservation;
 use crate::protocol::{PartState, Phase, Reply, Request, Status};
 use crate::spec::{Nodes, Spec};
+use crate::tools::Lock;
 
 /// Changes with every source file of this crate: a test must not talk to a supervisor of another version.
 pub(crate) const SOURCE: &str = env!("CLUSTER_SOURCE");
@@ -210,13 +211,19 @@ impl Supervisor {
 
     /// Leaves nothing behind: what the kernel does not take back by itself goes here.
     fn end(mut self) -> Result<()> {
+        // Someone who starts this cluster anew at this moment has it, and then they clean up after us.
+        let lock = Lock::try_acquire(&self.spec.layout().lock())?;
         for child in self.children.iter_mut().rev() {
             child.stop()?;
         }
         if self.spec.nodes == Nodes::Real {
             namespaces::clear(&self.spec)?;
         }
-        std::fs::remove_dir_all(&self.spec.folder).context("could not remove the cluster's folder")
+        std::fs::remove_dir_all(&self.spec.folder).context("could not remove the cluster's folder")?;
+        if let Some(lock) = lock {
+            lock.remove();
+        }
+        Ok(())
     }
 }
 

@@ -82,7 +82,7 @@ impl Tools {
     }
 
     /// A PATH that has all programs before what is on `rest`.
-    pub(crate) fn path(&self, rest: Option<OsString>) -> OsString {
+    pub fn path(&self, rest: Option<OsString>) -> OsString {
         let rest = rest.unwrap_or_default();
         let folders = self.folders().into_iter().map(Path::to_path_buf).chain(std::env::split_paths(&rest));
         std::env::join_paths(folders).unwrap_or(rest)
@@ -113,6 +113,7 @@ pub(crate) fn pins_key(tools: &[Tool], also: &str) -> Result<String> {
 /// Where tools are kept that we have built.
 pub fn cache() -> PathBuf {
     std::env::var_os("OPERATORS_CACHE")
+        .filter(|folder| !folder.is_empty())
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(std::env::var_os("XDG_CACHE_HOME")?).join("operators")))
         .or_else(|| Some(std::env::home_dir()?.join(".cache/operators")))
@@ -138,7 +139,7 @@ fn locate(tool: Tool) -> Result<Option<BTreeMap<String, PathBuf>>> {
 
 /// Folders with finished programs that someone named.
 fn ready_made() -> Vec<PathBuf> {
-    ["OPERATORS_TOOLS", "KUBEBUILDER_ASSETS"].into_iter().filter_map(std::env::var_os).map(PathBuf::from).collect()
+    ["OPERATORS_TOOLS", "KUBEBUILDER_ASSETS"].into_iter().filter_map(std::env::var_os).filter(|folder| !folder.is_empty()).map(PathBuf::from).collect()
 }
 
 /// The programs of the tool that are in these folders; the first folder that has one wins.

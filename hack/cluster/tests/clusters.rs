@@ -1,4 +1,5 @@
-//! Real clusters, up and down. Every test starts its own: what is tested here is the start and the end.
+//! Real clusters, up and down. Most tests start their own: what is tested here is the start and the end.
+#![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,14 +90,15 @@ fn parts_can_fail_and_come_back() {
 
 #[test]
 fn a_user_may_nothing_at_first_and_is_in_the_audit_log() {
-    let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
-    let kubeconfig = cluster.kubeconfig_for("system:serviceaccount:one:operator", &["builders", "testers"]).unwrap();
+    let Some(cluster) = or_skip(Cluster::shared(Nodes::None)) else { return };
+    let group = name("testers");
+    let kubeconfig = cluster.kubeconfig_for("system:serviceaccount:one:operator", &["builders", &group]).unwrap();
     let try_as_user = || {
         let mut command = cluster.kubectl(["get", "configmaps"]);
-        command.env("KUBECONFIG", &kubeconfig).stderr(Stdio::null()).status().unwrap().success()
+        command.env("KUBECONFIG", &kubeconfig).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
     };
     assert!(!try_as_user());
-    kubectl(&cluster, "create clusterrolebinding testers --clusterrole=view --group=testers");
+    kubectl(&cluster, &format!("create clusterrolebinding {group} --clusterrole=view --group={group}"));
     eventually("RBAC lets the group in", try_as_user);
     let log = fs::read_to_string(cluster.audit_log()).unwrap();
     assert!(log.lines().any(|line| line.contains(r#""username":"system:serviceaccount:one:operator""#)));

@@ -63,6 +63,7 @@ enum Command {
     /// Run a command in the network of a cluster, with KUBECONFIG and PATH set
     ///
     /// Only the network is entered. In that of a real cluster, pods and Services can be reached, and nothing else.
+    /// kubectl is there, and helm and helm3 once `cargo xtask cluster tools` has built them.
     Exec {
         #[command(flatten)]
         name: Name,
@@ -158,7 +159,9 @@ fn list(summaries: &[Summary]) {
 fn exec(name: &str, command: &[OsString]) -> Result<ExitCode> {
     let cluster = Cluster::open(name)?;
     let (program, args) = command.split_first().context("which command?")?;
-    let status = cluster.exec(program).args(args).status();
+    let helm = Tools::locate(&[Tool::Helm, Tool::Helm3])?; // if someone has built it
+    let path = cluster.tools().path(Some(helm.path(std::env::var_os("PATH"))));
+    let status = cluster.exec(program).args(args).env("PATH", path).status();
     let status = status.with_context(|| format!("could not start {}", program.display()))?;
     // As a shell says it.
     let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
