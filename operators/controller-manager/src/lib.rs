@@ -1,6 +1,8 @@
 //! The registry of operators. Everything else is derived from it: the binary, the permissions, the definitions, and the
 //! tests that hold for every operator, also for the one that nobody has written yet.
 
+pub mod manifests;
+
 use manager::Operator;
 use memcached_operator::MemcachedOperator;
 

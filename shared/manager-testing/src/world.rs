@@ -64,10 +64,15 @@ pub struct World {
     pub client: Client,
     /// The user that the operator is.
     user: String,
+    program: Option<Program>,
+    /// The operator, if it runs as a process of this test.
+    pub operator: Option<Process>,
+}
+
+/// How this test starts its operator.
+struct Program {
     binary: PathBuf,
     kubeconfig: PathBuf,
-    /// The operator, if it runs.
-    pub operator: Option<Process>,
 }
 
 impl World {
@@ -84,23 +89,23 @@ impl World {
         binary: impl AsRef<Path>,
         cluster: impl FnOnce() -> anyhow::Result<Cluster> + Send + 'static,
     ) -> Option<Self> {
+        let mut world = Self::visit(operator.name(), cluster).await?;
+        world.user = format!("operator:{}", world.namespace);
+        let kubeconfig = world.cluster.kubeconfig_for(&world.user, &[]).expect("a kubeconfig");
+        world.program = Some(Program { binary: binary.as_ref().to_path_buf(), kubeconfig });
+        world.install(operator).await;
+        Some(world)
+    }
+
+    /// A namespace and a client on a cluster of the test's choice, and nothing else: for operators that run in it.
+    pub async fn visit(prefix: &str, cluster: impl FnOnce() -> anyhow::Result<Cluster> + Send + 'static) -> Option<Self> {
         drop(rustls::crypto::ring::default_provider().install_default());
         let cluster = tokio::task::spawn_blocking(move || cluster::or_skip(cluster())).await.expect("no panic")?;
-        let cluster = Arc::new(cluster);
         let client = connect(&cluster.kubeconfig()).await;
-        let namespace = format!("{}-{}", operator.name(), run_id());
-        let user = format!("operator:{namespace}");
-        let kubeconfig = cluster.kubeconfig_for(&user, &[]).expect("a kubeconfig");
-        let world = Self {
-            cluster,
-            namespace,
-            client,
-            user,
-            binary: binary.as_ref().to_path_buf(),
-            kubeconfig,
-            operator: None,
-        };
-        world.install(operator).await;
+        let namespace = format!("{prefix}-{}", run_id());
+        let world =
+            Self { cluster: Arc::new(cluster), namespace, client, user: String::new(), program: None, operator: None };
+        world.make_namespace().await;
         Some(world)
     }
 
@@ -108,7 +113,8 @@ impl World {
     pub fn run(&mut self, flags: &[&str]) {
         self.operator = None;
         let log = self.cluster.state_dir().join(format!("{}.log", self.namespace));
-        let process = Process::start(&self.binary, &self.kubeconfig, &self.namespace, log, flags);
+        let Program { binary, kubeconfig } = self.program.as_ref().expect("a world that was prepared for an operator");
+        let process = Process::start(binary, kubeconfig, &self.namespace, log, flags);
         self.operator = Some(process.expect("the operator starts"));
     }
 
@@ -219,6 +225,15 @@ impl World {
         .await
     }
 
+    /// Pods in it have to keep to the restricted Pod Security Standard.
+    async fn make_namespace(&self) {
+        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}});
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let apply = PatchParams::apply("test").force();
+        namespaces.patch(&self.namespace, &apply, &Patch::Apply(&namespace)).await.expect("the namespace is taken");
+    }
+
     async fn install(&self, operator: &'static dyn Operator) {
         let apply = PatchParams::apply("test").force();
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
@@ -233,10 +248,6 @@ impl World {
             })
             .await;
         }
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        namespaces.patch(&self.namespace, &apply, &Patch::Apply(&namespace)).await.expect("the namespace is taken");
-
         let role = format!("test-{}", operator.name());
         let roles: Api<ClusterRole> = Api::all(self.client.clone());
         let rules = permissions(&[operator]);

@@ -181,7 +181,7 @@ fn body(name: &str, namespace: &str, instance: &str, posted: &Posted) -> Value {
         "type": match note.type_ { EventType::Normal => "Normal", EventType::Warning => "Warning" },
         "reason": note.reason,
         "action": "Reconcile",
-        "note": cut(&note.message),
+        "note": cut(&note.message, NOTE_BYTES),
         "regarding": reference(&posted.regarding),
         "reportingController": posted.controller,
         "reportingInstance": instance,
@@ -203,13 +203,13 @@ fn micro_time() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// At most [`NOTE_BYTES`], never in the middle of a character.
-fn cut(message: &str) -> &str {
-    let mut end = message.len().min(NOTE_BYTES);
-    while !message.is_char_boundary(end) {
+/// At most so many bytes of a text, never ending in the middle of a character.
+pub(crate) fn cut(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
         end -= 1;
     }
-    &message[..end]
+    &text[..end]
 }
 
 /// The events of one reconcile: those with the same type and reason become one that lists them.
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn a_note_is_cut_between_characters() {
         let long = "é".repeat(600);
-        assert_eq!(cut(&long).len(), 1_000);
-        assert_eq!(cut(&format!("x{long}")).len(), 999);
+        assert_eq!(cut(&long, NOTE_BYTES).len(), 1_000);
+        assert_eq!(cut(&format!("x{long}"), NOTE_BYTES).len(), 999);
     }
 }

@@ -1,15 +1,17 @@
 //! The whole behaviour of the queue as a state machine: no clock, no locks, no waiting.
 //!
 //! A key *waits* (not at all, for a time, or in line) and, independently of that, is *running* or not. One that does neither
-//! has no entry. A key that is running and ready is *held*: it counts as ready, and its place in line is fixed, but it is not
-//! in line before the run has ended.
+//! has no entry. A key that is running and ready is *held*: it counts as ready and has its place in line, but is stepped over until
+//! the run has ended.
 
+mod agenda;
+mod entry;
 mod keys;
 mod line;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,46 +21,23 @@ pub(crate) use keys::Slot;
 use crate::backoff::Random;
 use crate::moment::Moment;
 use crate::{Backoff, Config, Metrics, Outcome, Priority, Shutdown, Unfinished};
+use agenda::{Agenda, Appointment};
+use entry::Waiting;
 use keys::Keys;
 use line::{Line, Place};
 
 pub(crate) struct Core<K> {
     keys: Keys<K>,
     line: Line,
-    /// Due time, then order of adding.
-    delayed: BTreeSet<(Moment, u64, Slot)>,
+    agenda: Agenda,
     running: BTreeMap<Slot, Run>,
     /// How many keys are ready but running.
     held: usize,
-    /// The last number given out; turns and arrivals share it.
-    last_number: u64,
     /// `None` while open.
     shutdown: Option<Shutdown>,
     backoff: Backoff,
     random: Random,
     metrics: Arc<dyn Metrics>,
-}
-
-/// What is known about a key.
-#[derive(Debug)]
-pub(crate) struct Entry<K> {
-    pub(crate) key: K,
-    waiting: Waiting,
-    running: bool,
-    /// Where it stands, or will stand once it is ready.
-    place: Place,
-    /// When it is due (delayed), or since when it has been ready.
-    at: Moment,
-    failures: u32,
-    /// When the wait that the last failure imposed is over. A run that begins earlier has cut it short.
-    retry_at: Moment,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waiting {
-    No,
-    Delayed,
-    Ready,
 }
 
 struct Run {
@@ -91,10 +70,9 @@ impl<K: Clone + Eq + Hash> Core<K> {
         Self {
             keys: Keys::new(),
             line: Line::new(patience),
-            delayed: BTreeSet::new(),
+            agenda: Agenda::default(),
             running: BTreeMap::new(),
             held: 0,
-            last_number: 0,
             shutdown: None,
             backoff,
             random: Random::new(seed),
@@ -113,19 +91,19 @@ impl<K: Clone + Eq + Hash> Core<K> {
 
     pub(crate) fn take(&mut self, now: Moment) -> Next<K> {
         self.promote(now);
-        let Some(slot) = self.line.choose() else {
+        let Some(slot) = self.line.choose(&self.keys) else {
             return if self.shutdown.is_some() {
                 Next::Closed
             } else {
                 Next::Wait(self.next_due())
             };
         };
+        let priority = self.keys[slot].priority;
+        self.line.remove(&mut self.keys, slot, priority);
         let entry = &mut self.keys[slot];
-        self.line.remove(entry.place);
         entry.waiting = Waiting::No;
         entry.running = true;
         self.running.insert(slot, Run { since: now, cut_short: now < entry.retry_at });
-        let priority = entry.place.priority;
         let waited = now.since(entry.at);
         self.metrics.depth(priority, -1);
         self.metrics.waited(waited);
@@ -144,11 +122,8 @@ impl<K: Clone + Eq + Hash> Core<K> {
         let Some(run) = self.running.remove(&slot) else { return };
         self.metrics.worked(now.since(run.since));
         let entry = &mut self.keys[slot];
+        self.held -= usize::from(entry.is_held());
         entry.running = false;
-        if entry.waiting == Waiting::Ready {
-            self.held -= 1;
-            self.line.insert(entry.place, slot);
-        }
         let due = match outcome {
             Outcome::Success | Outcome::WaitForChange => {
                 entry.forget();
@@ -200,22 +175,20 @@ impl<K: Clone + Eq + Hash> Core<K> {
             return;
         }
         self.shutdown = Some(how);
-        self.delayed.clear();
+        self.agenda.clear();
         for slot in self.keys.slots() {
-            let entry = &mut self.keys[slot];
+            let entry = &self.keys[slot];
             match (entry.waiting, how) {
-                (Waiting::No, _) | (Waiting::Ready, Shutdown::Drain) => continue,
-                (Waiting::Delayed, _) => {}
-                (Waiting::Ready, Shutdown::Drop) => {
-                    self.metrics.depth(entry.place.priority, -1);
-                    if entry.running {
-                        self.held -= 1;
-                    } else {
-                        self.line.remove(entry.place);
-                    }
+                (Waiting::No, _) | (Waiting::Ready(_), Shutdown::Drain) => continue,
+                (Waiting::Delayed(_), _) => {}
+                (Waiting::Ready(_), Shutdown::Drop) => {
+                    let priority = entry.priority;
+                    self.held -= usize::from(entry.is_held());
+                    self.line.remove(&mut self.keys, slot, priority);
+                    self.metrics.depth(priority, -1);
                 }
             }
-            entry.waiting = Waiting::No;
+            self.keys[slot].waiting = Waiting::No;
             self.drop_if_idle(slot);
         }
     }
@@ -226,27 +199,27 @@ impl<K: Clone + Eq + Hash> Core<K> {
 
     /// Puts every key that is due in line.
     pub(crate) fn promote(&mut self, now: Moment) {
-        while let Some(&(due, _, slot)) = self.delayed.first()
-            && due <= now
+        while let Some(slot) = self.agenda.first()
+            && self.keys[slot].at <= now
         {
-            self.delayed.pop_first();
-            // It has been ready since it was due, not since somebody noticed.
-            self.line_up(slot, due);
+            self.agenda.remove(&mut self.keys, slot);
+            // Its time stays: it has been ready since it was due, not since somebody noticed.
+            self.line_up(slot);
         }
     }
 
     /// Keys that are ready, held ones included.
     pub(crate) fn ready(&self) -> usize {
-        self.line.len() + self.held
+        self.line.len()
     }
 
     /// Keys that a worker could take now.
     pub(crate) fn available(&self) -> usize {
-        self.line.len()
+        self.line.len() - self.held
     }
 
     pub(crate) fn next_due(&self) -> Option<Moment> {
-        self.delayed.first().map(|&(due, ..)| due)
+        self.agenda.first().map(|slot| self.keys[slot].at)
     }
 
     pub(crate) fn unfinished(&self, now: Moment) -> Unfinished {
@@ -263,91 +236,56 @@ impl<K: Clone + Eq + Hash> Core<K> {
         if due > now {
             self.metrics.retried();
         }
-        let number = self.next_number();
         let entry = &mut self.keys[slot];
         match entry.waiting {
-            Waiting::Ready => return self.raise(slot, priority),
+            Waiting::Ready(_) => return self.raise(slot, priority),
             // Also while it is running: what it was handed out with does not count for the next time.
-            Waiting::No => entry.place.priority = priority,
-            Waiting::Delayed => {
-                entry.place.priority = entry.place.priority.max(priority);
+            Waiting::No => entry.priority = priority,
+            Waiting::Delayed(_) => {
+                entry.priority = entry.priority.max(priority);
                 if due >= entry.at {
                     return;
                 }
-                self.delayed.remove(&(entry.at, entry.place.turn, slot));
+                self.agenda.remove(&mut self.keys, slot);
             }
         }
+        let entry = &mut self.keys[slot];
         if due > now {
-            entry.waiting = Waiting::Delayed;
             entry.at = due;
-            entry.place.turn = number;
-            self.delayed.insert((due, number, slot));
+            entry.waiting = Waiting::Delayed(Appointment::default());
+            self.agenda.insert(&mut self.keys, slot);
         } else {
-            self.line_up(slot, now);
+            entry.at = now;
+            self.line_up(slot);
         }
     }
 
     /// Makes a key ready that was not.
-    fn line_up(&mut self, slot: Slot, since: Moment) {
-        let number = self.next_number();
+    fn line_up(&mut self, slot: Slot) {
         let entry = &mut self.keys[slot];
-        entry.waiting = Waiting::Ready;
-        entry.at = since;
-        entry.place = Place { priority: entry.place.priority, turn: number, arrival: number };
+        let priority = entry.priority;
+        entry.waiting = Waiting::Ready(Place::default());
+        self.held += usize::from(entry.running);
+        self.line.push(&mut self.keys, slot, priority);
         self.metrics.added();
-        self.metrics.depth(entry.place.priority, 1);
-        if entry.running {
-            self.held += 1;
-        } else {
-            self.line.insert(entry.place, slot);
-        }
+        self.metrics.depth(priority, 1);
     }
 
     /// Moves a ready key to the end of a higher priority.
-    fn raise(&mut self, slot: Slot, priority: Priority) {
-        let number = self.next_number();
+    fn raise(&mut self, slot: Slot, to: Priority) {
         let entry = &mut self.keys[slot];
-        if priority <= entry.place.priority {
-            return;
+        let from = entry.priority;
+        if from < to {
+            entry.priority = to;
+            self.line.raise(&mut self.keys, slot, from, to);
+            self.metrics.depth(from, -1);
+            self.metrics.depth(to, 1);
         }
-        let raised = Place { priority, turn: number, arrival: entry.place.arrival };
-        self.metrics.depth(entry.place.priority, -1);
-        self.metrics.depth(priority, 1);
-        if !entry.running {
-            self.line.remove(entry.place);
-            self.line.insert(raised, slot);
-        }
-        entry.place = raised;
     }
 
     fn drop_if_idle(&mut self, slot: Slot) {
-        let entry = &self.keys[slot];
-        if entry.waiting == Waiting::No && !entry.running {
+        if self.keys[slot].is_idle() {
             self.keys.remove(slot);
         }
-    }
-
-    fn next_number(&mut self) -> u64 {
-        self.last_number += 1;
-        self.last_number
-    }
-}
-
-impl<K> Entry<K> {
-    fn new(key: K) -> Self {
-        Self {
-            key,
-            waiting: Waiting::No,
-            running: false,
-            place: Place::default(),
-            at: Moment::START,
-            failures: 0,
-            retry_at: Moment::START,
-        }
-    }
-
-    fn forget(&mut self) {
-        self.failures = 0;
-        self.retry_at = Moment::START;
     }
 }

@@ -8,10 +8,13 @@ use super::{Context, Root, lock};
 use crate::{
     conditions::{Circumstances, Halt, Health, Problem, Report, combine, halted, is_true},
     error::{Class, Error},
-    events::EventType,
+    events::{EventType, cut},
     status::Status,
     wire::{Decoded, Whole},
 };
+
+/// An annotation may be as long as the user likes, a status field may not.
+const ECHO_BYTES: usize = 1_024;
 
 /// Problems that are worth an event when they appear, with the event's reason.
 const EVENTS: &[(&str, &str)] = &[
@@ -92,7 +95,7 @@ impl<K: Root> Context<K> {
         *status.conditions_mut() = conditions;
         *status.observed_generation_mut() = self.pass.object.meta().generation;
         let asked = format!("{}/reconcile-requested-at", self.scope.names.group);
-        *status.last_handled_reconcile_at_mut() = self.annotation(&asked).map(ToOwned::to_owned);
+        *status.last_handled_reconcile_at_mut() = self.annotation(&asked).map(|token| cut(token, ECHO_BYTES).to_owned());
 
         let (key, gate) = (&self.pass.key, &self.scope.gate);
         let requests = &self.scope.requests;

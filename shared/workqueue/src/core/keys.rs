@@ -1,23 +1,26 @@
-//! Everything known about each key: a slab, and an index into it that does not store the key again.
+//! Everything known about each key, and an index that does not store the key again.
+//!
+//! Entries live in chunks, so growing neither copies them nor reserves twice what is needed.
 
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 use hashbrown::HashTable;
-use slab::Slab;
 
-use super::Entry;
+use super::entry::Entry;
 
-/// Names an entry as long as it exists. Four bytes, because three indices hold it.
+/// Names an entry as long as it exists. Four bytes, also as an `Option`, because lists are made of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Slot(u32);
+pub(crate) struct Slot(NonZeroU32);
 
-/// An empty map keeps no more than this; a burst of keys gives its memory back when the last of them is gone.
-const KEPT: usize = 64;
+/// How many entries are allocated at a time.
+const CHUNK: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Keys<K> {
-    entries: Slab<Entry<K>>,
+    chunks: Vec<Vec<Option<Entry<K>>>>,
+    free: Vec<Slot>,
     index: HashTable<Slot>,
     // Names come from the cluster's users: the standard library's hasher cannot be flooded with collisions.
     hasher: RandomState,
@@ -25,7 +28,12 @@ pub(crate) struct Keys<K> {
 
 impl<K: Eq + Hash> Keys<K> {
     pub(crate) fn new() -> Self {
-        Self { entries: Slab::new(), index: HashTable::new(), hasher: RandomState::new() }
+        Self {
+            chunks: Vec::new(),
+            free: Vec::new(),
+            index: HashTable::new(),
+            hasher: RandomState::new(),
+        }
     }
 
     pub(crate) fn find(&self, key: &K) -> Option<Slot> {
@@ -33,40 +41,53 @@ impl<K: Eq + Hash> Keys<K> {
     }
 
     pub(crate) fn find_or_insert(&mut self, key: K) -> Slot {
-        let hash = self.hasher.hash_one(&key);
-        let Self { entries, index, hasher } = self;
-        if let Some(&slot) = index.find(hash, |&slot| entries[slot.index()].key == key) {
-            return slot;
-        }
-        let slot = Slot::new(entries.insert(Entry::new(key)));
-        index.insert_unique(hash, slot, |&slot| hasher.hash_one(&entries[slot.index()].key));
-        slot
+        self.find(&key).unwrap_or_else(|| self.insert(key))
     }
 
+    /// The last key to go takes all memory but a chunk with it.
     pub(crate) fn remove(&mut self, slot: Slot) {
         let hash = self.hasher.hash_one(&self[slot].key);
         if let Ok(found) = self.index.find_entry(hash, |&other| other == slot) {
             found.remove();
         }
-        self.entries.remove(slot.index());
-        if self.entries.is_empty() && self.entries.capacity() > KEPT {
-            (self.entries, self.index) = (Slab::new(), HashTable::new());
+        if self.index.is_empty() && self.chunks.len() > 1 {
+            (self.chunks, self.free, self.index) = (Vec::new(), Vec::new(), HashTable::new());
+        } else {
+            self.chunks[slot.chunk()][slot.offset()] = None;
+            self.free.push(slot);
         }
     }
 
     pub(crate) fn slots(&self) -> Vec<Slot> {
-        self.entries.iter().map(|(index, _)| Slot::new(index)).collect()
+        self.index.iter().copied().collect()
     }
 
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        assert_eq!(self.entries.len(), self.index.len());
-        self.entries.len()
+        self.index.len()
+    }
+
+    fn insert(&mut self, key: K) -> Slot {
+        let hash = self.hasher.hash_one(&key);
+        let entry = Some(Entry::new(key));
+        let slot = if let Some(slot) = self.free.pop() {
+            self.chunks[slot.chunk()][slot.offset()] = entry;
+            slot
+        } else {
+            let slot = Slot::new(self.len());
+            if slot.offset() == 0 {
+                self.chunks.push(Vec::with_capacity(CHUNK));
+            }
+            self.chunks[slot.chunk()].push(entry);
+            slot
+        };
+        let Self { chunks, index, hasher, .. } = self;
+        index.insert_unique(hash, slot, |&slot| hasher.hash_one(&entry_at(chunks, slot).key));
+        slot
     }
 
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
-        self.entries.capacity() + self.index.capacity()
+        self.chunks.len() * CHUNK + self.index.capacity()
     }
 }
 
@@ -74,22 +95,33 @@ impl<K> Index<Slot> for Keys<K> {
     type Output = Entry<K>;
 
     fn index(&self, slot: Slot) -> &Entry<K> {
-        &self.entries[slot.index()]
+        entry_at(&self.chunks, slot)
     }
 }
 
 impl<K> IndexMut<Slot> for Keys<K> {
     fn index_mut(&mut self, slot: Slot) -> &mut Entry<K> {
-        &mut self.entries[slot.index()]
+        self.chunks[slot.chunk()][slot.offset()].as_mut().expect(GONE)
     }
 }
 
+fn entry_at<K>(chunks: &[Vec<Option<Entry<K>>>], slot: Slot) -> &Entry<K> {
+    chunks[slot.chunk()][slot.offset()].as_ref().expect(GONE)
+}
+
+const GONE: &str = "a slot is not used after its entry was removed";
+
 impl Slot {
     fn new(index: usize) -> Self {
-        Self(u32::try_from(index).expect("four thousand million keys do not fit into memory"))
+        let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
+        Self(number.expect("four thousand million keys do not fit into memory"))
     }
 
-    fn index(self) -> usize {
-        self.0 as usize
+    fn chunk(self) -> usize {
+        (self.0.get() - 1) as usize / CHUNK
+    }
+
+    fn offset(self) -> usize {
+        (self.0.get() - 1) as usize % CHUNK
     }
 }

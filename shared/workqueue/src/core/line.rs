@@ -1,4 +1,4 @@
-//! The keys that can be handed out, in order.
+//! The keys that are ready, in the order of hand-out.
 //!
 //! **The rule.** The highest priority first, and inside a priority first come, first served. But the key that has been in
 //! line longest is passed over at most `patience` times in a row; then it is its turn, whatever its priority.
@@ -9,57 +9,131 @@
 //!
 //! **Why not a maximum wait.** After a restart ten thousand keys pass the limit together, and the live changes this
 //! queue exists to prefer would all stand behind them. A share of the hand-outs has no such cliff and needs no clock.
+//!
+//! **Cost.** Two linked lists through the entries, so a place in line takes no memory of its own. Every step is O(1), but for finding
+//! the list of a priority (two or three are in use) and for stepping over held keys, of which there are never more than workers.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::Slot;
+use super::keys::{Keys, Slot};
 use crate::Priority;
-
-/// Where a key stands.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
-    pub(crate) priority: Priority,
-    /// Its number among those of its priority; a new one when it is raised.
-    pub(crate) turn: u64,
-    /// Its number among all; kept when it is raised.
-    pub(crate) arrival: u64,
-}
 
 #[derive(Debug)]
 pub(crate) struct Line {
-    by_priority: BTreeMap<(Reverse<Priority>, u64), Slot>,
-    by_arrival: BTreeMap<u64, Slot>,
+    /// One list for each priority that somebody has, in order of turn: a raised key goes to the end of its new list.
+    by_priority: BTreeMap<Priority, List>,
+    /// Everybody, in order of arrival: a raised key keeps its age.
+    by_age: List,
+    len: usize,
     /// How many times in a row the oldest was passed over.
     passed: u32,
     patience: u32,
 }
 
+/// The neighbours of a key, in the list of its priority and in the list of ages.
+pub(crate) type Place = [Links; 2];
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Links {
+    previous: Option<Slot>,
+    next: Option<Slot>,
+}
+
 impl Line {
     pub(crate) fn new(patience: u32) -> Self {
-        Self { by_priority: BTreeMap::new(), by_arrival: BTreeMap::new(), passed: 0, patience }
+        let by_age = List { chain: AGE, first: None, last: None };
+        Self { by_priority: BTreeMap::new(), by_age, len: 0, passed: 0, patience }
     }
 
-    pub(crate) fn insert(&mut self, place: Place, slot: Slot) {
-        self.by_priority.insert((Reverse(place.priority), place.turn), slot);
-        self.by_arrival.insert(place.arrival, slot);
-    }
-
-    pub(crate) fn remove(&mut self, place: Place) {
-        self.by_priority.remove(&(Reverse(place.priority), place.turn));
-        self.by_arrival.remove(&place.arrival);
-    }
-
-    /// Whose turn it is. The caller removes it.
-    pub(crate) fn choose(&mut self) -> Option<Slot> {
-        let (_, &first) = self.by_priority.first_key_value()?;
-        let (_, &oldest) = self.by_arrival.first_key_value()?;
+    /// Whose turn it is among those that are not being worked on. The caller removes it.
+    pub(crate) fn choose<K>(&mut self, keys: &Keys<K>) -> Option<Slot> {
+        let oldest = self.by_age.first_free(keys)?;
+        let first = self.by_priority.values().rev().find_map(|list| list.first_free(keys))?;
         let chosen = if self.passed < self.patience { first } else { oldest };
         self.passed = if chosen == oldest { 0 } else { self.passed + 1 };
         Some(chosen)
     }
 
+    pub(crate) fn push<K>(&mut self, keys: &mut Keys<K>, slot: Slot, priority: Priority) {
+        self.by_priority.entry(priority).or_default().push(keys, slot);
+        self.by_age.push(keys, slot);
+        self.len += 1;
+    }
+
+    pub(crate) fn remove<K>(&mut self, keys: &mut Keys<K>, slot: Slot, priority: Priority) {
+        self.leave_priority(keys, slot, priority);
+        self.by_age.remove(keys, slot);
+        self.len -= 1;
+    }
+
+    pub(crate) fn raise<K>(
+        &mut self,
+        keys: &mut Keys<K>,
+        slot: Slot,
+        from: Priority,
+        to: Priority,
+    ) {
+        self.leave_priority(keys, slot, from);
+        self.by_priority.entry(to).or_default().push(keys, slot);
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.by_arrival.len()
+        self.len
+    }
+
+    fn leave_priority<K>(&mut self, keys: &mut Keys<K>, slot: Slot, priority: Priority) {
+        if let Some(list) = self.by_priority.get_mut(&priority) {
+            list.remove(keys, slot);
+            if list.first.is_none() {
+                self.by_priority.remove(&priority);
+            }
+        }
+    }
+}
+
+const TURN: usize = 0;
+const AGE: usize = 1;
+
+/// A list whose links are kept in the entries.
+#[derive(Debug)]
+struct List {
+    chain: usize,
+    first: Option<Slot>,
+    last: Option<Slot>,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { chain: TURN, first: None, last: None }
+    }
+}
+
+impl List {
+    fn first_free<K>(&self, keys: &Keys<K>) -> Option<Slot> {
+        let mut slot = self.first?;
+        while keys[slot].running {
+            slot = keys[slot].place()[self.chain].next?;
+        }
+        Some(slot)
+    }
+
+    fn push<K>(&mut self, keys: &mut Keys<K>, slot: Slot) {
+        keys[slot].place_mut()[self.chain] = Links { previous: self.last, next: None };
+        match self.last.replace(slot) {
+            Some(last) => keys[last].place_mut()[self.chain].next = Some(slot),
+            None => self.first = Some(slot),
+        }
+    }
+
+    fn remove<K>(&mut self, keys: &mut Keys<K>, slot: Slot) {
+        let Links { previous, next } = keys[slot].place()[self.chain];
+        match previous {
+            Some(previous) => keys[previous].place_mut()[self.chain].next = next,
+            None => self.first = next,
+        }
+        match next {
+            Some(next) => keys[next].place_mut()[self.chain].previous = previous,
+            None => self.last = previous,
+        }
     }
 }

@@ -160,5 +160,10 @@ fn a_burst_gives_its_memory_back() {
     while let Next::Work(handed) = core.take(now) {
         core.done(now, handed.slot, handed.priority, Outcome::Success);
     }
-    assert_eq!(core.keys.capacity(), 0);
+    assert!(core.keys.capacity() <= 64);
+}
+
+#[test]
+fn an_entry_has_48_bytes_beside_the_key() {
+    assert_eq!(size_of::<Option<entry::Entry<u64>>>(), 48 + size_of::<u64>());
 }
