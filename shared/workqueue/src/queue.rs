@@ -25,8 +25,8 @@ use crate::{Backoff, Item, Metrics, Outcome, Unfinished};
 /// * Adding it again keeps the higher priority and the earlier time. Adding without delay therefore ends every wait, a back-off
 ///   too, but neither resets nor lengthens the back-off (see [`Outcome::Failure`]).
 /// * Higher priorities go first; one hand-out in [`Config::patience`]` + 1` goes to the oldest key instead.
-/// * An idle key costs nothing. A waiting one costs about 100 bytes (delayed) or 120 (ready) beside the key, which is stored once;
-///   the memory of a burst is kept for the next one until the queue has been empty.
+/// * An idle key costs nothing. A waiting one costs about 60 bytes beside the key, which is stored once; the memory of a
+///   burst is kept for the next one until the queue has been empty.
 ///
 /// Nothing runs in the background and nothing needs a runtime but [`WorkQueue::get`], which needs tokio's timer.
 pub struct WorkQueue<K: Clone + Eq + Hash + Send + Sync + 'static> {
