@@ -45,6 +45,7 @@ const CHECKS: &[Check] = &[
     Check { rule: "every crate has the lints of the workspace", find: manifests::lints },
     Check { rule: "folders are called like their crates", find: manifests::folders },
     Check { rule: "versions of dependencies are in the root", find: manifests::versions },
+    Check { rule: "the root offers only what is used", find: manifests::used },
     Check { rule: "exceptions from lints have a reason", find: text::exceptions_have_reasons },
     Check { rule: "files are short", find: text::files_are_short },
     Check { rule: "no white space at the end", find: text::no_trailing_space },

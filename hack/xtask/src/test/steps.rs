@@ -75,7 +75,9 @@ pub(super) const STEPS: &[Step] = &[
 ];
 
 fn format() -> Result<Outcome> {
-    workspace::run(workspace::cargo().args(["fmt", "--all", "--check"]), "run `cargo fmt --all`")?;
+    let mut format = workspace::cargo();
+    format.args(["fmt", "--all", "--", "--check", "--files-with-diff"]);
+    workspace::run(&mut format, "`cargo fmt --all` formats these files")?;
     Ok(Outcome::Passed)
 }
 

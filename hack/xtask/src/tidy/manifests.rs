@@ -1,5 +1,7 @@
 //! Rules for every `Cargo.toml`.
 
+use std::collections::BTreeSet;
+
 use super::Finding;
 use crate::workspace::File;
 
@@ -93,6 +95,23 @@ pub(super) fn versions(files: &[File]) -> Vec<Finding> {
     findings
 }
 
+pub(super) fn used(files: &[File]) -> Vec<Finding> {
+    let used: BTreeSet<_> = crates(files).flat_map(dependencies).map(|it| it.name).collect();
+    let mut findings = Vec::new();
+    for root in files.iter().filter(|file| file.path == "Cargo.toml") {
+        for Dependency { name, line, .. } in dependencies(root) {
+            if !used.contains(name) {
+                findings.push(Finding::in_line(
+                    root,
+                    line,
+                    format!("no crate uses {name}: remove it"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::found;
@@ -136,6 +155,13 @@ workspace = true
         let expected =
             ["shared/foo/Cargo.toml:7", "shared/foo/Cargo.toml:13", "shared/foo/Cargo.toml:15"];
         assert_eq!(found(versions, &files), expected);
+    }
+
+    #[test]
+    fn what_the_root_offers_is_used() {
+        let root = "[workspace.dependencies]\nkube = \"5\"\nfs4 = \"1\"\n[workspace.lints.rust]\nunsafe_code = \"forbid\"\n";
+        let files = [("Cargo.toml", root), ("shared/foo/Cargo.toml", MANIFEST)];
+        assert_eq!(found(used, &files), ["Cargo.toml:3"]);
     }
 
     #[test]

@@ -42,16 +42,15 @@ fn block_comment(text: &str) -> usize {
 /// The length of the string or character literal at the start, if there is one.
 fn string(text: &str, before: Option<char>) -> Option<usize> {
     let inside_a_name = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    let prefix = text.find(['"', '#', '\'']).unwrap_or_default();
-    if !inside_a_name && ["r", "br", "cr"].contains(&&text[..prefix]) {
-        let hashes = text[prefix..].bytes().take_while(|byte| *byte == b'#').count();
-        let open = prefix + hashes;
-        if text[open..].starts_with('"') {
+    let prefix =
+        ["r", "br", "cr"].into_iter().find(|prefix| !inside_a_name && text.starts_with(prefix));
+    if let Some(after) = prefix.map(|prefix| &text[prefix.len()..]) {
+        let hashes = after.bytes().take_while(|byte| *byte == b'#').count();
+        if after[hashes..].starts_with('"') {
             let close = format!("\"{}", "#".repeat(hashes));
+            let open = text.len() - after.len() + hashes + 1;
             return Some(
-                text[open + 1..]
-                    .find(&close)
-                    .map_or(text.len(), |end| open + 1 + end + close.len()),
+                text[open..].find(&close).map_or(text.len(), |end| open + end + close.len()),
             );
         }
     }
@@ -100,6 +99,7 @@ mod tests {
             ("'\"' + '\\'' + b", "    +      + b"),
             ("<'a> \"b\" 'c: loop", "<'a>     'c: loop"),
             ("for\"a\"", "for   "),
+            ("br\"\\\" rr", "      rr"),
         ] {
             assert_eq!(code(text), expected, "{text}");
         }
