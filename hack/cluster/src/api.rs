@@ -73,7 +73,10 @@ impl Api {
 
         let length = body.len();
         write!(stream, "{method} {path} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n")?;
-        write!(stream, "User-Agent: cluster-supervisor\r\nContent-Type: {content}\r\nContent-Length: {length}\r\n\r\n")?;
+        write!(
+            stream,
+            "User-Agent: cluster-supervisor\r\nContent-Type: {content}\r\nContent-Length: {length}\r\n\r\n"
+        )?;
         stream.write_all(body)?;
         stream.flush()?;
         let mut answer = Vec::new();

@@ -48,7 +48,8 @@ mod tests {
     #[test]
     fn the_current_context_leads_to_the_server() {
         let user = Pair { certificate: "C".into(), key: "K".into() };
-        let config: serde_json::Value = serde_json::from_str(&render("dev", "https://127.0.0.1:1", "A", &user)).unwrap();
+        let config: serde_json::Value =
+            serde_json::from_str(&render("dev", "https://127.0.0.1:1", "A", &user)).unwrap();
         assert_eq!(config["current-context"], config["contexts"][0]["name"]);
         assert_eq!(config["clusters"][0]["cluster"]["server"], "https://127.0.0.1:1");
     }

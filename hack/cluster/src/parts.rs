@@ -130,7 +130,10 @@ mod tests {
     #[test]
     fn each_kind_adds_to_the_one_before() {
         assert_eq!(names(Nodes::None), ["etcd", "kube-apiserver", "kube-controller-manager"]);
-        assert_eq!(names(Nodes::Simulated), ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]);
+        assert_eq!(
+            names(Nodes::Simulated),
+            ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
+        );
         assert!(names(Nodes::Real).ends_with(&["kubelet", "kube-proxy", "coredns"]));
     }
 

@@ -38,7 +38,9 @@ pub(crate) fn write(layout: &Layout) -> Result<Authority> {
     authority.save(&folder, "ca")?;
     authority.serving("kube-apiserver", &api_server_names())?.save(&folder, "apiserver")?;
     authority.serving(NODE, &node_names())?.save(&folder, "kubelet-server")?;
-    authority.client("kube-apiserver-kubelet-client", &["system:masters"])?.save(&folder, "apiserver-kubelet-client")?;
+    authority
+        .client("kube-apiserver-kubelet-client", &["system:masters"])?
+        .save(&folder, "apiserver-kubelet-client")?;
 
     let front_proxy = Authority::create("front-proxy-ca")?;
     front_proxy.save(&folder, "front-proxy-ca")?;

@@ -24,15 +24,26 @@ fn check_real(layout: &Layout) -> Result<()> {
     }
     for folder in ["/etc", "/opt", "/var", "/run"] {
         if layout.folder().starts_with(folder) {
-            bail!("{} cannot hold a real cluster: point OPERATORS_STATE outside of {folder}", layout.folder().display());
+            bail!(
+                "{} cannot hold a real cluster: point OPERATORS_STATE outside of {folder}",
+                layout.folder().display()
+            );
         }
     }
-    for (program, package) in [("unshare", "util-linux"), ("nsenter", "util-linux"), ("ip", "iproute2"), ("mount", "mount")] {
+    for (program, package) in
+        [("unshare", "util-linux"), ("nsenter", "util-linux"), ("ip", "iproute2"), ("mount", "mount")]
+    {
         require(program, package)?;
     }
     let probes: [(&str, &[&str]); 3] = [
-        ("namespaces (CAP_SYS_ADMIN)", &["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "true"]),
-        ("pairs of network interfaces (veth)", &["--net", "ip", "link", "add", "one", "type", "veth", "peer", "name", "two"]),
+        (
+            "namespaces (CAP_SYS_ADMIN)",
+            &["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--mount-proc", "true"],
+        ),
+        (
+            "pairs of network interfaces (veth)",
+            &["--net", "ip", "link", "add", "one", "type", "veth", "peer", "name", "two"],
+        ),
         ("overlay file systems", &["--mount", "sh", "-c", OVERLAY]),
     ];
     for (what, args) in probes {

@@ -101,7 +101,8 @@ impl Connection {
 
     /// The supervisor's process, as seen from here.
     pub(crate) fn pid(&self) -> Result<i32> {
-        let peer = rustix::net::sockopt::socket_peercred(self.stream.get_ref()).context("could not ask who is there")?;
+        let peer =
+            rustix::net::sockopt::socket_peercred(self.stream.get_ref()).context("could not ask who is there")?;
         Ok(peer.pid.as_raw_nonzero().get())
     }
 

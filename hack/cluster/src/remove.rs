@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn a_process_is_ended_by_the_folder_it_names_and_no_other() {
         let (ours, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let start = |folder: &Path| std::process::Command::new("sleep").arg("60").env(MEMBER_OF, folder).spawn().unwrap();
+        let start =
+            |folder: &Path| std::process::Command::new("sleep").arg("60").env(MEMBER_OF, folder).spawn().unwrap();
         let (mut first, mut second) = (start(ours.path()), start(other.path()));
         while members(ours.path()).is_empty() {
             std::thread::yield_now(); // between fork and exec the environment is still ours

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 
 use crate::layout::Layout;
-use crate::missing::{bare, last_line};
+use crate::missing::{Missing, bare, last_line};
 use crate::ports::{Ports, TAKEN};
 use crate::progress::{Event, Progress, TICK};
 use crate::protocol::{Connection, Phase};
@@ -118,7 +118,8 @@ pub(crate) fn join(layout: &Layout) -> Result<Option<Started>> {
 fn launch(program: &Path, spec: Spec, progress: Progress<'_>) -> Result<Started> {
     let layout = spec.layout();
     let log = layout.log("supervisor");
-    fs::create_dir_all(log.with_file_name("")).with_context(|| format!("could not create {}", spec.folder.display()))?;
+    fs::create_dir_all(log.with_file_name(""))
+        .with_context(|| format!("could not create {}", spec.folder.display()))?;
     spec.write()?;
     let output = File::create(&log).with_context(|| format!("could not create {}", log.display()))?;
     let mut child = bare(program)
@@ -173,8 +174,11 @@ fn prepare_images(options: &Options, progress: Progress<'_>) -> Result<Option<Pa
         Some(store) => store.clone(),
         None => images::default_store()?,
     };
-    images::ensure_fixtures(&store, &mut |text| progress(Event::Note(text)))?;
-    Ok(Some(store))
+    match images::ensure_fixtures(&store, &mut |text| progress(Event::Note(text))) {
+        Ok(()) => Ok(Some(store)),
+        // They are made of the host's packages and of Go, so what fails is most likely missing.
+        Err(error) => Err(Missing(format!("the images for a real node cannot be made here: {error:#}")).into()),
+    }
 }
 
 /// The version of the API server: the pinned one, unless someone has brought their own.

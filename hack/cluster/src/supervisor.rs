@@ -56,11 +56,7 @@ pub fn main(args: &[OsString]) -> Result<()> {
 /// Leaves the terminal of whoever started us, and becomes the supervisor.
 fn run(spec: &Spec) -> Result<()> {
     let _ = rustix::process::setsid(); // fails only where it has been done
-    if spec.nodes == Nodes::Real {
-        namespaces::enter(spec)
-    } else {
-        Supervisor::new(spec.clone())?.run()
-    }
+    if spec.nodes == Nodes::Real { namespaces::enter(spec) } else { Supervisor::new(spec.clone())?.run() }
 }
 
 /// The supervisor of a real node, already in its namespaces; standard input is the socket on which the world outside

@@ -30,7 +30,16 @@ fn build(current: &Path) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let release = current.ancestors().any(|folder| folder.ends_with("release"));
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--package", "cluster", "--bin", NAME, "--message-format", "json-render-diagnostics"]);
+    command.args([
+        "build",
+        "--quiet",
+        "--package",
+        "cluster",
+        "--bin",
+        NAME,
+        "--message-format",
+        "json-render-diagnostics",
+    ]);
     command.args(release.then_some("--release")).current_dir(env!("CARGO_MANIFEST_DIR"));
     let output = command.output().with_context(|| format!("could not run cargo to build {NAME}"))?;
     if !output.status.success() {

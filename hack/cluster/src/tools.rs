@@ -139,7 +139,12 @@ fn locate(tool: Tool) -> Result<Option<BTreeMap<String, PathBuf>>> {
 
 /// Folders with finished programs that someone named.
 fn ready_made() -> Vec<PathBuf> {
-    ["OPERATORS_TOOLS", "KUBEBUILDER_ASSETS"].into_iter().filter_map(std::env::var_os).filter(|folder| !folder.is_empty()).map(PathBuf::from).collect()
+    ["OPERATORS_TOOLS", "KUBEBUILDER_ASSETS"]
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .filter(|folder| !folder.is_empty())
+        .map(PathBuf::from)
+        .collect()
 }
 
 /// The programs of the tool that are in these folders; the first folder that has one wins.

@@ -218,7 +218,9 @@ fn members(folder: &Path) -> Vec<PathBuf> {
     let wanted = format!("CLUSTER_MEMBER_OF={}", folder.display());
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     let environment = |process: &PathBuf| fs::read(process.join("environ")).unwrap_or_default();
-    processes.filter(|process| environment(process).split(|byte| *byte == 0).any(|it| it == wanted.as_bytes())).collect()
+    processes
+        .filter(|process| environment(process).split(|byte| *byte == 0).any(|it| it == wanted.as_bytes()))
+        .collect()
 }
 
 /// The cgroups of the cluster of that name, in all hierarchies.
@@ -226,5 +228,8 @@ fn cgroups(name: &str) -> Vec<PathBuf> {
     let prefix = format!("operators-{name}-");
     let roots = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
     let folders = roots.chain(["/sys/fs/cgroup".into()]).filter_map(|root| fs::read_dir(root).ok()).flatten().flatten();
-    folders.map(|entry| entry.path()).filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix)).collect()
+    folders
+        .map(|entry| entry.path())
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix))
+        .collect()
 }

@@ -69,7 +69,12 @@ pub(super) fn api_server(spec: &Spec) -> Result<Plan> {
         // Without a node nobody can use the Service `kubernetes`, and the address is nobody's.
         args.extend(flags([("bind-address", "127.0.0.1".into()), ("endpoint-reconciler-type", "none".into())]));
     }
-    Ok(Plan { name: "kube-apiserver", program: spec.tools.binary("kube-apiserver")?.into(), args, begins: Begins::WithEtcd })
+    Ok(Plan {
+        name: "kube-apiserver",
+        program: spec.tools.binary("kube-apiserver")?.into(),
+        args,
+        begins: Begins::WithEtcd,
+    })
 }
 
 pub(super) fn controller_manager(spec: &Spec) -> Result<Plan> {
@@ -100,7 +105,8 @@ pub(super) fn scheduler(spec: &Spec) -> Result<Plan> {
 }
 
 pub(super) fn files() -> Vec<(String, String)> {
-    let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
+    let policy =
+        "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
     vec![("audit-policy.yaml".into(), policy.into())]
 }
 

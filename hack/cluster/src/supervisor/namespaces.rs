@@ -100,7 +100,8 @@ fn mount_folders(layout: &Layout) -> Result<()> {
         if !lower.is_dir() {
             continue;
         }
-        let (upper, work) = (layout.data(&format!("overlay/{name}/upper")), layout.data(&format!("overlay/{name}/work")));
+        let (upper, work) =
+            (layout.data(&format!("overlay/{name}/upper")), layout.data(&format!("overlay/{name}/work")));
         fs::create_dir_all(&upper)?;
         fs::create_dir_all(&work)?;
         let options = format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());

@@ -121,7 +121,8 @@ fn go(recipe: &Recipe) -> Command {
 fn ldflags(recipe: &Recipe, output: &Output, go_mod: &str) -> Result<String> {
     let mut flags = format!("-s -w {}", output.ldflags).trim_end().to_owned();
     if let Some(upstream) = recipe.upstream {
-        let version = key::version_of(go_mod, upstream).with_context(|| format!("go.mod does not require {upstream}"))?;
+        let version =
+            key::version_of(go_mod, upstream).with_context(|| format!("go.mod does not require {upstream}"))?;
         let mut numbers = version.trim_start_matches('v').split('.');
         let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
         flags = flags.replace("{version}", version).replace("{major}", major).replace("{minor}", minor);

@@ -31,7 +31,10 @@ impl Lock {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        bail!("another call is {what}, for more than {} minutes: end it, or wait and try again", patience.as_secs() / 60)
+        bail!(
+            "another call is {what}, for more than {} minutes: end it, or wait and try again",
+            patience.as_secs() / 60
+        )
     }
 
     /// The lock, unless someone else has it.
