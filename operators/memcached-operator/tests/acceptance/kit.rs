@@ -68,7 +68,13 @@ pub(crate) async fn pod(world: &World, memcached: &str, pod: &str, ready: bool) 
             "app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": memcached,
             "app.kubernetes.io/managed-by": "memcached-operator",
         }},
-        "spec": {"containers": [{"name": "memcached", "image": "memcached"}], "automountServiceAccountToken": false},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{"name": "memcached", "image": "memcached", "securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+            }}],
+        },
     });
     world.create::<Pod>(body).await;
     let status = json!({
