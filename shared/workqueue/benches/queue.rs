@@ -39,17 +39,13 @@ fn operations(c: &mut Criterion) {
             work_off(&queue, Outcome::RequeueAfter(HOUR));
         });
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_time()
-        .build()
-        .expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime");
     group.bench_function("add, get, done by 8 waiting workers", |b| {
         b.iter_batched(
             || {
                 let queue = WorkQueue::new(Config::default());
-                let workers: Vec<_> =
-                    (0..8).map(|_| runtime.spawn(worker(queue.clone()))).collect();
+                let workers: Vec<_> = (0..8).map(|_| runtime.spawn(worker(queue.clone()))).collect();
                 (queue, workers)
             },
             |(queue, workers)| {
@@ -93,10 +89,7 @@ fn bytes(_: &mut Criterion) {
             (0..keys).for_each(|key| queue.add_after(key, Priority::LIVE, delay));
             let change = region.change();
             let held = change.bytes_allocated as f64 - change.bytes_deallocated as f64;
-            println!(
-                "{keys} {state} keys: {:.0} bytes each beside the key",
-                held / keys as f64 - 8.0
-            );
+            println!("{keys} {state} keys: {:.0} bytes each beside the key", held / keys as f64 - 8.0);
         }
     }
 }

@@ -44,10 +44,7 @@ impl Random {
     }
 
     /// In 0..1.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "53 bits are shifted in, and a double holds 53 bits"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "53 bits are shifted in, and a double holds 53 bits")]
     pub(crate) fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

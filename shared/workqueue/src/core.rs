@@ -92,11 +92,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
     pub(crate) fn take(&mut self, now: Moment) -> Next<K> {
         self.promote(now);
         let Some(slot) = self.line.choose(&self.keys) else {
-            return if self.shutdown.is_some() {
-                Next::Closed
-            } else {
-                Next::Wait(self.next_due())
-            };
+            return if self.shutdown.is_some() { Next::Closed } else { Next::Wait(self.next_due()) };
         };
         let priority = self.keys[slot].priority;
         self.line.remove(&mut self.keys, slot, priority);
@@ -107,13 +103,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         let waited = now.since(entry.at);
         self.metrics.depth(priority, -1);
         self.metrics.waited(waited);
-        Next::Work(Handed {
-            slot,
-            key: entry.key.clone(),
-            priority,
-            waited,
-            failures: entry.failures,
-        })
+        Next::Work(Handed { slot, key: entry.key.clone(), priority, waited, failures: entry.failures })
     }
 
     /// Ends the run of a key that was handed out.
@@ -140,8 +130,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
             Outcome::Failure => {
                 if !run.cut_short {
                     entry.failures = entry.failures.saturating_add(1);
-                    entry.retry_at =
-                        now.plus(self.backoff.delay(entry.failures, self.random.next()));
+                    entry.retry_at = now.plus(self.backoff.delay(entry.failures, self.random.next()));
                 }
                 Some(entry.retry_at)
             }
@@ -224,11 +213,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
 
     pub(crate) fn unfinished(&self, now: Moment) -> Unfinished {
         let ages = self.running.values().map(|run| now.since(run.since));
-        Unfinished {
-            running: ages.len(),
-            total: ages.clone().sum(),
-            longest: ages.max().unwrap_or_default(),
-        }
+        Unfinished { running: ages.len(), total: ages.clone().sum(), longest: ages.max().unwrap_or_default() }
     }
 
     /// Makes a key wait until `due`; if it waits already, the higher priority and the earlier time win.

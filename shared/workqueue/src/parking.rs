@@ -35,12 +35,7 @@ pub(crate) struct Wakes {
 
 impl Parking {
     /// Parks a worker, or notes its new waker. True if it is the timekeeper and must wake itself at `due`.
-    pub(crate) fn park(
-        &mut self,
-        ticket: &mut Option<Ticket>,
-        waker: &Waker,
-        due: Option<Moment>,
-    ) -> bool {
+    pub(crate) fn park(&mut self, ticket: &mut Option<Ticket>, waker: &Waker, due: Option<Moment>) -> bool {
         let parked = ticket.and_then(|ticket| self.position(ticket));
         if let Some(position) = parked {
             self.parked[position].1.clone_from(waker);

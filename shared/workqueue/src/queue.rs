@@ -286,9 +286,6 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Default for WorkQueue<K> {
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> fmt::Debug for WorkQueue<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkQueue")
-            .field("ready", &self.len())
-            .field("unfinished", &self.unfinished())
-            .finish()
+        f.debug_struct("WorkQueue").field("ready", &self.len()).field("unfinished", &self.unfinished()).finish()
     }
 }

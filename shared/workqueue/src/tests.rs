@@ -33,9 +33,7 @@ fn assert_nothing_ready(queue: &WorkQueue<&'static str>) {
 }
 
 /// Waits in `get`, in a task of its own that is waiting already when this returns.
-async fn waiting(
-    queue: &WorkQueue<&'static str>,
-) -> tokio::task::JoinHandle<Option<Item<&'static str>>> {
+async fn waiting(queue: &WorkQueue<&'static str>) -> tokio::task::JoinHandle<Option<Item<&'static str>>> {
     let queue = queue.clone();
     let task = tokio::spawn(async move { queue.get().await });
     settle().await;

@@ -92,10 +92,7 @@ impl Agenda {
         a.0 < b.0 || (a.0 == b.0 && a.1.wrapping_sub(b.1) > u32::MAX / 2)
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "there are no more positions than slots, which are 32 bits"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "there are no more positions than slots, which are 32 bits")]
     fn note<K>(&self, keys: &mut Keys<K>, position: usize) {
         keys[self.heap[position]].appointment_mut().position = position as u32;
     }

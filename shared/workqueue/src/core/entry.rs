@@ -55,16 +55,12 @@ impl<K> Entry<K> {
 
     /// The place in line of a key that is ready.
     pub(crate) fn place(&self) -> &Place {
-        let Waiting::Ready(place) = &self.waiting else {
-            unreachable!("only ready keys stand in line")
-        };
+        let Waiting::Ready(place) = &self.waiting else { unreachable!("only ready keys stand in line") };
         place
     }
 
     pub(crate) fn place_mut(&mut self) -> &mut Place {
-        let Waiting::Ready(place) = &mut self.waiting else {
-            unreachable!("only ready keys stand in line")
-        };
+        let Waiting::Ready(place) = &mut self.waiting else { unreachable!("only ready keys stand in line") };
         place
     }
 

@@ -28,12 +28,7 @@ pub(crate) struct Keys<K> {
 
 impl<K: Eq + Hash> Keys<K> {
     pub(crate) fn new() -> Self {
-        Self {
-            chunks: Vec::new(),
-            free: Vec::new(),
-            index: HashTable::new(),
-            hasher: RandomState::new(),
-        }
+        Self { chunks: Vec::new(), free: Vec::new(), index: HashTable::new(), hasher: RandomState::new() }
     }
 
     pub(crate) fn find(&self, key: &K) -> Option<Slot> {

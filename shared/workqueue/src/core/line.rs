@@ -66,13 +66,7 @@ impl Line {
         self.len -= 1;
     }
 
-    pub(crate) fn raise<K>(
-        &mut self,
-        keys: &mut Keys<K>,
-        slot: Slot,
-        from: Priority,
-        to: Priority,
-    ) {
+    pub(crate) fn raise<K>(&mut self, keys: &mut Keys<K>, slot: Slot, from: Priority, to: Priority) {
         self.leave_priority(keys, slot, from);
         self.by_priority.entry(to).or_default().push(keys, slot);
     }

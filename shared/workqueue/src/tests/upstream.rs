@@ -185,8 +185,7 @@ fn updates_metrics_correctly_for_an_item_that_gets_initially_added_with_after_an
 }
 
 #[test]
-fn updates_metrics_correctly_when_an_item_with_after_is_re_added_with_higher_priority_and_no_after()
-{
+fn updates_metrics_correctly_when_an_item_with_after_is_re_added_with_higher_priority_and_no_after() {
     let (queue, metrics) = queue();
     queue.add_after("foo", Priority(0), HOUR);
     assert_eq!(queue.len(), 0);
@@ -229,10 +228,7 @@ async fn high_priority_items_are_returned_before_low_priority_items_multiple_tim
         for priority in priorities {
             for number in 0..1000 {
                 let item = queue.try_get().unwrap();
-                assert_eq!(
-                    (*item.key(), item.priority()),
-                    ((priority, number), Priority(priority))
-                );
+                assert_eq!((*item.key(), item.priority()), ((priority, number), Priority(priority)));
                 item.done(Outcome::Success);
             }
         }
@@ -332,8 +328,7 @@ async fn items_are_included_in_len_and_metrics_once_they_are_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_are_updated_for_item_whose_requeue_after_expired_that_gets_added_again_without_requeue_after()
- {
+async fn metrics_are_updated_for_item_whose_requeue_after_expired_that_gets_added_again_without_requeue_after() {
     let (queue, metrics) = queue();
     queue.add_after("foo", Priority(0), ms(50));
     advance(ms(50)).await;
@@ -362,11 +357,7 @@ async fn when_adding_multiple_items_with_ratelimit_true_they_dont_affect_each_ot
     assert_eq!(metrics.seen().retries, 9);
 }
 
-async fn take_at(
-    queue: &WorkQueue<&'static str>,
-    key: &str,
-    after: Duration,
-) -> Item<&'static str> {
+async fn take_at(queue: &WorkQueue<&'static str>, key: &str, after: Duration) -> Item<&'static str> {
     assert_eq!(queue.next_ready(), Some(after));
     let item = queue.get().await.unwrap();
     assert_eq!(*item.key(), key);

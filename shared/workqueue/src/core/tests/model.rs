@@ -82,9 +82,7 @@ impl Model {
             Outcome::Success | Outcome::WaitForChange => None,
             Outcome::RequeueAfter(delay) | Outcome::RetryAfter(delay) => Some(now.plus(delay)),
             Outcome::Failure if cut_short => Some(entry.retry_at),
-            Outcome::Failure => {
-                Some(now.plus(Duration::from_millis(5) * 2_u32.pow(entry.failures)))
-            }
+            Outcome::Failure => Some(now.plus(Duration::from_millis(5) * 2_u32.pow(entry.failures))),
         };
         match outcome {
             Outcome::Success | Outcome::WaitForChange | Outcome::RequeueAfter(_) => {
@@ -153,8 +151,7 @@ impl Model {
     }
 
     pub(super) fn depth(&self, priority: Priority) -> i64 {
-        i64::try_from(self.turns.iter().filter(|&&key| self.priority(key) == priority).count())
-            .unwrap()
+        i64::try_from(self.turns.iter().filter(|&&key| self.priority(key) == priority).count()).unwrap()
     }
 
     pub(super) fn next_due(&self) -> Option<Moment> {
@@ -172,8 +169,7 @@ impl Model {
         let ready = before.is_some_and(|waiting| waiting.ready);
         let waiting = before.unwrap_or(Waiting { priority, at: due, ready: false });
         let raised = priority > waiting.priority;
-        let waiting =
-            Waiting { priority: waiting.priority.max(priority), at: waiting.at.min(due), ready };
+        let waiting = Waiting { priority: waiting.priority.max(priority), at: waiting.at.min(due), ready };
         self.keys[usize::from(key)].waiting = Some(waiting);
         if ready {
             if raised {
