@@ -23,26 +23,21 @@ fn libraries(program: &Path, roots: &[PathBuf]) -> Result<BTreeMap<String, PathB
     let mut ldd = Command::new("ldd");
     ldd.arg(program).env("LC_ALL", "C").env("LD_LIBRARY_PATH", std::env::join_paths(folders)?);
     let output = ldd.output().context("could not run ldd, which comes with the C library")?;
-    let (out, err) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if is_static(&out) || is_static(&err) {
         return Ok(BTreeMap::new());
     }
     if !output.status.success() {
         bail!("ldd {} failed: {}", program.display(), err.trim());
     }
-    let found = parse(&out)
-        .with_context(|| format!("could not find the libraries of {}", program.display()))?;
+    let found = parse(&out).with_context(|| format!("could not find the libraries of {}", program.display()))?;
     Ok(found.into_iter().map(|path| (in_image(&path, roots), path)).collect())
 }
 
 /// The folders below `root` that Debian puts libraries in.
 fn library_folders(root: &Path) -> Vec<PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
-    ["usr/lib", "lib"]
-        .iter()
-        .flat_map(|lib| [root.join(lib).join(&triplet), root.join(lib)])
-        .collect()
+    ["usr/lib", "lib"].iter().flat_map(|lib| [root.join(lib).join(&triplet), root.join(lib)]).collect()
 }
 
 fn is_static(text: &str) -> bool {
@@ -87,8 +82,7 @@ mod tests {
     #[test]
     fn libraries_and_the_loader_keep_their_places() {
         let roots = [PathBuf::from("/cache/libevent")];
-        let places: Vec<_> =
-            parse(LDD).unwrap().iter().map(|path| in_image(path, &roots)).collect();
+        let places: Vec<_> = parse(LDD).unwrap().iter().map(|path| in_image(path, &roots)).collect();
         assert_eq!(
             places,
             [

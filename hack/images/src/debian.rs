@@ -26,8 +26,7 @@ impl Debian {
     /// Uses `cache`, which is made if need be.
     pub fn new(cache: impl Into<PathBuf>) -> Result<Self> {
         let cache = cache.into();
-        fs::create_dir_all(&cache)
-            .with_context(|| format!("could not make {}", cache.display()))?;
+        fs::create_dir_all(&cache).with_context(|| format!("could not make {}", cache.display()))?;
         Ok(Self { cache })
     }
 
@@ -35,8 +34,9 @@ impl Debian {
     pub fn unpack(&self, name: &str) -> Result<Package> {
         // A folder of its own per attempt, so that two processes do not unpack over each other.
         let folder = tempfile::tempdir_in(&self.cache)?;
-        if download(name, folder.path(), &[]).is_err() {
-            self.update().and_then(|()| download(name, folder.path(), &self.own_lists()))?;
+        let own = self.own_lists();
+        if download(name, folder.path(), &[]).is_err() && download(name, folder.path(), &own).is_err() {
+            self.update().and_then(|()| download(name, folder.path(), &own))?;
         }
         let archive = fs::read_dir(folder.path())?
             .filter_map(|entry| Some(entry.ok()?.path()))
@@ -104,14 +104,8 @@ fn upstream(version: &str) -> String {
 /// The library packages in a `Depends` field. The C library is taken from this machine, since a loader only works with
 /// the C library of its own build.
 fn libraries(depends: &str) -> Vec<String> {
-    let name = |dependency: &str| {
-        dependency.split(['(', ':', '|']).next().unwrap_or_default().trim().to_owned()
-    };
-    depends
-        .split(',')
-        .map(name)
-        .filter(|name| name.starts_with("lib") && !name.starts_with("libc6"))
-        .collect()
+    let name = |dependency: &str| dependency.split(['(', ':', '|']).next().unwrap_or_default().trim().to_owned();
+    depends.split(',').map(name).filter(|name| name.starts_with("lib") && !name.starts_with("libc6")).collect()
 }
 
 #[cfg(test)]
@@ -127,7 +121,8 @@ mod tests {
 
     #[test]
     fn of_the_dependencies_only_libraries_count() {
-        let depends = "adduser, lsb-base, perl:any, libc6 (>= 2.34), libevent-2.1-7 (>= 2.1.8-stable), libssl3 (>= 3.0.0)";
+        let depends =
+            "adduser, lsb-base, perl:any, libc6 (>= 2.34), libevent-2.1-7 (>= 2.1.8-stable), libssl3 (>= 3.0.0)";
         assert_eq!(libraries(depends), ["libevent-2.1-7", "libssl3"]);
         assert!(libraries("").is_empty());
     }

@@ -27,15 +27,10 @@ impl Digest {
     /// Reads `sha256:<64 hexadecimal digits>`.
     pub fn parse(text: &str) -> Result<Self> {
         match text.strip_prefix("sha256:") {
-            Some(hex)
-                if hex.len() == 64
-                    && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) =>
-            {
+            Some(hex) if hex.len() == 64 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) => {
                 Ok(Self { hex: hex.to_owned() })
             }
-            _ => bail!(
-                "{text:?} is not a digest: expected \"sha256:\" and 64 lowercase hexadecimal digits"
-            ),
+            _ => bail!("{text:?} is not a digest: expected \"sha256:\" and 64 lowercase hexadecimal digits"),
         }
     }
 
@@ -72,18 +67,9 @@ mod tests {
     #[test]
     fn reads_what_it_writes_and_nothing_that_leaves_the_folder() {
         let digest = Digest::of(b"");
-        assert_eq!(
-            digest.to_string(),
-            "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-        );
+        assert_eq!(digest.to_string(), "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         assert_eq!(Digest::parse(&digest.to_string()).unwrap(), digest);
-        for text in [
-            "",
-            "sha256:",
-            "sha256:../../etc/passwd",
-            "sha512:00",
-            &format!("sha256:{}", "G".repeat(64)),
-        ] {
+        for text in ["", "sha256:", "sha256:../../etc/passwd", "sha512:00", &format!("sha256:{}", "G".repeat(64))] {
             assert!(Digest::parse(text).is_err(), "{text}");
         }
     }

@@ -15,10 +15,7 @@ impl Store {
     /// Writes an image as an OCI archive and returns the digest of its manifest. The archive is deterministic too.
     pub fn export(&self, reference: &Reference, file: &Path) -> Result<Digest> {
         let stored = self.find(reference)?.with_context(|| {
-            format!(
-                "{reference} is not in {}: `cargo xtask image list` shows what is",
-                self.root().display()
-            )
+            format!("{reference} is not in {}: `cargo xtask image list` shows what is", self.root().display())
         })?;
         let bytes = self.archive(reference, &stored.digest)?;
         crate::store::write_atomically(file, &bytes)?;
@@ -48,8 +45,7 @@ impl Store {
         let layers = manifest.layers.iter().map(|layer| &layer.digest);
         for digest in [digest, &manifest.config.digest].into_iter().chain(layers) {
             let mut blob = Vec::new();
-            std::fs::File::open(self.blob_path(digest))
-                .and_then(|mut file| file.read_to_end(&mut blob))?;
+            std::fs::File::open(self.blob_path(digest)).and_then(|mut file| file.read_to_end(&mut blob))?;
             append(&mut archive, &blob_name(digest), &blob)?;
         }
         Ok(archive.into_inner()?)
@@ -83,10 +79,7 @@ mod tests {
         let reference = Reference::parse("app:1").unwrap();
         let mut files = Layer::new();
         files.file("/content", "x", 0o644);
-        let image =
-            ImageSpec { references: vec![reference.clone()], files, ..ImageSpec::default() }
-                .build()
-                .unwrap();
+        let image = ImageSpec { references: vec![reference.clone()], files, ..ImageSpec::default() }.build().unwrap();
         store.put(&image).unwrap();
 
         let file = folder.path().join("app.tar");
@@ -101,10 +94,7 @@ mod tests {
         }
         let index: serde_json::Value = serde_json::from_slice(&members["index.json"]).unwrap();
         assert_eq!(index["manifests"][0]["digest"], image.digest().to_string());
-        assert_eq!(
-            index["manifests"][0]["annotations"]["io.containerd.image.name"],
-            "docker.io/library/app:1"
-        );
+        assert_eq!(index["manifests"][0]["annotations"]["io.containerd.image.name"], "docker.io/library/app:1");
         let docker: serde_json::Value = serde_json::from_slice(&members["manifest.json"]).unwrap();
         assert_eq!(members[docker[0]["Config"].as_str().unwrap()], image.config);
         assert_eq!(members[docker[0]["Layers"][0].as_str().unwrap()], image.layer);

@@ -49,17 +49,9 @@ const FIXTURES: &[Fixture] = &[
         tags: &[],
         content: Content::Program { program: &TESTBOX, args: &[], user: "65532:65532", port: None },
     },
-    Fixture {
-        name: "docker.io/library/memcached:1.6",
-        tags: &["latest", "1"],
-        content: Content::Memcached,
-    },
+    Fixture { name: "docker.io/library/memcached:1.6", tags: &["latest", "1"], content: Content::Memcached },
     // Debian 12 has busybox 1.35; samples say 1.36, and what they use of it is the same.
-    Fixture {
-        name: "docker.io/library/busybox:1.36",
-        tags: &["latest", "1", "stable"],
-        content: Content::Busybox,
-    },
+    Fixture { name: "docker.io/library/busybox:1.36", tags: &["latest", "1", "stable"], content: Content::Busybox },
     // A stand-in, see above. A numeric user that is not root, as in the real image.
     Fixture {
         name: "docker.io/nginxinc/nginx-unprivileged:stable",
@@ -75,12 +67,7 @@ const FIXTURES: &[Fixture] = &[
     Fixture {
         name: "docker.io/library/nginx:latest",
         tags: &["stable", "mainline", "1"],
-        content: Content::Program {
-            program: &TESTBOX,
-            args: &["serve", "--port", "80"],
-            user: "",
-            port: Some(80),
-        },
+        content: Content::Program { program: &TESTBOX, args: &["serve", "--port", "80"], user: "", port: Some(80) },
     },
 ];
 
@@ -95,8 +82,7 @@ pub fn ensure_fixtures(store: &Path, progress: &mut dyn FnMut(&str)) -> Result<(
     let _lock = store.lock("fixtures.lock")?;
     for fixture in missing(&store)? {
         progress(&format!("building image {}", fixture.name));
-        let image =
-            fixture.spec().with_context(|| format!("could not make {}", fixture.name))?.build()?;
+        let image = fixture.spec().with_context(|| format!("could not make {}", fixture.name))?.build()?;
         store.put(&image)?;
     }
     Ok(())
@@ -132,9 +118,7 @@ impl Fixture {
         let name = Reference::parse(self.name)?;
         let mut references: Vec<_> = self.tags.iter().map(|tag| name.with_tag(tag)).collect();
         let (spec, version) = match &self.content {
-            Content::Program { program, args, user, port } => {
-                (static_program(program, args, user, *port)?, None)
-            }
+            Content::Program { program, args, user, port } => (static_program(program, args, user, *port)?, None),
             Content::Memcached => memcached()?,
             Content::Busybox => busybox()?,
         };
@@ -146,12 +130,7 @@ impl Fixture {
     }
 }
 
-fn static_program(
-    program: &GoProgram,
-    args: &[&str],
-    user: &str,
-    port: Option<u16>,
-) -> Result<ImageSpec> {
+fn static_program(program: &GoProgram, args: &[&str], user: &str, port: Option<u16>) -> Result<ImageSpec> {
     let path = format!("/{}", program.name);
     let mut files = Layer::new();
     files.file(&path, program.build()?, 0o755).directory("/tmp", 0o1777);
@@ -181,11 +160,7 @@ fn memcached() -> Result<(ImageSpec, Option<String>)> {
     files
         .copy("/usr/local/bin/memcached", &program, 0o755)?
         // memcached looks its own user up.
-        .file(
-            "/etc/passwd",
-            "root:x:0:0:root:/root:/sbin/nologin\nmemcache:x:11211:11211::/:/sbin/nologin\n",
-            0o644,
-        )
+        .file("/etc/passwd", "root:x:0:0:root:/root:/sbin/nologin\nmemcache:x:11211:11211::/:/sbin/nologin\n", 0o644)
         .file("/etc/group", "root:x:0:\nmemcache:x:11211:\n", 0o644)
         .directory("/tmp", 0o1777);
     closure::add(&mut files, &program, &roots)?;
@@ -204,35 +179,22 @@ fn memcached() -> Result<(ImageSpec, Option<String>)> {
 fn busybox() -> Result<(ImageSpec, Option<String>)> {
     let package = debian()?.unpack("busybox-static")?;
     // Debian moved the file from /bin to /usr/bin after release 12.
-    let program = ["usr/bin/busybox", "bin/busybox"]
-        .map(|path| package.root.join(path))
-        .into_iter()
-        .find(|p| p.exists());
+    let program =
+        ["usr/bin/busybox", "bin/busybox"].map(|path| package.root.join(path)).into_iter().find(|p| p.exists());
     let program = program.context("busybox-static holds no busybox")?;
     let applets = std::process::Command::new(&program).arg("--list").output()?;
     let mut files = Layer::new();
     files
         .copy("/bin/busybox", &program, 0o755)?
-        .file(
-            "/etc/passwd",
-            "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n",
-            0o644,
-        )
+        .file("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n", 0o644)
         .file("/etc/group", "root:x:0:\nnobody:x:65534:\n", 0o644)
         .directory("/root", 0o700)
         .directory("/home", 0o755)
         .directory("/tmp", 0o1777);
-    for applet in
-        String::from_utf8_lossy(&applets.stdout).lines().filter(|applet| *applet != "busybox")
-    {
+    for applet in String::from_utf8_lossy(&applets.stdout).lines().filter(|applet| *applet != "busybox") {
         files.symlink(&format!("/bin/{applet}"), "busybox");
     }
-    let spec = ImageSpec {
-        files,
-        cmd: vec!["sh".to_owned()],
-        env: vec![PATH.to_owned()],
-        ..ImageSpec::default()
-    };
+    let spec = ImageSpec { files, cmd: vec!["sh".to_owned()], env: vec![PATH.to_owned()], ..ImageSpec::default() };
     Ok((spec, Some(package.version)))
 }
 
@@ -254,10 +216,7 @@ mod tests {
             assert_eq!(name.to_string(), fixture.name);
             assert!(seen.insert(name.clone()), "{name} twice");
             for tag in fixture.tags {
-                assert!(
-                    seen.insert(Reference::parse(&name.with_tag(tag).to_string()).unwrap()),
-                    "{name} {tag} twice"
-                );
+                assert!(seen.insert(Reference::parse(&name.with_tag(tag).to_string()).unwrap()), "{name} {tag} twice");
             }
         }
     }

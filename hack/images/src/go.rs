@@ -40,8 +40,7 @@ impl GoProgram {
             std::fs::write(folder.path().join(name), content)?;
         }
         let program = folder.path().join(self.name);
-        compile(folder.path(), &program)
-            .with_context(|| format!("could not build {}", self.name))?;
+        compile(folder.path(), &program).with_context(|| format!("could not build {}", self.name))?;
         Ok(std::fs::read(program)?)
     }
 }
@@ -49,14 +48,7 @@ impl GoProgram {
 fn compile(folder: &Path, program: &Path) -> Result<()> {
     let output = Command::new("go")
         // -trimpath and an empty build id: the same bytes wherever the folder is.
-        .args([
-            "build",
-            "-mod=readonly",
-            "-trimpath",
-            "-buildvcs=false",
-            "-ldflags=-s -w -buildid=",
-            "-o",
-        ])
+        .args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o"])
         .arg(program)
         .arg(".")
         .current_dir(folder)

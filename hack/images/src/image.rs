@@ -115,8 +115,7 @@ impl ImageSpec {
     }
 
     fn config(&self, diff_id: &Digest) -> Value {
-        let ports: BTreeMap<String, Value> =
-            self.ports.iter().map(|port| (format!("{port}/tcp"), json!({}))).collect();
+        let ports: BTreeMap<String, Value> = self.ports.iter().map(|port| (format!("{port}/tcp"), json!({}))).collect();
         let workdir = if self.workdir.is_empty() { "/" } else { &self.workdir };
         json!({
             // No time: it would be the only difference between two builds.
@@ -194,12 +193,8 @@ mod tests {
     #[test]
     fn two_builds_are_byte_identical() {
         for compression in [Compression::None, Compression::Gzip] {
-            let (one, other) =
-                (spec(compression).build().unwrap(), spec(compression).build().unwrap());
-            assert_eq!(
-                (one.manifest, one.config, one.layer),
-                (other.manifest, other.config, other.layer)
-            );
+            let (one, other) = (spec(compression).build().unwrap(), spec(compression).build().unwrap());
+            assert_eq!((one.manifest, one.config, one.layer), (other.manifest, other.config, other.layer));
         }
     }
 

@@ -38,8 +38,7 @@ impl Layer {
 
     /// Adds a file of this machine; links are followed.
     pub fn copy(&mut self, path: &str, source: &Path, mode: u32) -> Result<&mut Self> {
-        let content = std::fs::read(source)
-            .with_context(|| format!("could not read {}", source.display()))?;
+        let content = std::fs::read(source).with_context(|| format!("could not read {}", source.display()))?;
         Ok(self.file(path, content, mode))
     }
 
@@ -84,9 +83,7 @@ impl Layer {
         let path = path.trim_matches('/');
         for (slash, _) in path.match_indices('/') {
             // A directory that was added with a mode of its own keeps it.
-            self.entries
-                .entry(path[..slash].to_owned())
-                .or_insert(Entry::Directory { mode: 0o755 });
+            self.entries.entry(path[..slash].to_owned()).or_insert(Entry::Directory { mode: 0o755 });
         }
         self.entries.insert(path.to_owned(), entry);
         self
@@ -130,28 +127,14 @@ mod tests {
         for entry in tar::Archive::new(bytes.as_slice()).entries().unwrap() {
             let mut entry = entry.unwrap();
             let header = entry.header().clone();
-            assert_eq!(
-                (header.uid().unwrap(), header.gid().unwrap(), header.mtime().unwrap()),
-                (0, 0, 0)
-            );
+            assert_eq!((header.uid().unwrap(), header.gid().unwrap(), header.mtime().unwrap()), (0, 0, 0));
             let mut content = String::new();
             entry.read_to_string(&mut content).unwrap();
-            seen.push((
-                entry.path().unwrap().display().to_string(),
-                header.mode().unwrap(),
-                content,
-            ));
+            seen.push((entry.path().unwrap().display().to_string(), header.mode().unwrap(), content));
         }
-        let expected = [
-            ("usr/", 0o755, ""),
-            ("usr/bin/", 0o755, ""),
-            ("usr/bin/a", 0o755, "hello"),
-            ("usr/bin/b", 0o777, ""),
-        ];
-        assert_eq!(
-            seen,
-            expected.map(|(path, mode, content)| (path.to_owned(), mode, content.to_owned()))
-        );
+        let expected =
+            [("usr/", 0o755, ""), ("usr/bin/", 0o755, ""), ("usr/bin/a", 0o755, "hello"), ("usr/bin/b", 0o777, "")];
+        assert_eq!(seen, expected.map(|(path, mode, content)| (path.to_owned(), mode, content.to_owned())));
     }
 
     #[test]

@@ -39,16 +39,11 @@ pub fn pack(program: &Path, store: &Store, reference: &Reference) -> Result<Buil
     files
         .copy(&format!("/{PROGRAM}"), program, 0o755)?
         .directory("/tmp", 0o1777)
-        .file(
-            "/etc/passwd",
-            "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532::/:/sbin/nologin\n",
-            0o644,
-        )
+        .file("/etc/passwd", "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532::/:/sbin/nologin\n", 0o644)
         .file("/etc/group", "root:x:0:\nnonroot:x:65532:\n", 0o644);
     // Adds nothing to a static program.
     closure::add(&mut files, program, &[])?;
-    let label =
-        |name: &str, value: &str| (format!("org.opencontainers.image.{name}"), value.to_owned());
+    let label = |name: &str, value: &str| (format!("org.opencontainers.image.{name}"), value.to_owned());
     let image = ImageSpec {
         references: vec![reference.clone()],
         files,
@@ -75,17 +70,7 @@ fn compile(workspace: &Path) -> Result<PathBuf> {
     // A folder of its own: other flags would throw away what the ordinary build has compiled.
     let folder = workspace.join("target/image");
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "--package",
-            PROGRAM,
-            "--bin",
-            PROGRAM,
-            "--target",
-            &target,
-        ])
+        .args(["build", "--release", "--locked", "--package", PROGRAM, "--bin", PROGRAM, "--target", &target])
         .arg("--target-dir")
         .arg(&folder)
         .current_dir(workspace)
@@ -123,9 +108,6 @@ mod tests {
     fn a_missing_crate_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let error = compile(folder.path()).unwrap_err();
-        assert!(
-            error.to_string().starts_with("operators/controller-manager does not exist"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("operators/controller-manager does not exist"), "{error}");
     }
 }

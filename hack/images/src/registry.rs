@@ -93,12 +93,7 @@ async fn answer(
     })
 }
 
-async fn look_up(
-    store: &Store,
-    method: &Method,
-    repository: &Repository,
-    question: &Question<'_>,
-) -> Result<Response> {
+async fn look_up(store: &Store, method: &Method, repository: &Repository, question: &Question<'_>) -> Result<Response> {
     // The index is small and read anew each time: an image that is built while a cluster runs can be pulled at once.
     let mut images = store.list()?;
     images.retain(|stored| stored.reference.repository == *repository);
@@ -108,8 +103,7 @@ async fn look_up(
     match question {
         Question::Manifest(tag_or_digest) => {
             let wanted = |stored: &&Stored| {
-                stored.reference.tag == *tag_or_digest
-                    || stored.digest.to_string() == *tag_or_digest
+                stored.reference.tag == *tag_or_digest || stored.digest.to_string() == *tag_or_digest
             };
             match images.iter().find(wanted) {
                 Some(stored) => blob(store, method, &stored.digest, MANIFEST).await,
@@ -146,25 +140,16 @@ fn parse(path: &str) -> Option<(&str, Question<'_>)> {
 fn holds(store: &Store, images: &[Stored], digest: &Digest) -> Result<bool> {
     for stored in images {
         let manifest = store.manifest(&stored.digest)?;
-        if manifest.config.digest == *digest
-            || manifest.layers.iter().any(|layer| layer.digest == *digest)
-        {
+        if manifest.config.digest == *digest || manifest.layers.iter().any(|layer| layer.digest == *digest) {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-async fn blob(
-    store: &Store,
-    method: &Method,
-    digest: &Digest,
-    media_type: &str,
-) -> Result<Response> {
+async fn blob(store: &Store, method: &Method, digest: &Digest, media_type: &str) -> Result<Response> {
     let path = store.blob_path(digest);
-    let file = tokio::fs::File::open(&path)
-        .await
-        .with_context(|| format!("could not read {}", path.display()))?;
+    let file = tokio::fs::File::open(&path).await.with_context(|| format!("could not read {}", path.display()))?;
     let response = Response::builder()
         .header(CONTENT_TYPE, media_type)
         .header(CONTENT_LENGTH, file.metadata().await?.len())
@@ -185,17 +170,11 @@ fn stream(file: tokio::fs::File) -> Body {
 
 fn refuse(refusal: Refusal) -> Response {
     let (status, code, message) = match refusal {
-        Refusal::NotFound => {
-            (StatusCode::NOT_FOUND, "NOT_FOUND", "this registry answers below /v2/ only")
-        }
-        Refusal::NameUnknown => {
-            (StatusCode::NOT_FOUND, "NAME_UNKNOWN", "repository name not known to registry")
-        }
+        Refusal::NotFound => (StatusCode::NOT_FOUND, "NOT_FOUND", "this registry answers below /v2/ only"),
+        Refusal::NameUnknown => (StatusCode::NOT_FOUND, "NAME_UNKNOWN", "repository name not known to registry"),
         Refusal::ManifestUnknown => (StatusCode::NOT_FOUND, "MANIFEST_UNKNOWN", "manifest unknown"),
         Refusal::BlobUnknown => (StatusCode::NOT_FOUND, "BLOB_UNKNOWN", "blob unknown to registry"),
-        Refusal::ReadOnly => {
-            (StatusCode::METHOD_NOT_ALLOWED, "UNSUPPORTED", "this registry is read-only")
-        }
+        Refusal::ReadOnly => (StatusCode::METHOD_NOT_ALLOWED, "UNSUPPORTED", "this registry is read-only"),
     };
     json_response(status, &errors(code, message))
 }

@@ -81,9 +81,7 @@ impl Store {
             descriptor.annotations.insert(INPUTS.to_owned(), inputs.to_string());
         }
         let mut index = self.index()?;
-        index
-            .manifests
-            .retain(|old| reference(old).is_none_or(|name| !image.references.contains(&name)));
+        index.manifests.retain(|old| reference(old).is_none_or(|name| !image.references.contains(&name)));
         index.manifests.extend(image.references.iter().map(|name| named(descriptor.clone(), name)));
         index.manifests.sort_by_key(reference);
         write_atomically(&self.root.join("index.json"), &serde_json::to_vec_pretty(&index)?)?;
@@ -96,10 +94,7 @@ impl Store {
             Some(Stored {
                 reference: reference(descriptor)?,
                 digest: descriptor.digest.clone(),
-                inputs: descriptor
-                    .annotations
-                    .get(INPUTS)
-                    .and_then(|text| Digest::parse(text).ok()),
+                inputs: descriptor.annotations.get(INPUTS).and_then(|text| Digest::parse(text).ok()),
             })
         };
         Ok(self.index()?.manifests.iter().filter_map(stored).collect())
@@ -112,10 +107,9 @@ impl Store {
 
     /// The manifest with that digest.
     pub fn manifest(&self, digest: &Digest) -> Result<Manifest> {
-        let bytes = fs::read(self.blob_path(digest))
-            .with_context(|| format!("could not read the manifest {digest}"))?;
-        serde_json::from_slice(&bytes)
-            .with_context(|| format!("could not read the manifest {digest}"))
+        let bytes =
+            fs::read(self.blob_path(digest)).with_context(|| format!("could not read the manifest {digest}"))?;
+        serde_json::from_slice(&bytes).with_context(|| format!("could not read the manifest {digest}"))
     }
 
     /// How many bytes an image takes, before unpacking.
@@ -139,9 +133,8 @@ impl Store {
     fn index(&self) -> Result<Index> {
         let path = self.root.join("index.json");
         match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| {
-                format!("{} is damaged: delete {}", path.display(), self.root.display())
-            }),
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .with_context(|| format!("{} is damaged: delete {}", path.display(), self.root.display())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Index::new(Vec::new())),
             Err(error) => Err(error).with_context(|| format!("could not read {}", path.display())),
         }
@@ -169,9 +162,7 @@ impl Store {
         for entry in fs::read_dir(self.root.join("blobs/sha256"))? {
             let entry = entry?;
             let digest = Digest::parse(&format!("sha256:{}", entry.file_name().display()));
-            if !digest.is_ok_and(|digest| live.contains(&digest))
-                && entry.metadata()?.modified()? < old
-            {
+            if !digest.is_ok_and(|digest| live.contains(&digest)) && entry.metadata()?.modified()? < old {
                 fs::remove_file(entry.path())?;
             }
         }
@@ -198,11 +189,7 @@ pub(crate) const LAYOUT: &str = r#"{"imageLayoutVersion":"1.0.0"}"#;
 
 impl Index {
     pub(crate) fn new(manifests: Vec<Descriptor>) -> Self {
-        Self {
-            schema_version: 2,
-            media_type: "application/vnd.oci.image.index.v1+json".to_owned(),
-            manifests,
-        }
+        Self { schema_version: 2, media_type: "application/vnd.oci.image.index.v1+json".to_owned(), manifests }
     }
 }
 
@@ -211,10 +198,9 @@ fn reference(descriptor: &Descriptor) -> Option<Reference> {
 }
 
 pub(crate) fn named(mut descriptor: Descriptor, name: &Reference) -> Descriptor {
-    descriptor.annotations.extend(BTreeMap::from([
-        (REF_NAME.to_owned(), name.to_string()),
-        (IMAGE_NAME.to_owned(), name.to_string()),
-    ]));
+    descriptor
+        .annotations
+        .extend(BTreeMap::from([(REF_NAME.to_owned(), name.to_string()), (IMAGE_NAME.to_owned(), name.to_string())]));
     descriptor
 }
 
@@ -251,12 +237,8 @@ mod tests {
         store.put(&image(&["app:1", "app:latest"], "one")).unwrap();
         store.put(&image(&["app:2", "app:latest"], "two")).unwrap();
 
-        let digests: BTreeMap<_, _> = store
-            .list()
-            .unwrap()
-            .into_iter()
-            .map(|stored| (stored.reference.tag, stored.digest))
-            .collect();
+        let digests: BTreeMap<_, _> =
+            store.list().unwrap().into_iter().map(|stored| (stored.reference.tag, stored.digest)).collect();
         assert_eq!(digests.len(), 3);
         assert_eq!(digests["latest"], digests["2"]);
         assert_ne!(digests["latest"], digests["1"]);
@@ -273,10 +255,7 @@ mod tests {
                     for round in 0..5 {
                         let name = format!("app{writer}:{round}");
                         // Opened anew each time, as another process would.
-                        Store::open(root)
-                            .unwrap()
-                            .put(&image(&[&name, "app:shared"], &name))
-                            .unwrap();
+                        Store::open(root).unwrap().put(&image(&[&name, "app:shared"], &name)).unwrap();
                     }
                 });
             }

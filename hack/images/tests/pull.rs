@@ -10,9 +10,7 @@ use serde_json::Value;
 
 #[test]
 fn a_node_can_pull_every_fixture() {
-    if let Some(missing) =
-        ["go", "apt-get", "dpkg-deb", "ldd"].into_iter().find(|program| !runs(program))
-    {
+    if let Some(missing) = ["go", "apt-get", "dpkg-deb", "ldd"].into_iter().find(|program| !runs(program)) {
         // A laptop may lack them; where tests must not be skipped, this is a failure.
         assert!(std::env::var_os("CI").is_none(), "fixture images need {missing}");
         eprintln!("skipped: fixture images need {missing}");
@@ -35,8 +33,7 @@ fn a_node_can_pull_every_fixture() {
     for stored in Store::open(folder.path()).unwrap().list().unwrap() {
         pull(address, &stored.reference, &stored.digest);
     }
-    let (status, _) =
-        get(address, "/v2/library/my-awesome-cron-image/manifests/latest?ns=docker.io");
+    let (status, _) = get(address, "/v2/library/my-awesome-cron-image/manifests/latest?ns=docker.io");
     assert_eq!(status, 404);
 }
 
@@ -62,8 +59,7 @@ fn pull(address: SocketAddr, reference: &Reference, digest: &Digest) {
 /// One request, no client library: the bodies have a length and the server closes the connection.
 fn get(address: SocketAddr, path: &str) -> (u16, Vec<u8>) {
     let mut connection = TcpStream::connect(address).unwrap();
-    write!(connection, "GET {path} HTTP/1.1\r\nHost: registry\r\nConnection: close\r\n\r\n")
-        .unwrap();
+    write!(connection, "GET {path} HTTP/1.1\r\nHost: registry\r\nConnection: close\r\n\r\n").unwrap();
     let mut response = Vec::new();
     connection.read_to_end(&mut response).unwrap();
     let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();

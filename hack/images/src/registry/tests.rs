@@ -48,14 +48,12 @@ async fn a_pull_gets_every_byte() {
     let registry = Fixture::new();
     assert_eq!(registry.ask("GET", "/v2/").await.0, 200);
 
-    let (status, headers, manifest) =
-        registry.ask("GET", "/v2/library/memcached/manifests/1.6?ns=docker.io").await;
+    let (status, headers, manifest) = registry.ask("GET", "/v2/library/memcached/manifests/1.6?ns=docker.io").await;
     assert_eq!((status.as_u16(), &manifest[..]), (200, &registry.image.manifest[..]));
     assert_eq!(headers["content-type"], "application/vnd.oci.image.manifest.v1+json");
     assert_eq!(headers["docker-content-digest"], registry.image.digest().to_string());
 
-    let by_digest =
-        format!("/v2/library/memcached/manifests/{}?ns=docker.io", registry.image.digest());
+    let by_digest = format!("/v2/library/memcached/manifests/{}?ns=docker.io", registry.image.digest());
     assert_eq!(registry.ask("GET", &by_digest).await.2, manifest);
     for blob in [&registry.image.config, &registry.image.layer] {
         let path = format!("/v2/library/memcached/blobs/{}?ns=docker.io", Digest::of(blob));
@@ -68,8 +66,7 @@ async fn a_pull_gets_every_byte() {
 #[tokio::test]
 async fn head_tells_the_digest_and_the_length_without_a_body() {
     let registry = Fixture::new();
-    let (status, headers, body) =
-        registry.ask("HEAD", "/v2/library/memcached/manifests/1.6?ns=docker.io").await;
+    let (status, headers, body) = registry.ask("HEAD", "/v2/library/memcached/manifests/1.6?ns=docker.io").await;
     assert_eq!((status.as_u16(), body.len()), (200, 0));
     assert_eq!(headers["content-length"], registry.image.manifest.len().to_string());
     assert_eq!(headers["docker-content-digest"], registry.image.digest().to_string());
@@ -103,18 +100,12 @@ async fn what_is_not_there_is_a_404_that_says_which_part() {
     let registry = Fixture::new();
     let other = Digest::of(b"other");
     for (path, code) in [
-        (
-            "/v2/library/my-awesome-cron-image/manifests/latest?ns=docker.io".to_owned(),
-            "NAME_UNKNOWN",
-        ),
+        ("/v2/library/my-awesome-cron-image/manifests/latest?ns=docker.io".to_owned(), "NAME_UNKNOWN"),
         ("/v2/library/memcached/manifests/1.7?ns=docker.io".to_owned(), "MANIFEST_UNKNOWN"),
         (format!("/v2/library/memcached/manifests/{other}?ns=docker.io"), "MANIFEST_UNKNOWN"),
         (format!("/v2/library/memcached/blobs/{other}?ns=docker.io"), "BLOB_UNKNOWN"),
         ("/v2/library/memcached/blobs/..%2f..%2findex.json?ns=docker.io".to_owned(), "NOT_FOUND"),
-        (
-            format!("/v2/pause/blobs/{}?ns=localhost", Digest::of(&registry.image.layer)),
-            "BLOB_UNKNOWN",
-        ),
+        (format!("/v2/pause/blobs/{}?ns=localhost", Digest::of(&registry.image.layer)), "BLOB_UNKNOWN"),
         ("/v2/nonsense".to_owned(), "NOT_FOUND"),
         ("/".to_owned(), "NOT_FOUND"),
     ] {
@@ -131,10 +122,6 @@ async fn nothing_can_be_written() {
         ("DELETE", "/v2/library/memcached/manifests/1.6"),
         ("POST", "/v2/"),
     ] {
-        assert_eq!(
-            registry.refused(method, path).await,
-            (405, "UNSUPPORTED".to_owned()),
-            "{method} {path}"
-        );
+        assert_eq!(registry.refused(method, path).await, (405, "UNSUPPORTED".to_owned()), "{method} {path}");
     }
 }
