@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 /// The folder of one cluster. Everything that a cluster writes is in it, and goes with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     folder: PathBuf,
 }
 
@@ -34,7 +34,7 @@ impl Layout {
     }
 
     /// The folder itself.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
@@ -65,7 +65,7 @@ impl Layout {
     }
 
     /// What the part of that name has said.
-    pub fn log(&self, part: &str) -> PathBuf {
+    pub(crate) fn log(&self, part: &str) -> PathBuf {
         self.folder.join("log").join(format!("{part}.log"))
     }
 
@@ -75,12 +75,12 @@ impl Layout {
     }
 
     /// For people: the administrator's kubeconfig. It works inside and outside of the cluster's network.
-    pub fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
     }
 
     /// One line of JSON for each request that the API server has answered.
-    pub fn audit_log(&self) -> PathBuf {
+    pub(crate) fn audit_log(&self) -> PathBuf {
         self.folder.join("audit.log")
     }
 }

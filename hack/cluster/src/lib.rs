@@ -31,7 +31,6 @@ mod supervisor_program;
 pub mod tools;
 
 pub use self::cluster::Cluster;
-pub use self::layout::Layout;
 pub use self::list::{Summary, list, summary};
 pub use self::missing::Missing;
 pub use self::progress::Progress;

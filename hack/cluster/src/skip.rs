@@ -12,9 +12,12 @@ use crate::missing::Missing;
 /// ```ignore
 /// let Some(cluster) = cluster::or_skip(Cluster::shared(Nodes::Real)) else { return };
 /// ```
-#[expect(clippy::missing_panics_doc, reason = "said above")]
 pub fn or_skip<T>(cluster: Result<T>) -> Option<T> {
     let ci = std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false");
+    unless_missing(cluster, ci)
+}
+
+fn unless_missing<T>(cluster: Result<T>, ci: bool) -> Option<T> {
     match cluster {
         Ok(cluster) => Some(cluster),
         Err(error) if error.is::<Missing>() && !ci => {
@@ -22,5 +25,32 @@ pub fn or_skip<T>(cluster: Result<T>) -> Option<T> {
             None
         }
         Err(error) => panic!("no cluster to test with: {error:#}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing() -> Result<()> {
+        Err(Missing("real nodes need root".into()).into())
+    }
+
+    #[test]
+    fn a_laptop_skips_what_it_lacks() {
+        assert!(unless_missing(missing(), false).is_none());
+        assert!(unless_missing(Ok(()), false).is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "real nodes need root")]
+    fn ci_never_skips() {
+        unless_missing(missing(), true);
+    }
+
+    #[test]
+    #[should_panic(expected = "etcd ended")]
+    fn a_failure_is_never_skipped() {
+        unless_missing::<()>(Err(anyhow::anyhow!("etcd ended")), false);
     }
 }

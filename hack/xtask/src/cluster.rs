@@ -94,7 +94,7 @@ pub(crate) fn run(Args { command }: Args) -> Result<ExitCode> {
             up(&Options { controllers, simulated: simulated_nodes, idle, ..Options::new(name, nodes) })?;
         }
         Command::Down { name: Name { name }, all } => down(if all { all_names() } else { vec![name] })?,
-        Command::Status { name: Name { name } } => return status(&cluster::summary(&name)?),
+        Command::Status { name: Name { name } } => return Ok(status(&cluster::summary(&name)?)),
         Command::List => list(&cluster::list()),
         Command::Exec { name: Name { name }, command } => return exec(&name, &command),
         Command::Tools { tools } => build_tools(&tools)?,
@@ -126,7 +126,7 @@ fn all_names() -> Vec<String> {
 }
 
 /// Fails when the cluster is not well, so that scripts can ask.
-fn status(summary: &Summary) -> Result<ExitCode> {
+fn status(summary: &Summary) -> ExitCode {
     println!("cluster     {}", summary.name);
     println!("state       {}", state(summary));
     println!("nodes       {}", summary.nodes);
@@ -144,7 +144,7 @@ fn status(summary: &Summary) -> Result<ExitCode> {
         });
         table(["PART", "STATE", "RESTARTS", "PID"], rows.collect());
     }
-    Ok(if summary.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if summary.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn list(summaries: &[Summary]) {
@@ -169,11 +169,11 @@ fn exec(name: &str, command: &[OsString]) -> Result<ExitCode> {
 }
 
 fn build_tools(names: &[String]) -> Result<()> {
-    let named = |name: &String| {
+    let find = |name: &String| {
         let tool = TOOLS.into_iter().find(|tool| tool.name() == name);
         tool.with_context(|| format!("there is no tool {name}; there are {}", TOOLS.map(Tool::name).join(", ")))
     };
-    let wanted: Vec<_> = names.iter().map(named).collect::<Result<_>>()?;
+    let wanted: Vec<_> = names.iter().map(find).collect::<Result<_>>()?;
     let wanted = if wanted.is_empty() { TOOLS.to_vec() } else { wanted };
     let tools = Tools::locate_or_build(&wanted, &progress::to_stderr)?;
     for binary in wanted.into_iter().flat_map(Tool::binaries) {
