@@ -23,7 +23,9 @@ pub(crate) async fn set_and_get(cluster: Arc<Cluster>, addresses: Vec<String>) -
         cluster.enter_network()?;
         addresses
             .iter()
-            .map(|address| e2e::cache_client::set_and_get(address.parse::<SocketAddr>()?, "greeting", &format!("hello {address}")))
+            .map(|address| {
+                e2e::cache_client::set_and_get(address.parse::<SocketAddr>()?, "greeting", &format!("hello {address}"))
+            })
             .collect()
     };
     // A thread of its own: it stays in that network.

@@ -5,6 +5,7 @@
 
 mod cargo_tools;
 mod cluster;
+mod demo;
 mod generate;
 mod image;
 mod packages;
@@ -28,6 +29,7 @@ struct Xtask {
 #[derive(clap::Subcommand)]
 enum Task {
     Cluster(cluster::Args),
+    Demo(demo::Args),
     Generate(generate::Args),
     Image(image::Args),
     Test(test::Args),
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let success = |()| ExitCode::SUCCESS;
     let result = match Xtask::parse().task {
         Task::Cluster(args) => cluster::run(args),
+        Task::Demo(args) => demo::run(&args),
         Task::Generate(args) => generate::run(&args),
         Task::Image(args) => image::run(args).map(success),
         Task::Test(args) => test::run(&args),

@@ -14,8 +14,7 @@ pub fn args(config: &CacheConfig, port: i32) -> Vec<String> {
         ("-I", format!("{}k", config.max_item_size_kib)),
         ("-p", port.to_string()),
     ];
-    let mut args: Vec<String> =
-        valued.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+    let mut args: Vec<String> = valued.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
     if !config.evictions {
         args.push("-M".to_owned());
     }
@@ -132,11 +131,9 @@ const fn forbidden(short: char, long: &'static str) -> Reserved {
 /// One argument may hold several flags (`-CF`), the last with its value (`-Cm64`).
 fn check_short(arg: &str) -> Option<Refusal> {
     let flags = arg.strip_prefix('-')?;
-    let without_value =
-        flags.find(|flag| VALUED.contains(flag)).map_or(flags, |valued| &flags[..valued]);
-    let (flag, reserved) = without_value
-        .chars()
-        .find_map(|flag| Some((flag, RESERVED.iter().find(|it| it.short == flag)?)))?;
+    let without_value = flags.find(|flag| VALUED.contains(flag)).map_or(flags, |valued| &flags[..valued]);
+    let (flag, reserved) =
+        without_value.chars().find_map(|flag| Some((flag, RESERVED.iter().find(|it| it.short == flag)?)))?;
     Some(reserved.refuse(format!("-{flag}")))
 }
 
@@ -248,16 +245,8 @@ mod tests {
         for (given, expected_index, expected) in [
             ("-m 1", 0, r#""-m" is set by the operator; use spec.config.memoryMB"#),
             ("-m64", 0, r#""-m" is set by the operator; use spec.config.memoryMB"#),
-            (
-                "--memory-limit=1",
-                0,
-                r#""--memory-limit" is set by the operator; use spec.config.memoryMB"#,
-            ),
-            (
-                "--memory-limit 1",
-                0,
-                r#""--memory-limit" is set by the operator; use spec.config.memoryMB"#,
-            ),
+            ("--memory-limit=1", 0, r#""--memory-limit" is set by the operator; use spec.config.memoryMB"#),
+            ("--memory-limit 1", 0, r#""--memory-limit" is set by the operator; use spec.config.memoryMB"#),
             ("--memory-l=1", 0, r#""--memory-l" is set by the operator; use spec.config.memoryMB"#),
             ("-c 1", 0, r#""-c" is set by the operator; use spec.config.maxConnections"#),
             ("-t 1", 0, r#""-t" is set by the operator; use spec.config.threads"#),

@@ -10,10 +10,7 @@ use crate::{api::Memcached, desired, status, validation::validate};
 /// Brings the cluster one step closer to what `memcached` asks for.
 ///
 /// Deletion needs no code: the children are owned, so Kubernetes collects them.
-pub(crate) async fn reconcile(
-    memcached: Arc<Memcached>,
-    ctx: Context<Memcached>,
-) -> Result<Action, Error> {
+pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>) -> Result<Action, Error> {
     validate(&memcached)?;
 
     let (_, deployment, _) = ctx

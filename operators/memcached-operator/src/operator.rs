@@ -2,9 +2,7 @@
 
 use clap::{Args, Command};
 use k8s_openapi::{
-    api::{
-        apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget,
-    },
+    api::{apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::CustomResourceExt;

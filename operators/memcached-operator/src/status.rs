@@ -51,8 +51,7 @@ fn health(
     let diagnosis = pods::diagnose(pods, now);
     let late = late_from(&rollout, &stored, now);
 
-    let mut problems: Vec<_> =
-        diagnosis.faults.into_iter().map(|it| Problem::new(it.reason, it.message)).collect();
+    let mut problems: Vec<_> = diagnosis.faults.into_iter().map(|it| Problem::new(it.reason, it.message)).collect();
     problems.extend(rollout.stalled.as_deref().map(stalled));
     if late.is_some_and(|then| then <= now) {
         problems.push(Problem::new("NodesNotReady", nodes_ready(&rollout)));
@@ -78,9 +77,7 @@ fn progressing(rollout: &Rollout) -> Verdict {
     let Rollout { size, updated, ready, .. } = rollout;
     match rollout.change {
         None => Verdict::no("Stable", "no change is being carried out"),
-        Some(change @ Change::RollingOut) => {
-            Verdict::yes(change.reason(), format!("{updated}/{size} nodes updated"))
-        }
+        Some(change @ Change::RollingOut) => Verdict::yes(change.reason(), format!("{updated}/{size} nodes updated")),
         Some(change @ Change::Scaling) => {
             Verdict::yes(change.reason(), format!("scaling to {size} nodes, {ready} are ready"))
         }
@@ -90,9 +87,7 @@ fn progressing(rollout: &Rollout) -> Verdict {
 fn ready(rollout: &Rollout) -> Verdict {
     match rollout {
         Rollout { size: 0, .. } => scaled_to_zero(),
-        Rollout { size, .. } if rollout.all_ready() => {
-            Verdict::yes("Ready", format!("all {size} nodes are ready"))
-        }
+        Rollout { size, .. } if rollout.all_ready() => Verdict::yes("Ready", format!("all {size} nodes are ready")),
         _ => Verdict::no("NodesNotReady", nodes_ready(rollout)),
     }
 }
@@ -118,10 +113,9 @@ fn late_from(rollout: &Rollout, stored: &Stored<'_>, now: Timestamp) -> Option<T
     let (since, grace) = match rollout.change {
         // The Deployment itself says when a rollout takes too long.
         Some(Change::RollingOut) => return None,
-        Some(Change::Scaling) => (
-            stored.since("Progressing", "True"),
-            SignedDuration::from_secs(PROGRESS_DEADLINE_SECONDS.into()),
-        ),
+        Some(Change::Scaling) => {
+            (stored.since("Progressing", "True"), SignedDuration::from_secs(PROGRESS_DEADLINE_SECONDS.into()))
+        }
         None => {
             let unready = stored.since("Ready", "False");
             let stable = stored.since("Progressing", "False");

@@ -69,20 +69,15 @@ mod tests {
     #[test]
     fn extra_arguments_are_named_by_index() {
         let refused = check(&json!({"config": {"extraArgs": ["-o", "modern", "-m64"]}}));
-        let expected =
-            r#"spec.config.extraArgs[2]: "-m" is set by the operator; use spec.config.memoryMB"#;
+        let expected = r#"spec.config.extraArgs[2]: "-m" is set by the operator; use spec.config.memoryMB"#;
         assert_eq!(refused, Err(expected.to_owned()));
-        assert_eq!(
-            check(&json!({"config": {"extraArgs": ["-o", "modern", "--max-reqs-per-event=40"]}})),
-            Ok(())
-        );
+        assert_eq!(check(&json!({"config": {"extraArgs": ["-o", "modern", "--max-reqs-per-event=40"]}})), Ok(()));
     }
 
     #[test]
     fn a_memory_limit_leaves_room_for_the_process() {
         let limited = |limit: &str| check(&json!({"resources": {"limits": {"memory": limit}}}));
-        let refused =
-            Err("spec.resources.limits.memory: must be at least 96Mi (memoryMB + 32Mi)".to_owned());
+        let refused = Err("spec.resources.limits.memory: must be at least 96Mi (memoryMB + 32Mi)".to_owned());
         assert_eq!(limited("96Mi"), Ok(()));
         assert_eq!(limited("0.1Gi"), Ok(()));
         assert_eq!(limited("95Mi"), refused);

@@ -56,7 +56,8 @@ impl Requests {
     /// Those that change something, events aside.
     pub fn writes(&self) -> usize {
         let writes = |what: &&String| {
-            ["create ", "update ", "patch ", "delete "].iter().any(|verb| what.starts_with(verb)) && !what.contains(" events")
+            ["create ", "update ", "patch ", "delete "].iter().any(|verb| what.starts_with(verb))
+                && !what.contains(" events")
         };
         self.0.iter().filter(|(what, _)| writes(what)).map(|(_, count)| count).sum()
     }

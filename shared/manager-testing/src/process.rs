@@ -19,7 +19,13 @@ pub struct Process {
 
 impl Process {
     /// Starts `binary` with a kubeconfig, in one namespace, and with more flags.
-    pub(crate) fn start(binary: &Path, kubeconfig: &Path, namespace: &str, log: PathBuf, flags: &[&str]) -> Result<Self> {
+    pub(crate) fn start(
+        binary: &Path,
+        kubeconfig: &Path,
+        namespace: &str,
+        log: PathBuf,
+        flags: &[&str],
+    ) -> Result<Self> {
         let file = File::options().create(true).append(true).open(&log);
         let file = file.with_context(|| format!("could not write {}", log.display()))?;
         let probes = free_port()?;

@@ -34,11 +34,18 @@ use tokio::time::Instant;
 use crate::{audit::Requests, process::Process};
 
 /// Far longer than anything takes: only a failure waits for so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A namespaced kind with a typed form.
 pub trait Namespaced:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Serialize
+    + DeserializeOwned
+    + Clone
+    + Debug
+    + Send
+    + Sync
+    + 'static
 {
 }
 
@@ -98,7 +105,10 @@ impl World {
     }
 
     /// A namespace and a client on a cluster of the test's choice, and nothing else: for operators that run in it.
-    pub async fn visit(prefix: &str, cluster: impl FnOnce() -> anyhow::Result<Cluster> + Send + 'static) -> Option<Self> {
+    pub async fn visit(
+        prefix: &str,
+        cluster: impl FnOnce() -> anyhow::Result<Cluster> + Send + 'static,
+    ) -> Option<Self> {
         drop(rustls::crypto::ring::default_provider().install_default());
         let cluster = tokio::task::spawn_blocking(move || cluster::or_skip(cluster())).await.expect("no panic")?;
         let client = connect(&cluster.kubeconfig()).await;
@@ -132,11 +142,15 @@ impl World {
     pub async fn try_apply(&self, yaml: &str) -> Result<DynamicObject, kube::Error> {
         let value: Value = kube_yaml(yaml);
         let kind = value["kind"].as_str().expect("a kind");
-        let (group, version) = value["apiVersion"].as_str().expect("an apiVersion").split_once('/').unwrap_or(("", "v1"));
+        let (group, version) =
+            value["apiVersion"].as_str().expect("an apiVersion").split_once('/').unwrap_or(("", "v1"));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
         let name = value["metadata"]["name"].as_str().expect("a name").to_owned();
-        let parameters = PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::apply("kubectl").force() };
+        let parameters = PatchParams {
+            field_validation: Some(ValidationDirective::Strict),
+            ..PatchParams::apply("kubectl").force()
+        };
         api.patch(&name, &parameters, &Patch::Apply(&value)).await
     }
 
@@ -209,8 +223,10 @@ impl World {
     /// The events on an object: type, reason and note.
     pub async fn events(&self, name: &str) -> Vec<(String, String, String)> {
         let events: Vec<Event> = self.list().await;
-        let mut found: Vec<&Event> =
-            events.iter().filter(|event| event.regarding.as_ref().and_then(|it| it.name.as_deref()) == Some(name)).collect();
+        let mut found: Vec<&Event> = events
+            .iter()
+            .filter(|event| event.regarding.as_ref().and_then(|it| it.name.as_deref()) == Some(name))
+            .collect();
         found.sort_by_key(|event| event.event_time.clone());
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         found.iter().map(|event| (text(&event.type_), text(&event.reason), text(&event.note))).collect()
@@ -228,7 +244,8 @@ impl World {
     /// Pods in it have to keep to the restricted Pod Security Standard.
     async fn make_namespace(&self) {
         let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}});
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}});
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let apply = PatchParams::apply("test").force();
         namespaces.patch(&self.namespace, &apply, &Patch::Apply(&namespace)).await.expect("the namespace is taken");
@@ -244,15 +261,18 @@ impl World {
             self.until(&format!("{name} is established"), async || {
                 let crd = crds.get(&name).await.ok()?;
                 let conditions = crd.status?.conditions?;
-                conditions.iter().find(|condition| condition.type_ == "Established" && condition.status == "True").cloned()
+                conditions
+                    .iter()
+                    .find(|condition| condition.type_ == "Established" && condition.status == "True")
+                    .cloned()
             })
             .await;
         }
         let role = format!("test-{}", operator.name());
         let roles: Api<ClusterRole> = Api::all(self.client.clone());
-        let rules = permissions(&[operator]);
+        let granted = permissions(&[operator]);
         let body = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": rules,
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": granted,
         });
         roles.patch(&role, &apply, &Patch::Apply(&body)).await.expect("the role is taken");
         let bindings: Api<RoleBinding> = self.api();
@@ -274,7 +294,8 @@ pub fn run_id() -> String {
 
 async fn connect(kubeconfig: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a configuration");
+    let config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a configuration");
     Client::try_from(config).expect("a client")
 }
 

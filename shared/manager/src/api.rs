@@ -70,10 +70,8 @@ impl Requests {
 
     /// Deletes exactly the object with this uid, in this version if one is given.
     pub(crate) async fn delete(&self, key: &ObjectKey, uid: &str, version: Option<u64>) -> Result<String, Error> {
-        let preconditions = Preconditions {
-            uid: Some(uid.to_owned()),
-            resource_version: version.map(|version| version.to_string()),
-        };
+        let preconditions =
+            Preconditions { uid: Some(uid.to_owned()), resource_version: version.map(|version| version.to_string()) };
         let parameters = DeleteParams::background().preconditions(preconditions);
         self.send("delete", key, self.http(key).delete(&key.name, &parameters)).await
     }
@@ -93,12 +91,7 @@ impl Requests {
 
     /// What errors say was asked.
     pub(crate) fn describe(&self, verb: &'static str, key: &ObjectKey) -> Request {
-        Request {
-            verb,
-            kind: self.kind.clone(),
-            namespace: key.namespace.to_string(),
-            name: key.name.to_string(),
-        }
+        Request { verb, kind: self.kind.clone(), namespace: key.namespace.to_string(), name: key.name.to_string() }
     }
 
     fn patching(&self) -> PatchParams {
@@ -106,7 +99,8 @@ impl Requests {
     }
 
     fn http(&self, key: &ObjectKey) -> Http {
-        let (prefix, version) = if self.api_version.contains('/') { ("apis", &self.api_version) } else { ("api", &self.api_version) };
+        let (prefix, version) =
+            if self.api_version.contains('/') { ("apis", &self.api_version) } else { ("api", &self.api_version) };
         let path = if key.namespace.is_empty() {
             format!("/{prefix}/{version}/{}", self.plural)
         } else {
@@ -122,7 +116,8 @@ impl Requests {
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<String, Error> {
         let asked = || self.describe(verb, key);
-        let request = request.map_err(|error| Error::Api { request: asked(), source: Box::new(kube::Error::BuildRequest(error)) })?;
+        let request = request
+            .map_err(|error| Error::Api { request: asked(), source: Box::new(kube::Error::BuildRequest(error)) })?;
         within(DEADLINE, self.client.request_text(request))
             .await
             .ok_or_else(|| Error::Deadline { request: asked(), after: DEADLINE })?

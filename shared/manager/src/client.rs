@@ -21,9 +21,7 @@ use crate::{metrics::Metrics, settings::Settings};
 pub(crate) enum Error {
     #[error("cannot use kubeconfig {path}: {source}")]
     Kubeconfig { path: String, source: kube::config::KubeconfigError },
-    #[error(
-        "found no cluster: give --kubeconfig, set KUBECONFIG, or run in a pod with a service account ({0})"
-    )]
+    #[error("found no cluster: give --kubeconfig, set KUBECONFIG, or run in a pod with a service account ({0})")]
     NotFound(kube::config::KubeconfigError),
     #[error("cannot set up a client: {}", crate::error::chain(.0))]
     Client(kube::Error),

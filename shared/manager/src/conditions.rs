@@ -206,7 +206,8 @@ pub(crate) fn is_true(conditions: &[Condition], type_: &str) -> bool {
 fn degraded(problems: &[&Problem]) -> Verdict {
     let Some((first, others)) = problems.split_first() else { return Verdict::no("AsExpected", "") };
     let mut message = first.message.clone();
-    let also: Vec<&str> = others.iter().map(|problem| problem.reason).filter(|reason| *reason != first.reason).take(3).collect();
+    let also: Vec<&str> =
+        others.iter().map(|problem| problem.reason).filter(|reason| *reason != first.reason).take(3).collect();
     if !also.is_empty() {
         message.push_str("; also: ");
         message.push_str(&also.join(", "));

@@ -40,7 +40,10 @@ mod apply;
 mod report;
 
 /// A custom resource that a controller reconciles: any `#[derive(CustomResource)]` type with a [`Status`].
-pub trait Root: Namespaced + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static {}
+pub trait Root:
+    Namespaced + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
+}
 
 impl<K> Root for K where
     K: Namespaced + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static

@@ -12,7 +12,9 @@
 //! The declaration does no I/O, and it is all there is: which informers run, what wakes an object, and which permissions
 //! the operator needs are derived from it.
 
-use std::{any::Any, future::Future, marker::PhantomData, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    any::Any, future::Future, marker::PhantomData, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration,
+};
 
 use futures::FutureExt;
 use tokio::time::Instant;
@@ -101,7 +103,8 @@ pub struct ControllerBuilder<K: Root> {
 }
 
 /// Adds one cache to a controller, and what wakes it from there.
-type Source<K> = Box<dyn FnOnce(&mut Informers, &Arc<Informer<Whole<K>>>, &WorkQueue<ObjectKey>, &Arc<str>, &mut Caches)>;
+type Source<K> =
+    Box<dyn FnOnce(&mut Informers, &Arc<Informer<Whole<K>>>, &WorkQueue<ObjectKey>, &Arc<str>, &mut Caches)>;
 
 impl<K: Root> ControllerBuilder<K> {
     /// Objects of kind `C` are children: changes to them wake their owner, and the Context may write them.
@@ -176,8 +179,11 @@ impl<K: Root> ControllerBuilder<K> {
 #[must_use = "a controller does nothing until it is added to the manager"]
 pub struct Declared {
     pub(crate) rules: Vec<Rule>,
-    pub(crate) build: Box<dyn FnOnce(&mut Informers) -> Box<dyn Start>>,
+    pub(crate) build: Build,
 }
+
+/// Wires the caches.
+type Build = Box<dyn FnOnce(&mut Informers) -> Box<dyn Start>>;
 
 /// A controller with its caches wired, waiting for the outside world.
 pub(crate) trait Start {

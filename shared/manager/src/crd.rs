@@ -37,10 +37,7 @@ fn root(schema: &mut Value) {
     if let Some(status) = object.get_mut("properties").and_then(|it| it.get_mut("status")) {
         strip_defaults(status);
     }
-    let spec = object
-        .get_mut("properties")
-        .and_then(|it| it.get_mut("spec"))
-        .and_then(Value::as_object_mut);
+    let spec = object.get_mut("properties").and_then(|it| it.get_mut("spec")).and_then(Value::as_object_mut);
     if let Some(spec) = spec.filter(|it| !it.contains_key("required")) {
         spec.insert("default".to_owned(), json!({}));
         remove_item(object, "required", &json!("spec"));
@@ -54,12 +51,8 @@ fn any(schema: &mut Value) {
         remove_item(object, "enum", &Value::Null);
     }
     match object.get("format").and_then(Value::as_str) {
-        Some("uint8" | "uint16" | "int8" | "int16") => {
-            object.insert("format".to_owned(), json!("int32"))
-        }
-        Some("uint" | "uint32" | "uint64" | "int") => {
-            object.insert("format".to_owned(), json!("int64"))
-        }
+        Some("uint8" | "uint16" | "int8" | "int16") => object.insert("format".to_owned(), json!("int32")),
+        Some("uint" | "uint32" | "uint64" | "int") => object.insert("format".to_owned(), json!("int64")),
         _ => None,
     };
     if let Some(Value::String(description)) = object.get_mut("description") {
@@ -111,10 +104,7 @@ fn write_whole_numbers(value: &mut Value) {
         Value::Object(fields) => fields.values_mut().for_each(write_whole_numbers),
         Value::Number(number) => {
             // `{:.0}` prints any whole f64 without a rounding that a cast would have.
-            let whole = number
-                .as_f64()
-                .filter(|it| number.is_f64() && it.fract() == 0.0)
-                .map(|it| format!("{it:.0}"));
+            let whole = number.as_f64().filter(|it| number.is_f64() && it.fract() == 0.0).map(|it| format!("{it:.0}"));
             if let Some(whole) = whole.and_then(|it| it.parse::<i64>().ok()) {
                 *value = whole.into();
             }
@@ -165,10 +155,7 @@ mod tests {
     #[test]
     fn a_spec_that_requires_nothing_may_be_absent() {
         let derived = json!({"required": ["spec"], "title": "Foo", "properties": {"spec": {"type": "object"}}});
-        assert_eq!(
-            normalized(&derived),
-            json!({"properties": {"spec": {"type": "object", "default": {}}}})
-        );
+        assert_eq!(normalized(&derived), json!({"properties": {"spec": {"type": "object", "default": {}}}}));
 
         let strict = json!({"required": ["spec"], "properties": {"spec": {"type": "object", "required": ["image"]}}});
         assert_eq!(normalized(&strict), strict);
@@ -179,7 +166,8 @@ mod tests {
         let derived = json!({"properties": {"status": {
             "type": "object", "nullable": true, "properties": {"nodes": {"type": "array", "default": []}},
         }}});
-        let expected = json!({"properties": {"status": {"type": "object", "properties": {"nodes": {"type": "array"}}}}});
+        let expected =
+            json!({"properties": {"status": {"type": "object", "properties": {"nodes": {"type": "array"}}}}});
         assert_eq!(normalized(&derived), expected);
     }
 

@@ -204,12 +204,7 @@ mod tests {
     use super::*;
 
     fn api(code: u16, reason: &str, message: &str) -> kube::Error {
-        kube::Error::Api(Box::new(Status {
-            code,
-            reason: reason.into(),
-            message: message.into(),
-            ..Status::default()
-        }))
+        kube::Error::Api(Box::new(Status { code, reason: reason.into(), message: message.into(), ..Status::default() }))
     }
 
     #[test]

@@ -146,21 +146,19 @@ impl Sender {
         history.tokens -= 1.0;
 
         let identity = (posted.note.type_, posted.note.reason, posted.note.message.clone());
-        let namespace = if posted.regarding.key.namespace.is_empty() { "default" } else { &posted.regarding.key.namespace };
+        let namespace =
+            if posted.regarding.key.namespace.is_empty() { "default" } else { &posted.regarding.key.namespace };
         let http = Http::new(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"));
-        let request = match history.series.get_mut(&identity) {
-            Some(series) => {
-                series.count += 1;
-                series.last = now;
-                let patch = json!({"series": {"count": series.count, "lastObservedTime": micro_time()}});
-                http.patch(&series.name, &PatchParams::default(), &Patch::Merge(patch))
-            }
-            None => {
-                let name = format!("{}.{}", posted.regarding.key.name, uuid::Uuid::new_v4().simple());
-                let body = body(&name, namespace, &self.instance, &posted);
-                history.series.insert(identity, Series { name, count: 1, last: now });
-                http.create(&PostParams::default(), body.to_string().into_bytes())
-            }
+        let request = if let Some(series) = history.series.get_mut(&identity) {
+            series.count += 1;
+            series.last = now;
+            let patch = json!({"series": {"count": series.count, "lastObservedTime": micro_time()}});
+            http.patch(&series.name, &PatchParams::default(), &Patch::Merge(patch))
+        } else {
+            let name = format!("{}.{}", posted.regarding.key.name, uuid::Uuid::new_v4().simple());
+            let body = body(&name, namespace, &self.instance, &posted);
+            history.series.insert(identity, Series { name, count: 1, last: now });
+            http.create(&PostParams::default(), body.to_string().into_bytes())
         };
         let Ok(request) = request else { return };
         match tokio::time::timeout(Duration::from_secs(5), self.client.request_text(request)).await {

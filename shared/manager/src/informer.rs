@@ -252,9 +252,10 @@ impl InformerHealth {
     fn failed(&self, error: &watcher::Error) {
         let (phase, reason) = diagnose(error, &self.resource);
         *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
-        match phase {
-            Some(phase) => self.change(phase),
-            None => tracing::debug!(kind = self.kind, error = chain(error), "Watch ended and starts again"),
+        if let Some(phase) = phase {
+            self.change(phase)
+        } else {
+            tracing::debug!(kind = self.kind, error = chain(error), "Watch ended and starts again")
         }
     }
 
@@ -265,7 +266,13 @@ impl InformerHealth {
             if !same_state {
                 match &next {
                     Phase::Synced => tracing::debug!(kind = self.kind, "Cache is in step"),
-                    other => tracing::warn!(kind = self.kind, state = other.describe(&self.resource), "Cache is not in step"),
+                    other => {
+                        tracing::warn!(
+                            kind = self.kind,
+                            state = other.describe(&self.resource),
+                            "Cache is not in step"
+                        );
+                    }
                 }
             }
             let changed = *phase != next;

@@ -47,11 +47,11 @@ pub use conditions::{Health, Problem, Report, Verdict};
 pub use context::{Context, Root, Together};
 pub use controller::{Action, Controller, ControllerBuilder, Declared, Reconcile};
 pub use crd::{normalize, printed};
-/// A condition as it is stored.
-pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use entry::main;
 pub use error::{Error, Request, Retry};
 pub use events::EventType;
+/// A condition as it is stored.
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use object::ObjectKey;
 pub use operator::{Manager, Operator, permissions};
 pub use settings::Settings;

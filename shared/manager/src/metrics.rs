@@ -2,16 +2,16 @@
 //! and a few of our own (`operator_*`).
 
 use prometheus::{
-    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
-    core::Collector,
+    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    TextEncoder, core::Collector,
 };
 
 use crate::informer::InformerHealth;
 
 /// Buckets of `controller_runtime_reconcile_time_seconds`, from controller-runtime.
 const RECONCILE_SECONDS: &[f64] = &[
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 1.75,
-    2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
+    1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 /// Buckets of the work queue's histograms: 10 ns × 10ⁿ, from controller-runtime.
 const QUEUE_SECONDS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
@@ -45,6 +45,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
+    #[expect(clippy::too_many_lines, reason = "a table: one entry a metric")]
     pub(crate) fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let make = Maker { registry: &registry };
@@ -156,11 +157,7 @@ impl Metrics {
             )?,
             registry: registry.clone(),
         };
-        let build = make.gauges(
-            "operator_build_info",
-            "Version of this build",
-            &["version", "commit"],
-        )?;
+        let build = make.gauges("operator_build_info", "Version of this build", &["version", "commit"])?;
         build
             .with_label_values(&[env!("CARGO_PKG_VERSION"), option_env!("OPERATORS_COMMIT").unwrap_or("unknown")])
             .set(1);
@@ -243,7 +240,13 @@ impl Maker<'_> {
         self.add(GaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    fn histograms(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> Result<HistogramVec, prometheus::Error> {
+    fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        buckets: &[f64],
+    ) -> Result<HistogramVec, prometheus::Error> {
         self.add(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
     }
 }

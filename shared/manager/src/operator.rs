@@ -1,8 +1,8 @@
 //! What an operator tells the runtime about itself.
 
 use clap::{ArgMatches, Args, Command};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use crate::{
     controller::Declared,

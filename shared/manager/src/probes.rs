@@ -89,7 +89,8 @@ fn all(probe: &str, checks: &[Check], RawQuery(query): RawQuery) -> Response {
     let parameters: Vec<(&str, &str)> =
         query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect();
     let verbose = parameters.iter().any(|(name, _)| *name == "verbose");
-    let excluded: Vec<&str> = parameters.iter().filter(|(name, _)| *name == "exclude").map(|(_, value)| *value).collect();
+    let excluded: Vec<&str> =
+        parameters.iter().filter(|(name, _)| *name == "exclude").map(|(_, value)| *value).collect();
     let (passed, text) = render(probe, checks, &excluded);
     answer(passed, if passed && !verbose { "ok".to_owned() } else { text })
 }

@@ -29,11 +29,7 @@ impl Rule {
 
     /// Events are written for every operator.
     pub(crate) fn events() -> Self {
-        Self {
-            group: "events.k8s.io".to_owned(),
-            resource: "events".to_owned(),
-            verbs: ["create", "patch"].into(),
-        }
+        Self { group: "events.k8s.io".to_owned(), resource: "events".to_owned(), verbs: ["create", "patch"].into() }
     }
 }
 

@@ -54,7 +54,8 @@ pub(crate) async fn run(manager: Manager) -> Result<(), Fatal> {
     let settings = manager.settings().clone();
     let stop = CancellationToken::new();
     let metrics = Arc::new(Metrics::new()?);
-    let probes_listener = listen(settings.health_probe_bind_address, "health probes", "--health-probe-bind-address").await?;
+    let probes_listener =
+        listen(settings.health_probe_bind_address, "health probes", "--health-probe-bind-address").await?;
     let metrics_listener = listen(settings.metrics_bind_address, "metrics", "--metrics-bind-address").await?;
     let client = client::connect(&settings, &metrics).await?;
 
@@ -69,7 +70,8 @@ pub(crate) async fn run(manager: Manager) -> Result<(), Fatal> {
         metrics: metrics.clone(),
         settings: settings.clone(),
     });
-    let controllers: Arc<Vec<Running>> = Arc::new(built.into_iter().map(|built| built.start(outside.clone())).collect());
+    let controllers: Arc<Vec<Running>> =
+        Arc::new(built.into_iter().map(|built| built.start(outside.clone())).collect());
     let (states, informer_tasks) = informers.start(&client, &settings.watch_namespaces, &stop);
 
     let mut tasks = Tasks { set: JoinSet::new() };
@@ -83,7 +85,12 @@ pub(crate) async fn run(manager: Manager) -> Result<(), Fatal> {
         stopping: stop.clone(),
     };
     tasks.serve("probes", probes_listener, probes::routes(Arc::new(probes)), &serving);
-    tasks.serve("metrics", metrics_listener, metrics_routes(metrics.clone(), states.clone(), controllers.clone()), &serving);
+    tasks.serve(
+        "metrics",
+        metrics_listener,
+        metrics_routes(metrics.clone(), states.clone(), controllers.clone()),
+        &serving,
+    );
     let events = tokio::spawn(events);
     for (name, task) in informer_tasks {
         tasks.spawn(name, task);
@@ -94,7 +101,10 @@ pub(crate) async fn run(manager: Manager) -> Result<(), Fatal> {
         let workers_of = settings.max_concurrent_reconciles.of(&controllers[index].kind, &controllers[index].group);
         metrics.prepare(&controllers[index].name, workers_of);
         workers.spawn(work(controllers.clone(), index, workers_of, states.clone(), stop.clone()));
-        tasks.spawn(format!("resync of {}", controllers[index].kind), resync(controllers, index, settings.resync_interval, stop.clone()));
+        tasks.spawn(
+            format!("resync of {}", controllers[index].kind),
+            resync(controllers, index, settings.resync_interval, stop.clone()),
+        );
     }
     tracing::info!(version = env!("CARGO_PKG_VERSION"), controllers = controllers.len(), "Started");
 
@@ -127,7 +137,13 @@ pub(crate) async fn run(manager: Manager) -> Result<(), Fatal> {
 }
 
 /// Waits for all caches of the process, then runs the workers of one controller.
-async fn work(controllers: Arc<Vec<Running>>, index: usize, workers: usize, states: Vec<Arc<InformerHealth>>, stop: CancellationToken) {
+async fn work(
+    controllers: Arc<Vec<Running>>,
+    index: usize,
+    workers: usize,
+    states: Vec<Arc<InformerHealth>>,
+    stop: CancellationToken,
+) {
     let controller = &controllers[index];
     let needed = states.iter().filter(|state| controller.needs.contains(&state.resource));
     let synced = futures::future::join_all(needed.map(|state| state.until_synced()));
@@ -157,7 +173,11 @@ async fn resync(controllers: Arc<Vec<Running>>, index: usize, interval: Duration
     }
 }
 
-fn metrics_routes(metrics: Arc<Metrics>, informers: Vec<Arc<InformerHealth>>, controllers: Arc<Vec<Running>>) -> Router {
+fn metrics_routes(
+    metrics: Arc<Metrics>,
+    informers: Vec<Arc<InformerHealth>>,
+    controllers: Arc<Vec<Running>>,
+) -> Router {
     let scrape = move || {
         for informer in &informers {
             metrics.show(informer);
@@ -170,7 +190,9 @@ fn metrics_routes(metrics: Arc<Metrics>, informers: Vec<Arc<InformerHealth>>, co
     };
     Router::new().route(
         "/metrics",
-        get(async move || ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], scrape()).into_response()),
+        get(async move || {
+            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], scrape()).into_response()
+        }),
     )
 }
 
@@ -241,5 +263,3 @@ impl Signals {
         }
     }
 }
-
-

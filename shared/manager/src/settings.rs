@@ -8,7 +8,14 @@ use clap::{Args, ValueEnum};
 #[derive(Debug, Clone, Args)]
 pub struct Settings {
     /// Which operators run: a comma list; `*` is all, `-name` takes one out (`*,-flightticket`).
-    #[arg(long, env = "OPERATOR_OPERATORS", value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = "Scope")]
+    #[arg(
+        long,
+        env = "OPERATOR_OPERATORS",
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true,
+        help_heading = "Scope"
+    )]
     pub(crate) operators: Vec<String>,
 
     /// Namespaces to work in, a comma list; all when not given.
@@ -123,9 +130,8 @@ impl FromStr for Concurrency {
                 Some((kind, number)) => (Some(kind), number),
                 None => (None, part),
             };
-            let number = match number.trim().parse() {
-                Ok(number @ 1..=1_000) => number,
-                _ => return Err(format!("\"{part}\" is not a number from 1 to 1000, nor KIND=NUMBER")),
+            let Ok(number @ 1..=1_000) = number.trim().parse() else {
+                return Err(format!("\"{part}\" is not a number from 1 to 1000, nor KIND=NUMBER"));
             };
             match kind {
                 Some(kind) => drop(concurrency.kinds.insert(kind.trim().to_owned(), number)),
@@ -194,7 +200,8 @@ mod tests {
 
     #[test]
     fn concurrency_is_by_kind_then_global() {
-        let settings = parse(&["--max-concurrent-reconciles", "3,Memcached=8,CronTab.stable.example.com=1"]).expect("parses");
+        let settings =
+            parse(&["--max-concurrent-reconciles", "3,Memcached=8,CronTab.stable.example.com=1"]).expect("parses");
         let concurrency = settings.max_concurrent_reconciles;
         assert_eq!(concurrency.of("Memcached", "g"), 8);
         assert_eq!(concurrency.of("CronTab", "stable.example.com"), 1);

@@ -72,21 +72,26 @@ const WINDOW: Duration = Duration::from_millis(400);
 
 impl StatusGate {
     /// `None`: write now. Otherwise: come back at that time.
-    pub(crate) fn hold(&self, key: &ObjectKey, became_ready: bool, changed_children: bool, now: Instant) -> Option<Instant> {
+    pub(crate) fn hold(
+        &self,
+        key: &ObjectKey,
+        became_ready: bool,
+        changed_children: bool,
+        now: Instant,
+    ) -> Option<Instant> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if became_ready {
             return None;
         }
-        let due = match state.waiting.get(key) {
-            Some(since) => *since + WINDOW,
-            None => {
-                let recently = state.recent.get(key).is_some_and(|written| now < *written + WINDOW);
-                if !recently && !changed_children {
-                    return None;
-                }
-                state.waiting.insert(key.clone(), now);
-                now + WINDOW
+        let due = if let Some(since) = state.waiting.get(key) {
+            *since + WINDOW
+        } else {
+            let recently = state.recent.get(key).is_some_and(|written| now < *written + WINDOW);
+            if !recently && !changed_children {
+                return None;
             }
+            state.waiting.insert(key.clone(), now);
+            now + WINDOW
         };
         (now < due).then_some(due)
     }

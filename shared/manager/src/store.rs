@@ -164,7 +164,8 @@ impl<R: Representation> Store<R> {
         let mut state = self.write();
         state.delivered = state.delivered.max(decoded.facts.version);
         state.gone.remove(&decoded.facts.uid);
-        let newer = |slot: &Slot<R::Item>| slot.facts.uid != decoded.facts.uid && slot.facts.version > decoded.facts.version;
+        let newer =
+            |slot: &Slot<R::Item>| slot.facts.uid != decoded.facts.uid && slot.facts.version > decoded.facts.version;
         if state.objects.get(&decoded.key).is_some_and(newer) {
             return None; // created again meanwhile, and we know it from our own write
         }

@@ -13,7 +13,10 @@ use tracing::{
 };
 use tracing_subscriber::{
     EnvFilter,
-    fmt::{FmtContext, FormatEvent, FormattedFields, format::{JsonFields, Writer}},
+    fmt::{
+        FmtContext, FormatEvent, FormattedFields,
+        format::{JsonFields, Writer},
+    },
     registry::LookupSpan,
 };
 
@@ -38,7 +41,12 @@ impl<S> FormatEvent<S, JsonFields> for JsonLines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    fn format_event(&self, context: &FmtContext<'_, S, JsonFields>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, JsonFields>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let mut line = Map::new();
         line.insert("ts".to_owned(), json!(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()));
         line.insert("level".to_owned(), json!(event.metadata().level().as_str().to_lowercase()));

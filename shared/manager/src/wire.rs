@@ -134,10 +134,9 @@ impl Facts {
         Self {
             uid: metadata.uid.as_ref().into(),
             version: metadata.version(),
-            owner: metadata.controller().map(|owner| Owner {
-                uid: owner.uid.as_ref().into(),
-                name: Arc::from(owner.name.as_ref()),
-            }),
+            owner: metadata
+                .controller()
+                .map(|owner| Owner { uid: owner.uid.as_ref().into(), name: Arc::from(owner.name.as_ref()) }),
             app,
             fingerprint: own_fingerprint(metadata, json),
         }
@@ -187,7 +186,9 @@ impl<'de, R: Representation> Deserialize<'de> for Wire<R> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&'de RawValue>::deserialize(deserializer)?;
         let decoded = Decoded::read::<R>(raw.get())
-            .inspect_err(|error| tracing::error!(kind = %R::Kind::kind(&()), %error, "An object without a name is skipped"))
+            .inspect_err(
+                |error| tracing::error!(kind = %R::Kind::kind(&()), %error, "An object without a name is skipped"),
+            )
             .ok();
         let resource_version = decoded.as_ref().map(|decoded| decoded.facts.version.to_string());
         Ok(Self { metadata: ObjectMeta { resource_version, ..ObjectMeta::default() }, decoded: decoded.map(Arc::new) })
@@ -222,4 +223,3 @@ impl<R: Representation> Resource for Wire<R> {
         &mut self.metadata
     }
 }
-

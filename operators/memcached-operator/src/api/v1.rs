@@ -228,10 +228,7 @@ pub struct RolloutSettings {
 
 /// When the kubelet pulls an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(
-    missing_docs,
-    reason = "the field's description explains them, and the schema would lose these"
-)]
+#[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum ImagePullPolicy {
     Always,
     IfNotPresent,
@@ -240,10 +237,7 @@ pub enum ImagePullPolicy {
 
 /// Whether two nodes may run on one machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(
-    missing_docs,
-    reason = "the field's description explains them, and the schema would lose these"
-)]
+#[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum AntiAffinity {
     #[default]
     Soft,
@@ -253,10 +247,7 @@ pub enum AntiAffinity {
 
 /// Whether there is a disruption budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(
-    missing_docs,
-    reason = "the field's description explains them, and the schema would lose these"
-)]
+#[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum BudgetMode {
     #[default]
     Auto,
@@ -266,10 +257,7 @@ pub enum BudgetMode {
 
 /// How clients find the nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(
-    missing_docs,
-    reason = "the field's description explains them, and the schema would lose these"
-)]
+#[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum ServiceType {
     #[default]
     Headless,
@@ -379,11 +367,7 @@ impl Default for DisruptionBudget {
 
 impl Default for RolloutSettings {
     fn default() -> Self {
-        Self {
-            max_surge: IntOrString::Int(1),
-            max_unavailable: IntOrString::Int(0),
-            min_ready_seconds: 10,
-        }
+        Self { max_surge: IntOrString::Int(1), max_unavailable: IntOrString::Int(0), min_ready_seconds: 10 }
     }
 }
 

@@ -6,9 +6,9 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
         core::v1::{
-            Affinity, Container, ContainerPort, Lifecycle, LifecycleHandler, PodAffinityTerm,
-            PodAntiAffinity, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
-            SecurityContext, SleepAction, TCPSocketAction, Toleration, WeightedPodAffinityTerm,
+            Affinity, Container, ContainerPort, Lifecycle, LifecycleHandler, PodAffinityTerm, PodAntiAffinity, PodSpec,
+            PodTemplateSpec, Probe, ResourceRequirements, SecurityContext, SleepAction, TCPSocketAction, Toleration,
+            WeightedPodAffinityTerm,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
@@ -46,11 +46,7 @@ pub fn deployment(memcached: &Memcached, config: &Config) -> Deployment {
     let app = App::of(memcached);
     let rollout = spec.rollout();
     Deployment {
-        metadata: ObjectMeta {
-            name: Some(memcached.name_any()),
-            labels: Some(app.labels()),
-            ..Default::default()
-        },
+        metadata: ObjectMeta { name: Some(memcached.name_any()), labels: Some(app.labels()), ..Default::default() },
         spec: Some(DeploymentSpec {
             replicas: Some(spec.size),
             revision_history_limit: Some(10),
@@ -58,10 +54,7 @@ pub fn deployment(memcached: &Memcached, config: &Config) -> Deployment {
             min_ready_seconds: Some(rollout.min_ready_seconds).filter(|it| *it > 0),
             strategy: Some(strategy(rollout)),
             selector: app.label_selector(),
-            template: PodTemplateSpec {
-                metadata: Some(pod_metadata(spec, &app)),
-                spec: Some(pod(spec, &app, config)),
-            },
+            template: PodTemplateSpec { metadata: Some(pod_metadata(spec, &app)), spec: Some(pod(spec, &app, config)) },
             paused: None,
         }),
         status: None,
@@ -82,11 +75,7 @@ fn pod_metadata(spec: &MemcachedSpec, app: &App) -> ObjectMeta {
     let mut labels = spec.pod_labels.clone();
     labels.extend(app.labels());
     labels.insert("app.kubernetes.io/component".to_owned(), "cache".to_owned());
-    ObjectMeta {
-        labels: Some(labels),
-        annotations: unless_empty(&spec.pod_annotations),
-        ..Default::default()
-    }
+    ObjectMeta { labels: Some(labels), annotations: unless_empty(&spec.pod_annotations), ..Default::default() }
 }
 
 fn pod(spec: &MemcachedSpec, app: &App, config: &Config) -> PodSpec {
@@ -97,8 +86,7 @@ fn pod(spec: &MemcachedSpec, app: &App, config: &Config) -> PodSpec {
         node_selector: unless_empty(&spec.node_selector),
         priority_class_name: spec.priority_class_name.clone(),
         termination_grace_period_seconds: Some(spec.termination_grace_period_seconds()),
-        tolerations: Some(spec.tolerations.iter().map(toleration).collect())
-            .filter(|it: &Vec<_>| !it.is_empty()),
+        tolerations: Some(spec.tolerations.iter().map(toleration).collect()).filter(|it: &Vec<_>| !it.is_empty()),
         ..restricted::pod()
     }
 }
@@ -116,11 +104,7 @@ fn node(spec: &MemcachedSpec, config: &Config) -> Container {
             protocol: Some("TCP".to_owned()),
             ..Default::default()
         }]),
-        readiness_probe: Some(Probe {
-            period_seconds: Some(5),
-            failure_threshold: Some(3),
-            ..probe()
-        }),
+        readiness_probe: Some(Probe { period_seconds: Some(5), failure_threshold: Some(3), ..probe() }),
         liveness_probe: Some(Probe {
             period_seconds: Some(10),
             failure_threshold: Some(6),
@@ -151,11 +135,7 @@ fn node(spec: &MemcachedSpec, config: &Config) -> Container {
 
 fn probe() -> Probe {
     let port = IntOrString::String(PORT.to_owned());
-    Probe {
-        tcp_socket: Some(TCPSocketAction { port, host: None }),
-        timeout_seconds: Some(3),
-        ..Default::default()
-    }
+    Probe { tcp_socket: Some(TCPSocketAction { port, host: None }), timeout_seconds: Some(3), ..Default::default() }
 }
 
 fn pull_policy(policy: ImagePullPolicy) -> String {
@@ -171,11 +151,7 @@ fn pull_policy(policy: ImagePullPolicy) -> String {
 fn default_resources(cache: &CacheConfig) -> ResourceRequirements {
     let memory = ("memory".to_owned(), quantity::mebibytes(command_line::memory_mib(cache)));
     let cpu = ("cpu".to_owned(), Quantity("50m".to_owned()));
-    ResourceRequirements {
-        requests: Some([cpu, memory.clone()].into()),
-        limits: Some([memory].into()),
-        claims: None,
-    }
+    ResourceRequirements { requests: Some([cpu, memory.clone()].into()), limits: Some([memory].into()), claims: None }
 }
 
 fn given_resources(given: &ResourceRequirements) -> Option<ResourceRequirements> {
@@ -196,9 +172,10 @@ fn affinity(anti_affinity: AntiAffinity, app: &App) -> Option<Affinity> {
     };
     let pod_anti_affinity = match anti_affinity {
         AntiAffinity::Soft => PodAntiAffinity {
-            preferred_during_scheduling_ignored_during_execution: Some(vec![
-                WeightedPodAffinityTerm { weight: 100, pod_affinity_term: apart },
-            ]),
+            preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
+                weight: 100,
+                pod_affinity_term: apart,
+            }]),
             ..Default::default()
         },
         AntiAffinity::Hard => PodAntiAffinity {
@@ -274,26 +251,19 @@ mod tests {
     #[test]
     fn the_image_comes_from_the_spec_or_from_the_operator() {
         let image = |spec: &Value, registry: Option<&str>| {
-            let config =
-                Config { image_registry: registry.map(ToOwned::to_owned), ..Config::default() };
-            let pod =
-                deployment(&samples::with_spec(spec), &config).spec.and_then(|it| it.template.spec);
+            let config = Config { image_registry: registry.map(ToOwned::to_owned), ..Config::default() };
+            let pod = deployment(&samples::with_spec(spec), &config).spec.and_then(|it| it.template.spec);
             pod.expect("a pod").containers[0].image.clone().expect("an image")
         };
         let own = json!({"image": "memcached:1.5"});
         assert_eq!(image(&json!({}), None), "docker.io/library/memcached:1.6");
-        assert_eq!(
-            image(&json!({}), Some("mirror:5000/")),
-            "mirror:5000/docker.io/library/memcached:1.6"
-        );
+        assert_eq!(image(&json!({}), Some("mirror:5000/")), "mirror:5000/docker.io/library/memcached:1.6");
         assert_eq!(image(&own, Some("mirror:5000")), "memcached:1.5");
     }
 
     #[test]
     fn memory_follows_the_configuration_unless_it_is_given() {
-        let resources = |spec: &Value| {
-            serde_json::to_value(&pod_of(spec).containers[0].resources).expect("JSON")
-        };
+        let resources = |spec: &Value| serde_json::to_value(&pod_of(spec).containers[0].resources).expect("JSON");
         assert_eq!(
             resources(&json!({"config": {"memoryMB": 1764}})),
             json!({"requests": {"cpu": "50m", "memory": "1977Mi"}, "limits": {"memory": "1977Mi"}})
@@ -307,9 +277,8 @@ mod tests {
 
     #[test]
     fn nodes_keep_apart_as_far_as_asked() {
-        let affinity = |mode: &str| {
-            serde_json::to_value(pod_of(&json!({"antiAffinity": mode})).affinity).expect("JSON")
-        };
+        let affinity =
+            |mode: &str| serde_json::to_value(pod_of(&json!({"antiAffinity": mode})).affinity).expect("JSON");
         let selector = json!({"matchLabels": {
             "app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": "memcached-sample",
         }});
@@ -353,10 +322,8 @@ mod tests {
             }
         }
         let tolerations = json!([{"key": "a", "operator": "Exists", "value": "", "effect": ""}]);
-        for spec in [
-            json!({}),
-            json!({"rollout": {"minReadySeconds": 0}, "resources": {}, "tolerations": tolerations}),
-        ] {
+        for spec in [json!({}), json!({"rollout": {"minReadySeconds": 0}, "resources": {}, "tolerations": tolerations})]
+        {
             let sent = serde_json::to_value(of(&spec)).expect("JSON");
             assert!(!empty(&sent), "{sent:#}");
             assert_ne!(sent["minReadySeconds"], json!(0));

@@ -55,8 +55,7 @@ mod tests {
 
     #[test]
     fn with_an_address_and_annotations() {
-        let settings =
-            json!({"port": 22122, "service": {"type": "ClusterIP", "annotations": {"a": "b"}}});
+        let settings = json!({"port": 22122, "service": {"type": "ClusterIP", "annotations": {"a": "b"}}});
         let service = service(&samples::with_spec(&settings));
         let spec = service.spec.expect("a spec");
         assert_eq!((spec.cluster_ip, spec.ports.expect("ports")[0].port), (None, 22122));

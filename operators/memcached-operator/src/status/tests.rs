@@ -10,14 +10,9 @@ const ONGOING: &str = "ReplicaSetUpdated";
 const COMPLETE: &str = "NewReplicaSetAvailable";
 
 /// A Deployment at generation 2 with `[replicas, updated, ready]`, and `reason` in its condition `Progressing`.
-fn deployment(
-    observed: i64,
-    [replicas, updated, ready]: [i32; 3],
-    reason: &str,
-) -> Live<DeploymentView> {
+fn deployment(observed: i64, [replicas, updated, ready]: [i32; 3], reason: &str) -> Live<DeploymentView> {
     let containers = json!([{"name": "memcached", "image": "docker.io/library/memcached:1.6"}]);
-    let conditions =
-        json!([{"type": "Progressing", "status": "?", "reason": reason, "message": "no progress"}]);
+    let conditions = json!([{"type": "Progressing", "status": "?", "reason": reason, "message": "no progress"}]);
     live(
         "memcached-sample",
         &json!({
@@ -35,10 +30,7 @@ fn pod(name: &str, status: &Value) -> Arc<Live<PodView>> {
 }
 
 fn ready_pod(name: &str, ip: &str) -> Arc<Live<PodView>> {
-    pod(
-        name,
-        &json!({"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": "True"}]}),
-    )
+    pod(name, &json!({"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": "True"}]}))
 }
 
 fn unpullable_pod(name: &str) -> Arc<Live<PodView>> {
@@ -76,9 +68,7 @@ fn memcached(size: i32, stored: &[(&str, &str, &str, &str)]) -> Memcached {
 
 /// The facts in one line each, as in `True RollingOut`.
 fn facts(health: &Health) -> [String; 4] {
-    let line = |verdict: &Verdict| {
-        format!("{} {}", if verdict.status { "True" } else { "False" }, verdict.reason)
-    };
+    let line = |verdict: &Verdict| format!("{} {}", if verdict.status { "True" } else { "False" }, verdict.reason);
     let problems: Vec<_> = health.problems.iter().map(|it| it.reason).collect();
     [
         line(health.available.as_ref().expect("Available")),
@@ -134,34 +124,23 @@ fn a_node_died() {
 
     let being_replaced = ["True MinimumNodesAvailable", "False Stable", "", "False NodesNotReady"];
     check(&settled(3), Some(&two_of_three), &three_pods()[..2], being_replaced);
-    check(
-        &unready_since("2026-11-21T10:09:01Z"),
-        Some(&two_of_three),
-        &three_pods()[..2],
-        being_replaced,
-    );
+    check(&unready_since("2026-11-21T10:09:01Z"), Some(&two_of_three), &three_pods()[..2], being_replaced);
 
-    let missed =
-        ["True MinimumNodesAvailable", "False Stable", "NodesNotReady", "False NodesNotReady"];
+    let missed = ["True MinimumNodesAvailable", "False Stable", "NodesNotReady", "False NodesNotReady"];
     check(&unready_since("2026-11-21T10:09:00Z"), Some(&two_of_three), &three_pods()[..2], missed);
 }
 
 #[test]
 fn scaling_from_three_to_five() {
-    let scaling_since = |time| {
-        memcached(
-            5,
-            &[("Progressing", "True", "Scaling", time), ("Ready", "False", "Scaling", time)],
-        )
-    };
+    let scaling_since =
+        |time| memcached(5, &[("Progressing", "True", "Scaling", time), ("Ready", "False", "Scaling", time)]);
     let scaling = ["True MinimumNodesAvailable", "True Scaling", "", "False NodesNotReady"];
     check(&settled(5), Some(&deployment(1, [3, 3, 3], COMPLETE)), &three_pods(), scaling);
 
     let three_of_five = deployment(2, [5, 5, 3], COMPLETE);
     check(&scaling_since("2026-11-21T10:00:01Z"), Some(&three_of_five), &three_pods(), scaling);
 
-    let too_long =
-        ["True MinimumNodesAvailable", "True Scaling", "NodesNotReady", "False NodesNotReady"];
+    let too_long = ["True MinimumNodesAvailable", "True Scaling", "NodesNotReady", "False NodesNotReady"];
     check(&scaling_since("2026-11-21T10:00:00Z"), Some(&three_of_five), &three_pods(), too_long);
 }
 
@@ -169,16 +148,10 @@ fn scaling_from_three_to_five() {
 fn a_new_image_cannot_be_pulled_and_the_old_nodes_serve() {
     let mut pods = three_pods();
     pods.push(unpullable_pod("d"));
-    let failing =
-        ["True MinimumNodesAvailable", "True RollingOut", "ImagePullFailed", "True Ready"];
+    let failing = ["True MinimumNodesAvailable", "True RollingOut", "ImagePullFailed", "True Ready"];
     check(&settled(3), Some(&deployment(2, [4, 1, 3], ONGOING)), &pods, failing);
 
-    let stalled = [
-        "True MinimumNodesAvailable",
-        "True RollingOut",
-        "ImagePullFailed, RolloutStalled",
-        "True Ready",
-    ];
+    let stalled = ["True MinimumNodesAvailable", "True RollingOut", "ImagePullFailed, RolloutStalled", "True Ready"];
     check(&settled(3), Some(&deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")), &pods, stalled);
 }
 
@@ -193,19 +166,11 @@ fn size_zero() {
 
 #[test]
 fn the_words() {
-    let rolling = of(
-        &memcached(3, &[]),
-        Some(&deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")),
-        &[],
-        at(NOW),
-    );
+    let rolling = of(&memcached(3, &[]), Some(&deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")), &[], at(NOW));
     let message = |verdict: Option<Verdict>| verdict.expect("a verdict").message;
     assert_eq!(message(rolling.health.available), "3/3 nodes are ready");
     assert_eq!(message(rolling.health.progressing), "1/3 nodes updated");
-    assert_eq!(
-        rolling.health.problems[0].message,
-        "Rollout made no progress for 600s: no progress"
-    );
+    assert_eq!(rolling.health.problems[0].message, "Rollout made no progress for 600s: no progress");
     assert_eq!(rolling.health.ready.message, "all 3 nodes are ready");
 
     let unseen = of(&memcached(3, &[]), Some(&deployment(1, [3, 3, 3], COMPLETE)), &[], at(NOW));
@@ -215,29 +180,17 @@ fn the_words() {
 #[test]
 fn somebody_looks_again_when_time_alone_would_change_a_verdict() {
     let recheck = |stored: &[_], pods: &[_]| {
-        of(&memcached(3, stored), Some(&deployment(2, [3, 3, 2], COMPLETE)), pods, at(NOW))
-            .health
-            .recheck
+        of(&memcached(3, stored), Some(&deployment(2, [3, 3, 2], COMPLETE)), pods, at(NOW)).health.recheck
     };
     let stable = ("Progressing", "False", "Stable", "2026-11-21T10:09:50Z");
     let unready = |since| ("Ready", "False", "NodesNotReady", since);
     assert_eq!(recheck(&[], &[]), Some(at("2026-11-21T10:11:00Z")), "unready since now");
-    assert_eq!(
-        recheck(&[stable, unready("2026-11-21T10:09:30Z")], &[]),
-        Some(at("2026-11-21T10:10:50Z"))
-    );
-    assert_eq!(
-        recheck(&[stable, unready("2026-11-21T10:09:55Z")], &[]),
-        Some(at("2026-11-21T10:10:55Z"))
-    );
+    assert_eq!(recheck(&[stable, unready("2026-11-21T10:09:30Z")], &[]), Some(at("2026-11-21T10:10:50Z")));
+    assert_eq!(recheck(&[stable, unready("2026-11-21T10:09:55Z")], &[]), Some(at("2026-11-21T10:10:55Z")));
 
     let condition = json!({"type": "PodScheduled", "status": "False", "lastTransitionTime": "2026-11-21T10:09:45Z"});
     let unscheduled = pod("a", &json!({"phase": "Pending", "conditions": [condition]}));
-    assert_eq!(
-        recheck(&[], &[unscheduled]),
-        Some(at("2026-11-21T10:10:15Z")),
-        "the earlier of the two"
-    );
+    assert_eq!(recheck(&[], &[unscheduled]), Some(at("2026-11-21T10:10:15Z")), "the earlier of the two");
 
     let settled = of(&memcached(3, &[]), Some(&deployment(2, [3, 3, 3], COMPLETE)), &[], at(NOW));
     assert_eq!(settled.health.recheck, None);
@@ -264,8 +217,7 @@ fn the_fields() {
 
 #[test]
 fn nodes_are_there_even_when_there_are_none() {
-    let status =
-        serde_json::to_value(of(&memcached(0, &[]), None, &[], at(NOW)).status).expect("JSON");
+    let status = serde_json::to_value(of(&memcached(0, &[]), None, &[], at(NOW)).status).expect("JSON");
     assert_eq!((&status["nodes"], &status["endpoints"]), (&json!([]), &json!([])));
     assert_eq!(status.get("image"), None);
 }

@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::{
-    apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget,
-};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget};
 use kube::{ResourceExt, api::DeleteParams};
 use memcached_operator::{Config, Memcached, desired};
 use serde_json::{Value, json};
 
 use crate::kit::{
-    NAME, SAMPLE, children, condition, converged, deployment, memcached, names, quiet_world,
-    reconcile_again, roll_out, uid, until_condition, world,
+    NAME, SAMPLE, children, condition, converged, deployment, memcached, names, quiet_world, reconcile_again, roll_out,
+    uid, until_condition, world,
 };
 
 /// Every field of `desired` is in `live` with that value; elements of lists are compared in order.
@@ -41,22 +39,14 @@ async fn t01_the_sample_gets_its_three_children() {
 
     let config = Config::default();
     for (live, desired) in [
-        (
-            serde_json::to_value(&deployment),
-            serde_json::to_value(desired::deployment(&memcached, &config)),
-        ),
+        (serde_json::to_value(&deployment), serde_json::to_value(desired::deployment(&memcached, &config))),
         (serde_json::to_value(&service), serde_json::to_value(desired::service(&memcached))),
-        (
-            serde_json::to_value(&budget),
-            serde_json::to_value(desired::disruption_budget(&memcached)),
-        ),
+        (serde_json::to_value(&budget), serde_json::to_value(desired::disruption_budget(&memcached))),
     ] {
         contains(&live.expect("JSON"), &desired.expect("JSON"), "");
     }
     for metadata in [&deployment.metadata, &service.metadata, &budget.metadata] {
-        let [owner] = metadata.owner_references.as_deref().unwrap_or_default() else {
-            panic!("{metadata:?}")
-        };
+        let [owner] = metadata.owner_references.as_deref().unwrap_or_default() else { panic!("{metadata:?}") };
         assert_eq!(owner.api_version, "memcached.cache.example.com/v1");
         assert_eq!(
             (owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()),
@@ -68,12 +58,7 @@ async fn t01_the_sample_gets_its_three_children() {
     assert_eq!(names(&world.list::<Service>().await), [NAME]);
     assert_eq!(names(&world.list::<PodDisruptionBudget>().await), [NAME]);
     let note = world.until_event(NAME, "Normal", "Created").await;
-    assert!(
-        note.contains("Deployment")
-            && note.contains("Service")
-            && note.contains("PodDisruptionBudget"),
-        "{note}"
-    );
+    assert!(note.contains("Deployment") && note.contains("Service") && note.contains("PodDisruptionBudget"), "{note}");
     assert!(note.ends_with(&format!("\"{NAME}\"")), "{note}");
 }
 
@@ -85,26 +70,15 @@ async fn t04_kubectl_scale_scales_and_restarts_nothing() {
 
     let scale = json!({"spec": {"replicas": 5}});
     let patch = kube::api::Patch::Merge(&scale);
-    world
-        .api::<Memcached>()
-        .patch_scale(NAME, &kube::api::PatchParams::default(), &patch)
-        .await
-        .expect("scales");
+    world.api::<Memcached>().patch_scale(NAME, &kube::api::PatchParams::default(), &patch).await.expect("scales");
 
     let after = deployment(&world, NAME, 5).await;
     assert_eq!(world.get::<Memcached>(NAME).await.map(|it| it.spec.size), Some(5));
-    assert_eq!(
-        after.spec.as_ref().map(|it| &it.template),
-        before.spec.as_ref().map(|it| &it.template)
-    );
+    assert_eq!(after.spec.as_ref().map(|it| &it.template), before.spec.as_ref().map(|it| &it.template));
     assert_eq!(world.until_event(NAME, "Normal", "Scaled").await, "Scaled from 3 to 5");
     let scale = world.api::<Memcached>().get_scale(NAME).await.expect("a scale");
     let selector = scale.status.and_then(|status| status.selector).expect("a selector");
-    let pods = world
-        .api::<Pod>()
-        .list(&kube::api::ListParams::default().labels(&selector))
-        .await
-        .expect("pods");
+    let pods = world.api::<Pod>().list(&kube::api::ListParams::default().labels(&selector)).await.expect("pods");
     assert_eq!(pods.items.len(), 3);
 }
 
@@ -113,21 +87,13 @@ async fn t05_scaled_to_zero() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     for pod in world.list::<Pod>().await {
-        world
-            .api::<Pod>()
-            .delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
-            .await
-            .expect("deleted");
+        world.api::<Pod>().delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.expect("deleted");
     }
     world.patch::<Memcached>(NAME, json!({"spec": {"size": 0}})).await;
     deployment(&world, NAME, 0).await;
     roll_out(&world, NAME, 0).await;
     until_condition(&world, NAME, "Ready", "True", "ScaledToZero").await;
-    world
-        .until("no budget", async || {
-            world.get::<PodDisruptionBudget>(NAME).await.is_none().then_some(())
-        })
-        .await;
+    world.until("no budget", async || world.get::<PodDisruptionBudget>(NAME).await.is_none().then_some(())).await;
     world
         .until("no nodes, written as an empty list", async || {
             let raw = world.api::<Memcached>().get(NAME).await.ok()?;
@@ -160,11 +126,7 @@ async fn t06_drift_is_put_back_within_two_seconds() {
     let mut edited: Deployment = world.get(NAME).await.expect("a Deployment");
     let spec = edited.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()).expect("a pod");
     spec.containers[0].args.as_mut().expect("arguments")[1] = "128".to_owned();
-    world
-        .api::<Deployment>()
-        .replace(NAME, &kube::api::PostParams::default(), &edited)
-        .await
-        .expect("edited");
+    world.api::<Deployment>().replace(NAME, &kube::api::PostParams::default(), &edited).await.expect("edited");
     world
         .within(limit, "-m is put back", async || {
             let deployment: Deployment = world.get(NAME).await?;
@@ -191,14 +153,9 @@ async fn t07_what_others_add_stays() {
     world.patch::<Deployment>(NAME, patch).await;
     let mut edited: Deployment = world.get(NAME).await.expect("a Deployment");
     let spec = edited.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()).expect("a pod");
-    let sidecar =
-        serde_json::from_value(json!({"name": "sidecar", "image": "s"})).expect("a container");
+    let sidecar = serde_json::from_value(json!({"name": "sidecar", "image": "s"})).expect("a container");
     spec.containers.insert(0, sidecar);
-    world
-        .api::<Deployment>()
-        .replace(NAME, &kube::api::PostParams::default(), &edited)
-        .await
-        .expect("edited");
+    world.api::<Deployment>().replace(NAME, &kube::api::PostParams::default(), &edited).await.expect("edited");
 
     for _ in 0..10 {
         reconcile_again(&world, NAME).await;
@@ -208,25 +165,15 @@ async fn t07_what_others_add_stays() {
     let after = deployment(&world, NAME, 4).await;
     let template = after.spec.expect("a spec").template;
     let containers = template.spec.expect("a pod").containers;
-    assert_eq!(
-        containers.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
-        ["sidecar", "memcached"]
-    );
+    assert_eq!(containers.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["sidecar", "memcached"]);
     assert!(containers[1].args.as_ref().expect("arguments").contains(&"8".to_owned()));
     let metadata = template.metadata.expect("metadata");
     assert_eq!(metadata.labels.expect("labels").get("team").map(String::as_str), Some("x"));
     assert_eq!(
-        metadata
-            .annotations
-            .expect("annotations")
-            .get("kubectl.kubernetes.io/restartedAt")
-            .map(String::as_str),
+        metadata.annotations.expect("annotations").get("kubectl.kubernetes.io/restartedAt").map(String::as_str),
         Some("now")
     );
-    assert_eq!(
-        after.metadata.annotations.expect("annotations").get("note").map(String::as_str),
-        Some("mine")
-    );
+    assert_eq!(after.metadata.annotations.expect("annotations").get("note").map(String::as_str), Some("mine"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,9 +190,7 @@ async fn t08_a_strangers_object_is_left_alone_and_looked_at_again() {
     let note = world.until_event(NAME, "Warning", "ErrResourceExists").await;
     assert_eq!(note, format!("Resource \"{NAME}\" already exists and is not managed by Memcached"));
     until_condition(&world, NAME, "Ready", "False", "ResourceConflict").await;
-    world
-        .until("the Service is made all the same", async || world.get::<Service>(NAME).await)
-        .await;
+    world.until("the Service is made all the same", async || world.get::<Service>(NAME).await).await;
     let now: Deployment = world.get(NAME).await.expect("the stranger's Deployment");
     assert_eq!(now.metadata.resource_version, stranger.metadata.resource_version);
 
@@ -271,8 +216,7 @@ async fn t09_orphans_are_adopted() {
         .until("the Deployment is an orphan", async || {
             let gone = world.get::<Memcached>(NAME).await.is_none();
             let deployment: Deployment = world.get(NAME).await?;
-            (gone && deployment.metadata.owner_references.unwrap_or_default().is_empty())
-                .then_some(())
+            (gone && deployment.metadata.owner_references.unwrap_or_default().is_empty()).then_some(())
         })
         .await;
     world.apply(SAMPLE).await;
@@ -289,8 +233,7 @@ async fn t09_orphans_are_adopted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn t14_arguments_that_belong_to_the_operator_are_refused() {
     let Some(world) = world().await else { return };
-    let refused =
-        [json!(["-m", "1"]), json!(["-m64"]), json!(["--memory-limit=1"]), json!(["-U", "11211"])];
+    let refused = [json!(["-m", "1"]), json!(["-m64"]), json!(["--memory-limit=1"]), json!(["-U", "11211"])];
     for (index, arguments) in refused.iter().enumerate() {
         let name = format!("refused-{index}");
         world.apply(&memcached(&name, &json!({"config": {"extraArgs": arguments}}))).await;
@@ -299,9 +242,7 @@ async fn t14_arguments_that_belong_to_the_operator_are_refused() {
         assert!(message.starts_with("spec.config.extraArgs[0]: "), "{message}");
         assert!(world.get::<Deployment>(&name).await.is_none());
     }
-    for (index, arguments) in
-        [json!(["-o", "modern"]), json!(["--max-reqs-per-event=40"])].iter().enumerate()
-    {
+    for (index, arguments) in [json!(["-o", "modern"]), json!(["--max-reqs-per-event=40"])].iter().enumerate() {
         let name = format!("accepted-{index}");
         world.apply(&memcached(&name, &json!({"config": {"extraArgs": arguments}}))).await;
         let live = deployment(&world, &name, 1).await;
@@ -319,33 +260,25 @@ async fn t15_only_what_is_in_the_template_restarts_pods() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     let before = deployment(&world, NAME, 3).await;
-    world
-        .patch::<Memcached>(NAME, json!({"spec": {"podDisruptionBudget": {"maxUnavailable": 2}}}))
-        .await;
+    world.patch::<Memcached>(NAME, json!({"spec": {"podDisruptionBudget": {"maxUnavailable": 2}}})).await;
     world
         .until("the budget follows", async || {
             let budget: PodDisruptionBudget = world.get(NAME).await?;
             (serde_json::to_value(budget.spec?.max_unavailable?).ok()? == json!(2)).then_some(())
         })
         .await;
-    assert_eq!(
-        world.get::<Deployment>(NAME).await.and_then(|it| it.metadata.generation),
-        before.metadata.generation
-    );
+    assert_eq!(world.get::<Deployment>(NAME).await.and_then(|it| it.metadata.generation), before.metadata.generation);
 
     world.patch::<Memcached>(NAME, json!({"spec": {"config": {"memoryMB": 128}}})).await;
     world
         .until("the template follows", async || {
-            let args = world.get::<Deployment>(NAME).await?.spec?.template.spec?.containers[0]
-                .args
-                .clone()?;
+            let args = world.get::<Deployment>(NAME).await?.spec?.template.spec?.containers[0].args.clone()?;
             (args[1] == "128").then_some(())
         })
         .await;
     let note = world.until_event(NAME, "Normal", "RolloutStarted").await;
     assert!(
-        note.starts_with("Rolling out ")
-            && note.contains("spec.template.spec.containers[memcached].args"),
+        note.starts_with("Rolling out ") && note.contains("spec.template.spec.containers[memcached].args"),
         "{note}"
     );
     roll_out(&world, NAME, 3).await;
@@ -358,12 +291,7 @@ async fn t18_a_paused_object_is_left_as_it_is() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     let paused = "memcached.cache.example.com/paused";
-    world
-        .patch::<Memcached>(
-            NAME,
-            json!({"metadata": {"annotations": {paused: "true"}}, "spec": {"size": 5}}),
-        )
-        .await;
+    world.patch::<Memcached>(NAME, json!({"metadata": {"annotations": {paused: "true"}}, "spec": {"size": 5}})).await;
     let memcached = until_condition(&world, NAME, "Ready", "Unknown", "Paused").await;
     assert_eq!(condition(&memcached, "Progressing").map(|it| it.reason.as_str()), Some("Paused"));
     assert_eq!(world.get::<Deployment>(NAME).await.and_then(|it| it.spec?.replicas), Some(3));
@@ -381,15 +309,12 @@ async fn t21_defaults_are_not_written_into_the_object() {
     let sample = world.api::<Memcached>().get(NAME).await.expect("the sample");
     assert_eq!(serde_json::to_value(&sample.spec).expect("JSON"), json!({"size": 3}));
 
-    let nothing = json!({"apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached", "metadata": {"name": "nothing"}});
+    let nothing =
+        json!({"apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached", "metadata": {"name": "nothing"}});
     world.apply(&nothing.to_string()).await;
     deployment(&world, "nothing", 1).await;
     let patch = kube::api::Patch::Merge(json!({"spec": {"replicas": 2}}));
-    world
-        .api::<Memcached>()
-        .patch_scale("nothing", &kube::api::PatchParams::default(), &patch)
-        .await
-        .expect("scales");
+    world.api::<Memcached>().patch_scale("nothing", &kube::api::PatchParams::default(), &patch).await.expect("scales");
     deployment(&world, "nothing", 2).await;
 }
 
@@ -397,15 +322,8 @@ async fn t21_defaults_are_not_written_into_the_object() {
 async fn names_that_no_child_could_have_are_refused() {
     let Some(world) = quiet_world().await else { return };
     for name in [format!("a{}", "b".repeat(52)), "1abc".to_owned()] {
-        let error = world
-            .try_apply(&memcached(&name, &json!({})))
-            .await
-            .expect_err("is refused")
-            .to_string();
-        assert!(
-            error.contains("metadata.name must be a DNS-1035 label of at most 52 characters"),
-            "{error}"
-        );
+        let error = world.try_apply(&memcached(&name, &json!({}))).await.expect_err("is refused").to_string();
+        assert!(error.contains("metadata.name must be a DNS-1035 label of at most 52 characters"), "{error}");
     }
     for (spec, says) in [
         (json!({"size": 65}), "spec.size"),
@@ -414,13 +332,9 @@ async fn names_that_no_child_could_have_are_refused() {
             json!({"config": {"maxItemSizeKiB": 65536, "memoryMB": 64}}),
             "maxItemSizeKiB may be at most half of memoryMB",
         ),
-        (
-            json!({"rollout": {"maxSurge": 0, "maxUnavailable": "0%"}}),
-            "maxSurge and maxUnavailable cannot both be 0",
-        ),
+        (json!({"rollout": {"maxSurge": 0, "maxUnavailable": "0%"}}), "maxSurge and maxUnavailable cannot both be 0"),
     ] {
-        let error =
-            world.try_apply(&memcached("x", &spec)).await.expect_err("is refused").to_string();
+        let error = world.try_apply(&memcached("x", &spec)).await.expect_err("is refused").to_string();
         assert!(error.contains(says), "{error}");
     }
 }
@@ -434,8 +348,7 @@ async fn a_service_that_changes_its_type_is_made_again() {
     let new = world
         .until("another Service with an address", async || {
             let service: Service = world.get(NAME).await?;
-            (uid(&service) != old && service.spec.as_ref()?.cluster_ip.as_deref()? != "None")
-                .then_some(service)
+            (uid(&service) != old && service.spec.as_ref()?.cluster_ip.as_deref()? != "None").then_some(service)
         })
         .await;
     assert_eq!(
@@ -443,9 +356,5 @@ async fn a_service_that_changes_its_type_is_made_again() {
         format!("Recreated Service \"{NAME}\" to change its type")
     );
     reconcile_again(&world, NAME).await;
-    assert_eq!(
-        uid(&world.get::<Service>(NAME).await.expect("a Service")),
-        uid(&new),
-        "once is enough"
-    );
+    assert_eq!(uid(&world.get::<Service>(NAME).await.expect("a Service")), uid(&new), "once is enough");
 }

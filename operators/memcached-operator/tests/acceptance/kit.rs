@@ -1,9 +1,7 @@
 //! The sample, and the parts that the other controllers of a cluster play.
 
 use k8s_openapi::{
-    api::{
-        apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget,
-    },
+    api::{apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget},
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::ResourceExt;
@@ -44,8 +42,7 @@ pub(crate) async fn deployment(world: &World, name: &str, replicas: i32) -> Depl
 pub(crate) async fn children(world: &World) -> (Deployment, Service, PodDisruptionBudget) {
     let deployment = deployment(world, NAME, 3).await;
     let service = world.until("the Service", async || world.get::<Service>(NAME).await).await;
-    let budget =
-        world.until("the budget", async || world.get::<PodDisruptionBudget>(NAME).await).await;
+    let budget = world.until("the budget", async || world.get::<PodDisruptionBudget>(NAME).await).await;
     (deployment, service, budget)
 }
 
@@ -60,7 +57,7 @@ pub(crate) async fn roll_out(world: &World, name: &str, ready: i32) {
     world.patch_status::<Deployment>(name, status).await;
 }
 
-/// Plays ReplicaSet controller and kubelet: a pod of this Memcached, ready or not.
+/// Plays `ReplicaSet` controller and kubelet: a pod of this Memcached, ready or not.
 pub(crate) async fn pod(world: &World, memcached: &str, pod: &str, ready: bool) {
     let body = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -96,13 +93,7 @@ pub(crate) async fn converged(world: &World) -> Memcached {
 }
 
 /// Waits until the condition says this of the present generation.
-pub(crate) async fn until_condition(
-    world: &World,
-    name: &str,
-    type_: &str,
-    status: &str,
-    reason: &str,
-) -> Memcached {
+pub(crate) async fn until_condition(world: &World, name: &str, type_: &str, status: &str, reason: &str) -> Memcached {
     world
         .until(&format!("{name} is {type_}={status}/{reason}"), async || {
             let memcached: Memcached = world.get(name).await?;

@@ -15,28 +15,17 @@ async fn t02_nodes_are_listed_and_the_object_is_ready() {
     assert_eq!(status.nodes, ["memcached-sample-a", "memcached-sample-b", "memcached-sample-c"]);
     assert_eq!(status.observed_generation, memcached.metadata.generation);
     assert_eq!((status.replicas, status.ready_replicas, status.updated_replicas), (3, 3, 3));
-    assert_eq!(
-        status.label_selector,
-        "app.kubernetes.io/instance=memcached-sample,app.kubernetes.io/name=memcached"
-    );
+    assert_eq!(status.label_selector, "app.kubernetes.io/instance=memcached-sample,app.kubernetes.io/name=memcached");
     assert_eq!(status.image.as_deref(), Some("docker.io/library/memcached:1.6"));
     assert_eq!(status.endpoints, ["10.0.0.1:11211"; 3]);
-    assert_eq!(
-        condition(&memcached, "Ready").map(|it| it.message.as_str()),
-        Some("all 3 nodes are ready")
-    );
+    assert_eq!(condition(&memcached, "Ready").map(|it| it.message.as_str()), Some("all 3 nodes are ready"));
 
-    world
-        .api::<Pod>()
-        .delete("memcached-sample-b", &DeleteParams::default().grace_period(0))
-        .await
-        .expect("deleted");
+    world.api::<Pod>().delete("memcached-sample-b", &DeleteParams::default().grace_period(0)).await.expect("deleted");
     pod(&world, NAME, "memcached-sample-d", false).await;
     world
         .until("the new node in place of the old one", async || {
             let nodes = world.get::<Memcached>(NAME).await?.status?.nodes;
-            (nodes == ["memcached-sample-a", "memcached-sample-c", "memcached-sample-d"])
-                .then_some(())
+            (nodes == ["memcached-sample-a", "memcached-sample-c", "memcached-sample-d"]).then_some(())
         })
         .await;
 }

@@ -29,7 +29,12 @@ fn an_object_in_order_is_ready() {
     let (conditions, recheck) = combine(&health(), &[], at(&[], NOW));
     assert_eq!(
         show(&conditions),
-        ["Available=True/MinimumNodesAvailable", "Progressing=False/Stable", "Degraded=False/AsExpected", "Ready=True/Ready"]
+        [
+            "Available=True/MinimumNodesAvailable",
+            "Progressing=False/Stable",
+            "Degraded=False/AsExpected",
+            "Ready=True/Ready"
+        ]
     );
     assert_eq!(recheck, None);
     assert!(conditions.iter().all(|condition| condition.observed_generation == Some(7)));
@@ -39,7 +44,15 @@ fn an_object_in_order_is_ready() {
 fn a_change_under_way_is_reconciling_and_not_ready() {
     let health = Health { progressing: Some(Verdict::yes("RollingOut", "1/3 nodes updated")), ..health() };
     let (conditions, _) = combine(&health, &[], at(&[], NOW));
-    assert_eq!(show(&conditions)[1..], ["Progressing=True/RollingOut", "Degraded=False/AsExpected", "Ready=False/RollingOut", "Reconciling=True/RollingOut"]);
+    assert_eq!(
+        show(&conditions)[1..],
+        [
+            "Progressing=True/RollingOut",
+            "Degraded=False/AsExpected",
+            "Ready=False/RollingOut",
+            "Reconciling=True/RollingOut"
+        ]
+    );
 }
 
 #[test]
@@ -83,7 +96,12 @@ fn a_paused_object_is_neither_ready_nor_unready() {
     let paused = halted(&Halt::Paused("paused by annotation".to_owned()), at(&stored, NOW));
     assert_eq!(
         show(&paused),
-        ["Available=True/MinimumNodesAvailable", "Progressing=False/Paused", "Degraded=False/AsExpected", "Ready=Unknown/Paused"]
+        [
+            "Available=True/MinimumNodesAvailable",
+            "Progressing=False/Paused",
+            "Degraded=False/AsExpected",
+            "Ready=Unknown/Paused"
+        ]
     );
     assert_eq!(halted(&Halt::Paused("paused by annotation".to_owned()), at(&paused, "2026-01-01T00:20:00Z")), paused);
 }

@@ -15,7 +15,7 @@ use kube::Resource;
 use serde_json::{Map, Value, json};
 use workloads::{Child, Live};
 
-use super::{Again, Context, Root, Rollout, lock};
+use super::{Again, Context, Rollout, Root, lock};
 use crate::{
     api::{Namespaced, Requests},
     conditions::{Problem, WAITING},
@@ -62,26 +62,11 @@ impl<K: Root> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub async fn apply<C: Child + Namespaced>(&self, desired: C) -> Result<Option<Arc<Live<C::View>>>, Error> {
+    pub fn apply<C: Child + Namespaced>(&self, desired: C) -> impl Future<Output = Written<C>> + Send + use<'_, K, C> {
+        // Turned into JSON here, so that the future need not carry a whole typed object.
         let requests = self.requests::<C>();
-        let target = self.target(&requests, desired)?;
-        let written = match self.store::<C>().known(&target.key) {
-            None => self.create::<C>(&requests, &target).await,
-            Some(known) if self.owns(&known) => {
-                if known.item.deleting.is_some() {
-                    self.wait_for_collection(&requests, &target.key);
-                    return Ok(Some(known.item));
-                }
-                if agrees::<C>(&target, &known) {
-                    self.store::<C>().verify(&target.key, &known.uid, target.verified(known.fingerprint.hash));
-                    self.scope.outside.metrics.skipped_writes.with_label_values(&[requests.kind(), "apply"]).inc();
-                    return Ok(Some(known.item));
-                }
-                self.update::<C>(&requests, &target).await
-            }
-            Some(_) => self.update::<C>(&requests, &target).await,
-        };
-        self.settle(written)
+        let target = self.target(&requests, desired);
+        async move { self.bring_in_line::<C>(&requests, &target?).await }
     }
 
     /// [`apply`](Context::apply)s `Some`; deletes this object's child of that kind for `None`.
@@ -89,20 +74,21 @@ impl<K: Root> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub async fn apply_or_delete<C: Child + Namespaced>(
+    pub fn apply_or_delete<C: Child + Namespaced>(
         &self,
         desired: Option<C>,
-    ) -> Result<Option<Arc<Live<C::View>>>, Error> {
-        match desired {
-            Some(desired) => self.apply(desired).await,
-            None => {
+    ) -> impl Future<Output = Written<C>> + Send + use<'_, K, C> {
+        let applied = desired.map(|desired| self.apply(desired));
+        async move {
+            let Some(applied) = applied else {
                 for key in self.store::<C>().owned(&self.pass.uid) {
                     if let Some(child) = self.store::<C>().get(&key) {
-                        self.delete::<C>(&child).await?;
+                        Box::pin(self.delete::<C>(&child)).await?;
                     }
                 }
-                Ok(None)
-            }
+                return Ok(None);
+            };
+            applied.await
         }
     }
 
@@ -118,12 +104,47 @@ impl<K: Root> Context<K> {
             return Ok(());
         }
         if self.remove::<C>(&requests, &key, &child.uid).await? {
-            self.tell(&requests, &key, &child.uid, "Deleted", format!("Deleted {} \"{}\", no longer wanted", requests.kind(), key.name));
+            self.tell(
+                &requests,
+                &key,
+                &child.uid,
+                "Deleted",
+                format!("Deleted {} \"{}\", no longer wanted", requests.kind(), key.name),
+            );
         }
         Ok(())
     }
 
-    async fn remove<C: Child + Namespaced>(&self, requests: &Requests, key: &ObjectKey, uid: &str) -> Result<bool, Error> {
+    async fn bring_in_line<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
+        // The writes are boxed: most reconciles write nothing and should not carry the space for it.
+        let written = match self.store::<C>().known(&target.key) {
+            None => Box::pin(self.create::<C>(requests, target)).await,
+            Some(known) if self.owns(&known) => {
+                if known.item.deleting.is_some() {
+                    self.wait_for_collection(requests, &target.key);
+                    return Ok(Some(known.item));
+                }
+                if agrees::<C>(target, &known) {
+                    let verified = target.verified(known.fingerprint.hash);
+                    if known.verified != Some(verified) {
+                        self.store::<C>().verify(&target.key, &known.uid, verified);
+                    }
+                    self.scope.outside.metrics.skipped_writes.with_label_values(&[requests.kind(), "apply"]).inc();
+                    return Ok(Some(known.item));
+                }
+                Box::pin(self.update::<C>(requests, target)).await
+            }
+            Some(_) => Box::pin(self.update::<C>(requests, target)).await,
+        };
+        self.settle(written)
+    }
+
+    async fn remove<C: Child + Namespaced>(
+        &self,
+        requests: &Requests,
+        key: &ObjectKey,
+        uid: &str,
+    ) -> Result<bool, Error> {
         let deleted = match requests.delete(key, uid, None).await {
             Ok(_) => true,
             Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict) => false, // not there, or not ours any more
@@ -216,7 +237,8 @@ impl<K: Root> Context<K> {
         }
 
         let ours = fields_of(requests.manager(), &metadata.managed_fields);
-        let (owned, from_create) = ours.as_ref().map_or((Value::Null, false), |(fields, from_create)| (project(&live, fields), *from_create));
+        let (owned, from_create) =
+            ours.as_ref().map_or((Value::Null, false), |(fields, from_create)| (project(&live, fields), *from_create));
         let defaulted = if from_create { defaulted::<C>(&target.fields) } else { target.fields.clone() };
         let changes = compare(&live, &owned, &target.fields, &defaulted);
         if changes.is_empty() && !adopted && covers(&owned, &target.fields) {
@@ -230,7 +252,13 @@ impl<K: Root> Context<K> {
         let answer = requests.apply(&target.key, &target.body(requests, Some(&metadata.uid))).await?;
         let applied = self.observe::<C>(requests, target, &answer)?;
         if adopted {
-            self.tell(requests, &target.key, &applied.uid, "Adopted", format!("Adopted {} \"{}\"", requests.kind(), target.key.name));
+            self.tell(
+                requests,
+                &target.key,
+                &applied.uid,
+                "Adopted",
+                format!("Adopted {} \"{}\"", requests.kind(), target.key.name),
+            );
         } else if !changes.is_empty() {
             let drift = self.is_drift(target, known.as_ref().and_then(|known| known.verified));
             self.tell_changes(requests, target, &applied.uid, &changes, &metadata, drift);
@@ -239,14 +267,21 @@ impl<K: Root> Context<K> {
     }
 
     /// Takes the API server's answer into the cache, and remembers that it is what we want.
-    fn observe<C: Child + Namespaced>(&self, requests: &Requests, target: &Target, answer: &str) -> Result<Arc<Live<C::View>>, Error> {
+    fn observe<C: Child + Namespaced>(
+        &self,
+        requests: &Requests,
+        target: &Target,
+        answer: &str,
+    ) -> Result<Arc<Live<C::View>>, Error> {
         let broken = |source| Error::Decode { request: requests.describe("read", &target.key), source };
         let decoded = Decoded::read::<Seen<C>>(answer).map_err(broken)?;
         let store = self.store::<C>();
         store.observe(&decoded);
         store.verify(&target.key, &decoded.facts.uid, target.verified(decoded.facts.fingerprint.hash));
         self.pass.changed_children.store(true, Ordering::Relaxed);
-        let problem = |error: String| Error::Other(format!("{} \"{}\" does not decode: {error}", requests.kind(), target.key.name).into());
+        let problem = |error: String| {
+            Error::Other(format!("{} \"{}\" does not decode: {error}", requests.kind(), target.key.name).into())
+        };
         decoded.item.map_err(problem)
     }
 
@@ -311,7 +346,9 @@ impl<K: Root> Context<K> {
         let name = desired.meta().name.clone().unwrap_or_default();
         let key = ObjectKey { namespace: self.pass.key.namespace.clone(), name: name.into() };
         let broken = |source| Error::Decode { request: requests.describe("write", &key), source };
-        let Value::Object(mut fields) = serde_json::to_value(desired).map_err(broken)? else { return Ok(Target::empty(key)) };
+        let Value::Object(mut fields) = serde_json::to_value(desired).map_err(broken)? else {
+            return Ok(Target::empty(key));
+        };
         fields.remove("apiVersion");
         fields.remove("kind");
         fields.remove("status");
@@ -359,10 +396,12 @@ impl<K: Root> Context<K> {
         let (kind, name) = (requests.kind(), &target.key.name);
         let paths = list(changes);
         if drift {
-            let other = changes.iter().find_map(|change| holder(&change.path, requests.manager(), &metadata.managed_fields));
+            let other =
+                changes.iter().find_map(|change| holder(&change.path, requests.manager(), &metadata.managed_fields));
             let other = other.unwrap_or("somebody");
             let own = &self.scope.names.kind;
-            let message = format!("Reverted changes to {kind} \"{name}\" made by {other}: {paths}; change the {own} instead");
+            let message =
+                format!("Reverted changes to {kind} \"{name}\" made by {other}: {paths}; change the {own} instead");
             self.event(EventType::Warning, "DriftReverted", message);
             return;
         }
@@ -383,6 +422,7 @@ impl<K: Root> Context<K> {
     }
 }
 
+/// The child as it is now, `None` when it was refused, or an error that is worth another try.
 type Written<C> = Result<Option<Arc<Live<<C as workloads::Viewed>::View>>>, Error>;
 
 impl Target {

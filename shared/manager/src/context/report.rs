@@ -91,11 +91,17 @@ impl<K: Root> Context<K> {
     }
 
     /// Returns whether a request was sent.
-    async fn write_status(&self, mut status: K::Status, conditions: Vec<Condition>, may_wait: bool) -> Result<bool, Error> {
+    async fn write_status(
+        &self,
+        mut status: K::Status,
+        conditions: Vec<Condition>,
+        may_wait: bool,
+    ) -> Result<bool, Error> {
         *status.conditions_mut() = conditions;
         *status.observed_generation_mut() = self.pass.object.meta().generation;
         let asked = format!("{}/reconcile-requested-at", self.scope.names.group);
-        *status.last_handled_reconcile_at_mut() = self.annotation(&asked).map(|token| cut(token, ECHO_BYTES).to_owned());
+        *status.last_handled_reconcile_at_mut() =
+            self.annotation(&asked).map(|token| cut(token, ECHO_BYTES).to_owned());
 
         let (key, gate) = (&self.pass.key, &self.scope.gate);
         let requests = &self.scope.requests;

@@ -115,10 +115,7 @@ fn a_field_that_we_no_longer_want_shows() {
     less["spec"]["template"]["spec"]["containers"][0].as_object_mut().expect("container").remove("args");
     let mut less_defaulted = defaulted();
     less_defaulted["spec"]["template"]["spec"]["containers"][0].as_object_mut().expect("container").remove("args");
-    assert_eq!(
-        changes(&live(), &less, &less_defaulted),
-        ["spec.template.spec.containers[memcached].args"]
-    );
+    assert_eq!(changes(&live(), &less, &less_defaulted), ["spec.template.spec.containers[memcached].args"]);
 }
 
 #[test]

@@ -30,10 +30,7 @@ fn every_optional_field_of_the_spec_names_its_default() {
     for_each_field("", &schema()["properties"]["spec"], &mut |path, field| {
         let description = field["description"].as_str().unwrap_or_default();
         let is_leaf = field.get("properties").is_none() && !path.contains("[]");
-        assert!(
-            !is_leaf || path.starts_with(".resources.") || description.contains("Default: "),
-            "{path}"
-        );
+        assert!(!is_leaf || path.starts_with(".resources.") || description.contains("Default: "), "{path}");
     });
 }
 
@@ -42,9 +39,7 @@ fn every_optional_field_of_the_spec_names_its_default() {
 fn every_text_list_and_map_has_a_bound() {
     fn check(path: &str, schema: &Value) {
         let bounded_by = match schema["type"].as_str() {
-            Some("string") if schema.get("enum").is_none() && schema["format"] != "date-time" => {
-                "maxLength"
-            }
+            Some("string") if schema.get("enum").is_none() && schema["format"] != "date-time" => "maxLength",
             Some("array") => "maxItems",
             Some("object") if schema.get("additionalProperties").is_some() => "maxProperties",
             None if schema["x-kubernetes-int-or-string"] == true => "maxLength",
@@ -65,10 +60,7 @@ fn the_rules_for_item_sizes() {
     let config = &schema()["properties"]["spec"]["properties"]["config"];
     let size = &config["properties"]["maxItemSizeKiB"];
     assert_eq!((size["multipleOf"].as_f64(), size["minimum"].as_f64()), (Some(512.0), Some(512.0)));
-    assert_eq!(
-        config["x-kubernetes-validations"][0]["rule"],
-        "self.maxItemSizeKiB <= self.memoryMB * 512"
-    );
+    assert_eq!(config["x-kubernetes-validations"][0]["rule"], "self.maxItemSizeKiB <= self.memoryMB * 512");
 }
 
 #[test]
@@ -86,16 +78,13 @@ fn nothing_is_written_into_a_spec_that_the_user_left_out() {
 #[test]
 fn an_object_that_the_user_wrote_in_part_gets_the_rest() {
     let spec: MemcachedSpec =
-        serde_json::from_value(json!({"config": {"threads": 8}, "rollout": {"maxSurge": "10%"}}))
-            .expect("a spec");
+        serde_json::from_value(json!({"config": {"threads": 8}, "rollout": {"maxSurge": "10%"}})).expect("a spec");
     assert_eq!(spec.config(), CacheConfig { threads: 8, ..CacheConfig::default() });
     assert_eq!(spec.rollout().min_ready_seconds, 10);
 
     // The API server does the same.
     let schema = schema();
-    let default = |field: &str| {
-        schema.pointer(&format!("/properties/spec/properties/{field}/default")).cloned()
-    };
+    let default = |field: &str| schema.pointer(&format!("/properties/spec/properties/{field}/default")).cloned();
     for (field, expected) in [
         ("config/properties/memoryMB", json!(64)),
         ("config/properties/maxConnections", json!(1024)),
