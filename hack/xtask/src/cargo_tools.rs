@@ -26,8 +26,7 @@ pub(crate) const NEXTEST: CargoTool = CargoTool {
 };
 
 /// Looks at licences and at what we depend on.
-pub(crate) const DENY: CargoTool =
-    CargoTool { name: "cargo-deny", version: "0.20.2", features: &[] };
+pub(crate) const DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2", features: &[] };
 
 /// Finds or builds all of them.
 pub(crate) fn ensure_all() -> Result<()> {
@@ -40,9 +39,7 @@ pub(crate) fn ensure_all() -> Result<()> {
     }
     // Kept until here because the tools have dependencies in common, and so that an interrupted build can go on.
     match std::fs::remove_dir_all(build_folder()) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).context("could not remove the build")
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("could not remove the build"),
         _ => Ok(()),
     }
 }
@@ -50,9 +47,7 @@ pub(crate) fn ensure_all() -> Result<()> {
 impl CargoTool {
     /// A command that runs it in the checkout; it must be there.
     pub(crate) fn command(&self) -> Result<Command> {
-        let advice = || {
-            format!("{} {} is missing: `cargo xtask test --only tools`", self.name, self.version)
-        };
+        let advice = || format!("{} {} is missing: `cargo xtask test --only tools`", self.name, self.version);
         self.find().map(workspace::command).with_context(advice)
     }
 
@@ -63,12 +58,8 @@ impl CargoTool {
     }
 
     fn fits(&self, program: &Path) -> bool {
-        let output = program
-            .is_file()
-            .then(|| Command::new(program).arg("--version").stdin(Stdio::null()).output());
-        output.is_some_and(|it| {
-            it.is_ok_and(|it| self.is_version(&String::from_utf8_lossy(&it.stdout)))
-        })
+        let output = program.is_file().then(|| Command::new(program).arg("--version").stdin(Stdio::null()).output());
+        output.is_some_and(|it| it.is_ok_and(|it| self.is_version(&String::from_utf8_lossy(&it.stdout))))
     }
 
     /// Whether it is ours that says so: "cargo-nextest 0.9.151 (…)".
@@ -81,15 +72,11 @@ impl CargoTool {
         eprintln!("building {} {}, once: a few minutes", self.name, self.version);
         let mut cargo = workspace::cargo();
         // Quick to build matters more than quick to run: optimising either takes longer than all that they do here.
-        cargo
-            .args(["install", "--locked", "--debug", "--version", self.version])
-            .args(self.features);
+        cargo.args(["install", "--locked", "--debug", "--version", self.version]).args(self.features);
         cargo.arg("--root").arg(self.root()).arg("--target-dir").arg(build_folder()).arg(self.name);
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
-        let advice = format!(
-            "could not build {} {}: install it yourself, the PATH is searched first",
-            self.name, self.version
-        );
+        let advice =
+            format!("could not build {} {}: install it yourself, the PATH is searched first", self.name, self.version);
         workspace::run(&mut cargo, &advice)?;
         self.find().with_context(|| format!("{} was installed, and is not there", self.name))
     }

@@ -47,10 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     if args.check && !changes.is_empty() {
-        println!(
-            "\n{} generated files are stale: run `make generate` and commit what it writes",
-            changes.len()
-        );
+        println!("\n{} generated files are stale: run `make generate` and commit what it writes", changes.len());
         return Ok(ExitCode::FAILURE);
     }
     println!("{} generated files are up to date", wanted.len());
@@ -89,21 +86,18 @@ fn changes(root: &Path, wanted: &Files) -> Result<Vec<Change>> {
 fn below(root: &Path, folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
     let paths = entries.map(|entry| (folder.join(entry.file_name()), entry.path().is_dir()));
-    let mut files: Vec<_> = paths
-        .flat_map(|(path, is_dir)| if is_dir { below(root, &path) } else { vec![path] })
-        .collect();
+    let mut files: Vec<_> =
+        paths.flat_map(|(path, is_dir)| if is_dir { below(root, &path) } else { vec![path] }).collect();
     files.sort();
     files
 }
 
 fn write(file: &Path, text: Option<&str>) -> Result<()> {
     let Some(text) = text else {
-        return fs::remove_file(file)
-            .with_context(|| format!("could not remove {}", file.display()));
+        return fs::remove_file(file).with_context(|| format!("could not remove {}", file.display()));
     };
     if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("could not create {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("could not create {}", folder.display()))?;
     }
     fs::write(file, text).with_context(|| format!("could not write {}", file.display()))
 }
@@ -127,11 +121,8 @@ mod tests {
             old: old.map(str::to_owned),
             new: new.map(str::to_owned),
         };
-        let expected = [
-            one("missing", None, Some("1")),
-            one("stale", Some("1"), Some("2")),
-            one("left-over", Some("1"), None),
-        ];
+        let expected =
+            [one("missing", None, Some("1")), one("stale", Some("1"), Some("2")), one("left-over", Some("1"), None)];
         assert_eq!(changes(root.path(), &wanted).unwrap(), expected);
 
         for Change { path, new, .. } in expected {

@@ -7,13 +7,8 @@ use anyhow::{Result, bail};
 use crate::workspace;
 
 /// A program, and the package that has it.
-const NEEDED: &[(&str, &str)] = &[
-    ("cc", "gcc"),
-    ("pkg-config", "pkg-config"),
-    ("nsenter", "util-linux"),
-    ("ip", "iproute2"),
-    ("mount", "mount"),
-];
+const NEEDED: &[(&str, &str)] =
+    &[("cc", "gcc"), ("pkg-config", "pkg-config"), ("nsenter", "util-linux"), ("ip", "iproute2"), ("mount", "mount")];
 
 /// Installs what is missing where that can be done, or says what to install.
 pub(crate) fn ensure() -> Result<()> {
@@ -31,10 +26,7 @@ pub(crate) fn ensure() -> Result<()> {
         apt.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet").args(arguments);
         apt
     };
-    workspace::run(
-        &mut apt(&["update"]),
-        "apt-get could not read the lists of packages, see above",
-    )?;
+    workspace::run(&mut apt(&["update"]), "apt-get could not read the lists of packages, see above")?;
     let mut install = apt(&["install", "--yes", "--no-install-recommends"]);
     workspace::run(install.args(packages), &format!("apt-get could not install {list}, see above"))
 }

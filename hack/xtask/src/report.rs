@@ -85,30 +85,21 @@ impl Display for Counts {
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let width =
-            self.rows.iter().map(|row| row.step.len()).max().unwrap_or_default().max("total".len());
+        let width = self.rows.iter().map(|row| row.step.len()).max().unwrap_or_default().max("total".len());
         writeln!(f, "  {:width$}  result     time", "step")?;
         for Row { step, outcome, took } in &self.rows {
             let (word, remark) = match outcome {
                 Outcome::Passed => ("ok", String::new()),
                 Outcome::Tests(counts) if counts.failed > 0 => ("FAILED", counts.to_string()),
                 Outcome::Tests(counts) => ("ok", counts.to_string()),
-                Outcome::Failed(why) => {
-                    ("FAILED", why.lines().next().unwrap_or_default().to_owned())
-                }
+                Outcome::Failed(why) => ("FAILED", why.lines().next().unwrap_or_default().to_owned()),
                 Outcome::NotRun(needed) => ("not run", format!("needs {needed}")),
             };
             let line = format!("  {step:width$}  {word:7}  {:>6}  {remark}", seconds(*took));
             writeln!(f, "{}", line.trim_end())?;
         }
-        writeln!(
-            f,
-            "  {:width$}           {:>6}",
-            "total",
-            seconds(self.rows.iter().map(|row| row.took).sum())
-        )?;
-        let failed: Vec<_> =
-            self.rows.iter().filter(|row| row.outcome.is_failure()).map(|row| row.step).collect();
+        writeln!(f, "  {:width$}           {:>6}", "total", seconds(self.rows.iter().map(|row| row.took).sum()))?;
+        let failed: Vec<_> = self.rows.iter().filter(|row| row.outcome.is_failure()).map(|row| row.step).collect();
         if !failed.is_empty() {
             writeln!(f, "\nTo see only what failed: cargo xtask test --only {}", failed.join(","))?;
         }
@@ -136,8 +127,7 @@ mod tests {
     #[test]
     fn a_good_run() {
         let tests = Outcome::Tests(Counts { passed: 120, failed: 0, skipped: 0 });
-        let report =
-            Report { rows: vec![row("format", Outcome::Passed, 900), row("tests", tests, 93_400)] };
+        let report = Report { rows: vec![row("format", Outcome::Passed, 900), row("tests", tests, 93_400)] };
         let expected = "  step    result     time
   format  ok        0.9 s
   tests   ok       93.4 s  120 passed, 0 failed
@@ -152,26 +142,15 @@ mod tests {
     fn a_bad_run_says_what_to_look_at() {
         let failed = Outcome::Failed("3 findings\nand more".to_owned());
         let tests = Outcome::Tests(Counts { passed: 7, failed: 2, skipped: 1 });
-        let rows = vec![
-            row("tidy", failed, 100),
-            row("images", Outcome::NotRun("tidy"), 0),
-            row("tests", tests, 610_000),
-        ];
+        let rows =
+            vec![row("tidy", failed, 100), row("images", Outcome::NotRun("tidy"), 0), row("tests", tests, 610_000)];
         let report = Report { rows };
         let text = report.to_string();
         assert!(text.contains("tidy    FAILED    0.1 s  3 findings\n"), "{text}");
         assert!(text.contains("images  not run   0.0 s  needs tidy\n"), "{text}");
-        assert!(
-            text.contains("tests   FAILED   10 min  7 passed, 2 failed, 1 skipped\n"),
-            "{text}"
-        );
+        assert!(text.contains("tests   FAILED   10 min  7 passed, 2 failed, 1 skipped\n"), "{text}");
         assert!(text.contains("--only tidy,tests\n"), "{text}");
         assert!(text.ends_with("\n7 passed, 3 failed, 2 skipped"), "{text}");
-        assert!(
-            !report.is_success()
-                && report.lacks("tidy")
-                && report.lacks("images")
-                && !report.lacks("format")
-        );
+        assert!(!report.is_success() && report.lacks("tidy") && report.lacks("images") && !report.lacks("format"));
     }
 }

@@ -3,7 +3,7 @@
 mod nextest;
 mod steps;
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         report.rows.push(Row { step: step.name, outcome, took });
     }
     eprintln!();
-    println!("{report}");
+    writeln!(stdout(), "{report}")?;
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -94,11 +94,7 @@ mod tests {
     fn a_step_needs_only_what_comes_before_it() {
         for (n, step) in STEPS.iter().enumerate() {
             for needed in step.needs {
-                assert!(
-                    STEPS[..n].iter().any(|earlier| earlier.name == *needed),
-                    "{} needs {needed}",
-                    step.name
-                );
+                assert!(STEPS[..n].iter().any(|earlier| earlier.name == *needed), "{} needs {needed}", step.name);
             }
         }
     }

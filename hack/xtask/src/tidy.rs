@@ -24,24 +24,12 @@ struct Check {
 }
 
 const CHECKS: &[Check] = &[
-    Check {
-        rule: "operators do not know each other",
-        find: architecture::operators_do_not_know_each_other,
-    },
+    Check { rule: "operators do not know each other", find: architecture::operators_do_not_know_each_other },
     Check { rule: "crates depend downwards", find: architecture::crates_depend_downwards },
-    Check {
-        rule: "what users write and get knows no runtime",
-        find: architecture::types_know_no_runtime,
-    },
+    Check { rule: "what users write and get knows no runtime", find: architecture::types_know_no_runtime },
     Check { rule: "what is pure does no I/O", find: architecture::pure_files_do_no_io },
-    Check {
-        rule: "only the manager watches and queues",
-        find: architecture::only_the_manager_watches,
-    },
-    Check {
-        rule: "permissions have no wildcards",
-        find: architecture::permissions_have_no_wildcards,
-    },
+    Check { rule: "only the manager watches and queues", find: architecture::only_the_manager_watches },
+    Check { rule: "permissions have no wildcards", find: architecture::permissions_have_no_wildcards },
     Check { rule: "every crate has the lints of the workspace", find: manifests::lints },
     Check { rule: "folders are called like their crates", find: manifests::folders },
     Check { rule: "versions of dependencies are in the root", find: manifests::versions },
@@ -85,10 +73,7 @@ pub(crate) fn run() -> Result<ExitCode> {
             println!("{}:", check.rule);
         }
         for Finding { path, line, message } in &findings {
-            println!(
-                "  {path}{}: {message}",
-                line.map(|line| format!(":{line}")).unwrap_or_default()
-            );
+            println!("  {path}{}: {message}", line.map(|line| format!(":{line}")).unwrap_or_default());
         }
         count += findings.len();
     }
@@ -113,14 +98,8 @@ mod testing {
 
     /// The places that the check finds in these files, such as "a.rs:3".
     pub(super) fn found(check: fn(&[File]) -> Vec<Finding>, files: &[(&str, &str)]) -> Vec<String> {
-        let file = |(path, text): &(&str, &str)| File {
-            path: (*path).to_owned(),
-            text: (*text).to_owned(),
-        };
+        let file = |(path, text): &(&str, &str)| File { path: (*path).to_owned(), text: (*text).to_owned() };
         let files: Vec<_> = files.iter().map(file).collect();
-        check(&files)
-            .iter()
-            .map(|it| it.path.clone() + &it.line.map(|n| format!(":{n}")).unwrap_or_default())
-            .collect()
+        check(&files).iter().map(|it| it.path.clone() + &it.line.map(|n| format!(":{n}")).unwrap_or_default()).collect()
     }
 }

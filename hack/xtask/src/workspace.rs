@@ -51,9 +51,7 @@ pub(crate) fn files() -> Result<Vec<File>> {
 }
 
 fn collect(folder: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()> {
-    for entry in
-        fs::read_dir(folder).with_context(|| format!("could not read {}", folder.display()))?
-    {
+    for entry in fs::read_dir(folder).with_context(|| format!("could not read {}", folder.display()))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = format!("{prefix}{name}");
@@ -95,9 +93,7 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
 }
 
 fn is_of_our_package(variable: &str) -> bool {
-    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_PRIMARY_"]
-        .iter()
-        .any(|start| variable.starts_with(start))
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_PRIMARY_"].iter().any(|start| variable.starts_with(start))
 }
 
 /// Runs the command; when it fails, the error is `advice`.

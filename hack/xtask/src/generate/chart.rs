@@ -1,4 +1,4 @@
-//! `charts/operators/files`: the definitions of every operator's kinds, and the rules of its ClusterRole.
+//! `charts/operators/files`: the definitions of every operator's kinds, and the rules of its `ClusterRole`.
 
 use std::path::Path;
 
@@ -21,10 +21,7 @@ pub(super) fn files() -> Result<Files> {
             let file = folder.join(format!("crd-{}.yaml", crd.spec.names.plural));
             files.insert(file, yaml(&manager::printed(&manager::normalize(&crd)))?);
         }
-        files.insert(
-            folder.join("clusterrole-rules.yaml"),
-            yaml(&manager::permissions(&[*operator]))?,
-        );
+        files.insert(folder.join("clusterrole-rules.yaml"), yaml(&manager::permissions(&[*operator]))?);
     }
     Ok(files)
 }
@@ -43,18 +40,10 @@ mod tests {
         let files = files().unwrap();
         for operator in OPERATORS {
             let folder = Path::new(FOLDER).join(operator.name());
-            assert!(
-                files.contains_key(&folder.join("clusterrole-rules.yaml")),
-                "{}",
-                operator.name()
-            );
+            assert!(files.contains_key(&folder.join("clusterrole-rules.yaml")), "{}", operator.name());
             for crd in operator.crds() {
                 let text = &files[&folder.join(format!("crd-{}.yaml", crd.spec.names.plural))];
-                assert!(
-                    text.starts_with(HEADING)
-                        && text.contains("\nkind: CustomResourceDefinition\n"),
-                    "{text}"
-                );
+                assert!(text.starts_with(HEADING) && text.contains("\nkind: CustomResourceDefinition\n"), "{text}");
             }
         }
     }

@@ -15,12 +15,7 @@ pub(super) fn between(path: &Path, old: Option<&str>, new: Option<&str>) -> Stri
     };
     let (old, new): (Vec<_>, Vec<_>) = (lines(old), lines(new));
     let start = old.iter().zip(&new).take_while(|(one, other)| one == other).count();
-    let end = old[start..]
-        .iter()
-        .rev()
-        .zip(new[start..].iter().rev())
-        .take_while(|(one, other)| one == other)
-        .count();
+    let end = old[start..].iter().rev().zip(new[start..].iter().rev()).take_while(|(one, other)| one == other).count();
     let mut text = format!("{}:{}{what}\n", path.display(), start + 1);
     if what.is_empty() {
         excerpt(&mut text, '-', &old[start..old.len() - end]);

@@ -11,13 +11,9 @@ const LARGEST_OBJECT: usize = 12;
 /// The fields of `spec` in the version that is stored.
 pub(super) fn table(crd: &Value) -> Result<String> {
     let versions = crd["spec"]["versions"].as_array().context("the definition has no versions")?;
-    let version = versions
-        .iter()
-        .find(|version| version["storage"] == true)
-        .context("no version is stored")?;
+    let version = versions.iter().find(|version| version["storage"] == true).context("no version is stored")?;
     let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    let mut table =
-        String::from("| Field | Type | Default | Bounds | Description |\n|---|---|---|---|---|\n");
+    let mut table = String::from("| Field | Type | Default | Bounds | Description |\n|---|---|---|---|---|\n");
     for row in rows(spec, "") {
         let _ = writeln!(table, "{row}"); // writing to a String cannot fail
     }
@@ -25,8 +21,7 @@ pub(super) fn table(crd: &Value) -> Result<String> {
 }
 
 fn rows(object: &Value, prefix: &str) -> Vec<String> {
-    let required: Vec<_> =
-        object["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let required: Vec<_> = object["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut rows = Vec::new();
     for (name, schema) in object["properties"].as_object().into_iter().flatten() {
         let path = format!("{prefix}{name}");
@@ -36,8 +31,7 @@ fn rows(object: &Value, prefix: &str) -> Vec<String> {
             default => format!("`{default}`"),
         };
         let description = schema["description"].as_str().unwrap_or_default();
-        let cells =
-            [format!("`{path}`"), kind(schema), default, bounds(schema), description.to_owned()];
+        let cells = [format!("`{path}`"), kind(schema), default, bounds(schema), description.to_owned()];
         rows.push(format!("| {} |", cells.map(|cell| in_a_cell(&cell)).join(" | ")));
         let (inner, prefix) = match schema["type"].as_str() {
             Some("array") => (&schema["items"], format!("{path}[].")),
@@ -90,9 +84,7 @@ fn bounds(schema: &Value) -> String {
         bounds.push(format!("`{pattern}`"));
     }
     let rules = schema["x-kubernetes-validations"].as_array();
-    bounds.extend(
-        rules.into_iter().flatten().filter_map(|rule| Some(rule["message"].as_str()?.to_owned())),
-    );
+    bounds.extend(rules.into_iter().flatten().filter_map(|rule| Some(rule["message"].as_str()?.to_owned())));
     bounds.join("; ")
 }
 
@@ -152,8 +144,7 @@ mod tests {
 
     #[test]
     fn the_largest_objects_are_one_row() {
-        let fields: serde_json::Map<_, _> =
-            (0..20).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();
+        let fields: serde_json::Map<_, _> = (0..20).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();
         let schema = json!({"properties": {"affinity": {"type": "object", "properties": fields}}});
         assert_eq!(rows_of(&schema), "| `affinity` | object |  |  |  |");
     }

@@ -18,9 +18,7 @@ const CLOSE: &str = "<!-- end -->";
 
 pub(super) fn files() -> Result<Files> {
     let files = workspace::files()?;
-    let readmes = files
-        .iter()
-        .filter(|file| file.path.starts_with("operators/") && file.name() == "README.md");
+    let readmes = files.iter().filter(|file| file.path.starts_with("operators/") && file.name() == "README.md");
     readmes
         .filter(|file| file.text.contains(OPEN))
         .map(|file| Ok((PathBuf::from(&file.path), fill(file, block)?)))
@@ -41,13 +39,12 @@ fn fill(file: &File, block: impl Fn(&str) -> Result<String>) -> Result<String> {
     let mut text = String::new();
     let mut rest = file.text.as_str();
     while let Some((before, after)) = rest.split_once(OPEN) {
-        let (title, after) = after
-            .split_once(" -->")
-            .with_context(|| format!("{}: `{OPEN}` without `-->`", file.path))?;
+        let (title, after) =
+            after.split_once(" -->").with_context(|| format!("{}: `{OPEN}` without `-->`", file.path))?;
         let close = || format!("{}: `{OPEN}{title} -->` without `{CLOSE}`", file.path);
         let (_, after) = after.split_once(CLOSE).with_context(close)?;
         let content = block(title).with_context(|| format!("{}: {title}", file.path))?;
-        text += &format!("{before}{OPEN}{title} -->\n{content}{CLOSE}");
+        text.extend([before, OPEN, title, " -->\n", content.as_str(), CLOSE]);
         rest = after;
     }
     Ok(text + rest)
@@ -63,7 +60,8 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_comments_changes() {
-        let old = "# Foo\n\n<!-- generated: fields of Foo -->\nold\n<!-- end -->\n\nMore <!-- generated: x --><!-- end -->\n";
+        let old =
+            "# Foo\n\n<!-- generated: fields of Foo -->\nold\n<!-- end -->\n\nMore <!-- generated: x --><!-- end -->\n";
         let new = "# Foo\n\n<!-- generated: fields of Foo -->\n[fields of Foo]\n<!-- end -->\n\nMore <!-- generated: x -->\n[x]\n<!-- end -->\n";
         let filled = fill(&readme(old), |title| Ok(format!("[{title}]\n"))).unwrap();
         assert_eq!(filled, new);
@@ -72,8 +70,7 @@ mod tests {
 
     #[test]
     fn a_block_that_nobody_can_fill_is_an_error() {
-        let unknown =
-            fill(&readme("<!-- generated: fields of Nothing --><!-- end -->"), block).unwrap_err();
+        let unknown = fill(&readme("<!-- generated: fields of Nothing --><!-- end -->"), block).unwrap_err();
         assert_eq!(
             format!("{unknown:#}"),
             "operators/foo-operator/README.md: fields of Nothing: no operator has the kind Nothing"

@@ -13,14 +13,7 @@ use crate::workspace;
 /// Runs them. People read standard error, as ever; the counts come from standard output, a line of JSON per event.
 pub(super) fn run(filter: Option<&str>) -> Result<Outcome> {
     let mut nextest = NEXTEST.command()?;
-    nextest.args([
-        "nextest",
-        "run",
-        "--workspace",
-        "--no-fail-fast",
-        "--message-format",
-        "libtest-json",
-    ]);
+    nextest.args(["nextest", "run", "--workspace", "--no-fail-fast", "--message-format", "libtest-json"]);
     nextest.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     if workspace::in_ci() {
         nextest.args(["--profile", "ci"]);
@@ -28,8 +21,7 @@ pub(super) fn run(filter: Option<&str>) -> Result<Outcome> {
     if let Some(filter) = filter {
         nextest.args(["--filterset", filter]);
     }
-    let mut child =
-        nextest.stdout(Stdio::piped()).spawn().context("could not start cargo-nextest")?;
+    let mut child = nextest.stdout(Stdio::piped()).spawn().context("could not start cargo-nextest")?;
     let events = BufReader::new(child.stdout.take().context("cargo-nextest has no output")?);
     let mut counts = Counts::default();
     for line in events.lines() {
@@ -49,9 +41,7 @@ impl Counts {
         if event["type"] != "suite" || event["event"] == "started" {
             return;
         }
-        let number = |field: &str| {
-            event[field].as_u64().and_then(|it| usize::try_from(it).ok()).unwrap_or_default()
-        };
+        let number = |field: &str| event[field].as_u64().and_then(|it| usize::try_from(it).ok()).unwrap_or_default();
         self.passed += number("passed");
         self.failed += number("failed");
         self.skipped += number("ignored") + number("filtered_out");

@@ -23,55 +23,20 @@ pub(super) struct Step {
 /// In order of speed, apart from what others need.
 pub(super) const STEPS: &[Step] = &[
     Step { name: "format", title: "rustfmt has nothing to change", needs: &[], run: |_| format() },
-    Step {
-        name: "tidy",
-        title: "the rules that can be seen in files",
-        needs: &[],
-        run: |_| tidy(),
-    },
-    Step {
-        name: "generate",
-        title: "generated files are what they would be now",
-        needs: &[],
-        run: |_| generate(),
-    },
-    Step {
-        name: "tools",
-        title: "cargo-nextest, cargo-deny and system packages",
-        needs: &[],
-        run: |_| tools(),
-    },
-    Step {
-        name: "deny",
-        title: "licences and sources of all dependencies",
-        needs: &["tools"],
-        run: |_| deny(),
-    },
+    Step { name: "tidy", title: "the rules that can be seen in files", needs: &[], run: |_| tidy() },
+    Step { name: "generate", title: "generated files are what they would be now", needs: &[], run: |_| generate() },
+    Step { name: "tools", title: "cargo-nextest, cargo-deny and system packages", needs: &[], run: |_| tools() },
+    Step { name: "deny", title: "licences and sources of all dependencies", needs: &["tools"], run: |_| deny() },
     Step { name: "clippy", title: "lints of all targets", needs: &[], run: |_| clippy() },
-    Step {
-        name: "cluster",
-        title: "the programs that clusters are made of",
-        needs: &["tools"],
-        run: |_| cluster(),
-    },
-    Step {
-        name: "images",
-        title: "images of the samples and of the operators",
-        needs: &["tools"],
-        run: |_| images(),
-    },
+    Step { name: "cluster", title: "the programs that clusters are made of", needs: &["tools"], run: |_| cluster() },
+    Step { name: "images", title: "images of the samples and of the operators", needs: &["tools"], run: |_| images() },
     Step {
         name: "tests",
         title: "unit, integration and end-to-end tests",
         needs: &["tools", "cluster", "images"],
         run: |args| nextest::run(args.filter.as_deref()),
     },
-    Step {
-        name: "clean-up",
-        title: "clusters that tests have shared",
-        needs: &[],
-        run: |_| clean_up(),
-    },
+    Step { name: "clean-up", title: "clusters that tests have shared", needs: &[], run: |_| clean_up() },
 ];
 
 fn format() -> Result<Outcome> {
@@ -86,10 +51,7 @@ fn tidy() -> Result<Outcome> {
 }
 
 fn generate() -> Result<Outcome> {
-    within(
-        generate::run(&generate::Args { check: true })?,
-        "run `make generate` and commit what it writes",
-    )
+    within(generate::run(&generate::Args { check: true })?, "run `make generate` and commit what it writes")
 }
 
 fn within(code: ExitCode, advice: &str) -> Result<Outcome> {
@@ -109,10 +71,7 @@ fn deny() -> Result<Outcome> {
     let mut deny = DENY.command()?;
     // Advisories would have to be downloaded; the public CI looks at them.
     deny.args(["check", "--hide-inclusion-graph", "bans", "licenses", "sources"]);
-    workspace::run(
-        &mut deny,
-        "deny.toml forbids what is listed above: replace it, or allow it there with a reason",
-    )?;
+    workspace::run(&mut deny, "deny.toml forbids what is listed above: replace it, or allow it there with a reason")?;
     Ok(Outcome::Passed)
 }
 
@@ -137,8 +96,7 @@ fn images() -> Result<Outcome> {
 
 /// Ends what would end itself some minutes later. Whoever uses one at this moment keeps it.
 fn clean_up() -> Result<Outcome> {
-    for summary in cluster::list().into_iter().filter(|summary| summary.name.starts_with("shared-"))
-    {
+    for summary in cluster::list().into_iter().filter(|summary| summary.name.starts_with("shared-")) {
         if summary.status.is_some_and(|status| status.users > 1) {
             eprintln!("{} stays: someone else uses it", summary.name); // one of the users is our question
             continue;

@@ -14,14 +14,9 @@ pub(super) fn operators_do_not_know_each_other(files: &[File]) -> Vec<Finding> {
     let operators: Vec<_> = operator_crates(files).map(name).collect();
     let mut findings = Vec::new();
     for file in crates(files).filter(|file| ![REGISTRY, TESTS].contains(&name(file))) {
-        for dependency in dependencies(file)
-            .iter()
-            .filter(|it| operators.contains(&it.name) && it.name != name(file))
-        {
-            let advice = format!(
-                "only {REGISTRY} may depend on {}: move what both need below shared/",
-                dependency.name
-            );
+        for dependency in dependencies(file).iter().filter(|it| operators.contains(&it.name) && it.name != name(file)) {
+            let advice =
+                format!("only {REGISTRY} may depend on {}: move what both need below shared/", dependency.name);
             findings.push(Finding::in_line(file, dependency.line, advice));
         }
     }
@@ -40,23 +35,16 @@ const NOT_BELOW: &[(&str, &[&str], &str)] = &[
     ("leader-election", OURS, "the elector knows nothing of controllers"),
     ("model-apiserver", OURS, "the model must not share our mistakes"),
     ("workloads", &["manager", "workqueue", "tokio"], "views of built-in kinds are pure"),
-    (
-        "manager",
-        &["manager-testing", "model-apiserver", "controller-manager"],
-        "the runtime is below what uses it",
-    ),
+    ("manager", &["manager-testing", "model-apiserver", "controller-manager"], "the runtime is below what uses it"),
 ];
-const OURS: &[&str] =
-    &["manager", "workloads", "controller-manager", "serving", "cluster", "images"];
+const OURS: &[&str] = &["manager", "workloads", "controller-manager", "serving", "cluster", "images"];
 
 pub(super) fn crates_depend_downwards(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in crates(files) {
         let dependencies = normal_dependencies(file);
         for (_, forbidden, why) in NOT_BELOW.iter().filter(|(above, ..)| *above == name(file)) {
-            for (dependency, line) in
-                dependencies.iter().filter(|(dependency, _)| forbidden.contains(dependency))
-            {
+            for (dependency, line) in dependencies.iter().filter(|(dependency, _)| forbidden.contains(dependency)) {
                 findings.push(Finding::in_line(
                     file,
                     *line,
@@ -70,22 +58,15 @@ pub(super) fn crates_depend_downwards(files: &[File]) -> Vec<Finding> {
 
 /// Those of the product; tests may use whatever they like.
 fn normal_dependencies(manifest: &File) -> Vec<(&str, usize)> {
-    let tests =
-        (1..).zip(manifest.text.lines()).find(|(_, line)| line.starts_with("[dev-dependencies"));
+    let tests = (1..).zip(manifest.text.lines()).find(|(_, line)| line.starts_with("[dev-dependencies"));
     let end = tests.map_or(usize::MAX, |(line, _)| line);
-    dependencies(manifest)
-        .into_iter()
-        .filter(|it| it.line < end)
-        .map(|it| (it.name, it.line))
-        .collect()
+    dependencies(manifest).into_iter().filter(|it| it.line < end).map(|it| (it.name, it.line)).collect()
 }
 
 pub(super) fn types_know_no_runtime(files: &[File]) -> Vec<Finding> {
     let files = files.iter().filter(|file| is_module(file, &["api", "desired"]));
     let message = "`api` and `desired` must do without `manager`: pass in what is needed of it";
-    let is_wrong = |line: &str| {
-        names(line, "manager") && (line.contains("manager::") || line.contains("use manager"))
-    };
+    let is_wrong = |line: &str| names(line, "manager") && (line.contains("manager::") || line.contains("use manager"));
     files.flat_map(|file| lines(file, &code(&file.text), message, is_wrong)).collect()
 }
 
@@ -116,17 +97,11 @@ pub(super) fn only_the_manager_watches(files: &[File]) -> Vec<Finding> {
         let imports = line.contains("use kube::{") && line.contains("runtime::");
         imports || line.contains("kube::runtime") || line.contains("WorkQueue::new")
     };
-    files
-        .iter()
-        .filter(elsewhere)
-        .flat_map(|file| lines(file, &code(&file.text), message, is_wrong))
-        .collect()
+    files.iter().filter(elsewhere).flat_map(|file| lines(file, &code(&file.text), message, is_wrong)).collect()
 }
 
 pub(super) fn permissions_have_no_wildcards(files: &[File]) -> Vec<Finding> {
-    let rules = files
-        .iter()
-        .filter(|file| file.path.starts_with("charts/") && file.name() == "clusterrole-rules.yaml");
+    let rules = files.iter().filter(|file| file.path.starts_with("charts/") && file.name() == "clusterrole-rules.yaml");
     let message = "name what is needed: a wildcard also allows what comes later";
     let is_wrong = |line: &str| !line.starts_with('#') && line.contains('*');
     rules.flat_map(|file| lines(file, &file.text, message, is_wrong)).collect()
@@ -148,19 +123,16 @@ mod tests {
             ("e2e/Cargo.toml", both),
             ("shared/manager/Cargo.toml", both),
         ];
-        let expected = [
-            "operators/a-operator/Cargo.toml:3",
-            "shared/manager/Cargo.toml:2",
-            "shared/manager/Cargo.toml:3",
-        ];
+        let expected =
+            ["operators/a-operator/Cargo.toml:3", "shared/manager/Cargo.toml:2", "shared/manager/Cargo.toml:3"];
         assert_eq!(found(operators_do_not_know_each_other, &files), expected);
     }
 
     #[test]
     fn the_queue_knows_no_kubernetes() {
-        let manifest = "[dependencies]\ntokio.workspace = true\nkube.workspace = true\n[dev-dependencies]\nk8s-openapi = \"1\"\n";
-        let files =
-            [("shared/workqueue/Cargo.toml", manifest), ("shared/manager/Cargo.toml", manifest)];
+        let manifest =
+            "[dependencies]\ntokio.workspace = true\nkube.workspace = true\n[dev-dependencies]\nk8s-openapi = \"1\"\n";
+        let files = [("shared/workqueue/Cargo.toml", manifest), ("shared/manager/Cargo.toml", manifest)];
         assert_eq!(found(crates_depend_downwards, &files), ["shared/workqueue/Cargo.toml:3"]);
     }
 
@@ -173,20 +145,15 @@ mod tests {
             ("operators/a-operator/src/status.rs", text),
             ("operators/a-operator/README.md", text),
         ];
-        let expected =
-            ["operators/a-operator/src/api/v1.rs:2", "operators/a-operator/src/desired.rs:2"];
+        let expected = ["operators/a-operator/src/api/v1.rs:2", "operators/a-operator/src/desired.rs:2"];
         assert_eq!(found(types_know_no_runtime, &files), expected);
     }
 
     #[test]
     fn pure_files_have_no_client() {
         let text = "use kube::{Api, Client};\n// a Client\nasync fn f() {}\nlet now = ctx.now();\n";
-        let files = [
-            ("operators/a-operator/src/status.rs", text),
-            ("operators/a-operator/src/controller.rs", text),
-        ];
-        let expected =
-            ["operators/a-operator/src/status.rs:1", "operators/a-operator/src/status.rs:3"];
+        let files = [("operators/a-operator/src/status.rs", text), ("operators/a-operator/src/controller.rs", text)];
+        let expected = ["operators/a-operator/src/status.rs:1", "operators/a-operator/src/status.rs:3"];
         assert_eq!(found(pure_files_do_no_io, &files), expected);
     }
 
@@ -199,19 +166,12 @@ mod tests {
             ("e2e/src/lib.rs", text),
         ];
         let path = "operators/a-operator/src/booking.rs";
-        assert_eq!(
-            found(only_the_manager_watches, &files),
-            [1, 2, 3].map(|line| format!("{path}:{line}"))
-        );
+        assert_eq!(found(only_the_manager_watches, &files), [1, 2, 3].map(|line| format!("{path}:{line}")));
     }
 
     #[test]
     fn a_wildcard_is_found() {
-        let files =
-            [("charts/operators/files/a/clusterrole-rules.yaml", "# all *\n- verbs:\n  - '*'\n")];
-        assert_eq!(
-            found(permissions_have_no_wildcards, &files),
-            ["charts/operators/files/a/clusterrole-rules.yaml:3"]
-        );
+        let files = [("charts/operators/files/a/clusterrole-rules.yaml", "# all *\n- verbs:\n  - '*'\n")];
+        assert_eq!(found(permissions_have_no_wildcards, &files), ["charts/operators/files/a/clusterrole-rules.yaml:3"]);
     }
 }

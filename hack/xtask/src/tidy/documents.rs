@@ -13,21 +13,14 @@ pub(super) fn licence(files: &[File]) -> Vec<Finding> {
 }
 
 pub(super) fn links(files: &[File]) -> Vec<Finding> {
-    let exists = |path: &str| {
-        files.iter().any(|file| file.path == path || file.path.starts_with(&format!("{path}/")))
-    };
+    let exists = |path: &str| files.iter().any(|file| file.path == path || file.path.starts_with(&format!("{path}/")));
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is("md")) {
         for (n, line) in (1..).zip(file.text.lines()) {
-            for target in targets(line).filter(|target| !target.is_empty() && !target.contains(':'))
-            {
+            for target in targets(line).filter(|target| !target.is_empty() && !target.contains(':')) {
                 let path = resolved(file.folder(), target);
                 if !path.is_empty() && !exists(&path) {
-                    findings.push(Finding::in_line(
-                        file,
-                        n,
-                        format!("leads to {path}, which does not exist"),
-                    ));
+                    findings.push(Finding::in_line(file, n, format!("leads to {path}, which does not exist")));
                 }
             }
         }
@@ -43,8 +36,7 @@ fn targets(line: &str) -> impl Iterator<Item = &str> {
 
 /// The path below the root.
 fn resolved(folder: &str, target: &str) -> String {
-    let mut parts: Vec<_> =
-        if target.starts_with('/') { Vec::new() } else { folder.split('/').collect() };
+    let mut parts: Vec<_> = if target.starts_with('/') { Vec::new() } else { folder.split('/').collect() };
     for part in target.split('/') {
         match part {
             "" | "." => {}
@@ -69,9 +61,9 @@ mod tests {
 
     #[test]
     fn only_links_to_nowhere_are_found() {
-        let text = "[a](../shared/a.md#part) [web](https://example.com/x) [here](#part)\n[b](b.md), [c](src)\n[root](..)\n";
-        let files =
-            [("operators/README.md", text), ("shared/a.md", ""), ("operators/src/lib.rs", "")];
+        let text =
+            "[a](../shared/a.md#part) [web](https://example.com/x) [here](#part)\n[b](b.md), [c](src)\n[root](..)\n";
+        let files = [("operators/README.md", text), ("shared/a.md", ""), ("operators/src/lib.rs", "")];
         assert_eq!(found(links, &files), ["operators/README.md:2"]);
     }
 }

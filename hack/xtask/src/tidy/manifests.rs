@@ -44,8 +44,7 @@ pub(super) fn dependencies(manifest: &File) -> Vec<Dependency<'_>> {
             && section.ends_with("dependencies")
         {
             let (name, rest) = key.trim().split_once('.').unwrap_or((key.trim(), ""));
-            let is_of_workspace =
-                rest == "workspace" || value.replace(' ', "").contains("workspace=true");
+            let is_of_workspace = rest == "workspace" || value.replace(' ', "").contains("workspace=true");
             dependencies.push(Dependency { name, line, is_of_workspace });
         }
     }
@@ -55,9 +54,7 @@ pub(super) fn dependencies(manifest: &File) -> Vec<Dependency<'_>> {
 pub(super) fn lints(files: &[File]) -> Vec<Finding> {
     let has = |file: &&File| file.text.replace("\r\n", "\n").contains("[lints]\nworkspace = true");
     let lacking = crates(files).filter(|file| !has(file));
-    lacking
-        .map(|file| Finding::in_file(&file.path, "add `[lints]` with `workspace = true`"))
-        .collect()
+    lacking.map(|file| Finding::in_file(&file.path, "add `[lints]` with `workspace = true`")).collect()
 }
 
 pub(super) fn folders(files: &[File]) -> Vec<Finding> {
@@ -83,12 +80,8 @@ pub(super) fn folders(files: &[File]) -> Vec<Finding> {
 pub(super) fn versions(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in crates(files) {
-        for Dependency { name, line, .. } in
-            dependencies(file).into_iter().filter(|it| !it.is_of_workspace)
-        {
-            let message = format!(
-                "write `{name}.workspace = true`, and the version in the root's Cargo.toml"
-            );
+        for Dependency { name, line, .. } in dependencies(file).into_iter().filter(|it| !it.is_of_workspace) {
+            let message = format!("write `{name}.workspace = true`, and the version in the root's Cargo.toml");
             findings.push(Finding::in_line(file, line, message));
         }
     }
@@ -101,11 +94,7 @@ pub(super) fn used(files: &[File]) -> Vec<Finding> {
     for root in files.iter().filter(|file| file.path == "Cargo.toml") {
         for Dependency { name, line, .. } in dependencies(root) {
             if !used.contains(name) {
-                findings.push(Finding::in_line(
-                    root,
-                    line,
-                    format!("no crate uses {name}: remove it"),
-                ));
+                findings.push(Finding::in_line(root, line, format!("no crate uses {name}: remove it")));
             }
         }
     }
@@ -148,18 +137,15 @@ workspace = true
 
     #[test]
     fn versions_belong_into_the_root() {
-        let files = [
-            ("Cargo.toml", "[workspace.dependencies]\naxum = \"1\""),
-            ("shared/foo/Cargo.toml", MANIFEST),
-        ];
-        let expected =
-            ["shared/foo/Cargo.toml:7", "shared/foo/Cargo.toml:13", "shared/foo/Cargo.toml:15"];
+        let files = [("Cargo.toml", "[workspace.dependencies]\naxum = \"1\""), ("shared/foo/Cargo.toml", MANIFEST)];
+        let expected = ["shared/foo/Cargo.toml:7", "shared/foo/Cargo.toml:13", "shared/foo/Cargo.toml:15"];
         assert_eq!(found(versions, &files), expected);
     }
 
     #[test]
     fn what_the_root_offers_is_used() {
-        let root = "[workspace.dependencies]\nkube = \"5\"\nfs4 = \"1\"\n[workspace.lints.rust]\nunsafe_code = \"forbid\"\n";
+        let root =
+            "[workspace.dependencies]\nkube = \"5\"\nfs4 = \"1\"\n[workspace.lints.rust]\nunsafe_code = \"forbid\"\n";
         let files = [("Cargo.toml", root), ("shared/foo/Cargo.toml", MANIFEST)];
         assert_eq!(found(used, &files), ["Cargo.toml:3"]);
     }
@@ -167,11 +153,7 @@ workspace = true
     #[test]
     fn lints_and_names_are_compared() {
         let without = "[package]\nname = \"bar\"\n";
-        let files = [
-            ("Cargo.toml", ""),
-            ("shared/foo/Cargo.toml", MANIFEST),
-            ("shared/baz/Cargo.toml", without),
-        ];
+        let files = [("Cargo.toml", ""), ("shared/foo/Cargo.toml", MANIFEST), ("shared/baz/Cargo.toml", without)];
         assert_eq!(found(lints, &files), ["shared/baz/Cargo.toml"]);
         assert_eq!(found(folders, &files), ["shared/baz/Cargo.toml:2"]);
     }

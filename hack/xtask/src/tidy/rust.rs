@@ -42,16 +42,13 @@ fn block_comment(text: &str) -> usize {
 /// The length of the string or character literal at the start, if there is one.
 fn string(text: &str, before: Option<char>) -> Option<usize> {
     let inside_a_name = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    let prefix =
-        ["r", "br", "cr"].into_iter().find(|prefix| !inside_a_name && text.starts_with(prefix));
+    let prefix = ["r", "br", "cr"].into_iter().find(|prefix| !inside_a_name && text.starts_with(prefix));
     if let Some(after) = prefix.map(|prefix| &text[prefix.len()..]) {
         let hashes = after.bytes().take_while(|byte| *byte == b'#').count();
         if after[hashes..].starts_with('"') {
             let close = format!("\"{}", "#".repeat(hashes));
             let open = text.len() - after.len() + hashes + 1;
-            return Some(
-                text[open..].find(&close).map_or(text.len(), |end| open + end + close.len()),
-            );
+            return Some(text[open..].find(&close).map_or(text.len(), |end| open + end + close.len()));
         }
     }
     if text.starts_with('"') {
@@ -59,8 +56,7 @@ fn string(text: &str, before: Option<char>) -> Option<usize> {
     }
     // 'a' and '\n' are characters, 'a is a lifetime.
     let mut characters = text.chars();
-    let is_character = characters.next() == Some('\'')
-        && (characters.next()? == '\\' || characters.next()? == '\'');
+    let is_character = characters.next() == Some('\'') && (characters.next()? == '\\' || characters.next()? == '\'');
     is_character.then(|| quoted(text, '\''))
 }
 
@@ -80,9 +76,8 @@ fn quoted(text: &str, quote: char) -> usize {
 /// Whether the line has this word, and not only as a part of another one.
 pub(super) fn names(line: &str, word: &str) -> bool {
     let in_a_word = |c: char| c.is_alphanumeric() || c == '_';
-    line.match_indices(word).any(|(at, _)| {
-        !line[..at].ends_with(in_a_word) && !line[at + word.len()..].starts_with(in_a_word)
-    })
+    line.match_indices(word)
+        .any(|(at, _)| !line[..at].ends_with(in_a_word) && !line[at + word.len()..].starts_with(in_a_word))
 }
 
 #[cfg(test)]

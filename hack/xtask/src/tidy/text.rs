@@ -12,18 +12,10 @@ const LONG: &[(&str, &str)] = &[];
 
 pub(super) fn files_are_short(files: &[File]) -> Vec<Finding> {
     let is_long = |file: &&File| {
-        let written = file.is("rs")
-            || file.is("go")
-            || file.is("py")
-            || file.is("sh")
-            || file.name() == "Makefile";
-        written
-            && file.text.lines().count() > LONGEST
-            && !LONG.iter().any(|(path, _)| *path == file.path)
+        let written = file.is("rs") || file.is("go") || file.is("py") || file.is("sh") || file.name() == "Makefile";
+        written && file.text.lines().count() > LONGEST && !LONG.iter().any(|(path, _)| *path == file.path)
     };
-    let advice = format!(
-        "has more than {LONGEST} lines: divide it, or give a reason in hack/xtask/src/tidy/text.rs"
-    );
+    let advice = format!("has more than {LONGEST} lines: divide it, or give a reason in hack/xtask/src/tidy/text.rs");
     files.iter().filter(is_long).map(|file| Finding::in_file(&file.path, advice.clone())).collect()
 }
 
@@ -43,13 +35,9 @@ pub(super) fn no_trailing_space(files: &[File]) -> Vec<Finding> {
 pub(super) fn no_machine_paths(files: &[File]) -> Vec<Finding> {
     // In two halves, so that this file keeps its own rule.
     let paths = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
-    let is_wrong = |line: &str| {
-        paths.iter().any(|path| line.match_indices(path).any(|(at, _)| starts_a_path(&line[..at])))
-    };
-    files
-        .iter()
-        .flat_map(|file| lines(file, &file.text, "other machines have no such path", is_wrong))
-        .collect()
+    let is_wrong =
+        |line: &str| paths.iter().any(|path| line.match_indices(path).any(|(at, _)| starts_a_path(&line[..at])));
+    files.iter().flat_map(|file| lines(file, &file.text, "other machines have no such path", is_wrong)).collect()
 }
 
 /// Whether a "/" after this text is the root, and not a folder of something else.
@@ -75,17 +63,11 @@ pub(super) fn no_registries(files: &[File]) -> Vec<Finding> {
 }
 
 pub(super) fn nothing_for_later(files: &[File]) -> Vec<Finding> {
-    let words =
-        [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("to", "do!")];
-    let is_wrong = |line: &str| {
-        words
-            .iter()
-            .any(|word| super::rust::names(line, word) || line.contains(&format!("{word}(")))
-    };
+    let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("to", "do!")];
+    let is_wrong =
+        |line: &str| words.iter().any(|word| super::rust::names(line, word) || line.contains(&format!("{word}(")));
     let files = files.iter().filter(|file| !is_foreign(file));
-    files
-        .flat_map(|file| lines(file, &file.text, "do it now, or write an issue", is_wrong))
-        .collect()
+    files.flat_map(|file| lines(file, &file.text, "do it now, or write an issue", is_wrong)).collect()
 }
 
 pub(super) fn exceptions_have_reasons(files: &[File]) -> Vec<Finding> {
@@ -97,11 +79,7 @@ pub(super) fn exceptions_have_reasons(files: &[File]) -> Vec<Finding> {
                 let end = code[at..].find(")]").map_or(code.len(), |length| at + length);
                 if !code[at..end].contains("reason =") {
                     let line = code[..at].matches('\n').count() + 1;
-                    findings.push(Finding::in_line(
-                        file,
-                        line,
-                        "say why: `#[expect(…, reason = \"…\")]`",
-                    ));
+                    findings.push(Finding::in_line(file, line, "say why: `#[expect(…, reason = \"…\")]`"));
                 }
             }
         }
@@ -130,24 +108,14 @@ mod tests {
     #[test]
     fn every_exception_from_length_is_needed_and_has_a_reason() {
         for (path, reason) in LONG {
-            let text =
-                std::fs::read_to_string(crate::workspace::root().join(path)).unwrap_or_default();
-            assert!(
-                text.lines().count() > LONGEST && !reason.is_empty(),
-                "{path} needs no exception any more"
-            );
+            let text = std::fs::read_to_string(crate::workspace::root().join(path)).unwrap_or_default();
+            assert!(text.lines().count() > LONGEST && !reason.is_empty(), "{path} needs no exception any more");
         }
     }
 
     #[test]
     fn white_space_at_the_end_is_found() {
-        let files = [
-            ("a.rs", "a \nb\n"),
-            ("b.md", "b"),
-            ("c.md", "c\n\n"),
-            ("Cargo.lock", "d "),
-            ("e.md", ""),
-        ];
+        let files = [("a.rs", "a \nb\n"), ("b.md", "b"), ("c.md", "c\n\n"), ("Cargo.lock", "d "), ("e.md", "")];
         assert_eq!(found(no_trailing_space, &files), ["a.rs:1", "b.md", "c.md"]);
     }
 
@@ -166,8 +134,7 @@ mod tests {
 
     #[test]
     fn what_is_left_for_later_is_found() {
-        let text =
-            concat!("// TO", "DO: more\nto", "do!();\nmethod()\nTO", "DOS\n// TO", "DO(me)\n");
+        let text = concat!("// TO", "DO: more\nto", "do!();\nmethod()\nTO", "DOS\n// TO", "DO(me)\n");
         assert_eq!(found(nothing_for_later, &[("a.rs", text)]), ["a.rs:1", "a.rs:2", "a.rs:5"]);
     }
 
