@@ -13,7 +13,7 @@ use crate::workspace;
 /// Runs them. People read standard error, as ever; the counts come from standard output, a line of JSON per event.
 pub(super) fn run(filter: Option<&str>) -> Result<Outcome> {
     let mut nextest = NEXTEST.command()?;
-    nextest.args(["nextest", "run", "--workspace", "--no-fail-fast", "--message-format", "libtest-json"]);
+    nextest.args(["nextest", "run", "--workspace", "--message-format", "libtest-json"]);
     nextest.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     if workspace::in_ci() {
         nextest.args(["--profile", "ci"]);
