@@ -23,7 +23,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -318,12 +318,20 @@ fn diagnose(error: &watcher::Error, resource: &str) -> (Option<Phase>, &'static 
 #[derive(Debug, Default)]
 struct Patience {
     failures: u32,
+    last: Option<Instant>,
 }
+
+/// A watch that has lasted this long starts anew at the shortest wait.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(30);
 
 impl Iterator for Patience {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
+        if self.last.is_none_or(|last| last.elapsed() > FORGIVEN_AFTER) {
+            self.failures = 0;
+        }
+        self.last = Some(Instant::now());
         let ceiling = Duration::from_millis(200).saturating_mul(1 << self.failures.min(8)).min(Duration::from_secs(5));
         self.failures += 1;
         Some(ceiling.mul_f64(fastrand::f64().mul_add(0.5, 0.5)))
@@ -331,7 +339,26 @@ impl Iterator for Patience {
 }
 
 impl Backoff for Patience {
-    fn reset(&mut self) {
-        self.failures = 0;
+    /// Called for every event, also for the one that only says that a list begins: what counts is time without failure.
+    fn reset(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_keeps_failing_is_asked_for_ever_less_often() {
+        let mut patience = Patience::default();
+        let mut total = Duration::ZERO;
+        for _ in 0..10 {
+            patience.reset(); // a list begins
+            let wait = patience.next().expect("a wait");
+            total += wait;
+            tokio::time::advance(wait).await;
+        }
+        assert!(total > Duration::from_secs(12), "{total:?}");
+        tokio::time::advance(Duration::from_secs(31)).await;
+        assert!(patience.next().expect("a wait") <= Duration::from_millis(200), "after a quiet time");
     }
 }
