@@ -1,0 +1,493 @@
+//! The whole behaviour of an elector as a state machine: no clock, no network, no waiting.
+//!
+//! Two rules keep leaders apart. A leader's time runs from *before* its last successful write was sent, a candidate's from
+//! *after* it saw that write, and the first is shorter; nobody compares clocks. And every write names the version it
+//! replaces, so of two candidates that waited equally long, one is refused.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+
+use crate::{
+    Config, Loss,
+    clock::Moment,
+    config::JITTER,
+    lease::{self, differ, holder, is_released, transitions, uid, version},
+};
+
+/// What an elector knows and wants.
+pub(crate) struct Core {
+    config: Config,
+    random: fastrand::Rng,
+    role: Role,
+    seen: Seen,
+    /// What we have seen may be outdated: look before writing.
+    look: bool,
+    /// The highest transitions that this lease had, should a hand lower them.
+    highest: i32,
+    /// The request that has no answer yet.
+    pending: Option<Pending>,
+    not_before: Moment,
+    /// When to look without a reason, unless somebody watches for us.
+    poll_at: Moment,
+    watched: bool,
+    conflicts: u32,
+    /// A claim of ours may have succeeded without our knowing.
+    perhaps_ours: bool,
+    /// The `acquireTime` of our last claim: our name alone could have been written by a hand.
+    claimed: Option<Timestamp>,
+    stopping: bool,
+    slow_paths: u64,
+}
+
+/// What we are.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Role {
+    Standby,
+    Leading(Term),
+    /// We do not lead any more, but the guarded work has not ended yet.
+    Ending(Loss),
+    /// The work has ended; the lease is given back if it is ours, unless that takes too long.
+    Releasing {
+        until: Moment,
+    },
+    Finished,
+}
+
+/// One leadership.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Term {
+    pub(crate) uid: String,
+    pub(crate) transitions: i32,
+    /// When it ends unless it is renewed.
+    pub(crate) until: Moment,
+    renew_at: Moment,
+    /// The time of day that we wrote last: the next must be later, or the write would change nothing.
+    written: Timestamp,
+}
+
+#[derive(Debug)]
+enum Seen {
+    Nothing,
+    /// Nobody has it; it may be created from `free_at` on.
+    Absent {
+        free_at: Moment,
+    },
+    /// `since`: when we first saw it as it is.
+    Present {
+        lease: Box<Lease>,
+        since: Moment,
+    },
+}
+
+#[derive(Debug)]
+struct Pending {
+    get: bool,
+    sent: Moment,
+    written: Timestamp,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Send(Request),
+    /// Nothing before this moment, or before something happens.
+    Wait(Option<Moment>),
+    Finished,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Request {
+    Get,
+    Create(Box<Lease>),
+    Replace(Box<Lease>),
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Lease(Box<Lease>),
+    Absent,
+    /// Somebody else wrote before us.
+    Conflict,
+    /// No answer, or one that says nothing about the lease. The request may have been carried out, or may yet be.
+    Unknown,
+}
+
+impl Core {
+    pub(crate) fn new(config: Config, random: fastrand::Rng) -> Self {
+        Self {
+            config,
+            random,
+            role: Role::Standby,
+            seen: Seen::Nothing,
+            look: true,
+            highest: 0,
+            pending: None,
+            not_before: Moment::ZERO,
+            poll_at: Moment::ZERO,
+            watched: false,
+            conflicts: 0,
+            perhaps_ours: false,
+            claimed: None,
+            stopping: false,
+            slow_paths: 0,
+        }
+    }
+
+    pub(crate) fn role(&self) -> &Role {
+        &self.role
+    }
+
+    /// Whether a look has succeeded, so that it makes sense to watch.
+    pub(crate) fn has_seen(&self) -> bool {
+        !matches!(self.seen, Seen::Nothing)
+    }
+
+    /// Who holds the lease, as far as we know.
+    pub(crate) fn holder(&self) -> Option<&str> {
+        match &self.seen {
+            Seen::Present { lease, .. } => Some(holder(lease)).filter(|holder| !holder.is_empty()),
+            Seen::Nothing | Seen::Absent { .. } => None,
+        }
+    }
+
+    /// How many renewals took more than one request.
+    pub(crate) fn slow_paths(&self) -> u64 {
+        self.slow_paths
+    }
+
+    /// Whether changes are reported by [`Core::noticed`]; if not, the core polls.
+    pub(crate) fn watched(&mut self, watched: bool) {
+        self.watched = watched;
+    }
+
+    /// What to do now. A request that is returned must be answered before there is another one.
+    pub(crate) fn next(&mut self, now: Moment, wall: Timestamp) -> Step {
+        let wall = lease::in_micros(wall);
+        self.expire(now);
+        if self.pending.is_some() {
+            return Step::Wait(self.term().map(|term| term.until));
+        }
+        let step = match &self.role {
+            Role::Standby => self.stand_by(now, wall),
+            Role::Leading(term) => self.lead(term.clone(), now, wall),
+            Role::Ending(_) => Step::Wait(None),
+            Role::Releasing { until } => self.release(*until, now, wall),
+            Role::Finished => Step::Finished,
+        };
+        if let Step::Send(request) = &step {
+            let written = request.lease().and_then(lease::renewed_at).unwrap_or(wall);
+            self.pending = Some(Pending { get: matches!(request, Request::Get), sent: now, written });
+            if matches!(self.role, Role::Standby) {
+                self.claimed = request.lease().and_then(lease::acquired_at).or(self.claimed);
+            }
+        }
+        step
+    }
+
+    /// The answer to the last request.
+    pub(crate) fn answered(&mut self, now: Moment, answer: Answer) {
+        self.expire(now);
+        let Some(pending) = self.pending.take() else { return };
+        match answer {
+            Answer::Lease(lease) if pending.get => self.looked(now, *lease),
+            Answer::Lease(lease) => self.wrote(now, &pending, *lease),
+            Answer::Absent if pending.get || !matches!(self.seen, Seen::Absent { .. }) => {
+                self.look = false;
+                self.gone(now);
+                self.lose(Loss::Deleted);
+            }
+            // Somebody else was there in between: look who. Twice in a row, and we let others go first.
+            Answer::Conflict if !pending.get => {
+                self.look = true;
+                self.conflicts += 1;
+                if self.conflicts > 1 {
+                    self.pause(now, pending.sent);
+                }
+                if self.term().is_some() {
+                    self.slow_paths += 1;
+                }
+            }
+            Answer::Absent | Answer::Conflict | Answer::Unknown => {
+                if matches!(self.role, Role::Standby) {
+                    self.perhaps_ours |= !pending.get;
+                    self.look = true;
+                }
+                self.pause(now, pending.sent);
+            }
+        }
+    }
+
+    /// A watch says how the lease is. A leader does not listen: its own writes tell it the truth.
+    pub(crate) fn noticed(&mut self, now: Moment, lease: Option<Lease>) {
+        if !matches!(self.role, Role::Standby) {
+            return;
+        }
+        match lease {
+            Some(lease) => self.see(now, lease),
+            None => self.gone(now),
+        }
+    }
+
+    /// The token died on its own: the clock went on after we looked at it.
+    pub(crate) fn expired(&mut self) {
+        self.lose(Loss::Expired);
+    }
+
+    /// The guarded work has ended.
+    pub(crate) fn work_ended(&mut self, now: Moment) {
+        match &self.role {
+            Role::Leading(_) => self.begin_release(now),
+            Role::Ending(_) if self.stopping => {
+                self.look = true;
+                self.begin_release(now);
+            }
+            Role::Ending(_) => {
+                self.role = Role::Standby;
+                self.look = true;
+                self.not_before = now;
+            }
+            Role::Standby | Role::Releasing { .. } | Role::Finished => {}
+        }
+    }
+
+    /// Take no leadership any more. One that we have goes on until the work has ended.
+    pub(crate) fn stop(&mut self) {
+        self.stopping = true;
+        if matches!(self.role, Role::Standby) && self.pending.as_ref().is_some_and(|pending| pending.get) {
+            self.pending = None; // nobody needs the answer
+        }
+    }
+
+    /// Whether a request has no answer yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    fn term(&self) -> Option<&Term> {
+        match &self.role {
+            Role::Leading(term) => Some(term),
+            Role::Standby | Role::Ending(_) | Role::Releasing { .. } | Role::Finished => None,
+        }
+    }
+
+    fn stand_by(&mut self, now: Moment, wall: Timestamp) -> Step {
+        if self.stopping {
+            if self.perhaps_ours {
+                self.look = true;
+                self.begin_release(now);
+                return self.next(now, wall);
+            }
+            self.role = Role::Finished;
+            return Step::Finished;
+        }
+        if now < self.not_before {
+            return Step::Wait(Some(self.not_before));
+        }
+        let free_at = self.free_at();
+        match free_at {
+            Some(free_at) if !self.look && now >= free_at => Step::Send(self.claim(wall)),
+            Some(free_at) if !self.look && self.watched => Step::Wait(Some(free_at)),
+            Some(free_at) if !self.look && now < self.poll_at => Step::Wait(Some(free_at.min(self.poll_at))),
+            _ => Step::Send(Request::Get),
+        }
+    }
+
+    /// When a candidate may take the lease: judged by what and when *we* saw, never by the times written in it.
+    fn free_at(&self) -> Option<Moment> {
+        match &self.seen {
+            Seen::Nothing => None,
+            Seen::Absent { free_at } => Some(*free_at),
+            Seen::Present { lease, since } if is_released(lease) || self.is_claimed(lease) => Some(*since),
+            // A holder with longer times than ours is waited for; one with shorter times, or nonsense, does not matter.
+            Seen::Present { lease, since } => {
+                Some(since.saturating_add(lease::duration(lease).max(self.config.lease_duration)))
+            }
+        }
+    }
+
+    fn claim(&self, wall: Timestamp) -> Request {
+        let Config { namespace, name, identity, lease_duration, .. } = &self.config;
+        match &self.seen {
+            Seen::Present { lease, .. } => {
+                // Also if it says that we hold it: each term has its own number.
+                let transitions = transitions(lease).max(self.highest).saturating_add(1);
+                Request::Replace(Box::new(lease::claimed(lease, identity, *lease_duration, transitions, wall)))
+            }
+            Seen::Nothing | Seen::Absent { .. } => {
+                Request::Create(Box::new(lease::first(namespace, name, identity, *lease_duration, wall)))
+            }
+        }
+    }
+
+    fn lead(&self, term: Term, now: Moment, wall: Timestamp) -> Step {
+        let at = term.renew_at.max(self.not_before);
+        if now < at {
+            return Step::Wait(Some(at.min(term.until)));
+        }
+        match &self.seen {
+            Seen::Present { lease, .. } if !self.look => {
+                // A clock of the day that stands or steps back must not make two renewals alike.
+                let wall = wall.max(term.written.saturating_add(SignedDuration::from_micros(1)).unwrap_or(wall));
+                let Config { identity, lease_duration, .. } = &self.config;
+                let renewed = lease::renewed(lease, identity, *lease_duration, term.transitions, wall);
+                Step::Send(Request::Replace(Box::new(renewed)))
+            }
+            _ => Step::Send(Request::Get),
+        }
+    }
+
+    fn release(&mut self, until: Moment, now: Moment, wall: Timestamp) -> Step {
+        if now >= until {
+            self.role = Role::Finished;
+            return Step::Finished;
+        }
+        if now < self.not_before {
+            return Step::Wait(Some(self.not_before.min(until)));
+        }
+        match &self.seen {
+            _ if self.look => Step::Send(Request::Get),
+            Seen::Present { lease, .. } if self.is_claimed(lease) => {
+                Step::Send(Request::Replace(Box::new(lease::released(lease, wall))))
+            }
+            Seen::Nothing | Seen::Absent { .. } | Seen::Present { .. } => {
+                self.role = Role::Finished;
+                Step::Finished
+            }
+        }
+    }
+
+    fn begin_release(&mut self, now: Moment) {
+        self.role = Role::Releasing { until: now + self.config.call_timeout() };
+        self.not_before = now;
+    }
+
+    /// A look has an answer.
+    fn looked(&mut self, now: Moment, lease: Lease) {
+        self.look = false;
+        self.perhaps_ours = false;
+        let kept = self.term().is_some_and(|term| self.is_of(term, &lease));
+        self.see(now, lease);
+        if self.free_at().is_some_and(|free_at| now < free_at) && !kept {
+            self.conflicts = 0; // somebody has won, and it is quiet again
+        }
+        if !kept {
+            self.lose(Loss::Taken);
+        }
+    }
+
+    /// A write has succeeded.
+    fn wrote(&mut self, now: Moment, pending: &Pending, lease: Lease) {
+        let fresh = self.seen_version() != version(&lease); // else the server changed nothing, and nobody saw a sign of life
+        let ours = self.is_ours(&lease) && fresh;
+        let (uid, transitions) = (uid(&lease).to_owned(), transitions(&lease));
+        let until = pending.sent + self.config.renew_deadline;
+        let renew_at = pending.sent + self.config.retry_period;
+        self.look = false;
+        self.conflicts = 0;
+        self.perhaps_ours = false;
+        let kept = self.term().is_some_and(|term| self.is_of(term, &lease)) && fresh;
+        self.see(now, lease);
+        match &mut self.role {
+            Role::Standby if ours && self.stopping => self.begin_release(now),
+            Role::Standby if ours && now < until => {
+                self.not_before = now;
+                self.role = Role::Leading(Term { uid, transitions, until, renew_at, written: pending.written });
+            }
+            // Ours, but the answer took too long to be of use.
+            Role::Standby => self.pause(now, pending.sent),
+            Role::Leading(term) if kept => {
+                (term.until, term.renew_at, term.written) = (until, renew_at, pending.written);
+            }
+            Role::Leading(_) => self.lose(Loss::Taken),
+            Role::Releasing { .. } if !ours => self.role = Role::Finished,
+            Role::Ending(_) | Role::Releasing { .. } | Role::Finished => {}
+        }
+    }
+
+    fn see(&mut self, now: Moment, lease: Lease) {
+        self.poll_at = now + self.jittered();
+        let since = match &self.seen {
+            Seen::Present { lease: before, since } if !differ(before, &lease) => *since,
+            Seen::Present { lease: before, .. } if uid(before) == uid(&lease) => now,
+            Seen::Nothing | Seen::Absent { .. } | Seen::Present { .. } => {
+                self.highest = 0;
+                now
+            }
+        };
+        self.highest = self.highest.max(transitions(&lease));
+        self.seen = Seen::Present { lease: Box::new(lease), since };
+    }
+
+    /// A lease that vanishes says nothing about its leader: it counts as held, as if it had changed just now. One that
+    /// was never there is free.
+    fn gone(&mut self, now: Moment) {
+        self.poll_at = now + self.jittered();
+        match &self.seen {
+            Seen::Nothing => self.seen = Seen::Absent { free_at: now },
+            Seen::Present { .. } => self.seen = Seen::Absent { free_at: now + self.config.lease_duration },
+            Seen::Absent { .. } => {}
+        }
+    }
+
+    /// Notices that the renew deadline has passed.
+    pub(crate) fn expire(&mut self, now: Moment) {
+        if self.term().is_some_and(|term| now >= term.until) {
+            self.lose(Loss::Expired);
+        }
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        if self.term().is_some() {
+            self.role = Role::Ending(loss);
+        }
+    }
+
+    /// Not sooner than the next regular time, so that failures cause no more requests than successes.
+    fn pause(&mut self, now: Moment, sent: Moment) {
+        let wait = match self.role {
+            Role::Leading(_) => self.config.retry_period,
+            Role::Releasing { .. } => self.config.retry_period / 4, // someone waits for us to exit
+            Role::Standby | Role::Ending(_) | Role::Finished => self.jittered(),
+        };
+        self.not_before = now.max(sent + wait);
+    }
+
+    fn jittered(&mut self) -> Duration {
+        self.config.retry_period.mul_f64(self.random.f64().mul_add(JITTER, 1.0))
+    }
+
+    fn is_ours(&self, lease: &Lease) -> bool {
+        holder(lease) == self.config.identity
+    }
+
+    fn is_claimed(&self, lease: &Lease) -> bool {
+        self.is_ours(lease) && self.claimed.is_some() && lease::acquired_at(lease) == self.claimed
+    }
+
+    fn is_of(&self, term: &Term, lease: &Lease) -> bool {
+        self.is_ours(lease) && uid(lease) == term.uid
+    }
+
+    fn seen_version(&self) -> &str {
+        match &self.seen {
+            Seen::Present { lease, .. } => version(lease),
+            Seen::Nothing | Seen::Absent { .. } => "",
+        }
+    }
+}
+
+impl Request {
+    /// What it writes.
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        match self {
+            Self::Get => None,
+            Self::Create(lease) | Self::Replace(lease) => Some(lease),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What a leader holds: a token that dies by the clock, whatever else is stuck.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::{Clock, Moment};
+
+/// Which term of which lease: never the same twice, and never lower for the same lease.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Epoch {
+    /// The uid of the Lease.
+    pub lease_uid: Arc<str>,
+    /// Its `leaseTransitions`, raised at each acquisition, also by the same process.
+    pub transitions: u32,
+}
+
+/// The proof that this process leads. Cheap to clone; all clones die together, once and for ever.
+///
+/// It dies at the renew deadline by its own look at the clock, even if the elector's task never runs again. A write
+/// should ask [`is_alive`](Self::is_alive) as its last step before it is sent, and should not take longer than the time
+/// between renew deadline and lease duration to arrive; who needs certainty puts the [`Epoch`] into what it writes.
+#[derive(Clone)]
+pub struct Leadership {
+    term: Arc<Term>,
+}
+
+struct Term {
+    epoch: Epoch,
+    clock: Arc<dyn Clock>,
+    /// Alive before this moment, in nanoseconds; [`DEAD`] for ever after.
+    until: AtomicU64,
+    over: CancellationToken,
+}
+
+const DEAD: u64 = 0;
+
+/// [`Leadership::lost`] looks at the clock at least this often, as timers stand still while a machine sleeps.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Leadership {
+    pub(crate) fn new(epoch: Epoch, clock: Arc<dyn Clock>, until: Moment) -> Self {
+        let until = AtomicU64::new(nanos(until));
+        Self { term: Arc::new(Term { epoch, clock, until, over: CancellationToken::new() }) }
+    }
+
+    /// One that nobody renews, for tests of what holds it.
+    #[doc(hidden)]
+    pub fn scripted(epoch: Epoch, clock: Arc<dyn Clock>, life: Duration) -> Self {
+        let until = clock.now() + life;
+        Self::new(epoch, clock, until)
+    }
+
+    /// Whether this process still leads. Once `false`, always `false`.
+    pub fn is_alive(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// How long this process leads at least, if nobody takes the lease away by hand. Zero when it is over.
+    pub fn remaining(&self) -> Duration {
+        loop {
+            let until = self.term.until.load(Ordering::SeqCst);
+            let left = until.saturating_sub(nanos(self.term.clock.now()));
+            // Who has been told "dead" must not see it alive again: a renewal that comes now is too late.
+            if until == DEAD || left > 0 || self.swap(until, DEAD) {
+                return Duration::from_nanos(if until == DEAD { 0 } else { left });
+            }
+        }
+    }
+
+    /// Which term this is.
+    pub fn epoch(&self) -> &Epoch {
+        &self.term.epoch
+    }
+
+    /// Returns when it is over.
+    pub async fn lost(&self) {
+        loop {
+            let left = self.remaining();
+            if left.is_zero() {
+                return;
+            }
+            tokio::select! {
+                () = self.term.over.cancelled() => {}
+                () = tokio::time::sleep(left.min(LOOK)) => {}
+            }
+        }
+    }
+
+    /// A renewal succeeded; `false` if it came too late.
+    pub(crate) fn extend(&self, until: Moment) -> bool {
+        let alive = self.term.until.load(Ordering::SeqCst);
+        alive != DEAD && self.swap(alive, nanos(until))
+    }
+
+    /// Dead first; then those who wait are told.
+    pub(crate) fn kill(&self) {
+        self.term.until.store(DEAD, Ordering::SeqCst);
+        self.term.over.cancel();
+    }
+
+    fn swap(&self, from: u64, to: u64) -> bool {
+        self.term.until.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leadership").field("epoch", &self.term.epoch).field("remaining", &self.remaining()).finish()
+    }
+}
+
+/// Two tokens are equal if they are of the same term.
+impl PartialEq for Leadership {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.term, &other.term)
+    }
+}
+
+fn nanos(moment: Moment) -> u64 {
+    u64::try_from(moment.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,103 @@
+//! What is read from a Lease and written into one. Values in, values out.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+
+/// What a released lease has as its duration, beside the empty holder; as client-go.
+const RELEASED_SECONDS: i32 = 1;
+
+/// A lease that nobody has had before.
+pub(crate) fn first(namespace: &str, name: &str, identity: &str, duration: Duration, wall: Timestamp) -> Lease {
+    let metadata = ObjectMeta { namespace: Some(namespace.into()), name: Some(name.into()), ..ObjectMeta::default() };
+    claimed(&Lease { metadata, spec: None }, identity, duration, 0, wall)
+}
+
+/// The lease, newly ours.
+pub(crate) fn claimed(lease: &Lease, identity: &str, duration: Duration, transitions: i32, wall: Timestamp) -> Lease {
+    let acquired =
+        Lease { spec: Some(LeaseSpec { acquire_time: Some(MicroTime(wall)), ..spec(lease) }), ..lease.clone() };
+    renewed(&acquired, identity, duration, transitions, wall)
+}
+
+/// The lease, still ours. `wall` must differ from that of our last write, or the API server would change nothing.
+pub(crate) fn renewed(lease: &Lease, identity: &str, duration: Duration, transitions: i32, wall: Timestamp) -> Lease {
+    let spec = LeaseSpec {
+        holder_identity: Some(identity.into()),
+        lease_duration_seconds: Some(seconds(duration)),
+        lease_transitions: Some(transitions),
+        renew_time: Some(MicroTime(wall)),
+        ..spec(lease)
+    };
+    Lease { spec: Some(spec), ..lease.clone() }
+}
+
+/// The lease, free to be taken at once.
+pub(crate) fn released(lease: &Lease, wall: Timestamp) -> Lease {
+    let spec = LeaseSpec {
+        holder_identity: Some(String::new()),
+        lease_duration_seconds: Some(RELEASED_SECONDS),
+        acquire_time: Some(MicroTime(wall)),
+        renew_time: Some(MicroTime(wall)),
+        ..spec(lease)
+    };
+    Lease { spec: Some(spec), ..lease.clone() }
+}
+
+/// Whether its holder gave it back. An empty holder alone does not say so: a hand that empties the field does not know
+/// whether the leader has stopped.
+pub(crate) fn is_released(lease: &Lease) -> bool {
+    holder(lease).is_empty() && spec(lease).lease_duration_seconds == Some(RELEASED_SECONDS)
+}
+
+pub(crate) fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+/// How long its holder may be silent; nothing if that is not a duration.
+pub(crate) fn duration(lease: &Lease) -> Duration {
+    Duration::from_secs(spec(lease).lease_duration_seconds.unwrap_or_default().try_into().unwrap_or_default())
+}
+
+pub(crate) fn transitions(lease: &Lease) -> i32 {
+    spec(lease).lease_transitions.unwrap_or_default().max(0)
+}
+
+pub(crate) fn uid(lease: &Lease) -> &str {
+    lease.metadata.uid.as_deref().unwrap_or_default()
+}
+
+pub(crate) fn version(lease: &Lease) -> &str {
+    lease.metadata.resource_version.as_deref().unwrap_or_default()
+}
+
+pub(crate) fn acquired_at(lease: &Lease) -> Option<Timestamp> {
+    lease.spec.as_ref()?.acquire_time.as_ref().map(|time| time.0)
+}
+
+pub(crate) fn renewed_at(lease: &Lease) -> Option<Timestamp> {
+    lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0)
+}
+
+/// As the API server keeps it.
+pub(crate) fn in_micros(wall: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(wall.as_microsecond()).unwrap_or(wall)
+}
+
+/// Whether a holder could have written one after the other. Labels and annotations are nobody's sign of life.
+pub(crate) fn differ(one: &Lease, other: &Lease) -> bool {
+    one.metadata.uid != other.metadata.uid || one.spec != other.spec
+}
+
+fn spec(lease: &Lease) -> LeaseSpec {
+    lease.spec.clone().unwrap_or_default()
+}
+
+fn seconds(duration: Duration) -> i32 {
+    let whole = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    i32::try_from(whole).unwrap_or(i32::MAX)
+}

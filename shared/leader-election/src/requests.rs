@@ -1,0 +1,109 @@
+//! Requests for one lease: each with a deadline, none repeated.
+
+use std::time::Duration;
+
+use futures::{
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream},
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api, Client,
+    api::{PostParams, WatchEvent, WatchParams},
+};
+
+use crate::{
+    Config,
+    config::call_timeout,
+    core::{Answer, Request},
+};
+
+/// The API server ends a watch after this time, and a new one begins.
+const WATCH_SECONDS: u32 = 240;
+
+/// A connection of the elector's own, so that a busy cache cannot starve it, without retries, as those of the elector
+/// know about deadlines.
+///
+/// `renew_deadline` is that of the [`Config`] it will be used with.
+pub fn client(mut config: kube::Config, renew_deadline: Duration) -> kube::Result<Client> {
+    config.default_retry = false;
+    config.connect_timeout = Some(call_timeout(renew_deadline));
+    Client::try_from(config)
+}
+
+pub(crate) struct Requests {
+    leases: Api<Lease>,
+    name: String,
+    timeout: Duration,
+}
+
+/// What a watch says.
+pub(crate) enum Event {
+    Changed(Box<Lease>),
+    Gone,
+    /// It has ended, for whatever reason.
+    Ended(String),
+}
+
+impl Requests {
+    pub(crate) fn new(client: Client, config: &Config) -> Self {
+        let leases = Api::namespaced(client, &config.namespace);
+        Self { leases, name: config.name.clone(), timeout: config.call_timeout() }
+    }
+
+    /// Sends one request. The error is for people; what it means is in the answer.
+    pub(crate) fn send(&self, request: Request) -> impl Future<Output = (Answer, Option<String>)> + Send + 'static {
+        let (leases, name, timeout) = (self.leases.clone(), self.name.clone(), self.timeout);
+        async move {
+            let parameters = PostParams::default();
+            let call = async {
+                match request {
+                    Request::Get => leases.get(&name).await,
+                    Request::Create(lease) => leases.create(&parameters, &lease).await,
+                    // The whole object with its resourceVersion and uid: whoever wrote in between, we notice.
+                    Request::Replace(lease) => leases.replace(&name, &parameters, &lease).await,
+                }
+            };
+            match tokio::time::timeout(timeout, call).await {
+                Ok(Ok(lease)) => (Answer::Lease(Box::new(lease)), None),
+                Ok(Err(kube::Error::Api(status))) if status.code == 404 => (Answer::Absent, Some(status.message)),
+                Ok(Err(kube::Error::Api(status))) if status.code == 409 => (Answer::Conflict, Some(status.message)),
+                Ok(Err(error)) => (Answer::Unknown, Some(chain(&error))),
+                Err(_) => (Answer::Unknown, Some(format!("no answer within {timeout:?}"))),
+            }
+        }
+    }
+
+    /// The lease as it is, and then its changes. Ends with [`Event::Ended`].
+    pub(crate) fn watch(&self) -> BoxStream<'static, Event> {
+        let leases = self.leases.clone();
+        let parameters = WatchParams::default().fields(&format!("metadata.name={}", self.name)).timeout(WATCH_SECONDS);
+        // Version 0: from the API server's memory, however old it is. What is too old to be true, a write finds out.
+        let events = stream::once(async move { leases.watch(&parameters, "0").await }).try_flatten();
+        events
+            .map(|event| match event {
+                Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => Some(Event::Changed(Box::new(lease))),
+                Ok(WatchEvent::Deleted(_)) => Some(Event::Gone),
+                Ok(WatchEvent::Bookmark(_)) => None,
+                Ok(WatchEvent::Error(status)) => Some(Event::Ended(status.message)),
+                Err(error) => Some(Event::Ended(chain(&error))),
+            })
+            .filter_map(async |event| event)
+            .chain(stream::once(async { Event::Ended("it was closed".to_owned()) }))
+            .boxed()
+    }
+}
+
+/// The error and its causes, in one line; causes that are in the text already are not repeated.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let says = error.to_string();
+        if !text.contains(&says) {
+            text = format!("{text}: {says}");
+        }
+        cause = error.source();
+    }
+    text
+}
