@@ -88,6 +88,43 @@ async fn t17_killed_at_any_moment_it_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_without_its_store_for_twenty_seconds_is_waited_for() {
+    let fresh = || cluster::Cluster::fresh(cluster::Nodes::None);
+    let binary = env!("CARGO_BIN_EXE_memcached-operator");
+    let Some(mut world) = manager_testing::World::prepare(&memcached_operator::MemcachedOperator, binary, fresh).await
+    else {
+        return;
+    };
+    world.run(&[]);
+    converged(&world).await;
+    let before = uid(&world.get::<Deployment>(NAME).await.expect("a Deployment"));
+
+    let part = |stop: bool| {
+        let cluster = world.cluster.clone();
+        let work = move || if stop { cluster.stop_part("etcd") } else { cluster.start_part("etcd") };
+        async { tokio::task::spawn_blocking(work).await.expect("no panic").expect("the supervisor obeys") }
+    };
+    part(true).await;
+    tokio::time::sleep(Duration::from_secs(20)).await; // the fault itself
+    part(false).await;
+
+    world
+        .until("the size is taken again", async || {
+            let patch = Patch::Merge(json!({"spec": {"size": 5}}));
+            world.api::<Memcached>().patch(NAME, &PatchParams::default(), &patch).await.ok()
+        })
+        .await;
+    let after = deployment(&world, NAME, 5).await;
+    assert_eq!(uid(&after), before);
+    assert_eq!(world.list::<Deployment>().await.len(), 1, "nothing was made twice");
+    assert!(world.operator.as_mut().is_some_and(|operator| operator.ended().is_none()), "the process lived on");
+    reconcile_again(&world, NAME).await;
+    let settled = world.requests();
+    reconcile_again(&world, NAME).await;
+    assert_eq!(world.requests().writes(), settled.writes() + 1, "nothing is written but the answer to the request");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn t22_an_object_that_does_not_decode_stops_no_other() {
     // A definition without types, as an older release may have left objects behind: needs a cluster of its own.
     let fresh = || cluster::Cluster::fresh(cluster::Nodes::None);

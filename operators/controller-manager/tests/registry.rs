@@ -1,0 +1,130 @@
+//! What holds for every operator, also for the one that nobody has written yet; and the command line that they share.
+
+use std::{
+    collections::BTreeSet,
+    net::TcpListener,
+    process::{Command, Output, Stdio},
+};
+
+use cluster::{Cluster, Nodes};
+use controller_manager::{OPERATORS, manifests};
+use manager::permissions;
+use serde_json::Value;
+
+fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_controller-manager"));
+    command.args(arguments).env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(Stdio::null());
+    command.output().expect("the binary starts")
+}
+
+fn error_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn names_are_unique_and_in_lower_case() {
+    let names: BTreeSet<&str> = OPERATORS.iter().map(|operator| operator.name()).collect();
+    assert_eq!(names.len(), OPERATORS.len());
+    assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())));
+}
+
+#[test]
+fn every_operator_is_set_up_without_a_cluster_and_asks_for_no_wildcard() {
+    for operator in OPERATORS {
+        let rules = permissions(&[*operator]);
+        assert!(!rules.is_empty(), "{}", operator.name());
+        for rule in rules {
+            let words = [rule.api_groups, rule.resources, Some(rule.verbs)].into_iter().flatten().flatten();
+            assert!(words.into_iter().all(|word| word != "*"), "{}", operator.name());
+        }
+    }
+}
+
+/// Calls `check` with every schema below this one, and its path.
+fn walk(schema: &Value, path: &str, check: &mut impl FnMut(&Value, &str)) {
+    check(schema, path);
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        walk(property, &format!("{path}.{name}"), check);
+    }
+    for key in ["items", "additionalProperties"] {
+        if schema[key].is_object() {
+            walk(&schema[key], &format!("{path}[]"), check);
+        }
+    }
+}
+
+#[test]
+fn every_field_is_described_and_bounded() {
+    for definition in manifests::definitions() {
+        let kind = definition["spec"]["names"]["kind"].as_str().expect("a kind");
+        for version in definition["spec"]["versions"].as_array().expect("versions") {
+            assert!(version["subresources"]["status"].is_object(), "{kind} has no status subresource");
+            walk(&version["schema"]["openAPIV3Schema"], kind, &mut |schema, path| {
+                assert!(schema["description"].is_string() || path.ends_with("[]"), "{path} has no description");
+                let bounded = match schema["type"].as_str() {
+                    Some("string") => ["maxLength", "enum", "format"].iter().any(|key| !schema[key].is_null()),
+                    Some("array") => !schema["maxItems"].is_null(),
+                    Some("object") if schema["additionalProperties"].is_object() => !schema["maxProperties"].is_null(),
+                    _ => true,
+                };
+                assert!(bounded, "{path} has no bound");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_wrong_flag_is_one_clear_sentence_and_exit_code_2() {
+    let output = run(&["--operators", "memcached,cronjob"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = error_of(&output);
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.contains("there is no operator \"cronjob\"; known are "), "{error}");
+    assert!(OPERATORS.iter().all(|operator| error.contains(operator.name())), "{error}");
+
+    let output = run(&["run", "--reconcile-timeout", "soon"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error_of(&output).contains("expected a time such as 30s, 10m or 1h30m"), "{}", error_of(&output));
+}
+
+#[test]
+fn without_a_cluster_the_error_says_what_to_give() {
+    let output = run(&["run", "--metrics-bind-address", "0", "--health-probe-bind-address", "0"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error_of(&output).contains("give --kubeconfig, set KUBECONFIG"), "{}", error_of(&output));
+}
+
+#[test]
+fn a_busy_port_is_an_error_at_once_and_names_the_flag() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let output = run(&["run", "--health-probe-bind-address", &address]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = error_of(&output);
+    assert!(error.contains(&format!("cannot listen on {address} for health probes")), "{error}");
+    assert!(error.contains("--health-probe-bind-address"), "{error}");
+}
+
+#[test]
+fn the_first_sigterm_ends_the_process_in_order() {
+    let Some(cluster) = cluster::or_skip(Cluster::shared(Nodes::None)) else { return };
+    let kubeconfig = cluster.kubeconfig_for("stopping", &[]).expect("a kubeconfig");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_controller-manager"))
+        .args(["run", "--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--kubeconfig"])
+        .arg(kubeconfig)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().expect("a pipe")));
+    // It may list nothing, and says so once for each kind: that is enough to know that it runs.
+    let refused = lines.by_ref().map_while(Result::ok).find(|line| line.contains("may not list or watch"));
+    assert!(refused.is_some());
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("\"msg\":\"Stopping\"")), "{rest:?}");
+    assert!(rest.iter().filter(|line| line.contains("may not list or watch")).count() < 10, "told once for each kind");
+}
