@@ -29,7 +29,7 @@ use crate::{
     events::{EventType, Note, Recorder, Reference, gather},
     informer::Informer,
     metrics::Metrics,
-    object::ObjectKey,
+    object::{ObjectKey, Uid},
     settings::Settings,
     status::{Status, StatusGate},
     store::Store,
@@ -119,6 +119,7 @@ struct Pass<K> {
     object: Arc<K>,
     key: ObjectKey,
     uid: String,
+    id: Uid,
     notes: Mutex<Vec<Note>>,
     refusals: Mutex<Vec<Problem>>,
     wake: Mutex<Option<Instant>>,
@@ -140,6 +141,7 @@ impl<K: Root> Context<K> {
         let pass = Pass {
             object,
             key,
+            id: Uid::of(&uid),
             uid,
             notes: Mutex::default(),
             refusals: Mutex::default(),
@@ -156,7 +158,7 @@ impl<K: Root> Context<K> {
     ///
     /// When the controller does not declare the kind with `owns` or `watches_labelled`.
     pub fn labelled<C: Viewed + Namespaced>(&self) -> Vec<Arc<Live<C::View>>> {
-        let app = AppKey { name: self.scope.names.app.clone(), instance: self.pass.key.clone() };
+        let app = AppKey::new(&self.scope.names.app, self.pass.key.clone());
         self.store::<C>().labelled(&app)
     }
 

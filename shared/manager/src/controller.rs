@@ -34,7 +34,7 @@ use crate::{
     rbac::Rule,
     status::StatusGate,
     store::Delta,
-    wire::{AppKey, Owner, Whole},
+    wire::{AppKey, Owner, Undecodable, Whole},
 };
 
 /// What a successful reconcile says about the next one. Changes to the object and to what it owns always bring it back.
@@ -252,14 +252,14 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
 fn tell_undecodable<K: Root>(scope: &Arc<Scope<K>>) -> Subscriber {
     let scope = scope.clone();
     Box::new(move |delta, _| {
-        let Some(error) = &delta.undecodable else { return };
+        let Some(Undecodable { uid, error }) = &delta.undecodable else { return };
         let message = format!("The object does not match its schema and is skipped: {error}");
-        tracing::warn!(kind = scope.names.kind, object = %delta.key, error, "Undecodable object is skipped");
+        tracing::warn!(kind = scope.names.kind, object = %delta.key, %error, "Undecodable object is skipped");
         let regarding = Reference {
             api_version: scope.names.api_version.clone(),
             kind: scope.names.kind.clone(),
             key: delta.key.clone(),
-            uid: delta.uid.to_string(),
+            uid: uid.to_string(),
         };
         let note = Note { type_: EventType::Warning, reason: "Undecodable", message, related: None };
         scope.outside.recorder.post(&scope.names.manager, regarding, note);
@@ -402,7 +402,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
 
 /// What a child's change wakes: the objects it belongs to by label, before and after, and its owner.
 fn woken(delta: &Delta, app: &Arc<str>, owner: impl Fn(&Owner, &Arc<str>) -> Option<ObjectKey>) -> Vec<ObjectKey> {
-    let labelled = delta.apps.iter().flatten().filter(|belongs: &&AppKey| belongs.name == *app);
+    let labelled = delta.apps.iter().flatten().filter(|belongs: &&AppKey| belongs.is_of(app));
     let mut keys: Vec<ObjectKey> = labelled.map(|belongs| belongs.instance.clone()).collect();
     keys.extend(delta.owners.iter().flatten().filter_map(|found| owner(found, &delta.key.namespace)));
     keys.sort_unstable();

@@ -3,7 +3,12 @@
 //! Sending never holds a reconcile up: the buffer is bounded, and what does not fit is dropped and counted. Repeats
 //! within six minutes become one series; one object gets a burst of events and then a trickle.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    hash::{Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use kube::{
@@ -14,6 +19,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::{metrics::Metrics, object::ObjectKey};
 
@@ -90,14 +96,16 @@ impl Recorder {
 struct Sender {
     client: Client,
     instance: String,
-    sent: HashMap<Reference, History>,
+    /// By a hash of the object: only repeats are looked for.
+    sent: HashMap<u64, History>,
 }
 
 /// What was said lately about one object.
 struct History {
     tokens: f64,
     refilled: Instant,
-    series: HashMap<(EventType, &'static str, String), Series>,
+    /// By a hash of what was said.
+    series: Vec<(u64, Series)>,
 }
 
 struct Series {
@@ -131,12 +139,12 @@ impl Sender {
         if self.sent.len() > 4_096 {
             self.sent.retain(|_, history| now < history.refilled + SERIES);
         }
-        let history = self.sent.entry(posted.regarding.clone()).or_insert_with(|| History {
+        let history = self.sent.entry(hash_of(&posted.regarding)).or_insert_with(|| History {
             tokens: BURST,
             refilled: now,
-            series: HashMap::new(),
+            series: Vec::new(),
         });
-        history.series.retain(|_, series| now < series.last + SERIES);
+        history.series.retain(|(_, series)| now < series.last + SERIES);
         let gained = (now - history.refilled).as_secs_f64() / REFILL.as_secs_f64();
         history.tokens = (history.tokens + gained).min(BURST);
         history.refilled = now;
@@ -145,11 +153,11 @@ impl Sender {
         }
         history.tokens -= 1.0;
 
-        let identity = (posted.note.type_, posted.note.reason, posted.note.message.clone());
+        let identity = hash_of(&(posted.note.type_, posted.note.reason, &posted.note.message));
         let namespace =
             if posted.regarding.key.namespace.is_empty() { "default" } else { &posted.regarding.key.namespace };
         let http = Http::new(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"));
-        let request = if let Some(series) = history.series.get_mut(&identity) {
+        let request = if let Some((_, series)) = history.series.iter_mut().find(|(said, _)| *said == identity) {
             series.count += 1;
             series.last = now;
             let patch = json!({"series": {"count": series.count, "lastObservedTime": micro_time()}});
@@ -157,7 +165,7 @@ impl Sender {
         } else {
             let name = format!("{}.{}", posted.regarding.key.name, uuid::Uuid::new_v4().simple());
             let body = body(&name, namespace, &self.instance, &posted);
-            history.series.insert(identity, Series { name, count: 1, last: now });
+            history.series.push((identity, Series { name, count: 1, last: now }));
             http.create(&PostParams::default(), body.to_string().into_bytes())
         };
         let Ok(request) = request else { return };
@@ -167,6 +175,12 @@ impl Sender {
             Err(_) => tracing::debug!("An event was not answered"),
         }
     }
+}
+
+fn hash_of(what: &impl Hash) -> u64 {
+    let mut hasher = Xxh3::new();
+    what.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn body(name: &str, namespace: &str, instance: &str, posted: &Posted) -> Value {

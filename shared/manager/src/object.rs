@@ -5,6 +5,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// The label that names the operator which made a child, such as `memcached-operator`.
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -32,6 +33,17 @@ impl ObjectKey {
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// An object's uid in 16 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Uid(u128);
+
+impl Uid {
+    /// The number that a UUID stands for; for any other text, which no real API server uses, a hash.
+    pub(crate) fn of(text: &str) -> Self {
+        Self(uuid::Uuid::try_parse(text).map_or_else(|_| xxh3_128(text.as_bytes()), |uuid| uuid.as_u128()))
     }
 }
 

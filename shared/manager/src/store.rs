@@ -11,9 +11,9 @@ use std::{
 };
 
 use crate::{
-    object::ObjectKey,
+    object::{ObjectKey, Uid},
     owned::Fingerprint,
-    wire::{AppKey, Decoded, Facts, Owner, Representation},
+    wire::{AppKey, Decoded, Facts, Owner, Representation, Undecodable},
 };
 
 /// The objects of one kind.
@@ -25,11 +25,11 @@ pub(crate) struct Store<R: Representation> {
 #[derive(Debug)]
 struct State<I> {
     objects: HashMap<ObjectKey, Slot<I>>,
-    by_owner: HashMap<Box<str>, Vec<ObjectKey>>,
+    by_owner: HashMap<Uid, Vec<ObjectKey>>,
     by_app: HashMap<AppKey, Vec<ObjectKey>>,
-    undecodable: HashMap<ObjectKey, Box<str>>,
+    undecodable: HashMap<ObjectKey, Undecodable>,
     /// Objects that we deleted and whose last events may still arrive, by uid.
-    gone: HashSet<Box<str>>,
+    gone: HashSet<Uid>,
     /// The newest version that the watch has delivered.
     delivered: u64,
     /// Names seen since the list that is under way began.
@@ -56,7 +56,7 @@ pub(crate) struct Verified {
 #[derive(Debug, Clone)]
 pub(crate) struct Known<I> {
     pub(crate) item: Arc<I>,
-    pub(crate) uid: Box<str>,
+    pub(crate) uid: Uid,
     pub(crate) owner: Option<Owner>,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) verified: Option<Verified>,
@@ -66,12 +66,11 @@ pub(crate) struct Known<I> {
 #[derive(Debug)]
 pub(crate) struct Delta {
     pub(crate) key: ObjectKey,
-    pub(crate) uid: Box<str>,
     /// Owners before and after, so that a child that changes hands wakes both.
     pub(crate) owners: [Option<Owner>; 2],
     pub(crate) apps: [Option<AppKey>; 2],
     /// The first failure to decode this object's current form.
-    pub(crate) undecodable: Option<String>,
+    pub(crate) undecodable: Option<Undecodable>,
 }
 
 impl<R: Representation> Default for Store<R> {
@@ -97,7 +96,7 @@ impl<R: Representation> Store<R> {
     pub(crate) fn known(&self, key: &ObjectKey) -> Option<Known<R::Item>> {
         self.read().objects.get(key).map(|slot| Known {
             item: slot.item.clone(),
-            uid: slot.facts.uid.clone(),
+            uid: slot.facts.uid,
             owner: slot.facts.owner.clone(),
             fingerprint: slot.facts.fingerprint,
             verified: slot.verified,
@@ -110,8 +109,8 @@ impl<R: Representation> Store<R> {
     }
 
     /// The names of the objects that `owner` controls, sorted.
-    pub(crate) fn owned(&self, owner: &str) -> Vec<ObjectKey> {
-        let mut keys = self.read().by_owner.get(owner).cloned().unwrap_or_default();
+    pub(crate) fn owned(&self, owner: Uid) -> Vec<ObjectKey> {
+        let mut keys = self.read().by_owner.get(&owner).cloned().unwrap_or_default();
         keys.sort_unstable();
         keys
     }
@@ -131,8 +130,8 @@ impl<R: Representation> Store<R> {
     }
 
     /// Remembers that what is ours in the live object agrees with the desired object.
-    pub(crate) fn verify(&self, key: &ObjectKey, uid: &str, verified: Verified) {
-        if let Some(slot) = self.write().objects.get_mut(key).filter(|slot| *slot.facts.uid == *uid) {
+    pub(crate) fn verify(&self, key: &ObjectKey, uid: Uid, verified: Verified) {
+        if let Some(slot) = self.write().objects.get_mut(key).filter(|slot| slot.facts.uid == uid) {
             slot.verified = Some(verified);
         }
     }
@@ -173,10 +172,10 @@ impl<R: Representation> Store<R> {
     }
 
     /// We deleted this object: it is not there any more for us, whatever late events say.
-    pub(crate) fn observe_gone(&self, key: &ObjectKey, uid: &str) {
+    pub(crate) fn observe_gone(&self, key: &ObjectKey, uid: Uid) {
         let mut state = self.write();
-        if state.objects.get(key).is_some_and(|slot| *slot.facts.uid == *uid) {
-            state.gone.insert(uid.into());
+        if state.objects.get(key).is_some_and(|slot| slot.facts.uid == uid) {
+            state.gone.insert(uid);
             state.remove(key);
         }
     }
@@ -213,7 +212,7 @@ impl<I> State<I> {
         }
         let item = match &decoded.item {
             Ok(item) => item.clone(),
-            Err(error) => return self.set_aside(key, &decoded.facts.uid, error),
+            Err(error) => return self.set_aside(key, error),
         };
         self.undecodable.remove(key);
         let old = self.objects.get(key);
@@ -223,7 +222,6 @@ impl<I> State<I> {
         let verified = old.filter(|old| old.facts.uid == decoded.facts.uid).and_then(|old| old.verified);
         let delta = Delta {
             key: key.clone(),
-            uid: decoded.facts.uid.clone(),
             owners: [old.and_then(|old| old.facts.owner.clone()), decoded.facts.owner.clone()],
             apps: [old.and_then(|old| old.facts.app.clone()), decoded.facts.app.clone()],
             undecodable: None,
@@ -244,18 +242,17 @@ impl<I> State<I> {
     }
 
     /// An object that does not decode is not in the cache; its last good form would be a lie.
-    fn set_aside(&mut self, key: &ObjectKey, uid: &str, error: &str) -> Option<Delta> {
-        let known = self.undecodable.insert(key.clone(), error.into());
+    fn set_aside(&mut self, key: &ObjectKey, error: &Undecodable) -> Option<Delta> {
+        let known = self.undecodable.insert(key.clone(), error.clone());
         let removed = self.remove(key);
-        if removed.is_none() && known.is_some_and(|known| *known == *error) {
+        if removed.is_none() && known.is_some_and(|known| known == *error) {
             return None;
         }
         Some(Delta {
             key: key.clone(),
-            uid: uid.into(),
             owners: [None, None],
             apps: [None, None],
-            undecodable: Some(error.to_owned()),
+            undecodable: Some(error.clone()),
         })
     }
 
@@ -264,7 +261,6 @@ impl<I> State<I> {
         let slot = self.objects.remove(key)?;
         Some(Delta {
             key: key.clone(),
-            uid: slot.facts.uid,
             owners: [slot.facts.owner, None],
             apps: [slot.facts.app, None],
             undecodable: None,
@@ -273,10 +269,10 @@ impl<I> State<I> {
 
     fn index(&mut self, key: &ObjectKey, facts: &Facts) {
         if let Some(owner) = &facts.owner {
-            self.by_owner.entry(owner.uid.clone()).or_default().push(key.clone());
+            push(self.by_owner.entry(owner.uid).or_default(), key);
         }
         if let Some(app) = &facts.app {
-            self.by_app.entry(app.clone()).or_default().push(key.clone());
+            push(self.by_app.entry(app.clone()).or_default(), key);
         }
     }
 
@@ -289,6 +285,14 @@ impl<I> State<I> {
             withdraw(&mut self.by_app, app, key);
         }
     }
+}
+
+/// Most lists have one entry: they get room for one, not for the four that a vector begins with.
+fn push(keys: &mut Vec<ObjectKey>, key: &ObjectKey) {
+    if keys.capacity() == keys.len() {
+        keys.reserve_exact(1 + keys.len() / 2);
+    }
+    keys.push(key.clone());
 }
 
 fn withdraw<K: Eq + Hash>(index: &mut HashMap<K, Vec<ObjectKey>>, under: &K, key: &ObjectKey) {

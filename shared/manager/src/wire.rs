@@ -11,9 +11,10 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 use workloads::{Live, Viewed};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    object::{Head, Metadata, ObjectKey, field_manager},
+    object::{Head, Metadata, ObjectKey, Uid, field_manager},
     owned::{Fingerprint, fingerprint},
 };
 
@@ -81,14 +82,20 @@ impl<C: Viewed> Representation for Seen<C> {
 pub(crate) struct Decoded<I> {
     pub(crate) key: ObjectKey,
     pub(crate) facts: Facts,
-    /// The item, or why it does not decode.
-    pub(crate) item: Result<Arc<I>, String>,
+    pub(crate) item: Result<Arc<I>, Undecodable>,
+}
+
+/// An object that is not what its kind says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Undecodable {
+    pub(crate) uid: Box<str>,
+    pub(crate) error: Box<str>,
 }
 
 /// What the store knows about an object beside the item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
-    pub(crate) uid: Box<str>,
+    pub(crate) uid: Uid,
     pub(crate) version: u64,
     pub(crate) owner: Option<Owner>,
     /// Kind and name of the object it belongs to, by label.
@@ -99,17 +106,27 @@ pub(crate) struct Facts {
 /// The owner that has `controller: true`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owner {
-    pub(crate) uid: Box<str>,
+    pub(crate) uid: Uid,
     pub(crate) name: Arc<str>,
 }
 
 /// Which application an object belongs to: the two labels that make up every selector.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct AppKey {
-    /// `app.kubernetes.io/name`, the kind in lower case.
-    pub(crate) name: Arc<str>,
+    /// Hash of `app.kubernetes.io/name`, the kind in lower case.
+    name: u64,
     /// The object of that kind: our namespace and `app.kubernetes.io/instance`.
     pub(crate) instance: ObjectKey,
+}
+
+impl AppKey {
+    pub(crate) fn new(name: &str, instance: ObjectKey) -> Self {
+        Self { name: xxh3_64(name.as_bytes()), instance }
+    }
+
+    pub(crate) fn is_of(&self, name: &str) -> bool {
+        self.name == xxh3_64(name.as_bytes())
+    }
 }
 
 impl<I> Decoded<I> {
@@ -117,26 +134,30 @@ impl<I> Decoded<I> {
     pub(crate) fn read<R: Representation<Item = I>>(json: &str) -> Result<Self, serde_json::Error> {
         let metadata = serde_json::from_str::<Head<'_>>(json)?.metadata;
         let key = ObjectKey::new(&*metadata.namespace, &*metadata.name);
-        let item = R::decode(json, &metadata, &key).map(Arc::new).map_err(|error| error.to_string());
-        Ok(Self { facts: Facts::of(&metadata, json), key, item })
+        let item = R::decode(json, &metadata, &key).map(Arc::new).map_err(|error| Undecodable {
+            uid: metadata.uid.as_ref().into(),
+            error: error.to_string().into(),
+        });
+        Ok(Self { facts: Facts::of(&metadata, &key, json), key, item })
     }
 }
 
 impl Facts {
-    fn of(metadata: &Metadata<'_>, json: &str) -> Self {
+    fn of(metadata: &Metadata<'_>, key: &ObjectKey, json: &str) -> Self {
+        // Children are mostly called as their owner: then one text serves for all.
+        let name = |text: &str| if *text == *key.name { key.name.clone() } else { Arc::from(text) };
         let app = match (&metadata.labels.name, &metadata.labels.instance) {
-            (Some(name), Some(instance)) => Some(AppKey {
-                name: Arc::from(name.as_ref()),
-                instance: ObjectKey::new(metadata.namespace.as_ref(), instance.as_ref()),
-            }),
+            (Some(app), Some(instance)) => {
+                Some(AppKey::new(app, ObjectKey { namespace: key.namespace.clone(), name: name(instance) }))
+            }
             _ => None,
         };
         Self {
-            uid: metadata.uid.as_ref().into(),
+            uid: Uid::of(&metadata.uid),
             version: metadata.version(),
             owner: metadata
                 .controller()
-                .map(|owner| Owner { uid: owner.uid.as_ref().into(), name: Arc::from(owner.name.as_ref()) }),
+                .map(|owner| Owner { uid: Uid::of(&owner.uid), name: name(&owner.name) }),
             app,
             fingerprint: own_fingerprint(metadata, json),
         }

@@ -21,10 +21,10 @@ use crate::{
     conditions::{Problem, WAITING},
     error::{Class, Error},
     events::{EventType, Note, Reference},
-    object::{Head, INSTANCE, MANAGED_BY, Metadata, NAME, ObjectKey},
+    object::{Head, INSTANCE, MANAGED_BY, Metadata, NAME, ObjectKey, Uid},
     owned::{self, Change, compare, covers, fields_of, hash, holder, project},
     store::{Known, Verified},
-    wire::{Decoded, Seen},
+    wire::{Decoded, Seen, Undecodable},
 };
 
 /// A stranger without our labels is not watched, so his object is looked at again.
@@ -81,7 +81,7 @@ impl<K: Root> Context<K> {
         let applied = desired.map(|desired| self.apply(desired));
         async move {
             let Some(applied) = applied else {
-                for key in self.store::<C>().owned(&self.pass.uid) {
+                for key in self.store::<C>().owned(self.pass.id) {
                     if let Some(child) = self.store::<C>().get(&key) {
                         Box::pin(self.delete::<C>(&child)).await?;
                     }
@@ -127,7 +127,7 @@ impl<K: Root> Context<K> {
                 if agrees::<C>(target, &known) {
                     let verified = target.verified(known.fingerprint.hash);
                     if known.verified != Some(verified) {
-                        self.store::<C>().verify(&target.key, &known.uid, verified);
+                        self.store::<C>().verify(&target.key, known.uid, verified);
                     }
                     self.scope.outside.metrics.skipped_writes.with_label_values(&[requests.kind(), "apply"]).inc();
                     return Ok(Some(known.item));
@@ -150,7 +150,7 @@ impl<K: Root> Context<K> {
             Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict) => false, // not there, or not ours any more
             Err(error) => return Err(error),
         };
-        self.store::<C>().observe_gone(key, uid);
+        self.store::<C>().observe_gone(key, Uid::of(uid));
         self.pass.changed_children.store(true, Ordering::Relaxed);
         Ok(deleted)
     }
@@ -277,9 +277,9 @@ impl<K: Root> Context<K> {
         let decoded = Decoded::read::<Seen<C>>(answer).map_err(broken)?;
         let store = self.store::<C>();
         store.observe(&decoded);
-        store.verify(&target.key, &decoded.facts.uid, target.verified(decoded.facts.fingerprint.hash));
+        store.verify(&target.key, decoded.facts.uid, target.verified(decoded.facts.fingerprint.hash));
         self.pass.changed_children.store(true, Ordering::Relaxed);
-        let problem = |error: String| {
+        let problem = |Undecodable { error, .. }| {
             Error::Other(format!("{} \"{}\" does not decode: {error}", requests.kind(), target.key.name).into())
         };
         decoded.item.map_err(problem)
@@ -335,7 +335,7 @@ impl<K: Root> Context<K> {
     }
 
     fn owns<V>(&self, known: &Known<Live<V>>) -> bool {
-        known.owner.as_ref().is_some_and(|owner| *owner.uid == *self.pass.uid)
+        known.owner.as_ref().is_some_and(|owner| owner.uid == self.pass.id)
     }
 
     fn requests<C: Resource<DynamicType = ()>>(&self) -> Requests {

@@ -60,7 +60,7 @@ fn a_late_answer_does_not_bring_a_deleted_object_back() {
 fn late_events_do_not_bring_back_what_we_deleted() {
     let store = Deployments::default();
     store.deliver(&object("a", "1", 5, 3));
-    store.observe_gone(&key("a"), "1");
+    store.observe_gone(&key("a"), Uid::of("1"));
     assert!(store.deliver(&object("a", "1", 6, 4)).is_none());
     assert_eq!(replicas(&store, "a"), None);
     store.observe(&object("a", "2", 8, 1));
@@ -85,12 +85,12 @@ fn a_list_says_what_is_gone() {
 fn children_are_found_by_owner_and_by_label() {
     let store = Deployments::default();
     store.deliver(&object("a", "1", 5, 3));
-    let app = |instance: &str| AppKey { name: "memcached".into(), instance: key(instance) };
-    assert_eq!(store.owned("owner"), [key("a")]);
+    let app = |instance: &str| AppKey::new("memcached", key(instance));
+    assert_eq!(store.owned(Uid::of("owner")), [key("a")]);
     assert_eq!(store.labelled(&app("a")).len(), 1);
     assert!(store.labelled(&app("b")).is_empty());
     store.deliver_gone(&object("a", "1", 6, 3));
-    assert!(store.owned("owner").is_empty());
+    assert!(store.owned(Uid::of("owner")).is_empty());
     assert!(store.labelled(&app("a")).is_empty());
 }
 
@@ -106,7 +106,7 @@ fn an_object_that_does_not_decode_is_set_aside_and_told_once() {
         Decoded::read::<Seen<Deployment>>(&text.to_string()).expect("a name")
     };
     let delta = store.deliver(&broken(6)).expect("is told");
-    assert!(delta.undecodable.is_some_and(|error| error.contains("three")));
+    assert!(delta.undecodable.is_some_and(|undecodable| undecodable.error.contains("three")));
     assert_eq!(replicas(&store, "a"), None);
     assert_eq!(store.counts(), (0, 1));
     assert!(store.deliver(&broken(7)).is_none(), "the same error again");
@@ -119,9 +119,9 @@ fn agreement_is_forgotten_with_the_object_it_was_about() {
     let store = Deployments::default();
     store.deliver(&object("a", "1", 5, 3));
     let verified = Verified { live: 1, desired: 2 };
-    store.verify(&key("a"), "other uid", verified);
+    store.verify(&key("a"), Uid::of("other uid"), verified);
     assert_eq!(store.known(&key("a")).and_then(|known| known.verified), None);
-    store.verify(&key("a"), "1", verified);
+    store.verify(&key("a"), Uid::of("1"), verified);
     assert_eq!(store.known(&key("a")).and_then(|known| known.verified), Some(verified));
     store.deliver(&object("a", "2", 6, 3));
     assert_eq!(store.known(&key("a")).and_then(|known| known.verified), None);
