@@ -2,7 +2,8 @@
 
 use std::{
     fs::File,
-    net::TcpListener,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
 };
@@ -51,9 +52,14 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The port of its probes on loopback.
-    pub fn probes(&self) -> u16 {
-        self.probes
+    /// What one of its probes answers: status code and body; `None` while it does not listen.
+    pub fn probe(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.probes)).ok()?;
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.split_whitespace().nth(1)?.parse().ok()?, body.to_owned()))
     }
 
     /// Its process id.

@@ -251,7 +251,8 @@ impl World {
         namespaces.patch(&self.namespace, &apply, &Patch::Apply(&namespace)).await.expect("the namespace is taken");
     }
 
-    async fn install(&self, operator: &'static dyn Operator) {
+    /// Installs the operator's definitions and grants it what its code declares. Doing it again changes nothing.
+    pub async fn install(&self, operator: &'static dyn Operator) {
         let apply = PatchParams::apply("test").force();
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         for crd in operator.crds() {

@@ -125,6 +125,32 @@ async fn an_api_server_without_its_store_for_twenty_seconds_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_is_missing_is_told_and_heals() {
+    let fresh = || cluster::Cluster::fresh(cluster::Nodes::None);
+    let binary = env!("CARGO_BIN_EXE_memcached-operator");
+    let operator: &'static dyn manager::Operator = &memcached_operator::MemcachedOperator;
+    let Some(mut world) = manager_testing::World::prepare(operator, binary, fresh).await else { return };
+    let crds: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let name = "memcacheds.memcached.cache.example.com";
+    drop(crds.delete(name, &kube::api::DeleteParams::default()).await.expect("deleted"));
+    world.until("the definition is gone", async || crds.get_opt(name).await.ok()?.is_none().then_some(())).await;
+
+    world.run(&[]);
+    let line = format!("[+]cache-{name} ok: crd {name} not installed\n");
+    world
+        .until("ready all the same, and says what is missing", async || {
+            let (code, body) = world.operator.as_ref()?.probe("/readyz?verbose")?;
+            (code == 200 && body.contains(&line)).then_some(())
+        })
+        .await;
+    world.install(operator).await;
+    world.apply(SAMPLE).await;
+    children(&world).await;
+    let (code, body) = world.operator.as_ref().expect("it runs").probe("/readyz?verbose").expect("an answer");
+    assert!(code == 200 && body.contains(&format!("[+]cache-{name} ok\n")), "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn t22_an_object_that_does_not_decode_stops_no_other() {
     // A definition without types, as an older release may have left objects behind: needs a cluster of its own.
     let fresh = || cluster::Cluster::fresh(cluster::Nodes::None);
