@@ -27,9 +27,8 @@ fn is_ours(file: &Path) -> bool {
 }
 
 fn build(current: &Path) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let release = current.ancestors().any(|folder| folder.ends_with("release"));
-    let mut command = Command::new(cargo);
+    let mut command = images::cargo();
     command.args([
         "build",
         "--quiet",

@@ -4,6 +4,7 @@
 //! images in a folder, [`registry`] serves that folder. [`fixtures`] lists the images that samples and tests use,
 //! built from Go sources of ours and from Debian's packages ([`debian`], [`closure`]); [`operator`] packs the product.
 
+mod cargo;
 pub mod closure;
 pub mod debian;
 pub mod digest;
@@ -17,6 +18,7 @@ pub mod reference;
 pub mod registry;
 pub mod store;
 
+pub use cargo::cargo;
 pub use digest::Digest;
 pub use fixtures::ensure_fixtures;
 pub use image::{Compression, Image, ImageSpec};

@@ -1,7 +1,6 @@
 //! The image of the product: one static program, a user without rights, no shell.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -69,7 +68,7 @@ fn compile(workspace: &Path) -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     // A folder of its own: other flags would throw away what the ordinary build has compiled.
     let folder = workspace.join("target/image");
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let status = crate::cargo()
         .args(["build", "--release", "--locked", "--package", PROGRAM, "--bin", PROGRAM, "--target", &target])
         .arg("--target-dir")
         .arg(&folder)

@@ -26,7 +26,7 @@ pub(crate) struct Args {
 
 const SAMPLE: &str = "operators/memcached-operator/samples/cache_v1_memcached.yaml";
 const NAME: &str = "memcached-sample";
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
     let nodes = match nodes {
@@ -88,7 +88,8 @@ impl Drop for Outside {
 }
 
 fn run_outside(cluster: &Cluster) -> Result<Outside> {
-    let definitions = json!({"apiVersion": "v1", "kind": "List", "items": controller_manager::manifests::definitions()});
+    let definitions =
+        json!({"apiVersion": "v1", "kind": "List", "items": controller_manager::manifests::definitions()});
     let mut kubectl = cluster.kubectl(["apply", "--server-side", "-f", "-"]);
     let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("could not start kubectl")?;
     child.stdin.take().context("kubectl reads nothing")?.write_all(definitions.to_string().as_bytes())?;
@@ -134,7 +135,8 @@ fn wait_until_ready(cluster: &Cluster) -> Result<()> {
 
 fn set_and_get(cluster: &Cluster) -> Result<(SocketAddr, String)> {
     let output = cluster.kubectl(["get", "memcached", NAME, "--output", "jsonpath={.status.endpoints[0]}"]).output()?;
-    let address: SocketAddr = String::from_utf8_lossy(&output.stdout).parse().context("the status names no endpoint")?;
+    let address: SocketAddr =
+        String::from_utf8_lossy(&output.stdout).parse().context("the status names no endpoint")?;
     let answer = std::thread::scope(|scope| {
         // A thread of its own: once it has entered the cluster's network it stays there.
         let client = scope.spawn(|| {
@@ -180,4 +182,3 @@ fn next_steps(name: &str, outside: bool) -> String {
 {ends}"
     )
 }
-

@@ -74,26 +74,16 @@ fn is_ignored(path: &str) -> bool {
 
 /// `cargo` in the root of the checkout.
 pub(crate) fn cargo() -> Command {
-    command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = images::cargo();
+    cargo.current_dir(root()).stdin(Stdio::null());
+    cargo
 }
 
-/// A program in the root of the checkout.
-///
-/// What `cargo run` has told us about the package `xtask` is not passed on: some build scripts look at these variables,
-/// and their crates, with all that depend on them, would be built again after every change of who calls cargo.
+/// Another program in the root of the checkout.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root()).stdin(Stdio::null());
-    for (name, _) in std::env::vars_os() {
-        if is_of_our_package(&name.to_string_lossy()) {
-            command.env_remove(name);
-        }
-    }
     command
-}
-
-fn is_of_our_package(variable: &str) -> bool {
-    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_PRIMARY_"].iter().any(|start| variable.starts_with(start))
 }
 
 /// Runs the command; when it fails, the error is `advice`.
@@ -122,12 +112,6 @@ mod tests {
         assert_eq!((file("a/b.rs").name(), file("a/b.rs").folder()), ("b.rs", "a"));
         assert_eq!((file("Makefile").name(), file("Makefile").folder()), ("Makefile", ""));
         assert!(file("a/b.rs").is("rs") && !file("a/rs").is("rs"));
-    }
-
-    #[test]
-    fn only_what_describes_our_package_is_hidden() {
-        assert!(is_of_our_package("CARGO_PKG_NAME") && is_of_our_package("CARGO_MANIFEST_DIR"));
-        assert!(!is_of_our_package("CARGO_HOME") && !is_of_our_package("CARGO_TERM_COLOR"));
     }
 
     #[test]

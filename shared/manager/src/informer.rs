@@ -253,9 +253,9 @@ impl InformerHealth {
         let (phase, reason) = diagnose(error, &self.resource);
         *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
         if let Some(phase) = phase {
-            self.change(phase)
+            self.change(phase);
         } else {
-            tracing::debug!(kind = self.kind, error = chain(error), "Watch ended and starts again")
+            tracing::debug!(kind = self.kind, error = chain(error), "Watch ended and starts again");
         }
     }
 

@@ -248,12 +248,7 @@ impl<I> State<I> {
         if removed.is_none() && known.is_some_and(|known| known == *error) {
             return None;
         }
-        Some(Delta {
-            key: key.clone(),
-            owners: [None, None],
-            apps: [None, None],
-            undecodable: Some(error.clone()),
-        })
+        Some(Delta { key: key.clone(), owners: [None, None], apps: [None, None], undecodable: Some(error.clone()) })
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Option<Delta> {

@@ -25,7 +25,9 @@ use crate::settings::LogFormat;
 /// Sets up logging to stderr for the whole process.
 pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), String> {
     // kube reports every failed attempt of a watch; the informer reports each change of state once.
-    let filter = EnvFilter::builder().parse(format!("kube_runtime=off,{level}")).map_err(|error| format!("--log-level: {error}"))?;
+    let filter = EnvFilter::builder()
+        .parse(format!("kube_runtime=off,{level}"))
+        .map_err(|error| format!("--log-level: {error}"))?;
     let builder = tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter);
     let started = match format {
         LogFormat::Json => builder.fmt_fields(JsonFields::new()).event_format(JsonLines).try_init(),

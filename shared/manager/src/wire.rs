@@ -134,10 +134,9 @@ impl<I> Decoded<I> {
     pub(crate) fn read<R: Representation<Item = I>>(json: &str) -> Result<Self, serde_json::Error> {
         let metadata = serde_json::from_str::<Head<'_>>(json)?.metadata;
         let key = ObjectKey::new(&*metadata.namespace, &*metadata.name);
-        let item = R::decode(json, &metadata, &key).map(Arc::new).map_err(|error| Undecodable {
-            uid: metadata.uid.as_ref().into(),
-            error: error.to_string().into(),
-        });
+        let item = R::decode(json, &metadata, &key)
+            .map(Arc::new)
+            .map_err(|error| Undecodable { uid: metadata.uid.as_ref().into(), error: error.to_string().into() });
         Ok(Self { facts: Facts::of(&metadata, &key, json), key, item })
     }
 }
@@ -155,9 +154,7 @@ impl Facts {
         Self {
             uid: Uid::of(&metadata.uid),
             version: metadata.version(),
-            owner: metadata
-                .controller()
-                .map(|owner| Owner { uid: Uid::of(&owner.uid), name: name(&owner.name) }),
+            owner: metadata.controller().map(|owner| Owner { uid: Uid::of(&owner.uid), name: name(&owner.name) }),
             app,
             fingerprint: own_fingerprint(metadata, json),
         }

@@ -31,9 +31,7 @@ impl App {
 
     /// What finds the pods. It must stay as it is for ever, since selectors cannot be changed.
     pub fn selector(&self) -> BTreeMap<String, String> {
-        [(NAME, &self.kind), (INSTANCE, &self.instance)]
-            .map(|(key, value)| (key.to_owned(), value.clone()))
-            .into()
+        [(NAME, &self.kind), (INSTANCE, &self.instance)].map(|(key, value)| (key.to_owned(), value.clone())).into()
     }
 
     /// [`Self::selector`], for the fields that want it wrapped.
@@ -69,10 +67,7 @@ mod tests {
             ]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
         );
-        assert_eq!(
-            app.to_string(),
-            "app.kubernetes.io/instance=a-b,app.kubernetes.io/name=configmap"
-        );
+        assert_eq!(app.to_string(), "app.kubernetes.io/instance=a-b,app.kubernetes.io/name=configmap");
         assert_eq!(app.selector().len(), 2);
     }
 }

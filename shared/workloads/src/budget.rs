@@ -11,11 +11,7 @@ use crate::App;
 /// Lets drains take at most `max_unavailable` of the app's healthy pods at a time.
 ///
 /// Pods that are not ready may always go: a broken pod must not block a drain.
-pub fn disruption_budget(
-    name: String,
-    app: &App,
-    max_unavailable: IntOrString,
-) -> PodDisruptionBudget {
+pub fn disruption_budget(name: String, app: &App, max_unavailable: IntOrString) -> PodDisruptionBudget {
     PodDisruptionBudget {
         metadata: ObjectMeta { name: Some(name), labels: Some(app.labels()), ..Default::default() },
         spec: Some(PodDisruptionBudgetSpec {

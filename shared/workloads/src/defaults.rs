@@ -58,11 +58,8 @@ fn pod_spec(spec: &mut Value) {
 
 /// `core/v1`, `SetDefaults_Container` and what belongs to a container.
 fn container(container: &mut Value) {
-    let pull_policy = if runs_latest(container["image"].as_str().unwrap_or_default()) {
-        "Always"
-    } else {
-        "IfNotPresent"
-    };
+    let pull_policy =
+        if runs_latest(container["image"].as_str().unwrap_or_default()) { "Always" } else { "IfNotPresent" };
     fill(container, "imagePullPolicy", pull_policy);
     fill(container, "terminationMessagePath", "/dev/termination-log");
     fill(container, "terminationMessagePolicy", "File");
@@ -122,8 +119,7 @@ fn http_get(get: &mut Value) {
 
 /// `parsers.ParseImageName`: no tag and no digest means `latest`.
 fn runs_latest(image: &str) -> bool {
-    let (name, digest) =
-        image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
     let last = name.rsplit('/').next().unwrap_or(name);
     match last.split_once(':') {
         Some((_, tag)) => tag == "latest",
@@ -252,9 +248,7 @@ mod tests {
 
     #[test]
     fn images_that_are_always_pulled() {
-        for image in
-            ["app", "registry:5000/app", "docker.io/library/app:latest", "app:latest@sha256:0"]
-        {
+        for image in ["app", "registry:5000/app", "docker.io/library/app:latest", "app:latest@sha256:0"] {
             assert!(runs_latest(image), "{image}");
         }
         for image in ["app:1", "registry:5000/app:1", "app@sha256:0", "app:1@sha256:0"] {

@@ -96,10 +96,7 @@ impl DeploymentView {
 
     #[cfg(test)]
     pub(crate) fn containers_heap(&self) -> usize {
-        self.containers
-            .iter()
-            .map(|it| size_of::<Container>() + it.name.len() + it.image.len())
-            .sum()
+        self.containers.iter().map(|it| size_of::<Container>() + it.name.len() + it.image.len()).sum()
     }
 }
 
@@ -175,12 +172,10 @@ mod wire {
                 updated: status.updated_replicas,
                 ready: status.ready_replicas,
                 available: status.available_replicas,
-                progress: progressing.map_or(Progress::Unknown, |condition| {
-                    match &*condition.reason {
-                        "NewReplicaSetAvailable" => Progress::Complete,
-                        "ProgressDeadlineExceeded" => Progress::Stalled(condition.message),
-                        _ => Progress::Ongoing,
-                    }
+                progress: progressing.map_or(Progress::Unknown, |condition| match &*condition.reason {
+                    "NewReplicaSetAvailable" => Progress::Complete,
+                    "ProgressDeadlineExceeded" => Progress::Stalled(condition.message),
+                    _ => Progress::Ongoing,
                 }),
                 containers: spec.template.spec.containers,
             }
@@ -231,8 +226,7 @@ mod tests {
     #[test]
     fn the_image_is_found_behind_an_injected_sidecar() {
         let containers = json!([{"name": "proxy", "image": "mesh:1"}, {"name": "memcached", "image": "memcached:1.6"}]);
-        let with_sidecar =
-            view(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+        let with_sidecar = view(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
         assert_eq!(with_sidecar.image("memcached"), Some("memcached:1.6"));
         assert_eq!(with_sidecar.image("app"), None);
     }

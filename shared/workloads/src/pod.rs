@@ -200,10 +200,7 @@ mod wire {
             let waiting = self.state.waiting.as_ref()?;
             match &*waiting.reason {
                 "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
-                    Some(Trouble::ImagePull {
-                        image: self.image.clone(),
-                        message: self.pull_message(waiting).into(),
-                    })
+                    Some(Trouble::ImagePull { image: self.image.clone(), message: self.pull_message(waiting).into() })
                 }
                 "CreateContainerConfigError" if waiting.message.contains("runAsNonRoot") => {
                     Some(Trouble::RunsAsRoot { image: self.image.clone() })
@@ -259,24 +256,20 @@ mod tests {
     }
 
     fn trouble(reason: &str, message: &str) -> Option<Trouble> {
-        view(&json!({"phase": "Pending", "containerStatuses": waiting(reason, message)}))
-            .trouble()
-            .cloned()
+        view(&json!({"phase": "Pending", "containerStatuses": waiting(reason, message)})).trouble().cloned()
     }
 
     #[test]
     fn a_pod_that_serves() {
-        let pod = view(
-            &json!({"phase": "Running", "podIP": "fd00::7", "conditions": [{"type": "Ready", "status": "True"}]}),
-        );
+        let pod =
+            view(&json!({"phase": "Running", "podIP": "fd00::7", "conditions": [{"type": "Ready", "status": "True"}]}));
         assert!(pod.is_ready());
         assert_eq!((pod.ip(), pod.trouble()), (Some("fd00::7".parse().expect("an address")), None));
     }
 
     #[test]
     fn a_pod_of_which_nothing_is_known_yet() {
-        let fresh: PodView = serde_json::from_value(json!({"metadata": {"name": "x"}}))
-            .expect("a view of the object");
+        let fresh: PodView = serde_json::from_value(json!({"metadata": {"name": "x"}})).expect("a view of the object");
         assert_eq!(fresh, PodView { phase: Phase::Pending, ready: false, ip: None, trouble: None });
         assert_eq!(view(&json!({"phase": "Hibernating"})).phase, Phase::Unknown);
     }
@@ -300,23 +293,15 @@ mod tests {
 
     #[test]
     fn an_image_that_wants_to_be_root() {
-        let message =
-            r#"container has runAsNonRoot and image will run as root (pod: "x", container: app)"#;
-        assert_eq!(
-            trouble("CreateContainerConfigError", message),
-            Some(Trouble::RunsAsRoot { image: "app:1".into() })
-        );
+        let message = r#"container has runAsNonRoot and image will run as root (pod: "x", container: app)"#;
+        assert_eq!(trouble("CreateContainerConfigError", message), Some(Trouble::RunsAsRoot { image: "app:1".into() }));
         assert_eq!(trouble("CreateContainerConfigError", r#"secret "x" not found"#), None);
     }
 
     #[test]
     fn a_container_that_ends_again_and_again() {
-        let expected = Trouble::CrashLoop {
-            container: "app".into(),
-            exit_code: 137,
-            exits: 5,
-            tail: "OOMKilled".into(),
-        };
+        let expected =
+            Trouble::CrashLoop { container: "app".into(), exit_code: 137, exits: 5, tail: "OOMKilled".into() };
         assert_eq!(trouble("CrashLoopBackOff", "back-off 5m0s"), Some(expected));
     }
 

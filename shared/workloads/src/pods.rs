@@ -79,9 +79,7 @@ fn endpoint(ip: IpAddr, port: i32) -> String {
 /// From when on the trouble counts, if it may pass by itself.
 fn not_before(pod: &Live<PodView>, trouble: &Trouble) -> Option<Timestamp> {
     match trouble {
-        Trouble::Unschedulable { since, .. } => {
-            since.or(pod.created)?.checked_add(UNSCHEDULABLE_AFTER).ok()
-        }
+        Trouble::Unschedulable { since, .. } => since.or(pod.created)?.checked_add(UNSCHEDULABLE_AFTER).ok(),
         _ => None,
     }
 }
@@ -100,14 +98,9 @@ fn fault(pod: &str, trouble: &Trouble) -> Fault {
         }
         Trouble::CrashLoop { container, exit_code, exits, tail } => {
             let said = if tail.is_empty() { String::new() } else { format!(": {tail}") };
-            (
-                "CrashLooping",
-                format!("Pod {pod}: container {container} exited {exit_code} {exits} times{said}"),
-            )
+            ("CrashLooping", format!("Pod {pod}: container {container} exited {exit_code} {exits} times{said}"))
         }
-        Trouble::Unschedulable { message, .. } => {
-            ("Unschedulable", format!("Pod {pod}: {message}"))
-        }
+        Trouble::Unschedulable { message, .. } => ("Unschedulable", format!("Pod {pod}: {message}")),
     };
     Fault { reason, message }
 }
@@ -131,10 +124,7 @@ mod tests {
     }
 
     fn ready(name: &str, ip: &str) -> Arc<Live<PodView>> {
-        pod(
-            name,
-            &json!({"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": "True"}]}),
-        )
+        pod(name, &json!({"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": "True"}]}))
     }
 
     fn waiting(name: &str, reason: &str, message: &str) -> Arc<Live<PodView>> {
@@ -145,7 +135,8 @@ mod tests {
     }
 
     fn unschedulable(name: &str, since: &str) -> Arc<Live<PodView>> {
-        let condition = json!({"type": "PodScheduled", "status": "False", "message": "0/1 nodes", "lastTransitionTime": since});
+        let condition =
+            json!({"type": "PodScheduled", "status": "False", "message": "0/1 nodes", "lastTransitionTime": since});
         pod(name, &json!({"phase": "Pending", "conditions": [condition]}))
     }
 
@@ -155,10 +146,7 @@ mod tests {
 
     #[test]
     fn pods_that_have_ended_or_are_ending_do_not_count() {
-        let deleted = Arc::new(Live {
-            deleting: Some(Timestamp::UNIX_EPOCH),
-            ..(*ready("d", "10.0.0.4")).clone()
-        });
+        let deleted = Arc::new(Live { deleting: Some(Timestamp::UNIX_EPOCH), ..(*ready("d", "10.0.0.4")).clone() });
         let pods = [
             pod("c", &json!({"phase": "Failed"})),
             pod("e", &json!({"phase": "Succeeded"})),
@@ -184,11 +172,7 @@ mod tests {
             waiting("z", "ErrImagePull", "not found"),
             waiting("b", "ImagePullBackOff", "denied"),
             waiting("c", "CrashLoopBackOff", "back-off"),
-            waiting(
-                "d",
-                "CreateContainerConfigError",
-                "container has runAsNonRoot and image will run as root",
-            ),
+            waiting("d", "CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
             ready("a", "10.0.0.1"),
         ];
         let diagnosis = diagnose(&pods, Timestamp::UNIX_EPOCH);
@@ -197,10 +181,7 @@ mod tests {
             told,
             [
                 ("ImagePullFailed", "Pod b: cannot pull image \"app:1\": denied"),
-                (
-                    "CrashLooping",
-                    "Pod c: container app exited 71 3 times: bind(): Address already in use"
-                ),
+                ("CrashLooping", "Pod c: container app exited 71 3 times: bind(): Address already in use"),
                 (
                     "ImageRunsAsRoot",
                     "image \"app:1\" runs as root; use an image with a numeric non-root user, set spec.runAsUser, or set \
@@ -212,19 +193,13 @@ mod tests {
 
     #[test]
     fn a_pod_may_wait_thirty_seconds_for_a_node() {
-        let pods = [
-            unschedulable("b", "2026-11-21T10:00:00Z"),
-            unschedulable("a", "2026-11-21T10:00:10Z"),
-        ];
+        let pods = [unschedulable("b", "2026-11-21T10:00:00Z"), unschedulable("a", "2026-11-21T10:00:10Z")];
 
         let early = diagnose(&pods, at("2026-11-21T10:00:29Z"));
         assert_eq!(early, Diagnosis { faults: vec![], recheck: Some(at("2026-11-21T10:00:30Z")) });
 
         let later = diagnose(&pods, at("2026-11-21T10:00:30Z"));
-        assert_eq!(
-            later.faults,
-            [Fault { reason: "Unschedulable", message: "Pod b: 0/1 nodes".to_owned() }]
-        );
+        assert_eq!(later.faults, [Fault { reason: "Unschedulable", message: "Pod b: 0/1 nodes".to_owned() }]);
         assert_eq!(later.recheck, Some(at("2026-11-21T10:00:40Z")));
     }
 }

@@ -96,11 +96,8 @@ fn read(text: &str) -> Option<(i128, Form)> {
     // Billionths: nine more digits before the point; what is left behind it is rounded up.
     let shift = 9 - decimals;
     let ten_to = 10_i128.checked_pow(shift.unsigned_abs())?;
-    let amount = if shift >= 0 {
-        digits.checked_mul(ten_to)?
-    } else {
-        digits / ten_to + i128::from(digits % ten_to > 0)
-    };
+    let amount =
+        if shift >= 0 { digits.checked_mul(ten_to)? } else { digits / ten_to + i128::from(digits % ten_to > 0) };
     Some((sign * amount, form))
 }
 
@@ -112,14 +109,10 @@ enum Scale {
 }
 
 fn suffix_scale(suffix: &str) -> Option<(Scale, Form)> {
-    if let Some(steps) =
-        (0_i32..).zip(DECIMAL).find_map(|(steps, it)| (it == suffix).then_some(steps))
-    {
+    if let Some(steps) = (0_i32..).zip(DECIMAL).find_map(|(steps, it)| (it == suffix).then_some(steps)) {
         return Some((Scale::Decimal(3 * steps - 9), Form::Decimal));
     }
-    if let Some(steps) =
-        (0_u32..).zip(BINARY).find_map(|(steps, it)| (it == suffix).then_some(steps))
-    {
+    if let Some(steps) = (0_u32..).zip(BINARY).find_map(|(steps, it)| (it == suffix).then_some(steps)) {
         return Some((Scale::Binary(10 * steps), Form::Binary));
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;

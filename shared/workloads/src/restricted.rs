@@ -2,9 +2,7 @@
 //!
 //! Meant for struct update: `PodSpec { containers, ..restricted::pod() }`.
 
-use k8s_openapi::api::core::v1::{
-    Capabilities, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
-};
+use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext};
 
 /// A pod without containers that is nobody: not root, no credentials, no list of its neighbours.
 pub fn pod() -> PodSpec {
@@ -13,10 +11,7 @@ pub fn pod() -> PodSpec {
         enable_service_links: Some(false),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
+            seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
             ..Default::default()
         }),
         ..Default::default()

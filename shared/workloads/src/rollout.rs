@@ -46,19 +46,9 @@ impl Rollout {
     ///
     /// `before` is the change that was under way when we last looked. It is needed because a Deployment says the same
     /// while it waits for two pods more and after it has lost two: the one is a change, the other is not.
-    pub fn of(
-        deployment: Option<&Live<DeploymentView>>,
-        size: i32,
-        before: Option<Change>,
-    ) -> Self {
+    pub fn of(deployment: Option<&Live<DeploymentView>>, size: i32, before: Option<Change>) -> Self {
         let Some(live) = deployment else {
-            return Self {
-                size,
-                updated: 0,
-                ready: 0,
-                change: Some(Change::RollingOut),
-                stalled: None,
-            };
+            return Self { size, updated: 0, ready: 0, change: Some(Change::RollingOut), stalled: None };
         };
         Self {
             size,
@@ -103,11 +93,7 @@ mod tests {
     const ONGOING: &str = "ReplicaSetUpdated";
 
     /// A Deployment at generation 2 with `[replicas, updated, ready]`.
-    fn deployment(
-        observed: i64,
-        [replicas, updated, ready]: [i32; 3],
-        reason: &str,
-    ) -> Live<DeploymentView> {
+    fn deployment(observed: i64, [replicas, updated, ready]: [i32; 3], reason: &str) -> Live<DeploymentView> {
         let status = json!({
             "observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated, "readyReplicas": ready,
             "conditions": [{"type": "Progressing", "status": "True", "reason": reason, "message": "stuck"}],
@@ -131,38 +117,14 @@ mod tests {
             ("first pods start", deployment(2, [3, 3, 1], ONGOING), 3, None, Some(RollingOut)),
             ("done", deployment(2, [3, 3, 3], ONGOING), 3, Some(RollingOut), None),
             ("a pod died later", deployment(2, [3, 3, 2], COMPLETE), 3, None, None),
-            (
-                "a pod died in between",
-                deployment(2, [3, 3, 2], COMPLETE),
-                3,
-                Some(RollingOut),
-                None,
-            ),
+            ("a pod died in between", deployment(2, [3, 3, 2], COMPLETE), 3, Some(RollingOut), None),
             ("a pod is being replaced", deployment(2, [2, 2, 2], COMPLETE), 3, None, None),
             ("new size not seen", deployment(1, [3, 3, 3], COMPLETE), 5, None, Some(Scaling)),
             ("new pods start", deployment(2, [5, 5, 3], COMPLETE), 5, Some(Scaling), Some(Scaling)),
             ("surplus pods go", deployment(2, [5, 5, 5], COMPLETE), 3, None, Some(Scaling)),
-            (
-                "new template not seen",
-                deployment(1, [3, 3, 3], COMPLETE),
-                3,
-                None,
-                Some(RollingOut),
-            ),
-            (
-                "old pods go",
-                deployment(2, [4, 1, 3], ONGOING),
-                3,
-                Some(RollingOut),
-                Some(RollingOut),
-            ),
-            (
-                "stuck",
-                deployment(2, [4, 1, 3], "ProgressDeadlineExceeded"),
-                3,
-                None,
-                Some(RollingOut),
-            ),
+            ("new template not seen", deployment(1, [3, 3, 3], COMPLETE), 3, None, Some(RollingOut)),
+            ("old pods go", deployment(2, [4, 1, 3], ONGOING), 3, Some(RollingOut), Some(RollingOut)),
+            ("stuck", deployment(2, [4, 1, 3], "ProgressDeadlineExceeded"), 3, None, Some(RollingOut)),
             ("down to nothing", deployment(2, [0, 0, 0], COMPLETE), 0, Some(Scaling), None),
             ("back from nothing", deployment(1, [0, 0, 0], COMPLETE), 3, None, Some(Scaling)),
         ] {
@@ -173,10 +135,7 @@ mod tests {
     #[test]
     fn a_deployment_that_does_not_exist_is_about_to_roll_out() {
         let rollout = Rollout::of(None, 3, None);
-        assert_eq!(
-            (rollout.change, rollout.ready, rollout.all_ready()),
-            (Some(Change::RollingOut), 0, false)
-        );
+        assert_eq!((rollout.change, rollout.ready, rollout.all_ready()), (Some(Change::RollingOut), 0, false));
     }
 
     #[test]

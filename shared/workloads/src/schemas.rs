@@ -8,8 +8,7 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 /// A label value.
 const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
 /// An amount of a resource, as `k8s.io/apimachinery` reads it.
-const QUANTITY: &str =
-    r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$";
+const QUANTITY: &str = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$";
 
 /// `ResourceRequirements` of `core/v1`, without `claims`: those need a pod that has resource claims.
 pub fn resources(_: &mut SchemaGenerator) -> Schema {

@@ -9,9 +9,7 @@ use k8s_openapi::api::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    DeploymentView, Live, PodDisruptionBudgetView, PodView, Progress, ServiceView, Trouble, Viewed,
-};
+use crate::{DeploymentView, Live, PodDisruptionBudgetView, PodView, Progress, ServiceView, Trouble, Viewed};
 
 /// Memory that a view points to.
 trait Heap {
@@ -89,9 +87,8 @@ fn a_small_app_takes_one_kilobyte() {
             "conditions": [{"type": "Progressing", "reason": "NewReplicaSetAvailable", "message": "has progressed"}],
         },
     });
-    let running = pod(
-        &json!({"name": "memcached", "image": "docker.io/library/memcached:1.6", "state": {"running": {}}}),
-    );
+    let running =
+        pod(&json!({"name": "memcached", "image": "docker.io/library/memcached:1.6", "state": {"running": {}}}));
 
     let name = "memcached-sample";
     let children = bytes::<Deployment>(name, &deployment)

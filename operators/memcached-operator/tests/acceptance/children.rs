@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Pod, Service},
+    policy::v1::PodDisruptionBudget,
+};
 use kube::{ResourceExt, api::DeleteParams};
 use memcached_operator::{Config, Memcached, desired};
 use serde_json::{Value, json};
@@ -202,6 +206,45 @@ async fn t08_a_strangers_object_is_left_alone_and_looked_at_again() {
             (deployment.spec?.replicas? == 3).then_some(())
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_fit_but_are_not_ours_are_left_alone_too() {
+    let Some(world) = world().await else { return };
+    // Nothing stands in the way of taking these over but whose they are.
+    let unlabelled: Service = world
+        .create(json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": NAME},
+            "spec": {"clusterIP": "None", "selector": {"app": "other"}},
+        }))
+        .await;
+    let owner: ConfigMap =
+        world.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})).await;
+    let taken: PodDisruptionBudget = world
+        .create(json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {
+                "name": NAME,
+                "labels": {
+                    "app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": NAME,
+                    "app.kubernetes.io/managed-by": "memcached-operator",
+                },
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid(&owner), "controller": true},
+                ],
+            },
+            "spec": {"maxUnavailable": 7},
+        }))
+        .await;
+    world.apply(SAMPLE).await;
+    until_condition(&world, NAME, "Degraded", "True", "ResourceConflict").await;
+    deployment(&world, NAME, 3).await;
+    reconcile_again(&world, NAME).await;
+    let service: Service = world.get(NAME).await.expect("the stranger's Service");
+    assert_eq!(service.metadata.resource_version, unlabelled.metadata.resource_version);
+    let budget: PodDisruptionBudget = world.get(NAME).await.expect("the other owner's budget");
+    assert_eq!(budget.spec, taken.spec);
+    assert_eq!(budget.metadata.owner_references, taken.metadata.owner_references);
 }
 
 #[tokio::test(flavor = "multi_thread")]
