@@ -2,12 +2,15 @@
 //!
 //! Pure; everything that could drift from the code (definitions, permissions) is derived from it.
 
-use manager::{Operator, normalize, permissions, printed};
+use manager::{Operator, leader_election_permissions, normalize, permissions, printed};
 use serde_json::{Value, json};
 
 use crate::OPERATORS;
 
 const NAME: &str = "controller-manager";
+
+/// The lease that the replicas compete for: the default of `--leader-election-id`.
+const LEASE: &str = "controller-manager.operators";
 
 /// Where and as what the operators run.
 #[derive(Debug, Clone)]
@@ -29,7 +32,8 @@ pub fn definitions() -> Vec<Value> {
 /// Everything that has to be applied, in this order.
 pub fn manifests(deployed: &Deployed<'_>) -> Vec<Value> {
     let mut objects = definitions();
-    objects.extend([namespace(deployed), service_account(deployed), role(), binding(deployed), deployment(deployed)]);
+    objects.extend([namespace(deployed), service_account(deployed), role(), binding(deployed)]);
+    objects.extend([election_role(deployed), election_binding(deployed), deployment(deployed)]);
     objects
 }
 
@@ -64,14 +68,30 @@ fn binding(deployed: &Deployed<'_>) -> Value {
     })
 }
 
+fn election_role(deployed: &Deployed<'_>) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": "leader-election", "namespace": deployed.namespace, "labels": labels()},
+        "rules": leader_election_permissions(LEASE),
+    })
+}
+
+fn election_binding(deployed: &Deployed<'_>) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "leader-election", "namespace": deployed.namespace, "labels": labels()},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "leader-election"},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": deployed.namespace}],
+    })
+}
+
 fn deployment(deployed: &Deployed<'_>) -> Value {
-    let flags: Vec<&str> = ["run"].iter().chain(deployed.flags).copied().collect();
+    let flags: Vec<&str> = ["run", "--leader-elect"].iter().chain(deployed.flags).copied().collect();
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": NAME, "namespace": deployed.namespace, "labels": labels()},
         "spec": {
-            "replicas": 1,
-            "strategy": {"type": "Recreate"}, // without leader election there must never be two
+            "replicas": 2, // one works, one stands by
             "selector": {"matchLabels": labels()},
             "template": {
                 "metadata": {"labels": labels()},

@@ -15,7 +15,7 @@ use k8s_openapi::{
     api::{
         core::v1::Namespace,
         events::v1::Event,
-        rbac::v1::{ClusterRole, RoleBinding},
+        rbac::v1::{ClusterRole, Role, RoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -26,7 +26,7 @@ use kube::{
     core::{DynamicObject, GroupVersionKind, NamespaceResourceScope},
     discovery::ApiResource,
 };
-use manager::{Operator, normalize, permissions};
+use manager::{Operator, leader_election_permissions, normalize, permissions};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -122,10 +122,14 @@ impl World {
     /// Starts the operator with these flags; ends the one that runs.
     pub fn run(&mut self, flags: &[&str]) {
         self.operator = None;
-        let log = self.cluster.state_dir().join(format!("{}.log", self.namespace));
+        self.operator = Some(self.replica("", flags));
+    }
+
+    /// Starts one more replica, with a log of its own, that ends with the handle.
+    pub fn replica(&self, name: &str, flags: &[&str]) -> Process {
+        let log = self.cluster.state_dir().join(format!("{}{name}.log", self.namespace));
         let Program { binary, kubeconfig } = self.program.as_ref().expect("a world that was prepared for an operator");
-        let process = Process::start(binary, kubeconfig, &self.namespace, log, flags);
-        self.operator = Some(process.expect("the operator starts"));
+        Process::start(binary, kubeconfig, &self.namespace, log, flags).expect("the operator starts")
     }
 
     /// Kills the operator as a crash would, and starts it again.
@@ -277,12 +281,27 @@ impl World {
         });
         roles.patch(&role, &apply, &Patch::Apply(&body)).await.expect("the role is taken");
         let bindings: Api<RoleBinding> = self.api();
+        self.allow_election(&bindings).await;
         let body = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "operator"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.user}],
         });
         bindings.patch("operator", &apply, &Patch::Apply(&body)).await.expect("the binding is taken");
+    }
+    async fn allow_election(&self, bindings: &Api<RoleBinding>) {
+        let apply = PatchParams::apply("test").force();
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "leader-election"},
+            "rules": leader_election_permissions("controller-manager.operators"),
+        });
+        self.api::<Role>().patch("leader-election", &apply, &Patch::Apply(&role)).await.expect("the role is taken");
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "leader-election"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "leader-election"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.user}],
+        });
+        bindings.patch("leader-election", &apply, &Patch::Apply(&binding)).await.expect("the binding is taken");
     }
 }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::{
     error::{Error, Request},
+    leading::Leading,
     object::ObjectKey,
 };
 
@@ -27,12 +28,14 @@ pub(crate) struct Requests {
     api_version: String,
     plural: String,
     manager: String,
+    leading: Leading,
 }
 
 impl Requests {
-    pub(crate) fn of<K: Resource<DynamicType = ()>>(client: Client, manager: &str) -> Self {
+    pub(crate) fn of<K: Resource<DynamicType = ()>>(client: Client, manager: &str, leading: Leading) -> Self {
         Self {
             client,
+            leading,
             kind: K::kind(&()).into_owned(),
             api_version: K::api_version(&()).into_owned(),
             plural: K::plural(&()).into_owned(),
@@ -118,6 +121,10 @@ impl Requests {
         let asked = || self.describe(verb, key);
         let request = request
             .map_err(|error| Error::Api { request: asked(), source: Box::new(kube::Error::BuildRequest(error)) })?;
+        // The last step before it is sent: the token may have died while this reconcile was computing.
+        if verb != "get" && !self.leading.may_write() {
+            return Err(Error::NotLeading { request: asked() });
+        }
         within(DEADLINE, self.client.request_text(request))
             .await
             .ok_or_else(|| Error::Deadline { request: asked(), after: DEADLINE })?

@@ -38,6 +38,11 @@ pub(crate) async fn connect(settings: &Settings, metrics: &Arc<Metrics>) -> Resu
     Ok(builder.with_layer(&counted).build())
 }
 
+/// The elector's own client: a busy cache must not starve it.
+pub(crate) async fn for_election(settings: &Settings, renew_deadline: Duration) -> Result<Client, Error> {
+    leader_election::client(config(settings).await?, renew_deadline).map_err(Error::Client)
+}
+
 async fn config(settings: &Settings) -> Result<Config, Error> {
     let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
     if let Some(path) = &settings.kubeconfig {

@@ -28,6 +28,7 @@ use crate::{
     error::Error,
     events::{EventType, Note, Recorder, Reference, gather},
     informer::Informer,
+    leading::Leading,
     metrics::Metrics,
     object::{ObjectKey, Uid},
     settings::Settings,
@@ -84,6 +85,7 @@ pub(crate) struct Outside {
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) settings: Settings,
+    pub(crate) leading: Leading,
 }
 
 /// Where the time of day comes from.

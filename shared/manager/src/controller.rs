@@ -217,7 +217,7 @@ struct Built<K: Root, F> {
 impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
     fn start(self: Box<Self>, outside: Arc<Outside>) -> Running {
         let Self { names, needs, primary, queue, caches, state, reconciler } = *self;
-        let requests = Requests::of::<K>(outside.client.clone(), &names.manager);
+        let requests = Requests::of::<K>(outside.client.clone(), &names.manager, outside.leading.clone());
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
         let scope = Arc::new(Scope {
             outside,

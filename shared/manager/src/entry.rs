@@ -9,6 +9,7 @@ use kube::api::ObjectMeta;
 use crate::{
     crd::{normalize, printed},
     error::chain,
+    leading::election,
     operator::{Manager, Operator, permissions},
     run::{Fatal, run},
     settings::Settings,
@@ -78,6 +79,13 @@ fn start(operators: &[&'static dyn Operator], matches: clap::ArgMatches) -> Exit
         complain(&error);
         return ExitCode::from(2);
     }
+    let election = match election(&settings) {
+        Ok(election) => election,
+        Err(error) => {
+            complain(&error);
+            return ExitCode::from(2);
+        }
+    };
     let mut manager = Manager::new(settings.clone(), matches);
     for operator in operators.iter().filter(|operator| settings.selects(operator.name())) {
         operator.setup(&mut manager);
@@ -91,7 +99,7 @@ fn start(operators: &[&'static dyn Operator], matches: clap::ArgMatches) -> Exit
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(run(manager)) {
+    match runtime.block_on(run(manager, election)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !matches!(error, Fatal::SecondSignal) {

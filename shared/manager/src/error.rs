@@ -34,6 +34,12 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+    /// This process does not lead any more: nothing was sent.
+    #[error("did not {request}: this process is not the leader")]
+    NotLeading {
+        /// What would have been asked.
+        request: Request,
+    },
     /// The operator's own validation refuses the object: nothing is tried again until the object changes.
     #[error("{field}: {why}")]
     Invalid {
@@ -101,7 +107,7 @@ impl Error {
                 Class::NamespaceTerminating => Retry::WhenChanged,
                 _ => retry_after(source).map_or(Retry::Backoff, Retry::After),
             },
-            Self::Deadline { .. } | Self::Decode { .. } | Self::Other(_) => Retry::Backoff,
+            Self::Deadline { .. } | Self::Decode { .. } | Self::NotLeading { .. } | Self::Other(_) => Retry::Backoff,
         }
     }
 

@@ -29,6 +29,7 @@ mod error;
 mod events;
 mod informer;
 mod informers;
+mod leading;
 mod metrics;
 mod object;
 mod operator;
@@ -41,6 +42,7 @@ mod status;
 mod store;
 mod telemetry;
 mod wire;
+mod workers;
 
 pub use api::Namespaced;
 pub use conditions::{Health, Problem, Report, Verdict};
@@ -53,6 +55,6 @@ pub use events::EventType;
 /// A condition as it is stored.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use object::ObjectKey;
-pub use operator::{Manager, Operator, permissions};
+pub use operator::{Manager, Operator, leader_election_permissions, permissions};
 pub use settings::Settings;
 pub use status::Status;

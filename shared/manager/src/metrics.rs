@@ -36,6 +36,8 @@ pub(crate) struct Metrics {
     pub(crate) unfinished_seconds: GaugeVec,
     pub(crate) longest_seconds: GaugeVec,
     pub(crate) client_requests: IntCounterVec,
+    pub(crate) leader_status: IntGaugeVec,
+    pub(crate) leader_slowpath: IntCounterVec,
     pub(crate) events_dropped: IntCounter,
     pub(crate) skipped_writes: IntCounterVec,
     informer_objects: IntGaugeVec,
@@ -129,6 +131,16 @@ impl Metrics {
                 "rest_client_requests_total",
                 "Number of HTTP requests, partitioned by status code, method, and host.",
                 &["code", "method", "host"],
+            )?,
+            leader_status: make.gauges(
+                "leader_election_master_status",
+                "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master.",
+                &["name"],
+            )?,
+            leader_slowpath: make.counters(
+                "leader_election_slowpath_total",
+                "Total number of slow path exercised in renewing leader leases.",
+                &["name"],
             )?,
             events_dropped: make.add(IntCounter::new(
                 "operator_events_dropped_total",

@@ -62,6 +62,25 @@ impl Manager {
     }
 }
 
+/// What the election needs in the namespace of its lease, and nowhere else: a Role, never a `ClusterRole`, since nodes
+/// keep their leases in the same kind.
+pub fn leader_election_permissions(lease: &str) -> Vec<PolicyRule> {
+    let leases = PolicyRule {
+        api_groups: Some(vec!["coordination.k8s.io".to_owned()]),
+        resources: Some(vec!["leases".to_owned()]),
+        ..PolicyRule::default()
+    };
+    let verbs = |verbs: &[&str]| verbs.iter().map(|verb| (*verb).to_owned()).collect();
+    vec![
+        PolicyRule { verbs: verbs(&["create"]), ..leases.clone() }, // which has no name yet
+        PolicyRule {
+            verbs: verbs(&["get", "update", "watch"]),
+            resource_names: Some(vec![lease.to_owned()]),
+            ..leases
+        },
+    ]
+}
+
 /// The permissions that these operators need: what their controllers declare, and what the runtime does for them.
 ///
 /// # Panics

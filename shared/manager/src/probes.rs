@@ -28,6 +28,8 @@ pub(crate) struct Probes {
     pub(crate) cache_sync_timeout: Duration,
     pub(crate) reconcile_timeout: Duration,
     pub(crate) stopping: tokio_util::sync::CancellationToken,
+    /// The election, where there is one.
+    pub(crate) election: Option<leader_election::Health>,
 }
 
 /// One check: its name, and what is wrong or worth saying.
@@ -59,6 +61,10 @@ impl Probes {
                 Ok(None)
             };
             checks.push(Check { name: format!("workers-{}", controller.name), result });
+        }
+        if let Some(election) = &self.election {
+            let result = election.check().map(|()| Some(election.describe())).map_err(|stuck| stuck.to_string());
+            checks.push(Check { name: "leader-election".to_owned(), result });
         }
         checks
     }

@@ -1,17 +1,18 @@
 //! The life of the process, from the flags to the last event.
 //!
-//! Probes and metrics listen first, so that a busy port is an error at once. Then the informers list and watch; each
-//! controller's workers start when its caches are filled. On SIGTERM or SIGINT readiness goes false, no new work is
-//! taken, running reconciles finish or are cancelled at the time-out, and the events still in the buffer are sent. A
-//! second signal ends the process at once.
+//! Probes and metrics listen first, so that a busy port is an error at once. Then the informers list and watch, also on a
+//! standby. Each controller's workers start when its caches are filled and, with an election, this process leads. On
+//! SIGTERM or SIGINT readiness goes false, no new work is taken, running reconciles finish or are cancelled at the
+//! time-out, **then** the lease is released, and the events still in the buffer are sent. A second signal ends the
+//! process at once. When the leadership is lost, running reconciles are cancelled and the process stands by again.
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, http::header, response::IntoResponse, routing::get};
 use jiff::Timestamp;
+use leader_election::{Config, ConfigError, Elector};
 use tokio::{net::TcpListener, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
-use workqueue::Shutdown;
 
 use crate::{
     client,
@@ -21,10 +22,12 @@ use crate::{
     events::Recorder,
     informer::InformerHealth,
     informers::Informers,
+    leading::{Leading, Tell},
     metrics::Metrics,
     operator::Manager,
     probes::{self, Probes},
     settings::BindAddress,
+    workers::Workers,
 };
 
 /// Why the process could not start, or had to end.
@@ -34,6 +37,8 @@ pub(crate) enum Fatal {
     Client(#[from] client::Error),
     #[error("cannot listen on {address} for {purpose}: {source}; choose another address with {flag}")]
     Listen { address: SocketAddr, purpose: &'static str, flag: &'static str, source: std::io::Error },
+    #[error("leader election: {0}")]
+    Election(ConfigError),
     #[error("metrics do not register")]
     Metrics(#[from] prometheus::Error),
     #[error("cannot receive signals")]
@@ -50,7 +55,7 @@ struct Tasks {
 }
 
 /// Runs all controllers of `manager` until a signal.
-pub(crate) async fn run(manager: Manager) -> Result<(), Fatal> {
+pub(crate) async fn run(manager: Manager, election: Option<Config>) -> Result<(), Fatal> {
     let settings = manager.settings().clone();
     let stop = CancellationToken::new();
     let metrics = Arc::new(Metrics::new()?);
@@ -63,12 +68,22 @@ pub(crate) async fn run(manager: Manager) -> Result<(), Fatal> {
     let built: Vec<_> = manager.controllers.into_iter().map(|declared| (declared.build)(&mut informers)).collect();
     let flushed = CancellationToken::new();
     let (recorder, events) = Recorder::new(client.clone(), instance(), metrics.clone(), flushed.clone());
+    let elector = match &election {
+        Some(config) => {
+            let tell = Tell { metrics: metrics.clone(), recorder: recorder.clone(), config: config.clone() };
+            metrics.leader_status.with_label_values(&[&config.name]).set(0);
+            let client = client::for_election(&settings, config.renew_deadline).await?;
+            Some(Elector::new(client, config.clone()).map_err(Fatal::Election)?.observed_by(tell))
+        }
+        None => None,
+    };
     let outside = Arc::new(Outside {
         client: client.clone(),
         clock: Arc::new(Timestamp::now),
         recorder,
         metrics: metrics.clone(),
         settings: settings.clone(),
+        leading: if elector.is_some() { Leading::elected() } else { Leading::default() },
     });
     let controllers: Arc<Vec<Running>> =
         Arc::new(built.into_iter().map(|built| built.start(outside.clone())).collect());
@@ -83,6 +98,7 @@ pub(crate) async fn run(manager: Manager) -> Result<(), Fatal> {
         cache_sync_timeout: settings.cache_sync_timeout,
         reconcile_timeout: settings.reconcile_timeout,
         stopping: stop.clone(),
+        election: elector.as_ref().map(Elector::health),
     };
     tasks.serve("probes", probes_listener, probes::routes(Arc::new(probes)), &serving);
     tasks.serve(
@@ -95,38 +111,32 @@ pub(crate) async fn run(manager: Manager) -> Result<(), Fatal> {
     for (name, task) in informer_tasks {
         tasks.spawn(name, task);
     }
-    let mut workers = JoinSet::new();
     for index in 0..controllers.len() {
-        let controllers = controllers.clone();
-        let workers_of = settings.max_concurrent_reconciles.of(&controllers[index].kind, &controllers[index].group);
-        metrics.prepare(&controllers[index].name, workers_of);
-        workers.spawn(work(controllers.clone(), index, workers_of, states.clone(), stop.clone()));
-        tasks.spawn(
-            format!("resync of {}", controllers[index].kind),
-            resync(controllers, index, settings.resync_interval, stop.clone()),
-        );
+        let controller = &controllers[index];
+        let concurrency = settings.max_concurrent_reconciles.of(&controller.kind, &controller.group);
+        metrics.prepare(&controller.name, concurrency);
+        let name = format!("resync of {}", controller.kind);
+        tasks.spawn(name, resync(controllers.clone(), index, settings.resync_interval, stop.clone()));
     }
+    let workers = Workers {
+        controllers: controllers.clone(),
+        informers: states,
+        concurrency: settings.max_concurrent_reconciles.clone(),
+        graceful_shutdown: settings.graceful_shutdown_timeout,
+    };
+    let mut working = tokio::spawn(work(workers, elector, outside.leading.clone(), stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), controllers = controllers.len(), "Started");
 
     let mut signals = Signals::new()?;
     let result = tokio::select! {
         () = signals.next() => Ok(()),
         ended = tasks.ended() => Err(Fatal::Task(ended)),
-        Some(_) = workers.join_next(), if !workers.is_empty() => Err(Fatal::Task("a controller".to_owned())),
+        _ = &mut working => return Err(Fatal::Task("a controller".to_owned())),
     };
     tracing::info!("Stopping");
     stop.cancel();
-    for controller in controllers.iter() {
-        controller.queue.shutdown(Shutdown::Drop);
-    }
-    let finished = async { while workers.join_next().await.is_some() {} };
     tokio::select! {
-        late = tokio::time::timeout(settings.graceful_shutdown_timeout, finished) => {
-            if late.is_err() {
-                tracing::warn!("Some reconciles did not finish in time and are cancelled");
-                workers.shutdown().await;
-            }
-        }
+        _ = working => {} // running reconciles first, then the lease
         () = signals.next() => return Err(Fatal::SecondSignal),
     }
     flushed.cancel();
@@ -136,27 +146,16 @@ pub(crate) async fn run(manager: Manager) -> Result<(), Fatal> {
     result
 }
 
-/// Waits for all caches of the process, then runs the workers of one controller.
-async fn work(
-    controllers: Arc<Vec<Running>>,
-    index: usize,
-    workers: usize,
-    states: Vec<Arc<InformerHealth>>,
-    stop: CancellationToken,
-) {
-    let controller = &controllers[index];
-    let needed = states.iter().filter(|state| controller.needs.contains(&state.resource));
-    let synced = futures::future::join_all(needed.map(|state| state.until_synced()));
-    tokio::select! {
-        _ = synced => {}
-        () = stop.cancelled() => return,
-    }
-    tracing::info!(controller = &*controller.name, workers, "Workers started");
-    let mut set = JoinSet::new();
-    for _ in 0..workers {
-        set.spawn((controller.work)());
-    }
-    while set.join_next().await.is_some() {}
+/// Works at once, or whenever this process leads.
+async fn work(workers: Workers, elector: Option<Elector>, leading: Leading, stop: CancellationToken) {
+    let Some(elector) = elector else { return workers.run(None, stop).await };
+    let ended = elector
+        .run(stop.clone(), |leadership| {
+            leading.begin(leadership.clone());
+            workers.clone().run(Some(leadership), stop.clone())
+        })
+        .await;
+    tracing::debug!(?ended, "The election has ended");
 }
 
 async fn resync(controllers: Arc<Vec<Running>>, index: usize, interval: Duration, stop: CancellationToken) {

@@ -46,6 +46,36 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_IMAGE_REGISTRY", help_heading = "Reconciling")]
     pub image_registry: Option<String>,
 
+    /// Let one of several replicas work, and the others stand by with warm caches.
+    #[arg(long, alias = "enable-leader-election", env = "OPERATOR_LEADER_ELECT", help_heading = "Leader election",
+          num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) leader_elect: bool,
+
+    /// How long a standby waits after the leader's last sign of life before it takes over.
+    #[arg(long, env = "OPERATOR_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_parser = duration, help_heading = "Leader election")]
+    pub(crate) leader_elect_lease_duration: Duration,
+
+    /// How long a leader works after its last sign of life; shorter than the lease.
+    #[arg(long, env = "OPERATOR_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_parser = duration, help_heading = "Leader election")]
+    pub(crate) leader_elect_renew_deadline: Duration,
+
+    /// How often the leader gives a sign of life.
+    #[arg(long, env = "OPERATOR_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_parser = duration, help_heading = "Leader election")]
+    pub(crate) leader_elect_retry_period: Duration,
+
+    /// Name of the lease.
+    #[arg(
+        long,
+        env = "OPERATOR_LEADER_ELECTION_ID",
+        default_value = "controller-manager.operators",
+        help_heading = "Leader election"
+    )]
+    pub(crate) leader_election_id: String,
+
+    /// Namespace of the lease; in a cluster that of the pod, when not given.
+    #[arg(long, env = "OPERATOR_LEADER_ELECTION_NAMESPACE", help_heading = "Leader election")]
+    pub(crate) leader_election_namespace: Option<String>,
+
     /// Where Prometheus metrics are served; `0` turns them off.
     #[arg(long, env = "OPERATOR_METRICS_BIND_ADDRESS", default_value = "127.0.0.1:8080", help_heading = "Serving")]
     pub(crate) metrics_bind_address: BindAddress,

@@ -4,4 +4,5 @@
 mod children;
 mod faults;
 mod kit;
+mod leading;
 mod status;

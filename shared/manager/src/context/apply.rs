@@ -339,7 +339,8 @@ impl<K: Root> Context<K> {
     }
 
     fn requests<C: Resource<DynamicType = ()>>(&self) -> Requests {
-        Requests::of::<C>(self.scope.outside.client.clone(), &self.scope.names.manager)
+        let outside = &self.scope.outside;
+        Requests::of::<C>(outside.client.clone(), &self.scope.names.manager, outside.leading.clone())
     }
 
     fn target<C: Child + Namespaced>(&self, requests: &Requests, desired: C) -> Result<Target, Error> {

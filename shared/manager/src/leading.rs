@@ -1,0 +1,100 @@
+//! Who may write: everybody where there is no election, else only the leader, and only while the token is alive.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leader_election::{Config, Leadership, Loss, Observer};
+
+use crate::{
+    events::{EventType, Note, Recorder, Reference},
+    metrics::Metrics,
+    object::ObjectKey,
+    settings::Settings,
+};
+
+/// The namespace of the pod, as every pod with a service account finds it.
+const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// The right to write, asked as the last step before a write is sent. A clone is the same right.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Leading {
+    /// `None` where there is no election.
+    token: Option<Arc<Mutex<Option<Leadership>>>>,
+}
+
+impl Leading {
+    /// Nobody may write before [`Leading::begin`].
+    pub(crate) fn elected() -> Self {
+        Self { token: Some(Arc::default()) }
+    }
+
+    /// From now on this leadership decides.
+    pub(crate) fn begin(&self, leadership: Leadership) {
+        if let Some(token) = &self.token {
+            *token.lock().unwrap_or_else(PoisonError::into_inner) = Some(leadership);
+        }
+    }
+
+    /// Whether a write may be sent at this moment. A token that has died never comes back to life.
+    pub(crate) fn may_write(&self) -> bool {
+        self.token.as_ref().is_none_or(|token| {
+            let token = token.lock().unwrap_or_else(PoisonError::into_inner);
+            token.as_ref().is_some_and(Leadership::is_alive)
+        })
+    }
+}
+
+/// The election that the flags ask for, if any; or why it cannot be held.
+pub(crate) fn election(settings: &Settings) -> Result<Option<Config>, String> {
+    if !settings.leader_elect {
+        return Ok(None);
+    }
+    let in_pod = || std::fs::read_to_string(POD_NAMESPACE).ok().map(|text| text.trim().to_owned());
+    let namespace = settings.leader_election_namespace.clone().or_else(in_pod).ok_or_else(|| {
+        "--leader-elect outside of a cluster: say where the lease is with --leader-election-namespace".to_owned()
+    })?;
+    Ok(Some(Config {
+        lease_duration: settings.leader_elect_lease_duration,
+        renew_deadline: settings.leader_elect_renew_deadline,
+        retry_period: settings.leader_elect_retry_period,
+        ..Config::new(namespace, settings.leader_election_id.clone())
+    }))
+}
+
+/// Tells people and Prometheus about the election.
+pub(crate) struct Tell {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) recorder: Recorder,
+    pub(crate) config: Config,
+}
+
+impl Observer for Tell {
+    fn started_leading(&self, leadership: &Leadership) {
+        tracing::info!(identity = self.config.identity, "Became leader");
+        self.metrics.leader_status.with_label_values(&[&self.config.name]).set(1);
+        self.event(leadership, "became leader".to_owned());
+    }
+
+    fn stopped_leading(&self, leadership: &Leadership, loss: Loss) {
+        tracing::info!(identity = self.config.identity, why = loss.describe(), "Stopped leading");
+        self.metrics.leader_status.with_label_values(&[&self.config.name]).set(0);
+        self.event(leadership, "stopped leading".to_owned());
+    }
+
+    fn slow_path(&self) {
+        self.metrics.leader_slowpath.with_label_values(&[&self.config.name]).inc();
+    }
+}
+
+impl Tell {
+    fn event(&self, leadership: &Leadership, what: String) {
+        let lease = Reference {
+            api_version: "coordination.k8s.io/v1".to_owned(),
+            kind: "Lease".to_owned(),
+            key: ObjectKey::new(&*self.config.namespace, &*self.config.name),
+            uid: leadership.epoch().lease_uid.to_string(),
+        };
+        let message = format!("{} {what}", self.config.identity);
+        let note = Note { type_: EventType::Normal, reason: "LeaderElection", message, related: None };
+        self.recorder.post("controller-manager", lease, note);
+    }
+}
