@@ -262,6 +262,14 @@ impl<K: Root> Debug for Scope<K> {
     }
 }
 
+impl<K: Root> Scope<K> {
+    /// The object is gone: nothing is kept for it.
+    pub(crate) fn forget(&self, key: &ObjectKey) {
+        self.gate.forget(key);
+        lock(&self.rollouts).remove(key);
+    }
+}
+
 impl Names {
     pub(crate) fn of<K: Resource<DynamicType = ()>>() -> Self {
         let kind = K::kind(&()).into_owned();

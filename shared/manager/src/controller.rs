@@ -313,7 +313,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
     async fn attempt(&self, item: &Item<ObjectKey>) -> Ended {
         let key = item.key();
         let Some(object) = self.scope.primary.store.get(key) else {
-            self.scope.gate.forget(key);
+            self.scope.forget(key);
             return Ended::Success(None);
         };
         if object.meta().deletion_timestamp.is_some() {

@@ -130,21 +130,21 @@ where
     ) {
         let subscribers = std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
         drop(self.subscribers.set(subscribers));
-        let apis: Vec<Api<Wire<R>>> = if namespaces.is_empty() {
-            vec![Api::all(client)]
+        let apis: Vec<(&str, Api<Wire<R>>)> = if namespaces.is_empty() {
+            vec![("", Api::all(client))]
         } else {
-            namespaces.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect()
+            namespaces.iter().map(|scope| (scope.as_str(), Api::namespaced(client.clone(), scope))).collect()
         };
         self.health.unsynced.store(apis.len(), Ordering::Relaxed);
-        let several = apis.len() > 1;
-        let watches = apis.into_iter().map(|api| self.watch(api, selector.as_deref(), several));
+        let watches = apis.into_iter().map(|(scope, api)| self.watch(scope, api, selector.as_deref()));
         tokio::select! {
             () = stop.cancelled() => {}
             _ = futures::future::join_all(watches) => {}
         }
     }
 
-    async fn watch(&self, api: Api<Wire<R>>, selector: Option<&str>, several: bool) {
+    /// Watches one namespace, or all with an empty `scope`, for ever.
+    async fn watch(&self, scope: &str, api: Api<Wire<R>>, selector: Option<&str>) {
         let mut config = watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS).page_size(PAGE_SIZE);
         if let Some(selector) = selector {
             config = config.labels(selector);
@@ -156,20 +156,13 @@ where
             match event {
                 Ok(event) => {
                     self.health.touch();
-                    match &event {
-                        // With several namespaces the stores are shared, so that a list cannot tell what is gone
-                        // elsewhere; there the watch's own deletions have to do.
-                        Event::Init => {
-                            listing = true;
-                            if !several {
-                                self.store.begin_list();
-                            }
-                        }
-                        Event::InitDone => listing = false,
-                        _ => {}
-                    }
+                    listing = match event {
+                        Event::Init => true,
+                        Event::InitDone => false,
+                        _ => listing,
+                    };
                     let done = matches!(event, Event::InitDone);
-                    self.take(event, if listing || done { Origin::List } else { Origin::Live });
+                    self.take(scope, event, if listing || done { Origin::List } else { Origin::Live });
                     if done {
                         self.health.synced(&mut synced);
                     }
@@ -182,9 +175,9 @@ where
         }
     }
 
-    fn take(&self, event: Event<Wire<R>>, origin: Origin) {
+    fn take(&self, scope: &str, event: Event<Wire<R>>, origin: Origin) {
         match event {
-            Event::Init => {}
+            Event::Init => self.store.begin_list(scope),
             Event::InitApply(object) | Event::Apply(object) => {
                 if let Some(delta) = object.into_decoded().and_then(|decoded| self.store.deliver(&decoded)) {
                     self.tell(&delta, origin);
@@ -196,7 +189,7 @@ where
                 }
             }
             Event::InitDone => {
-                for delta in self.store.end_list() {
+                for delta in self.store.end_list(scope) {
                     self.tell(&delta, origin);
                 }
             }

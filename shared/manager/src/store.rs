@@ -32,8 +32,22 @@ struct State<I> {
     gone: HashSet<Uid>,
     /// The newest version that the watch has delivered.
     delivered: u64,
-    /// Names seen since the list that is under way began.
-    listing: Option<HashSet<ObjectKey>>,
+    /// The lists that are under way, one at most for each scope.
+    listings: Vec<Listing>,
+}
+
+/// A list that is under way: what it does not contain will be gone.
+#[derive(Debug)]
+struct Listing {
+    /// The namespace that is listed; empty for all of them.
+    scope: Box<str>,
+    seen: HashSet<ObjectKey>,
+}
+
+impl Listing {
+    fn covers(&self, key: &ObjectKey) -> bool {
+        self.scope.is_empty() || *self.scope == *key.namespace
+    }
 }
 
 #[derive(Debug)]
@@ -82,7 +96,7 @@ impl<R: Representation> Default for Store<R> {
             undecodable: HashMap::new(),
             gone: HashSet::new(),
             delivered: 0,
-            listing: None,
+            listings: Vec::new(),
         };
         Self { state: RwLock::new(state) }
     }
@@ -140,9 +154,7 @@ impl<R: Representation> Store<R> {
     pub(crate) fn deliver(&self, decoded: &Decoded<R::Item>) -> Option<Delta> {
         let mut state = self.write();
         state.delivered = state.delivered.max(decoded.facts.version);
-        if let Some(listing) = &mut state.listing {
-            listing.insert(decoded.key.clone());
-        }
+        state.saw(&decoded.key);
         state.upsert::<R>(decoded)
     }
 
@@ -152,9 +164,7 @@ impl<R: Representation> Store<R> {
         if decoded.facts.version <= state.delivered && !state.objects.contains_key(&decoded.key) {
             return; // deleted since, and the watch has said so
         }
-        if let Some(listing) = &mut state.listing {
-            listing.insert(decoded.key.clone()); // the list may have been taken before this write
-        }
+        state.saw(&decoded.key); // a list that is under way may have been taken before this write
         state.upsert::<R>(decoded);
     }
 
@@ -180,18 +190,24 @@ impl<R: Representation> Store<R> {
         }
     }
 
-    /// A list begins: what it does not contain will be gone.
-    pub(crate) fn begin_list(&self) {
-        self.write().listing = Some(HashSet::new());
+    /// A list of one namespace begins, or of all with an empty `scope`. One that was not finished is forgotten.
+    pub(crate) fn begin_list(&self, scope: &str) {
+        let mut state = self.write();
+        state.listings.retain(|listing| *listing.scope != *scope);
+        state.listings.push(Listing { scope: scope.into(), seen: HashSet::new() });
     }
 
     /// The list is complete. Returns what has gone since.
-    pub(crate) fn end_list(&self) -> Vec<Delta> {
+    pub(crate) fn end_list(&self, scope: &str) -> Vec<Delta> {
         let mut state = self.write();
-        let Some(listed) = state.listing.take() else { return Vec::new() };
-        state.gone.clear();
-        state.undecodable.retain(|key, _| listed.contains(key));
-        let missing: Vec<ObjectKey> = state.objects.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        let Some(index) = state.listings.iter().position(|listing| *listing.scope == *scope) else { return Vec::new() };
+        let listing = state.listings.swap_remove(index);
+        if scope.is_empty() {
+            state.gone.clear(); // of what was gone before this list, no late event can come
+        }
+        let is_missing = |key: &ObjectKey| listing.covers(key) && !listing.seen.contains(key);
+        state.undecodable.retain(|key, _| !is_missing(key));
+        let missing: Vec<ObjectKey> = state.objects.keys().filter(|key| is_missing(key)).cloned().collect();
         missing.iter().filter_map(|key| state.remove(key)).collect()
     }
 
@@ -205,6 +221,12 @@ impl<R: Representation> Store<R> {
 }
 
 impl<I> State<I> {
+    fn saw(&mut self, key: &ObjectKey) {
+        for listing in self.listings.iter_mut().filter(|listing| listing.covers(key)) {
+            listing.seen.insert(key.clone());
+        }
+    }
+
     fn upsert<R: Representation<Item = I>>(&mut self, decoded: &Decoded<I>) -> Option<Delta> {
         let key = &decoded.key;
         if self.gone.contains(&decoded.facts.uid) {

@@ -156,51 +156,36 @@ impl<K: Root> Context<K> {
     }
 
     async fn create<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
-        match requests.create(&target.key, &target.body(requests, None)).await {
-            Ok(answer) => {
-                let live = self.observe::<C>(requests, target, &answer)?;
-                let text = format!("Created {} \"{}\"", requests.kind(), target.key.name);
-                self.tell(requests, &target.key, &live.uid, "Created", text);
-                Ok(Some(live))
-            }
+        match self.post::<C>(requests, target).await {
             // Somebody was faster: a stranger, an orphan, or our own request whose answer was lost.
             Err(error) if error.class() == Class::AlreadyExists => self.update::<C>(requests, target).await,
-            Err(error) => Err(error),
+            other => other,
         }
     }
 
+    async fn post<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
+        let answer = requests.create(&target.key, &target.body(requests, None)).await?;
+        let live = self.observe::<C>(requests, target, &answer)?;
+        let text = format!("Created {} \"{}\"", requests.kind(), target.key.name);
+        self.tell(requests, &target.key, &live.uid, "Created", text);
+        Ok(Some(live))
+    }
+
     async fn update<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
-        let mut refused = None;
+        let mut last = Ok(None);
         for _ in 0..ATTEMPTS {
-            let text = match requests.get(&target.key).await {
-                Ok(text) => text,
-                Err(error) if error.class() == Class::NotFound => {
-                    match requests.create(&target.key, &target.body(requests, None)).await {
-                        Ok(answer) => {
-                            let live = self.observe::<C>(requests, target, &answer)?;
-                            let text = format!("Created {} \"{}\"", requests.kind(), target.key.name);
-                            self.tell(requests, &target.key, &live.uid, "Created", text);
-                            return Ok(Some(live));
-                        }
-                        Err(error) if error.class() == Class::AlreadyExists => {
-                            refused = Some(error);
-                            continue;
-                        }
-                        Err(error) => return Err(error),
-                    }
-                }
+            let written = match requests.get(&target.key).await {
+                Ok(text) => self.change::<C>(requests, target, &text).await,
+                Err(error) if error.class() == Class::NotFound => self.post::<C>(requests, target).await,
                 Err(error) => return Err(error),
             };
-            match self.change::<C>(requests, target, &text).await {
-                // Changed or replaced between our read and our write: look again.
-                Err(error) if error.class() == Class::Conflict => refused = Some(error),
+            match written {
+                // Changed, replaced or created between our read and our write: look again.
+                Err(error) if matches!(error.class(), Class::Conflict | Class::AlreadyExists) => last = Err(error),
                 other => return other,
             }
         }
-        match refused {
-            Some(error) => Err(error),
-            None => Ok(None),
-        }
+        last
     }
 
     /// Brings the object that was just read in line.

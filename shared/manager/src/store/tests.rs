@@ -73,12 +73,24 @@ fn a_list_says_what_is_gone() {
     let store = Deployments::default();
     store.deliver(&object("a", "1", 5, 3));
     store.deliver(&object("b", "2", 6, 3));
-    store.begin_list();
+    store.begin_list("");
     store.deliver(&object("a", "1", 5, 3));
     store.observe(&object("c", "3", 20, 1));
-    let gone: Vec<ObjectKey> = store.end_list().into_iter().map(|delta| delta.key).collect();
+    let gone: Vec<ObjectKey> = store.end_list("").into_iter().map(|delta| delta.key).collect();
     assert_eq!(gone, [key("b")]);
     assert_eq!(replicas(&store, "c"), Some(1), "written while the list was under way");
+}
+
+#[test]
+fn a_list_of_one_namespace_says_nothing_about_others() {
+    let store = Deployments::default();
+    store.deliver(&object("a", "1", 5, 3));
+    store.begin_list("other");
+    store.begin_list("default");
+    assert!(store.end_list("other").is_empty());
+    assert_eq!(replicas(&store, "a"), Some(3));
+    let gone: Vec<ObjectKey> = store.end_list("default").into_iter().map(|delta| delta.key).collect();
+    assert_eq!(gone, [key("a")]);
 }
 
 #[test]
