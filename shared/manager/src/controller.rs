@@ -1,4 +1,4 @@
-//! Declaring a controller, and the workers that carry it out.
+//! Declaring a controller. What its workers do is in `controller::worker`.
 //!
 //! ```ignore
 //! manager.add(
@@ -12,21 +12,15 @@
 //! The declaration does no I/O, and it is all there is: which informers run, what wakes an object, and which permissions
 //! the operator needs are derived from it.
 
-use std::{
-    any::Any, future::Future, marker::PhantomData, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration,
-};
+use std::{future::Future, marker::PhantomData, pin::Pin, sync::Arc, time::Duration};
 
-use futures::FutureExt;
-use tokio::time::Instant;
-use tracing::Instrument;
 use workloads::{Child, Viewed};
-use workqueue::{Item, Outcome, Priority, WorkQueue};
+use workqueue::{Priority, WorkQueue};
 
 use crate::{
     api::{Namespaced, Requests},
-    conditions::{Halt, Problem},
     context::{Caches, Context, Names, Outside, Root, Scope, StateMap},
-    error::{Error, Retry},
+    error::Error,
     events::{EventType, Note, Reference},
     informer::{Informer, Origin, Subscriber, resource_name},
     informers::Informers,
@@ -36,6 +30,12 @@ use crate::{
     store::Delta,
     wire::{AppKey, Owner, Undecodable, Whole},
 };
+
+mod queue_metrics;
+mod worker;
+
+use queue_metrics::QueueMetrics;
+use worker::Worker;
 
 /// What a successful reconcile says about the next one. Changes to the object and to what it owns always bring it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -247,7 +247,6 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
         }
     }
 }
-
 /// An object that does not decode never reaches a reconciler, so its owner is told here.
 fn tell_undecodable<K: Root>(scope: &Arc<Scope<K>>) -> Subscriber {
     let scope = scope.clone();
@@ -265,141 +264,6 @@ fn tell_undecodable<K: Root>(scope: &Arc<Scope<K>>) -> Subscriber {
         scope.outside.recorder.post(&scope.names.manager, regarding, note);
     })
 }
-
-struct Worker<K: Root, F> {
-    scope: Arc<Scope<K>>,
-    queue: WorkQueue<ObjectKey>,
-    reconciler: F,
-}
-
-/// How one reconcile ended, for the metrics.
-enum Ended {
-    Success(Option<Duration>),
-    Failed(Retry),
-}
-
-impl<K: Root, F: Reconcile<K>> Worker<K, F> {
-    async fn work(self: Arc<Self>) {
-        while let Some(item) = self.queue.get().await {
-            let metrics = &self.scope.outside.metrics;
-            let controller = [&*self.scope.names.app];
-            let active = metrics.active_workers.with_label_values(&controller);
-            active.inc();
-            let started = Instant::now();
-            let span = tracing::info_span!(
-                "reconcile",
-                controller = %self.scope.names.app,
-                controllerGroup = %self.scope.names.group,
-                controllerKind = %self.scope.names.kind,
-                namespace = %item.key().namespace,
-                name = %item.key().name,
-                reconcileID = %uuid::Uuid::new_v4(),
-            );
-            let ended = self.attempt(&item).instrument(span).await;
-            metrics.reconcile_seconds.with_label_values(&controller).observe(started.elapsed().as_secs_f64());
-            active.dec();
-            let (result, outcome) = match ended {
-                Ended::Success(None) => ("success", Outcome::Success),
-                Ended::Success(Some(after)) => ("requeue_after", Outcome::RequeueAfter(after)),
-                Ended::Failed(Retry::Backoff) => ("error", Outcome::Failure),
-                Ended::Failed(Retry::After(wait)) => ("error", Outcome::RetryAfter(wait)),
-                Ended::Failed(Retry::WhenChanged) => ("error", Outcome::WaitForChange),
-            };
-            metrics.reconcile_total.with_label_values(&[controller[0], result]).inc();
-            item.done(outcome);
-        }
-    }
-
-    async fn attempt(&self, item: &Item<ObjectKey>) -> Ended {
-        let key = item.key();
-        let Some(object) = self.scope.primary.store.get(key) else {
-            self.scope.forget(key);
-            return Ended::Success(None);
-        };
-        if object.meta().deletion_timestamp.is_some() {
-            return Ended::Success(None); // the garbage collector removes the children
-        }
-        let context = Context::new(self.scope.clone(), object.clone(), key.clone());
-        let result = self.guarded(object, &context).await;
-        let remains = context.finish();
-        match result {
-            Ok(_) if remains.unfinished => Ended::Failed(Retry::Backoff),
-            Ok(action) => Ended::Success(soonest(action, remains.wake, context.now())),
-            Err(error) => self.failed(&error, item, &context),
-        }
-    }
-
-    /// Runs the reconciler with everything that protects the others from it: a deadline, and a net for panics.
-    async fn guarded(&self, object: Arc<K>, context: &Context<K>) -> Result<Action, Error> {
-        let paused = format!("{}/paused", self.scope.names.group);
-        if context.annotation(&paused) == Some("true") {
-            context.halt(&Halt::Paused(format!("Reconciliation is paused by annotation {paused}"))).await?;
-            return Ok(Action::Done);
-        }
-        let limit = self.scope.outside.settings.reconcile_timeout;
-        let work = AssertUnwindSafe(self.reconciler.call(object, context.clone())).catch_unwind();
-        let metrics = &self.scope.outside.metrics;
-        let controller = [&*self.scope.names.app];
-        match tokio::time::timeout(limit, work).await {
-            Ok(Ok(Err(Error::Invalid { field, why }))) => {
-                let problem = Problem::new("InvalidSpec", format!("{field}: {why}"));
-                context.halt(&Halt::Invalid(problem)).await?;
-                Err(Error::Invalid { field, why })
-            }
-            Ok(Ok(result)) => result,
-            Ok(Err(panic)) => {
-                metrics.panics.with_label_values(&controller).inc();
-                Err(Error::Other(format!("panic: {} [recovered]", panic_message(&*panic)).into()))
-            }
-            Err(_) => {
-                metrics.timeouts.with_label_values(&controller).inc();
-                Err(Error::Other(format!("reconcile took longer than {}s and was cancelled", limit.as_secs()).into()))
-            }
-        }
-    }
-
-    fn failed(&self, error: &Error, item: &Item<ObjectKey>, context: &Context<K>) -> Ended {
-        let metrics = &self.scope.outside.metrics;
-        let controller = [&*self.scope.names.app];
-        metrics.reconcile_errors.with_label_values(&controller).inc();
-        let retry = error.retry();
-        match retry {
-            // People have been told by the condition; a namespace that is going away is nobody's error.
-            Retry::WhenChanged => {
-                metrics.terminal_errors.with_label_values(&controller).inc();
-                tracing::debug!(error = error.chain(), "Reconciler error");
-            }
-            Retry::Backoff | Retry::After(_) => {
-                tracing::error!(error = error.chain(), "Reconciler error");
-                if item.failures() >= 2 {
-                    context.event(EventType::Warning, error.reason(), error.chain());
-                    context.finish();
-                }
-            }
-        }
-        Ended::Failed(retry)
-    }
-}
-
-/// The earlier of what the reconciler and its Context asked for.
-fn soonest(action: Action, wake: Option<Instant>, now: jiff::Timestamp) -> Option<Duration> {
-    let asked = match action {
-        Action::Done => None,
-        Action::After(wait) => Some(wait),
-        Action::At(time) => Some(time.duration_since(now).max(jiff::SignedDuration::ZERO).unsigned_abs()),
-    };
-    let wake = wake.map(|at| at.saturating_duration_since(Instant::now()));
-    asked.into_iter().chain(wake).min()
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a value that is not text")
-}
-
 /// What a child's change wakes: the objects it belongs to by label, before and after, and its owner.
 fn woken(delta: &Delta, app: &Arc<str>, owner: impl Fn(&Owner, &Arc<str>) -> Option<ObjectKey>) -> Vec<ObjectKey> {
     let labelled = delta.apps.iter().flatten().filter(|belongs: &&AppKey| belongs.is_of(app));
@@ -421,42 +285,5 @@ fn priority(origin: Origin) -> Priority {
     match origin {
         Origin::Live => Priority::LIVE,
         Origin::List => Priority::LOW,
-    }
-}
-
-struct QueueMetrics {
-    metrics: Arc<crate::metrics::Metrics>,
-    name: Arc<str>,
-}
-
-impl QueueMetrics {
-    fn of(name: &Arc<str>, metrics: &Arc<crate::metrics::Metrics>) -> Self {
-        Self { metrics: metrics.clone(), name: name.clone() }
-    }
-
-    fn labels(&self) -> [&str; 2] {
-        [&self.name, &self.name]
-    }
-}
-
-impl workqueue::Metrics for QueueMetrics {
-    fn depth(&self, priority: Priority, change: i64) {
-        self.metrics.queue_depth.with_label_values(&[&*self.name, &*self.name, &priority.0.to_string()]).add(change);
-    }
-
-    fn added(&self) {
-        self.metrics.queue_adds.with_label_values(&self.labels()).inc();
-    }
-
-    fn retried(&self) {
-        self.metrics.queue_retries.with_label_values(&self.labels()).inc();
-    }
-
-    fn waited(&self, duration: Duration) {
-        self.metrics.queue_seconds.with_label_values(&self.labels()).observe(duration.as_secs_f64());
-    }
-
-    fn worked(&self, duration: Duration) {
-        self.metrics.work_seconds.with_label_values(&self.labels()).observe(duration.as_secs_f64());
     }
 }

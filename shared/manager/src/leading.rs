@@ -71,13 +71,13 @@ impl Observer for Tell {
     fn started_leading(&self, leadership: &Leadership) {
         tracing::info!(identity = self.config.identity, "Became leader");
         self.metrics.leader_status.with_label_values(&[&self.config.name]).set(1);
-        self.event(leadership, "became leader".to_owned());
+        self.event(leadership, "became leader");
     }
 
     fn stopped_leading(&self, leadership: &Leadership, loss: Loss) {
         tracing::info!(identity = self.config.identity, why = loss.describe(), "Stopped leading");
         self.metrics.leader_status.with_label_values(&[&self.config.name]).set(0);
-        self.event(leadership, "stopped leading".to_owned());
+        self.event(leadership, "stopped leading");
     }
 
     fn slow_path(&self) {
@@ -86,7 +86,7 @@ impl Observer for Tell {
 }
 
 impl Tell {
-    fn event(&self, leadership: &Leadership, what: String) {
+    fn event(&self, leadership: &Leadership, what: &str) {
         let lease = Reference {
             api_version: "coordination.k8s.io/v1".to_owned(),
             kind: "Lease".to_owned(),
