@@ -16,7 +16,7 @@ use crate::{
     Config, Loss,
     clock::Moment,
     config::JITTER,
-    lease::{self, differ, holder, is_released, transitions, uid, version},
+    lease::{self, holder, is_released, same, transitions, uid, version},
 };
 
 /// What an elector knows and wants.
@@ -73,9 +73,9 @@ pub(crate) struct Term {
 #[derive(Debug)]
 enum Seen {
     Nothing,
-    /// Nobody has it; it may be created from `free_at` on.
+    /// There is none. `fresh`: at the first look, so there has probably never been one, and nobody leads by it.
     Absent {
-        free_at: Moment,
+        fresh: bool,
     },
     /// `since`: when we first saw it as it is.
     Present {
@@ -143,9 +143,10 @@ impl Core {
         &self.role
     }
 
-    /// Whether a look has succeeded, so that it makes sense to watch.
-    pub(crate) fn has_seen(&self) -> bool {
-        !matches!(self.seen, Seen::Nothing)
+    /// Whether the lease was ever there, as far as we know.
+    #[cfg(test)]
+    pub(crate) fn knows_the_lease(&self) -> bool {
+        matches!(self.seen, Seen::Present { .. } | Seen::Absent { fresh: false })
     }
 
     /// Who holds the lease, as far as we know.
@@ -181,10 +182,15 @@ impl Core {
             Role::Finished => Step::Finished,
         };
         if let Step::Send(request) = &step {
-            let written = request.lease().and_then(lease::renewed_at).unwrap_or(wall);
-            self.pending = Some(Pending { get: matches!(request, Request::Get), sent: now, written });
+            let written = request.lease().and_then(lease::renewed_at);
+            let get = matches!(request, Request::Get);
+            self.pending = Some(Pending { get, sent: now, written: written.unwrap_or(wall) });
+            if let Role::Leading(term) = &mut self.role {
+                term.written = written.unwrap_or(term.written); // now, as the answer may be lost and the write not
+            }
             if matches!(self.role, Role::Standby) {
-                self.claimed = request.lease().and_then(lease::acquired_at).or(self.claimed);
+                let claim = request.lease().filter(|lease| self.is_ours(lease));
+                self.claimed = claim.and_then(lease::acquired_at).or(self.claimed);
             }
         }
         step
@@ -194,6 +200,9 @@ impl Core {
     pub(crate) fn answered(&mut self, now: Moment, answer: Answer) {
         self.expire(now);
         let Some(pending) = self.pending.take() else { return };
+        if let Seen::Absent { fresh } = &mut self.seen {
+            *fresh &= pending.get || matches!(answer, Answer::Lease(_));
+        }
         match answer {
             Answer::Lease(lease) if pending.get => self.looked(now, *lease),
             Answer::Lease(lease) => self.wrote(now, &pending, *lease),
@@ -302,7 +311,7 @@ impl Core {
     fn free_at(&self) -> Option<Moment> {
         match &self.seen {
             Seen::Nothing => None,
-            Seen::Absent { free_at } => Some(*free_at),
+            Seen::Absent { .. } => Some(Moment::ZERO),
             Seen::Present { lease, since } if is_released(lease) || self.is_claimed(lease) => Some(*since),
             // A holder with longer times than ours is waited for; one with shorter times, or nonsense, does not matter.
             Seen::Present { lease, since } => {
@@ -319,7 +328,12 @@ impl Core {
                 let transitions = transitions(lease).max(self.highest).saturating_add(1);
                 Request::Replace(Box::new(lease::claimed(lease, identity, *lease_duration, transitions, wall)))
             }
-            Seen::Nothing | Seen::Absent { .. } => {
+            // Somebody may lead by the lease that was deleted. One without a holder makes everybody wait, us included,
+            // as if that leader had renewed just now.
+            Seen::Nothing | Seen::Absent { fresh: false } => {
+                Request::Create(Box::new(lease::first(namespace, name, "", *lease_duration, wall)))
+            }
+            Seen::Absent { fresh: true } => {
                 Request::Create(Box::new(lease::first(namespace, name, identity, *lease_duration, wall)))
             }
         }
@@ -402,7 +416,7 @@ impl Core {
             // Ours, but the answer took too long to be of use.
             Role::Standby => self.pause(now, pending.sent),
             Role::Leading(term) if kept => {
-                (term.until, term.renew_at, term.written) = (until, renew_at, pending.written);
+                (term.until, term.renew_at) = (until, renew_at);
             }
             Role::Leading(_) => self.lose(Loss::Taken),
             Role::Releasing { .. } if !ours => self.role = Role::Finished,
@@ -413,7 +427,7 @@ impl Core {
     fn see(&mut self, now: Moment, lease: Lease) {
         self.poll_at = now + self.jittered();
         let since = match &self.seen {
-            Seen::Present { lease: before, since } if !differ(before, &lease) => *since,
+            Seen::Present { lease: before, since } if same(before, &lease) => *since,
             Seen::Present { lease: before, .. } if uid(before) == uid(&lease) => now,
             Seen::Nothing | Seen::Absent { .. } | Seen::Present { .. } => {
                 self.highest = 0;
@@ -424,15 +438,9 @@ impl Core {
         self.seen = Seen::Present { lease: Box::new(lease), since };
     }
 
-    /// A lease that vanishes says nothing about its leader: it counts as held, as if it had changed just now. One that
-    /// was never there is free.
     fn gone(&mut self, now: Moment) {
         self.poll_at = now + self.jittered();
-        match &self.seen {
-            Seen::Nothing => self.seen = Seen::Absent { free_at: now },
-            Seen::Present { .. } => self.seen = Seen::Absent { free_at: now + self.config.lease_duration },
-            Seen::Absent { .. } => {}
-        }
+        self.seen = Seen::Absent { fresh: matches!(self.seen, Seen::Nothing) };
     }
 
     /// Notices that the renew deadline has passed.
@@ -448,10 +456,10 @@ impl Core {
         }
     }
 
-    /// Not sooner than the next regular time, so that failures cause no more requests than successes.
+    /// How long a failure waits, from when it was sent.
     fn pause(&mut self, now: Moment, sent: Moment) {
         let wait = match self.role {
-            Role::Leading(_) => self.config.retry_period,
+            Role::Leading(_) => self.config.retry_period / 2, // its time is running out
             Role::Releasing { .. } => self.config.retry_period / 4, // someone waits for us to exit
             Role::Standby | Role::Ending(_) | Role::Finished => self.jittered(),
         };

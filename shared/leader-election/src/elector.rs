@@ -161,12 +161,12 @@ where
             let until = match self.core.next(now, self.elector.clock.wall()) {
                 Step::Send(request) => {
                     self.answer = Some(self.requests.send(request).boxed());
-                    None
+                    continue; // what to wait for depends on it
                 }
                 Step::Wait(until) => until,
                 Step::Finished => return ended,
             };
-            self.keep_watch(now, stopping);
+            self.keep_watch(now);
             self.report();
             let wait = until.map_or(LOOK, |until| until.saturating_sub(now)).min(LOOK);
             self.elector.health.ran(wait, matches!(self.core.role(), Role::Ending(_)));
@@ -187,6 +187,7 @@ where
                     self.work = None;
                     let now = self.now();
                     self.core.expire(now);
+                    self.settle(); // the work may have seen the end before us
                     if matches!(self.core.role(), Role::Leading(_)) && !stopping {
                         ended = Ended::Work;
                     }
@@ -235,10 +236,10 @@ where
     }
 
     /// A standby watches, so that it hears of a release at once. A leader does not.
-    fn keep_watch(&mut self, now: Moment, stopping: bool) {
-        if stopping || !matches!(self.core.role(), Role::Standby) {
+    fn keep_watch(&mut self, now: Moment) {
+        if !matches!(self.core.role(), Role::Standby) {
             self.stop_watching(Moment::ZERO);
-        } else if self.watch.is_none() && self.core.has_seen() && now >= self.watch_again {
+        } else if self.watch.is_none() && !self.core.is_waiting() && now >= self.watch_again {
             self.watch = Some(self.requests.watch());
         }
     }

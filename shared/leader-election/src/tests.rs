@@ -1,1 +1,6 @@
+//! The whole elector on paused time, against a small API server in memory.
 
+mod candidate;
+mod promises;
+mod rounds;
+mod server;

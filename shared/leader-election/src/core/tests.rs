@@ -1,1 +1,245 @@
+//! Thousands of elections on a simulated network, without a runtime: two leaders never overlap, and there is always a next.
 
+mod model;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use model::{Faults, World};
+
+fn faults() -> impl Strategy<Value = Faults> {
+    (0..4_000_u64, 0..30_u32, 0..30_u32, 0..30_u32, 0..20_u32, any::<bool>()).prop_map(
+        |(delay, lost_before, lost_after, pauses, restarts, hands)| Faults {
+            delay,
+            lost_before,
+            lost_after,
+            pauses,
+            // A lease that vanishes looks to a newcomer as if it had never been: one of both.
+            restarts: if hands { 0 } else { restarts },
+            hands,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(1_000), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn never_two_leaders_and_always_a_next(seed: u64, candidates in 2..=4_usize, faults in faults()) {
+        let mut world = World::new(seed, candidates, faults);
+        world.run(Duration::from_mins(4)).map_err(TestCaseError::fail)?;
+        world.heal();
+        world.run(Duration::from_mins(2)).map_err(TestCaseError::fail)?;
+        prop_assert!(world.leader().is_some(), "nobody leads after two quiet minutes");
+    }
+}
+
+/// `LEADER_ELECTION_CASES` asks for more, for a long night.
+fn cases(usual: u32) -> u32 {
+    std::env::var("LEADER_ELECTION_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
+}
+
+/// A candidate whose requests succeed at once; time and lease are ours.
+struct Solo {
+    core: Core,
+    lease: Lease,
+    version: u64,
+    wall: Timestamp,
+}
+
+const S: Duration = Duration::from_secs(1);
+
+impl Solo {
+    fn new() -> Self {
+        let config = Config { identity: "me".to_owned(), ..Config::new("operators", "manager") };
+        let core = Core::new(config, fastrand::Rng::with_seed(1));
+        Self { core, lease: Lease::default(), version: 0, wall: Timestamp::UNIX_EPOCH }
+    }
+
+    fn leading() -> Self {
+        let mut solo = Self::new();
+        assert!(matches!(solo.core.next(S, solo.wall), Step::Send(Request::Get)));
+        solo.core.answered(S, Answer::Absent);
+        assert!(matches!(solo.step(S), Some(Request::Create(_))));
+        assert!(matches!(solo.core.role(), Role::Leading(_)));
+        solo
+    }
+
+    /// Carries the next request out, if there is one.
+    fn step(&mut self, now: Moment) -> Option<Request> {
+        let Step::Send(request) = self.core.next(now, self.wall) else { return None };
+        if let Some(lease) = request.lease() {
+            self.write(lease.clone());
+        }
+        self.core.answered(now, Answer::Lease(Box::new(self.lease.clone())));
+        Some(request)
+    }
+
+    /// As an API server: what changes nothing gets no new version.
+    fn write(&mut self, lease: Lease) {
+        if self.version == 0 || lease.spec != self.lease.spec {
+            self.version += 1;
+        }
+        self.lease = lease;
+        self.lease.metadata.uid = Some("uid".to_owned());
+        self.lease.metadata.resource_version = Some(self.version.to_string());
+    }
+
+    fn until(&self) -> Option<Moment> {
+        self.core.term().map(|term| term.until)
+    }
+}
+
+#[test]
+fn a_leaders_time_runs_from_before_its_write_was_sent() {
+    let mut solo = Solo::leading();
+    assert_eq!(solo.until(), Some(11 * S));
+    let Step::Send(Request::Replace(renewal)) = solo.core.next(3 * S, solo.wall) else { panic!("no renewal") };
+    solo.write(*renewal);
+    solo.core.answered(7 * S, Answer::Lease(Box::new(solo.lease.clone())));
+    assert_eq!(solo.until(), Some(13 * S));
+}
+
+#[test]
+fn an_answer_after_the_deadline_does_not_bring_leadership_back() {
+    let mut solo = Solo::leading();
+    let Step::Send(Request::Replace(renewal)) = solo.core.next(10 * S, solo.wall) else { panic!("no renewal") };
+    solo.write(*renewal);
+    solo.core.answered(11 * S, Answer::Lease(Box::new(solo.lease.clone())));
+    assert_eq!(solo.core.role(), &Role::Ending(Loss::Expired));
+}
+
+#[test]
+fn l4_a_wall_clock_that_stands_or_steps_back_still_makes_every_renewal_a_sign_of_life() {
+    let mut solo = Solo::leading();
+    solo.wall = Timestamp::from_second(7_200).expect("a time");
+    for second in 3..60_u32 {
+        if second == 30 {
+            solo.wall = Timestamp::from_second(3_600).expect("a time");
+        }
+        let before = solo.version;
+        if solo.step(second * S).is_some() {
+            assert_eq!(solo.version, before + 1, "the API server changes nothing for equal objects");
+        }
+    }
+    assert_eq!(solo.core.role(), &Role::Leading(solo.core.term().expect("a leader").clone()));
+    assert!(solo.until() >= Some(68 * S));
+}
+
+#[test]
+fn a_write_that_changed_nothing_is_no_renewal() {
+    let mut solo = Solo::leading();
+    let Step::Send(_) = solo.core.next(3 * S, solo.wall) else { panic!("no renewal") };
+    solo.core.answered(3 * S, Answer::Lease(Box::new(solo.lease.clone())));
+    assert_eq!(solo.core.role(), &Role::Ending(Loss::Taken));
+}
+
+#[test]
+fn the_number_of_a_term_is_never_used_twice_nor_lowered_by_a_hand() {
+    let mut solo = Solo::leading();
+    assert_eq!(lease::transitions(&solo.lease), 0);
+    solo.core.next(11 * S, solo.wall);
+    solo.core.work_ended(11 * S);
+    assert!(matches!(solo.step(11 * S), Some(Request::Get)), "after a loss, look first");
+    assert!(matches!(solo.step(11 * S), Some(Request::Replace(_))), "it is still ours");
+    assert_eq!(lease::transitions(&solo.lease), 1, "another term of the same process");
+
+    solo.core.next(21 * S, solo.wall);
+    solo.core.work_ended(21 * S);
+    solo.lease.spec.as_mut().expect("a spec").lease_transitions = Some(0);
+    solo.step(21 * S);
+    solo.step(21 * S);
+    assert_eq!(lease::transitions(&solo.lease), 2);
+}
+
+#[test]
+fn whatever_changes_the_lease_may_be_a_sign_of_life() {
+    let mut solo = Solo::new();
+    solo.write(lease::first("operators", "manager", "other", 15 * S, Timestamp::UNIX_EPOCH));
+    solo.step(S);
+    solo.core.noticed(5 * S, Some(solo.lease.clone()));
+    assert_eq!(solo.core.free_at(), Some(16 * S), "the same once more is none");
+    solo.lease.metadata.resource_version = Some("7".to_owned());
+    solo.core.noticed(10 * S, Some(solo.lease.clone()));
+    assert_eq!(solo.core.free_at(), Some(25 * S), "a hand may have undone the only difference");
+}
+
+#[test]
+fn only_a_clean_release_is_taken_at_once() {
+    let mut solo = Solo::new();
+    let held = lease::first("operators", "manager", "other", 15 * S, Timestamp::UNIX_EPOCH);
+    solo.write(held.clone());
+    solo.step(S);
+    let mut edited = |edit: &dyn Fn(&mut k8s_openapi::api::coordination::v1::LeaseSpec), at| {
+        let mut lease = held.clone();
+        edit(lease.spec.as_mut().expect("a spec"));
+        solo.write(lease);
+        solo.core.noticed(at, Some(solo.lease.clone()));
+        solo.core.free_at().expect("known")
+    };
+    assert_eq!(edited(&|spec| spec.holder_identity = Some(String::new()), 2 * S), 17 * S, "emptied by a hand");
+    assert_eq!(edited(&|spec| spec.holder_identity = None, 3 * S), 18 * S);
+    assert_eq!(edited(&|spec| spec.holder_identity = Some("me".to_owned()), 4 * S), 19 * S, "not by us");
+    assert_eq!(edited(&|spec| spec.lease_duration_seconds = Some(0), 5 * S), 20 * S);
+    assert_eq!(edited(&|spec| spec.lease_duration_seconds = Some(-1), 6 * S), 21 * S);
+    assert_eq!(edited(&|spec| spec.lease_duration_seconds = Some(60), 7 * S), 67 * S, "its holder has longer times");
+    assert_eq!(
+        edited(
+            &|spec| *spec = lease::released(&held, spec.renew_time.clone().expect("a time").0).spec.expect("a spec"),
+            8 * S
+        ),
+        8 * S
+    );
+}
+
+#[test]
+fn l7_a_claim_that_succeeds_after_the_stop_is_given_back_and_never_led() {
+    let mut solo = Solo::new();
+    solo.core.next(S, solo.wall);
+    solo.core.answered(S, Answer::Absent);
+    let Step::Send(Request::Create(claim)) = solo.core.next(S, solo.wall) else { panic!("no claim") };
+    solo.write(*claim);
+    solo.core.stop();
+    solo.core.answered(2 * S, Answer::Lease(Box::new(solo.lease.clone())));
+    assert!(matches!(solo.core.role(), Role::Releasing { .. }));
+    solo.step(2 * S);
+    assert!(is_released(&solo.lease));
+    assert!(matches!(solo.core.next(2 * S, solo.wall), Step::Finished));
+}
+
+#[test]
+fn a_claim_without_an_answer_is_looked_after_at_the_stop() {
+    let mut solo = Solo::new();
+    solo.core.next(S, solo.wall);
+    solo.core.answered(S, Answer::Absent);
+    let Step::Send(Request::Create(claim)) = solo.core.next(S, solo.wall) else { panic!("no claim") };
+    solo.write(*claim);
+    solo.core.answered(6 * S, Answer::Unknown);
+    solo.core.stop();
+    assert!(matches!(solo.step(6 * S), Some(Request::Get)));
+    solo.step(6 * S);
+    assert!(is_released(&solo.lease));
+    assert!(matches!(solo.core.next(6 * S, solo.wall), Step::Finished));
+}
+
+#[test]
+fn giving_back_is_tried_for_one_request_time_and_not_longer() {
+    let mut solo = Solo::leading();
+    solo.core.work_ended(2 * S);
+    let mut now = 2 * S;
+    let mut requests = 0;
+    loop {
+        match solo.core.next(now, solo.wall) {
+            Step::Send(_) => {
+                requests += 1;
+                solo.core.answered(now, Answer::Unknown);
+            }
+            Step::Wait(until) => now = until.expect("a time"),
+            Step::Finished => break,
+        }
+    }
+    assert_eq!(now, 7 * S);
+    assert!((5..=12).contains(&requests), "{requests}");
+}
