@@ -88,6 +88,8 @@ enum Seen {
 struct Pending {
     get: bool,
     sent: Moment,
+    /// The version it was to replace, and the time of day it wrote.
+    replaces: String,
     written: Timestamp,
 }
 
@@ -183,8 +185,9 @@ impl Core {
         };
         if let Step::Send(request) = &step {
             let written = request.lease().and_then(lease::renewed_at);
+            let replaces = request.lease().map(version).unwrap_or_default().to_owned();
             let get = matches!(request, Request::Get);
-            self.pending = Some(Pending { get, sent: now, written: written.unwrap_or(wall) });
+            self.pending = Some(Pending { get, sent: now, replaces, written: written.unwrap_or(wall) });
             if let Role::Leading(term) = &mut self.role {
                 term.written = written.unwrap_or(term.written); // now, as the answer may be lost and the write not
             }
@@ -397,7 +400,8 @@ impl Core {
 
     /// A write has succeeded.
     fn wrote(&mut self, now: Moment, pending: &Pending, lease: Lease) {
-        let fresh = self.seen_version() != version(&lease); // else the server changed nothing, and nobody saw a sign of life
+        // Else the server changed nothing, and nobody saw a sign of life.
+        let fresh = pending.replaces != version(&lease);
         let ours = self.is_ours(&lease) && fresh;
         let (uid, transitions) = (uid(&lease).to_owned(), transitions(&lease));
         let until = pending.sent + self.config.renew_deadline;
@@ -480,13 +484,6 @@ impl Core {
 
     fn is_of(&self, term: &Term, lease: &Lease) -> bool {
         self.is_ours(lease) && uid(lease) == term.uid
-    }
-
-    fn seen_version(&self) -> &str {
-        match &self.seen {
-            Seen::Present { lease, .. } => version(lease),
-            Seen::Nothing | Seen::Absent { .. } => "",
-        }
     }
 }
 

@@ -155,6 +155,18 @@ fn the_number_of_a_term_is_never_used_twice_nor_lowered_by_a_hand() {
 }
 
 #[test]
+fn a_watch_that_is_quicker_than_the_answer_does_not_undo_a_claim() {
+    let mut solo = Solo::new();
+    solo.write(lease::released(&Lease::default(), Timestamp::UNIX_EPOCH));
+    solo.step(S);
+    let Step::Send(Request::Replace(claim)) = solo.core.next(S, solo.wall) else { panic!("no claim") };
+    solo.write(*claim);
+    solo.core.noticed(S, Some(solo.lease.clone()));
+    solo.core.answered(S, Answer::Lease(Box::new(solo.lease.clone())));
+    assert!(matches!(solo.core.role(), Role::Leading(_)));
+}
+
+#[test]
 fn whatever_changes_the_lease_may_be_a_sign_of_life() {
     let mut solo = Solo::new();
     solo.write(lease::first("operators", "manager", "other", 15 * S, Timestamp::UNIX_EPOCH));
