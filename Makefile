@@ -54,4 +54,4 @@ uninstall: ## Remove them, and with them every object of these kinds
 
 .PHONY: run
 run: ## Run the operators outside of the cluster
-	cargo run --package controller-manager -- run
+	cargo run --package controller-manager -- run --log-format text
