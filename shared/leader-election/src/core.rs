@@ -20,6 +20,7 @@ use crate::{
 };
 
 /// What an elector knows and wants.
+#[expect(clippy::struct_excessive_bools, reason = "four facts that do not depend on each other")]
 pub(crate) struct Core {
     config: Config,
     random: fastrand::Rng,
@@ -178,7 +179,7 @@ impl Core {
         }
         let step = match &self.role {
             Role::Standby => self.stand_by(now, wall),
-            Role::Leading(term) => self.lead(term.clone(), now, wall),
+            Role::Leading(term) => self.lead(term, now, wall),
             Role::Ending(_) => Step::Wait(None),
             Role::Releasing { until } => self.release(*until, now, wall),
             Role::Finished => Step::Finished,
@@ -342,7 +343,7 @@ impl Core {
         }
     }
 
-    fn lead(&self, term: Term, now: Moment, wall: Timestamp) -> Step {
+    fn lead(&self, term: &Term, now: Moment, wall: Timestamp) -> Step {
         let at = term.renew_at.max(self.not_before);
         if now < at {
             return Step::Wait(Some(at.min(term.until)));

@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A lease of its own on an API server.
 struct World {
@@ -214,15 +214,12 @@ async fn l5_a_lease_that_is_edited_or_deleted_by_hand_is_acquired_again() {
     let mut candidates = [world.start(Duration::ZERO).await, world.start(Duration::ZERO).await];
     for edit in edits {
         let token = first_to_lead(&mut candidates).await;
-        let stays = match &edit {
-            Some((patch, stays)) => {
-                leases.patch("manager", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-                *stays
-            }
-            None => {
-                leases.delete("manager", &DeleteParams::default()).await.unwrap();
-                false
-            }
+        let stays = if let Some((patch, stays)) = &edit {
+            leases.patch("manager", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+            *stays
+        } else {
+            leases.delete("manager", &DeleteParams::default()).await.unwrap();
+            false
         };
         if stays {
             tokio::time::sleep(Duration::from_millis(1_500)).await;

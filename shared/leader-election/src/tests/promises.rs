@@ -58,10 +58,11 @@ async fn steady_leading_costs_one_request_per_period_and_a_standby_none() {
     let (_a, _b) = pair(&server, &arena).await;
     server.served();
     sleep(60 * S).await;
-    let served = server.served();
-    let by = |name: &str, what: &str| served.iter().filter(|served| served.by == name && served.what == what).count();
-    assert!((29..=31).contains(&by("a", "replace")), "{served:?}");
-    assert_eq!(served.len(), by("a", "replace"), "{served:?}");
+    let requests = server.served();
+    let by =
+        |name: &str, what: &str| requests.iter().filter(|request| request.by == name && request.what == what).count();
+    assert!((29..=31).contains(&by("a", "replace")), "{requests:?}");
+    assert_eq!(requests.len(), by("a", "replace"), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]

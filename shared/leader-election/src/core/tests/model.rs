@@ -154,7 +154,7 @@ impl World {
                     return Ok(());
                 }
                 if self.now < candidate.paused_until {
-                    let wait = candidate.paused_until - self.now;
+                    let wait = candidate.paused_until.saturating_sub(self.now);
                     self.plan(wait, Event::Answer { candidate: index, name, flight, answer });
                     return Ok(());
                 }
@@ -170,7 +170,7 @@ impl World {
     /// Lets a candidate act, and comes back: each of them has one chain of wakes.
     fn wake(&mut self, index: usize) {
         let wait = if self.now < self.candidates[index].paused_until {
-            self.candidates[index].paused_until - self.now
+            self.candidates[index].paused_until.saturating_sub(self.now)
         } else {
             self.act(index);
             Duration::from_millis(self.random.u64(1..800))
