@@ -4,19 +4,21 @@
 //! *after* it saw that write, and the first is shorter; nobody compares clocks. And every write names the version it
 //! replaces, so of two candidates that waited equally long, one is refused.
 
+mod decide;
+mod learn;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::{
     Config, Loss,
     clock::Moment,
     config::JITTER,
-    lease::{self, holder, is_released, same, transitions, uid, version},
+    lease::{self, holder, uid, version},
 };
 
 /// What an elector knows and wants.
@@ -287,165 +289,6 @@ impl Core {
             Role::Leading(term) => Some(term),
             Role::Standby | Role::Ending(_) | Role::Releasing { .. } | Role::Finished => None,
         }
-    }
-
-    fn stand_by(&mut self, now: Moment, wall: Timestamp) -> Step {
-        if self.stopping {
-            if self.perhaps_ours {
-                self.look = true;
-                self.begin_release(now);
-                return self.next(now, wall);
-            }
-            self.role = Role::Finished;
-            return Step::Finished;
-        }
-        if now < self.not_before {
-            return Step::Wait(Some(self.not_before));
-        }
-        let free_at = self.free_at();
-        match free_at {
-            Some(free_at) if !self.look && now >= free_at => Step::Send(self.claim(wall)),
-            Some(free_at) if !self.look && self.watched => Step::Wait(Some(free_at)),
-            Some(free_at) if !self.look && now < self.poll_at => Step::Wait(Some(free_at.min(self.poll_at))),
-            _ => Step::Send(Request::Get),
-        }
-    }
-
-    /// When a candidate may take the lease: judged by what and when *we* saw, never by the times written in it.
-    fn free_at(&self) -> Option<Moment> {
-        match &self.seen {
-            Seen::Nothing => None,
-            Seen::Absent { .. } => Some(Moment::ZERO),
-            Seen::Present { lease, since } if is_released(lease) || self.is_claimed(lease) => Some(*since),
-            // A holder with longer times than ours is waited for; one with shorter times, or nonsense, does not matter.
-            Seen::Present { lease, since } => {
-                Some(since.saturating_add(lease::duration(lease).max(self.config.lease_duration)))
-            }
-        }
-    }
-
-    fn claim(&self, wall: Timestamp) -> Request {
-        let Config { namespace, name, identity, lease_duration, .. } = &self.config;
-        match &self.seen {
-            Seen::Present { lease, .. } => {
-                // Also if it says that we hold it: each term has its own number.
-                let transitions = transitions(lease).max(self.highest).saturating_add(1);
-                Request::Replace(Box::new(lease::claimed(lease, identity, *lease_duration, transitions, wall)))
-            }
-            // Somebody may lead by the lease that was deleted. One without a holder makes everybody wait, us included,
-            // as if that leader had renewed just now.
-            Seen::Nothing | Seen::Absent { fresh: false } => {
-                Request::Create(Box::new(lease::first(namespace, name, "", *lease_duration, wall)))
-            }
-            Seen::Absent { fresh: true } => {
-                Request::Create(Box::new(lease::first(namespace, name, identity, *lease_duration, wall)))
-            }
-        }
-    }
-
-    fn lead(&self, term: &Term, now: Moment, wall: Timestamp) -> Step {
-        let at = term.renew_at.max(self.not_before);
-        if now < at {
-            return Step::Wait(Some(at.min(term.until)));
-        }
-        match &self.seen {
-            Seen::Present { lease, .. } if !self.look => {
-                // A clock of the day that stands or steps back must not make two renewals alike.
-                let wall = wall.max(term.written.saturating_add(SignedDuration::from_micros(1)).unwrap_or(wall));
-                let Config { identity, lease_duration, .. } = &self.config;
-                let renewed = lease::renewed(lease, identity, *lease_duration, term.transitions, wall);
-                Step::Send(Request::Replace(Box::new(renewed)))
-            }
-            _ => Step::Send(Request::Get),
-        }
-    }
-
-    fn release(&mut self, until: Moment, now: Moment, wall: Timestamp) -> Step {
-        if now >= until {
-            self.role = Role::Finished;
-            return Step::Finished;
-        }
-        if now < self.not_before {
-            return Step::Wait(Some(self.not_before.min(until)));
-        }
-        match &self.seen {
-            _ if self.look => Step::Send(Request::Get),
-            Seen::Present { lease, .. } if self.is_claimed(lease) => {
-                Step::Send(Request::Replace(Box::new(lease::released(lease, wall))))
-            }
-            Seen::Nothing | Seen::Absent { .. } | Seen::Present { .. } => {
-                self.role = Role::Finished;
-                Step::Finished
-            }
-        }
-    }
-
-    fn begin_release(&mut self, now: Moment) {
-        self.role = Role::Releasing { until: now + self.config.call_timeout() };
-        self.not_before = now;
-    }
-
-    /// A look has an answer.
-    fn looked(&mut self, now: Moment, lease: Lease) {
-        self.look = false;
-        self.perhaps_ours = false;
-        let kept = self.term().is_some_and(|term| self.is_of(term, &lease));
-        self.see(now, lease);
-        if self.free_at().is_some_and(|free_at| now < free_at) && !kept {
-            self.conflicts = 0; // somebody has won, and it is quiet again
-        }
-        if !kept {
-            self.lose(Loss::Taken);
-        }
-    }
-
-    /// A write has succeeded.
-    fn wrote(&mut self, now: Moment, pending: &Pending, lease: Lease) {
-        // Else the server changed nothing, and nobody saw a sign of life.
-        let fresh = pending.replaces != version(&lease);
-        let ours = self.is_ours(&lease) && fresh;
-        let (uid, transitions) = (uid(&lease).to_owned(), transitions(&lease));
-        let until = pending.sent + self.config.renew_deadline;
-        let renew_at = pending.sent + self.config.retry_period;
-        self.look = false;
-        self.conflicts = 0;
-        self.perhaps_ours = false;
-        let kept = self.term().is_some_and(|term| self.is_of(term, &lease)) && fresh;
-        self.see(now, lease);
-        match &mut self.role {
-            Role::Standby if ours && self.stopping => self.begin_release(now),
-            Role::Standby if ours && now < until => {
-                self.not_before = now;
-                self.role = Role::Leading(Term { uid, transitions, until, renew_at, written: pending.written });
-            }
-            // Ours, but the answer took too long to be of use.
-            Role::Standby => self.pause(now, pending.sent),
-            Role::Leading(term) if kept => {
-                (term.until, term.renew_at) = (until, renew_at);
-            }
-            Role::Leading(_) => self.lose(Loss::Taken),
-            Role::Releasing { .. } if !ours => self.role = Role::Finished,
-            Role::Ending(_) | Role::Releasing { .. } | Role::Finished => {}
-        }
-    }
-
-    fn see(&mut self, now: Moment, lease: Lease) {
-        self.poll_at = now + self.jittered();
-        let since = match &self.seen {
-            Seen::Present { lease: before, since } if same(before, &lease) => *since,
-            Seen::Present { lease: before, .. } if uid(before) == uid(&lease) => now,
-            Seen::Nothing | Seen::Absent { .. } | Seen::Present { .. } => {
-                self.highest = 0;
-                now
-            }
-        };
-        self.highest = self.highest.max(transitions(&lease));
-        self.seen = Seen::Present { lease: Box::new(lease), since };
-    }
-
-    fn gone(&mut self, now: Moment) {
-        self.poll_at = now + self.jittered();
-        self.seen = Seen::Absent { fresh: matches!(self.seen, Seen::Nothing) };
     }
 
     /// Notices that the renew deadline has passed.

@@ -127,3 +127,63 @@ impl PartialEq for Leadership {
 fn nanos(moment: Moment) -> u64 {
     u64::try_from(moment.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A clock that is set by hand.
+    #[derive(Default)]
+    struct HandClock(AtomicU64);
+
+    impl Clock for HandClock {
+        fn now(&self) -> Duration {
+            Duration::from_secs(self.0.load(Ordering::SeqCst))
+        }
+
+        fn wall(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+    }
+
+    fn token() -> (Arc<HandClock>, Leadership) {
+        let clock = Arc::new(HandClock::default());
+        let epoch = Epoch { lease_uid: "uid".into(), transitions: 3 };
+        (clock.clone(), Leadership::scripted(epoch, clock, Duration::from_secs(10)))
+    }
+
+    #[test]
+    fn who_was_told_that_it_is_dead_never_sees_it_alive_again() {
+        let (clock, token) = token();
+        assert!(token.is_alive());
+        assert!(token.extend(Duration::from_secs(12)));
+        clock.0.store(11, Ordering::SeqCst);
+        assert_eq!(token.remaining(), Duration::from_secs(1));
+        clock.0.store(12, Ordering::SeqCst);
+        let clone = token.clone();
+        assert!(!clone.is_alive());
+        assert!(!token.extend(Duration::from_secs(22)), "the renewal came too late");
+        clock.0.store(11, Ordering::SeqCst);
+        assert!(!token.is_alive());
+    }
+
+    #[test]
+    fn a_killed_token_cannot_be_extended() {
+        let (_, token) = token();
+        token.kill();
+        assert!(!token.extend(Duration::from_secs(20)));
+        assert!(!token.is_alive());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn its_end_is_noticed_by_the_clock_even_if_timers_stood_still() {
+        let (clock, token) = token();
+        let limit = Duration::from_millis(1_100);
+        assert!(timeout(limit, token.lost()).await.is_err());
+        clock.0.store(3_600, Ordering::SeqCst); // the machine slept; a timer for ten seconds would not know
+        assert!(timeout(limit, token.lost()).await.is_ok());
+    }
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::lease::is_released;
 use model::{Faults, World};
 
 fn faults() -> impl Strategy<Value = Faults> {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::*;
+use crate::lease::{is_released, transitions};
 
 /// What goes wrong. Probabilities in percent.
 #[derive(Debug, Clone)]

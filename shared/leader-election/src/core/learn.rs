@@ -1,0 +1,75 @@
+//! What answers and events mean.
+
+use k8s_openapi::api::coordination::v1::Lease;
+
+use super::{Core, Pending, Role, Seen, Term};
+use crate::{
+    Loss,
+    clock::Moment,
+    lease::{same, transitions, uid, version},
+};
+
+impl Core {
+    /// A look has an answer.
+    pub(super) fn looked(&mut self, now: Moment, lease: Lease) {
+        self.look = false;
+        self.perhaps_ours = false;
+        let kept = self.term().is_some_and(|term| self.is_of(term, &lease));
+        self.see(now, lease);
+        if self.free_at().is_some_and(|free_at| now < free_at) && !kept {
+            self.conflicts = 0; // somebody has won, and it is quiet again
+        }
+        if !kept {
+            self.lose(Loss::Taken);
+        }
+    }
+
+    /// A write has succeeded.
+    pub(super) fn wrote(&mut self, now: Moment, pending: &Pending, lease: Lease) {
+        // Else the server changed nothing, and nobody saw a sign of life.
+        let fresh = pending.replaces != version(&lease);
+        let ours = self.is_ours(&lease) && fresh;
+        let (uid, transitions) = (uid(&lease).to_owned(), transitions(&lease));
+        let until = pending.sent + self.config.renew_deadline;
+        let renew_at = pending.sent + self.config.retry_period;
+        self.look = false;
+        self.conflicts = 0;
+        self.perhaps_ours = false;
+        let kept = self.term().is_some_and(|term| self.is_of(term, &lease)) && fresh;
+        self.see(now, lease);
+        match &mut self.role {
+            Role::Standby if ours && self.stopping => self.begin_release(now),
+            Role::Standby if ours && now < until => {
+                self.not_before = now;
+                self.role = Role::Leading(Term { uid, transitions, until, renew_at, written: pending.written });
+            }
+            // Ours, but the answer took too long to be of use.
+            Role::Standby => self.pause(now, pending.sent),
+            Role::Leading(term) if kept => {
+                (term.until, term.renew_at) = (until, renew_at);
+            }
+            Role::Leading(_) => self.lose(Loss::Taken),
+            Role::Releasing { .. } if !ours => self.role = Role::Finished,
+            Role::Ending(_) | Role::Releasing { .. } | Role::Finished => {}
+        }
+    }
+
+    pub(super) fn see(&mut self, now: Moment, lease: Lease) {
+        self.poll_at = now + self.jittered();
+        let since = match &self.seen {
+            Seen::Present { lease: before, since } if same(before, &lease) => *since,
+            Seen::Present { lease: before, .. } if uid(before) == uid(&lease) => now,
+            Seen::Nothing | Seen::Absent { .. } | Seen::Present { .. } => {
+                self.highest = 0;
+                now
+            }
+        };
+        self.highest = self.highest.max(transitions(&lease));
+        self.seen = Seen::Present { lease: Box::new(lease), since };
+    }
+
+    pub(super) fn gone(&mut self, now: Moment) {
+        self.poll_at = now + self.jittered();
+        self.seen = Seen::Absent { fresh: matches!(self.seen, Seen::Nothing) };
+    }
+}
