@@ -15,7 +15,9 @@ pub(super) struct Dependency<'a> {
 
 /// The manifests of all crates: every one but the root's.
 pub(super) fn crates(files: &[File]) -> impl Iterator<Item = &File> {
-    files.iter().filter(|file| file.name() == "Cargo.toml" && file.path != "Cargo.toml")
+    // A workspace of its own exists because it cannot keep to the rules of this one.
+    let is_ours = |file: &&File| !file.text.lines().any(|line| line.trim() == "[workspace]");
+    files.iter().filter(|file| file.name() == "Cargo.toml" && file.path != "Cargo.toml").filter(is_ours)
 }
 
 /// The name of the crate, after its folder.
@@ -126,6 +128,12 @@ version = "1"
 [lints]
 workspace = true
 "#;
+
+    #[test]
+    fn a_workspace_of_its_own_has_its_own_rules() {
+        let files = [("Cargo.toml", ""), ("hack/bench/race/Cargo.toml", "[workspace]\n[dependencies]\nkube = \"4\"")];
+        assert!(found(lints, &files).is_empty());
+    }
 
     #[test]
     fn all_dependencies_are_seen() {
