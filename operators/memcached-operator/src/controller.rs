@@ -13,10 +13,10 @@ use crate::{api::Memcached, desired, status, validation::validate};
 pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>) -> Result<Action, Error> {
     validate(&memcached)?;
 
-    let (_, deployment, _) = ctx
+    let (deployment, _, _) = ctx
         .all((
-            ctx.apply(desired::service(&memcached)),
             ctx.apply(desired::deployment(&memcached, ctx.config())),
+            ctx.apply(desired::service(&memcached)),
             ctx.apply_or_delete(desired::disruption_budget(&memcached)),
         ))
         .await?;

@@ -123,6 +123,8 @@ struct Pass<K> {
     uid: String,
     id: Uid,
     notes: Mutex<Vec<Note>>,
+    /// Kinds of children in the order in which they were asked for: people are told in that order.
+    asked: Mutex<Vec<String>>,
     refusals: Mutex<Vec<Problem>>,
     wake: Mutex<Option<Instant>>,
     /// A refusal that is tried again with back-off.
@@ -146,6 +148,7 @@ impl<K: Root> Context<K> {
             id: Uid::of(&uid),
             uid,
             notes: Mutex::default(),
+            asked: Mutex::default(),
             refusals: Mutex::default(),
             wake: Mutex::default(),
             unfinished: AtomicBool::new(false),
@@ -201,7 +204,11 @@ impl<K: Root> Context<K> {
 
     /// Sends the gathered events, and says what is left to do.
     pub(crate) fn finish(&self) -> Remains {
-        for note in gather(std::mem::take(&mut *lock(&self.pass.notes))) {
+        let asked = std::mem::take(&mut *lock(&self.pass.asked));
+        let mut notes = std::mem::take(&mut *lock(&self.pass.notes));
+        // Children are written at the same time, so their notes come in any order.
+        notes.sort_by_key(|note| note.related.as_ref().map(|child| asked.iter().position(|kind| *kind == child.kind)));
+        for note in gather(notes) {
             self.scope.outside.recorder.post(&self.scope.names.manager, self.reference(), note);
         }
         Remains { wake: *lock(&self.pass.wake), unfinished: self.pass.unfinished.load(Ordering::Relaxed) }

@@ -69,13 +69,11 @@ pub(crate) struct Tell {
 
 impl Observer for Tell {
     fn started_leading(&self, leadership: &Leadership) {
-        tracing::info!(identity = self.config.identity, "Became leader");
         self.metrics.leader_status.with_label_values(&[&self.config.name]).set(1);
         self.event(leadership, "became leader");
     }
 
-    fn stopped_leading(&self, leadership: &Leadership, loss: Loss) {
-        tracing::info!(identity = self.config.identity, why = loss.describe(), "Stopped leading");
+    fn stopped_leading(&self, leadership: &Leadership, _: Loss) {
         self.metrics.leader_status.with_label_values(&[&self.config.name]).set(0);
         self.event(leadership, "stopped leading");
     }

@@ -62,8 +62,7 @@ async fn t01_the_sample_gets_its_three_children() {
     assert_eq!(names(&world.list::<Service>().await), [NAME]);
     assert_eq!(names(&world.list::<PodDisruptionBudget>().await), [NAME]);
     let note = world.until_event(NAME, "Normal", "Created").await;
-    assert!(note.contains("Deployment") && note.contains("Service") && note.contains("PodDisruptionBudget"), "{note}");
-    assert!(note.ends_with(&format!("\"{NAME}\"")), "{note}");
+    assert_eq!(note, format!("Created Deployment, Service and PodDisruptionBudget \"{NAME}\""));
 }
 
 #[tokio::test(flavor = "multi_thread")]

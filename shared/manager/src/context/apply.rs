@@ -329,6 +329,7 @@ impl<K: Root> Context<K> {
     }
 
     fn target<C: Child + Namespaced>(&self, requests: &Requests, desired: C) -> Result<Target, Error> {
+        lock(&self.pass.asked).push(requests.kind().to_owned());
         let name = desired.meta().name.clone().unwrap_or_default();
         let key = ObjectKey { namespace: self.pass.key.namespace.clone(), name: name.into() };
         let broken = |source| Error::Decode { request: requests.describe("write", &key), source };
