@@ -82,6 +82,10 @@ fn a_wrong_flag_is_one_clear_sentence_and_exit_code_2() {
     assert!(error.contains("there is no operator \"cronjob\"; known are "), "{error}");
     assert!(OPERATORS.iter().all(|operator| error.contains(operator.name())), "{error}");
 
+    let output = run(&["run", "--leader-elect", "--leader-election-namespace=a", "--leader-elect-lease-duration=5s"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error_of(&output).contains("must be longer than the renew deadline (10s)"), "{}", error_of(&output));
+
     let output = run(&["run", "--reconcile-timeout", "soon"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(error_of(&output).contains("expected a time such as 30s, 10m or 1h30m"), "{}", error_of(&output));

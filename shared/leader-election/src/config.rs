@@ -71,7 +71,8 @@ impl Config {
         call_timeout(self.renew_deadline)
     }
 
-    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+    /// Whether such an election can be held.
+    pub fn validate(&self) -> Result<(), ConfigError> {
         let Self { namespace, name, identity, lease_duration: lease, renew_deadline: renew, retry_period: retry } =
             self;
         for (value, what) in [(namespace, "namespace"), (name, "name"), (identity, "identity")] {

@@ -52,12 +52,14 @@ pub(crate) fn election(settings: &Settings) -> Result<Option<Config>, String> {
     let namespace = settings.leader_election_namespace.clone().or_else(in_pod).ok_or_else(|| {
         "--leader-elect outside of a cluster: say where the lease is with --leader-election-namespace".to_owned()
     })?;
-    Ok(Some(Config {
+    let config = Config {
         lease_duration: settings.leader_elect_lease_duration,
         renew_deadline: settings.leader_elect_renew_deadline,
         retry_period: settings.leader_elect_retry_period,
         ..Config::new(namespace, settings.leader_election_id.clone())
-    }))
+    };
+    config.validate().map_err(|error| format!("--leader-elect: {error}"))?;
+    Ok(Some(config))
 }
 
 /// Tells people and Prometheus about the election.

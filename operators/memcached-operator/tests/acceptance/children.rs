@@ -236,9 +236,11 @@ async fn objects_that_fit_but_are_not_ours_are_left_alone_too() {
         }))
         .await;
     world.apply(SAMPLE).await;
-    until_condition(&world, NAME, "Degraded", "True", "ResourceConflict").await;
     deployment(&world, NAME, 3).await;
     reconcile_again(&world, NAME).await;
+    let told = until_condition(&world, NAME, "Degraded", "True", "ResourceConflict").await;
+    let message = &condition(&told, "Degraded").expect("Degraded").message;
+    assert!(!message.contains("also"), "neither was tried and refused: {message}");
     let service: Service = world.get(NAME).await.expect("the stranger's Service");
     assert_eq!(service.metadata.resource_version, unlabelled.metadata.resource_version);
     let budget: PodDisruptionBudget = world.get(NAME).await.expect("the other owner's budget");
