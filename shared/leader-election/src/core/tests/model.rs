@@ -251,7 +251,10 @@ impl World {
     /// A person edits or deletes the lease, in any way but one: to write that the leader has given it back.
     fn meddle(&mut self) {
         let names = ["", "garbage", &*self.candidates[0].name, &*self.candidates[1].name].map(str::to_owned);
-        if self.random.u8(..4) == 0 {
+        // Nor while a create is on its way that was sent when there was no lease: it would arrive at a place that was
+        // emptied for another reason, and lead before the deposed leader has looked.
+        let create = |event: &Event| matches!(event, Event::Arrive { request: Request::Create(_), .. });
+        if self.random.u8(..4) == 0 && !self.events.values().any(create) {
             self.lease = None;
         }
         let Some(lease) = &mut self.lease else { return };
