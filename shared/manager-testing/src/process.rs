@@ -62,11 +62,6 @@ impl Process {
         Some((head.split_whitespace().nth(1)?.parse().ok()?, body.to_owned()))
     }
 
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Ends it as a crash would: no word to anybody.
     pub fn kill(&mut self) {
         // It may have ended already; then there is nothing to do.

@@ -71,10 +71,9 @@ impl Requests {
         self.send("patch the status of", key, request).await
     }
 
-    /// Deletes exactly the object with this uid, in this version if one is given.
-    pub(crate) async fn delete(&self, key: &ObjectKey, uid: &str, version: Option<u64>) -> Result<String, Error> {
-        let preconditions =
-            Preconditions { uid: Some(uid.to_owned()), resource_version: version.map(|version| version.to_string()) };
+    /// Deletes exactly the object with this uid, whatever its version: others write its status all the time.
+    pub(crate) async fn delete(&self, key: &ObjectKey, uid: &str) -> Result<String, Error> {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let parameters = DeleteParams::background().preconditions(preconditions);
         self.send("delete", key, self.http(key).delete(&key.name, &parameters)).await
     }

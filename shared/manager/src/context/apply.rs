@@ -145,7 +145,7 @@ impl<K: Root> Context<K> {
         key: &ObjectKey,
         uid: &str,
     ) -> Result<bool, Error> {
-        let deleted = match requests.delete(key, uid, None).await {
+        let deleted = match requests.delete(key, uid).await {
             Ok(_) => true,
             Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict) => false, // not there, or not ours any more
             Err(error) => return Err(error),
