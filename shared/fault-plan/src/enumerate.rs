@@ -1,0 +1,192 @@
+//! Plans made of the record of a run in which nothing went wrong.
+//!
+//! A record is the list of requests in their order. Each write in it gets plans of its own, which name it by what it is and
+//! by which one of its like it was, so that they hit the same write in the next run.
+
+use std::collections::HashMap;
+
+use crate::{
+    action::{Action, Answer, Body},
+    pattern::Pattern,
+    plan::{Count, Plan, Rule, Trigger, When},
+    request::Request,
+};
+
+/// The name by which the runner is told to kill the client.
+pub const KILL: &str = "kill";
+
+/// A crash before, at and after each write: never sent; done and the answer lost; answer received.
+pub fn crashes(record: &[Request]) -> Vec<Plan> {
+    let kill = || Action::Signal(KILL.to_owned());
+    each_write(record, |write| {
+        vec![
+            write.plan(When::Before, [kill(), Action::Drop]),
+            write.plan(When::After, [kill(), Action::Drop]),
+            write.plan(When::Delivered, [kill()]),
+        ]
+    })
+}
+
+/// Everything that an API server or the way to it answers instead, once for each write.
+pub fn errors(record: &[Request]) -> Vec<Plan> {
+    each_write(record, |write| {
+        let answers = [409, 429, 500, 502, 503, 504, 401].map(Answer::code);
+        let mut plans: Vec<Plan> =
+            answers.into_iter().map(|answer| write.plan(When::Before, [Action::Answer(answer)])).collect();
+        let bodies = [Body::Html, Body::Empty, Body::Text("{\"kind\":".to_owned())];
+        plans.extend(
+            bodies
+                .into_iter()
+                .map(|body| write.plan(When::Before, [Action::Answer(Answer { body, ..Answer::code(503) })])),
+        );
+        plans.push(write.plan(When::Before, [Action::Drop]));
+        plans.push(write.plan(When::After, [Action::Drop]));
+        plans.push(write.plan(When::After, [Action::Answer(Answer::code(504))]));
+        plans.push(write.plan(When::After, [Action::Truncate(40)]));
+        plans.push(write.plan(When::Before, [Action::Duplicate]));
+        plans
+    })
+}
+
+/// The signal `name` before each write is sent and after it was done: for whatever the runner does in between.
+pub fn signals(record: &[Request], name: &str) -> Vec<Plan> {
+    let signal = || Action::Signal(name.to_owned());
+    each_write(record, |write| vec![write.plan(When::Before, [signal()]), write.plan(When::After, [signal()])])
+}
+
+/// What can happen to the events of these watches, each at the k-th event for k up to `frames`.
+pub fn events(record: &[Request], frames: u32) -> Vec<Plan> {
+    let mut watches: Vec<Pattern> = Vec::new();
+    for pattern in record.iter().filter(|request| request.is_watch()).map(Pattern::like) {
+        if !watches.contains(&pattern) {
+            watches.push(pattern);
+        }
+    }
+    let each = |watch: &Pattern, k: u32| {
+        let actions = [
+            Action::Hold,
+            Action::Duplicate,
+            Action::Cut(0),
+            Action::Gone,
+            Action::Delay(std::time::Duration::from_millis(300)),
+        ];
+        let frame = Pattern { verb: crate::Glob::any(), ..watch.clone() };
+        actions.map(|action| plan(When::Frame, &frame, k, [action])).to_vec()
+    };
+    watches.iter().flat_map(|watch| (1..=frames).flat_map(|k| each(watch, k)).collect::<Vec<_>>()).collect()
+}
+
+/// Some of the plans, spread over all of them, the same ones for the same seed: for the usual run of a suite.
+pub fn sample<T>(plans: Vec<T>, count: usize, seed: u64) -> Vec<T> {
+    let total = plans.len();
+    if count == 0 || total == 0 {
+        return Vec::new();
+    }
+    if count >= total {
+        return plans;
+    }
+    // One of each stretch; where in its stretch is a matter of the seed.
+    let mut state = seed;
+    let mut chosen = (0..count).map(|stretch| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (from, to) = (stretch * total / count, (stretch + 1) * total / count);
+        from + usize::try_from(state >> 33).unwrap_or_default() % (to - from)
+    });
+    let mut next = chosen.next();
+    let mut sample = Vec::with_capacity(count);
+    for (index, plan) in plans.into_iter().enumerate() {
+        if next == Some(index) {
+            sample.push(plan);
+            next = chosen.next();
+        }
+    }
+    sample
+}
+
+/// One write of the record: what it is, and which one of its like.
+struct Write {
+    pattern: Pattern,
+    k: u32,
+}
+
+impl Write {
+    fn plan(&self, when: When, actions: impl IntoIterator<Item = Action>) -> Plan {
+        plan(when, &self.pattern, self.k, actions)
+    }
+}
+
+fn plan(when: When, pattern: &Pattern, k: u32, actions: impl IntoIterator<Item = Action>) -> Plan {
+    let trigger = Trigger { when, pattern: pattern.clone(), count: Count::nth(k) };
+    // Every combination in this file fits, as the test below says.
+    Plan::new(Rule::new(trigger, actions).ok())
+}
+
+fn each_write(record: &[Request], plans: impl Fn(&Write) -> Vec<Plan>) -> Vec<Plan> {
+    let mut seen: HashMap<Pattern, u32> = HashMap::new();
+    let mut all = Vec::new();
+    for request in record.iter().filter(|request| request.is_write()) {
+        let pattern = Pattern::like(request);
+        let k = seen.entry(pattern.clone()).and_modify(|k| *k += 1).or_insert(1);
+        all.extend(plans(&Write { pattern, k: *k }));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Vec<Request> {
+        [
+            ("GET", "/apis/apps/v1/namespaces/shop/deployments", "watch=true"),
+            ("GET", "/apis/apps/v1/namespaces/shop/deployments/web", ""),
+            ("POST", "/apis/apps/v1/namespaces/shop/deployments", ""),
+            ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web", ""),
+            ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web", ""),
+            ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web", "dryRun=All"),
+        ]
+        .map(|(method, path, query)| Request::parse(method, path, query).named("web"))
+        .to_vec()
+    }
+
+    #[test]
+    fn each_write_has_three_points_at_which_to_crash() {
+        let text: Vec<String> = crashes(&record()).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            text,
+            [
+                "before create deployments.apps */web #1 -> signal kill + drop",
+                "after create deployments.apps */web #1 -> signal kill + drop",
+                "delivered create deployments.apps */web #1 -> signal kill",
+                "before patch deployments.apps */web #1 -> signal kill + drop",
+                "after patch deployments.apps */web #1 -> signal kill + drop",
+                "delivered patch deployments.apps */web #1 -> signal kill",
+                "before patch deployments.apps */web #2 -> signal kill + drop",
+                "after patch deployments.apps */web #2 -> signal kill + drop",
+                "delivered patch deployments.apps */web #2 -> signal kill",
+            ]
+        );
+    }
+
+    #[test]
+    fn no_enumerated_plan_is_empty_and_all_replay_from_their_line() {
+        let record = record();
+        let all = [crashes(&record), errors(&record), signals(&record, "x"), events(&record, 3)].concat();
+        assert_eq!(all.len(), 3 * (3 + 15 + 2) + 3 * 5);
+        for plan in all {
+            assert_eq!(plan.rules().len(), 1);
+            assert_eq!(plan.to_string().parse(), Ok(plan));
+        }
+    }
+
+    #[test]
+    fn a_sample_is_spread_and_the_same_for_the_same_seed() {
+        let all: Vec<usize> = (0..100).collect();
+        let some = sample(all.clone(), 10, 7);
+        assert_eq!(some, sample(all.clone(), 10, 7));
+        assert_ne!(some, sample(all.clone(), 10, 8));
+        assert!(some.iter().enumerate().all(|(stretch, index)| index / 10 == stretch), "{some:?}");
+        assert_eq!(sample(all.clone(), 100, 7), all);
+        assert_eq!(sample(all, 0, 7), Vec::<usize>::new());
+    }
+}
