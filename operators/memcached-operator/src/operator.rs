@@ -27,6 +27,10 @@ impl Operator for MemcachedOperator {
         Config::augment_args(command)
     }
 
+    fn sample(&self) -> &'static str {
+        include_str!("../samples/cache_v1_memcached.yaml")
+    }
+
     fn setup(&self, manager: &mut Manager) {
         let image_registry = manager.settings().image_registry.clone();
         manager.add(

@@ -6,7 +6,7 @@ use std::{future::Future, time::Duration};
 
 use kube::{
     Client, Resource,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     core::{NamespaceResourceScope, Request as Http},
 };
 use serde_json::Value;
@@ -19,6 +19,8 @@ use crate::{
 
 /// Enough for an admission webhook (at most 30 s by the API, 10 s by default) and a loaded server.
 const DEADLINE: Duration = Duration::from_secs(20);
+
+const PAGE_SIZE: u32 = 500;
 
 /// Requests for objects of one kind, made as one field manager.
 #[derive(Clone)]
@@ -46,6 +48,13 @@ impl Requests {
     pub(crate) async fn get(&self, key: &ObjectKey) -> Result<String, Error> {
         let request = self.http(key).get(&key.name, &kube::api::GetParams::default());
         self.send("get", key, request).await
+    }
+
+    /// One page of the objects with these labels in the namespace of `key`.
+    pub(crate) async fn list(&self, key: &ObjectKey, labels: &str, next: Option<&str>) -> Result<String, Error> {
+        let mut parameters = ListParams::default().labels(labels).limit(PAGE_SIZE);
+        parameters.continue_token = next.map(str::to_owned);
+        self.send("list", key, self.http(key).list(&parameters)).await
     }
 
     pub(crate) async fn create(&self, key: &ObjectKey, object: &Value) -> Result<String, Error> {
@@ -121,7 +130,7 @@ impl Requests {
         let request = request
             .map_err(|error| Error::Api { request: asked(), source: Box::new(kube::Error::BuildRequest(error)) })?;
         // The last step before it is sent: the token may have died while this reconcile was computing.
-        if verb != "get" && !self.leading.may_write() {
+        if !matches!(verb, "get" | "list") && !self.leading.may_write() {
             return Err(Error::NotLeading { request: asked() });
         }
         within(DEADLINE, self.client.request_text(request))

@@ -27,9 +27,26 @@ pub(crate) enum Error {
     Client(kube::Error),
 }
 
+/// Which cluster is meant.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Where {
+    /// Path of a kubeconfig. Otherwise `KUBECONFIG`, the pod's service account, or the home directory's, in that order.
+    #[arg(long, env = "OPERATOR_KUBECONFIG", help_heading = "Cluster")]
+    pub(crate) kubeconfig: Option<std::path::PathBuf>,
+
+    /// Context of the kubeconfig.
+    #[arg(long, env = "OPERATOR_CONTEXT", help_heading = "Cluster")]
+    pub(crate) context: Option<String>,
+}
+
+/// A client for short-lived commands.
+pub(crate) async fn plain(cluster: &Where) -> Result<Client, Error> {
+    Client::try_from(config(cluster).await?).map_err(Error::Client)
+}
+
 /// A client for the cluster that the flags, the environment or the pod name. Sends nothing yet.
 pub(crate) async fn connect(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Client, Error> {
-    let mut config = config(settings).await?;
+    let mut config = config(&settings.cluster).await?;
     config.default_retry = false; // the queue decides about retrying
     config.connect_timeout = Some(Duration::from_secs(5));
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
@@ -40,12 +57,12 @@ pub(crate) async fn connect(settings: &Settings, metrics: &Arc<Metrics>) -> Resu
 
 /// The elector's own client: a busy cache must not starve it.
 pub(crate) async fn for_election(settings: &Settings, renew_deadline: Duration) -> Result<Client, Error> {
-    leader_election::client(config(settings).await?, renew_deadline).map_err(Error::Client)
+    leader_election::client(config(&settings.cluster).await?, renew_deadline).map_err(Error::Client)
 }
 
-async fn config(settings: &Settings) -> Result<Config, Error> {
-    let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
-    if let Some(path) = &settings.kubeconfig {
+async fn config(cluster: &Where) -> Result<Config, Error> {
+    let options = KubeConfigOptions { context: cluster.context.clone(), ..KubeConfigOptions::default() };
+    if let Some(path) = &cluster.kubeconfig {
         let failed = |source| Error::Kubeconfig { path: path.display().to_string(), source };
         let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
         return Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(failed);

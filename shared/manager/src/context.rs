@@ -25,6 +25,7 @@ use workloads::{Live, Viewed};
 use crate::{
     api::{Namespaced, Requests},
     conditions::Problem,
+    controller::Role,
     error::Error,
     events::{EventType, Note, Recorder, Reference, gather},
     informer::Informer,
@@ -38,7 +39,14 @@ use crate::{
 };
 
 mod apply;
+mod read;
 mod report;
+mod root;
+
+pub use read::SecretValues;
+pub(crate) use report::annotation;
+pub use root::Creation;
+pub(crate) use root::has_finalizer;
 
 /// A custom resource that a controller reconciles: any `#[derive(CustomResource)]` type with a [`Status`].
 pub trait Root:
@@ -67,6 +75,7 @@ pub(crate) struct Scope<K: Root> {
     pub(crate) caches: Caches,
     pub(crate) state: StateMap,
     pub(crate) gate: StatusGate,
+    pub(crate) role: Role,
     /// Roll-outs that we started, until they are through.
     pub(crate) rollouts: Mutex<HashMap<ObjectKey, Rollout>>,
 }
@@ -82,6 +91,7 @@ pub(crate) struct Rollout {
 pub(crate) struct Outside {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
+    pub(crate) random: Random,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) settings: Settings,
@@ -90,6 +100,9 @@ pub(crate) struct Outside {
 
 /// Where the time of day comes from.
 pub(crate) type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Where chance comes from: numbers in `0.0..1.0`.
+pub(crate) type Random = Arc<dyn Fn() -> f64 + Send + Sync>;
 
 /// The names under which a controller writes: they are part of the API and never change.
 #[derive(Debug, Clone)]
@@ -118,7 +131,8 @@ pub(crate) struct StateMap(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 /// What one reconcile has gathered.
 #[derive(Debug)]
 struct Pass<K> {
-    object: Arc<K>,
+    /// The object as this reconcile knows it: replaced when the reconcile itself writes its metadata.
+    object: Mutex<Arc<K>>,
     key: ObjectKey,
     uid: String,
     id: Uid,
@@ -143,7 +157,7 @@ impl<K: Root> Context<K> {
     pub(crate) fn new(scope: Arc<Scope<K>>, object: Arc<K>, key: ObjectKey) -> Self {
         let uid = object.uid().unwrap_or_default();
         let pass = Pass {
-            object,
+            object: Mutex::new(object),
             key,
             id: Uid::of(&uid),
             uid,
@@ -155,6 +169,11 @@ impl<K: Root> Context<K> {
             changed_children: AtomicBool::new(false),
         };
         Self { scope, pass: Arc::new(pass) }
+    }
+
+    /// The object that is reconciled, as the cache or this reconcile's own last write knows it.
+    pub fn object(&self) -> Arc<K> {
+        lock(&self.pass.object).clone()
     }
 
     /// The objects of kind `C` that carry this object's selector labels, sorted by name. From the cache.
@@ -177,6 +196,11 @@ impl<K: Root> Context<K> {
         value.unwrap_or_else(|| {
             panic!("{}'s controller has no {}: register it with .config(…)", self.scope.names.kind, type_name::<T>())
         })
+    }
+
+    /// A random number in `0.0..1.0`, for jitter.
+    pub fn random(&self) -> f64 {
+        (self.scope.outside.random)()
     }
 
     /// The time of day.

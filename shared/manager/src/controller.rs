@@ -12,7 +12,7 @@
 //! The declaration does no I/O, and it is all there is: which informers run, what wakes an object, and which permissions
 //! the operator needs are derived from it.
 
-use std::{future::Future, marker::PhantomData, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::HashSet, future::Future, marker::PhantomData, pin::Pin, sync::Arc, time::Duration};
 
 use workloads::{Child, Viewed};
 use workqueue::{Priority, WorkQueue};
@@ -24,15 +24,20 @@ use crate::{
     events::{EventType, Note, Reference},
     informer::{Informer, Origin, Subscriber, resource_name},
     informers::Informers,
+    metrics::Metrics,
     object::ObjectKey,
     rbac::Rule,
-    status::StatusGate,
+    status::{Status, StatusGate},
     store::Delta,
     wire::{AppKey, Owner, Undecodable, Whole},
 };
 
+mod deletion;
 mod queue_metrics;
 mod worker;
+
+use deletion::Cleanup;
+pub use deletion::{Deletion, Finalize};
 
 use queue_metrics::QueueMetrics;
 use worker::Worker;
@@ -86,10 +91,39 @@ impl Controller {
             needs: vec![resource_name::<K>()],
             rules,
             state: StateMap::default(),
+            role: Role::default(),
+            cleanup: None,
+            gone: None,
+            scraped: None,
             kind: PhantomData,
         }
     }
 }
+
+/// What a controller may do beside what every one does.
+#[derive(Debug, Clone)]
+pub(crate) struct Role {
+    /// Resources that are read by name, without a cache: `secrets`.
+    pub(crate) reads: HashSet<String>,
+    /// The finalizer of `on_delete`.
+    pub(crate) finalizer: Option<&'static str>,
+    /// Whether the object's own metadata may be written.
+    pub(crate) annotates: bool,
+    /// Whether an orphan that fits is taken over.
+    pub(crate) adopts: bool,
+}
+
+impl Default for Role {
+    fn default() -> Self {
+        Self { reads: HashSet::new(), finalizer: None, annotates: false, adopts: true }
+    }
+}
+
+/// Called with all objects of the kind, before a scrape.
+type Scraped<K> = Box<dyn Fn(&[Arc<K>]) + Send + Sync>;
+
+/// Called with the name of an object that has gone.
+type Gone = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 
 /// A controller that is being declared. Does nothing until [`reconcile`](ControllerBuilder::reconcile) completes it and
 /// [`Manager::add`](crate::Manager::add) takes it.
@@ -99,6 +133,10 @@ pub struct ControllerBuilder<K: Root> {
     needs: Vec<String>,
     rules: Vec<Rule>,
     state: StateMap,
+    role: Role,
+    cleanup: Option<Cleanup<K>>,
+    gone: Option<Gone>,
+    scraped: Option<Scraped<K>>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -112,6 +150,8 @@ impl<K: Root> ControllerBuilder<K> {
     /// They are watched by `app.kubernetes.io/managed-by`, so strangers' objects cost nothing.
     pub fn owns<C: Child + Namespaced>(mut self) -> Self {
         self.rules.push(Rule::of::<C>(&["get", "list", "watch", "create", "patch", "delete"]));
+        // Clusters that enforce owner references (OpenShift does) ask for this right before a child may block its owner.
+        self.rules.push(Rule::of::<K>(&["update"]).subresource("finalizers"));
         self.needs.push(resource_name::<C>());
         self.sources.push(Box::new(|informers, primary, queue, app, caches| {
             let informer = informers.seen::<C>(app);
@@ -144,6 +184,55 @@ impl<K: Root> ControllerBuilder<K> {
         self
     }
 
+    /// Objects of kind `C` are read by name when a reconcile asks ([`Context::secret`]): no cache, no watch, and no right
+    /// to list them.
+    pub fn reads<C: Namespaced>(mut self) -> Self {
+        self.rules.push(Rule::of::<C>(&["get"]));
+        self.role.reads.insert(C::plural(&()).into_owned());
+        self
+    }
+
+    /// Reconciles write annotations of the object itself ([`Context::annotate`]).
+    pub fn annotates(mut self) -> Self {
+        self.rules.push(Rule::of::<K>(&["patch"]));
+        self.role.annotates = true;
+        self
+    }
+
+    /// Children that an earlier object of the same name left behind are strangers too, instead of being taken over.
+    pub fn never_adopts(mut self) -> Self {
+        self.role.adopts = false;
+        self
+    }
+
+    /// Runs `cleanup` when an object that carries `finalizer` is being deleted, also while it is paused; for what lives
+    /// outside of the cluster. Owned children need none of this.
+    ///
+    /// The finalizer is never added by itself: [`Context::ensure_finalizer`] adds it, before the first thing is done
+    /// outside. It is removed when `cleanup` returns [`Deletion::Finished`].
+    pub fn on_delete<F: Finalize<K>>(mut self, finalizer: &'static str, cleanup: F) -> Self {
+        self.role.finalizer = Some(finalizer);
+        let cleanup = Arc::new(cleanup);
+        self.cleanup = Some(Box::new(move |object, context| {
+            let cleanup = cleanup.clone();
+            Box::pin(async move { cleanup.call(object, context).await })
+        }));
+        self.annotates()
+    }
+
+    /// Calls `gone` when an object has gone: to drop its metrics. Does not see an object that is created again at once.
+    pub fn on_gone(mut self, gone: impl Fn(&ObjectKey) + Send + Sync + 'static) -> Self {
+        self.gone = Some(Box::new(gone));
+        self
+    }
+
+    /// Calls `scraped` with all cached objects before the metrics are read, so that an operator can count them by what
+    /// they say.
+    pub fn on_scrape(mut self, scraped: impl Fn(&[Arc<K>]) + Send + Sync + 'static) -> Self {
+        self.scraped = Some(Box::new(scraped));
+        self
+    }
+
     /// A value that reconciles can read with [`Context::config`]: the operator's configuration, a client it brings.
     pub fn config<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.state = self.state.with(value);
@@ -159,7 +248,7 @@ impl<K: Root> ControllerBuilder<K> {
         }
     }
 
-    fn build<F: Reconcile<K>>(self, names: Names, reconciler: F, informers: &mut Informers) -> Box<dyn Start> {
+    fn build<F: Reconcile<K>>(mut self, names: Names, reconciler: F, informers: &mut Informers) -> Box<dyn Start> {
         let primary = informers.whole::<K>();
         let queue = WorkQueue::new(workqueue::Config {
             metrics: Arc::new(QueueMetrics::of(&names.app, informers.metrics())),
@@ -168,10 +257,11 @@ impl<K: Root> ControllerBuilder<K> {
         let woken = queue.clone();
         primary.subscribe(Box::new(move |delta, origin| woken.add(delta.key.clone(), priority(origin))));
         let mut caches = Caches::default();
-        for source in self.sources {
+        for source in std::mem::take(&mut self.sources) {
             source(informers, &primary, &queue, &names.app, &mut caches);
         }
-        Box::new(Built { names, needs: self.needs, primary, queue, caches, state: self.state, reconciler })
+        let Self { needs, state, role, cleanup, gone, scraped, .. } = self;
+        Box::new(Built { names, needs, primary, queue, caches, state, role, cleanup, gone, scraped, reconciler })
     }
 }
 
@@ -198,6 +288,8 @@ pub(crate) struct Running {
     /// The resources whose caches must be filled before it works.
     pub(crate) needs: Vec<String>,
     pub(crate) queue: WorkQueue<ObjectKey>,
+    /// Brings the metrics that are computed from objects up to date, before a scrape.
+    pub(crate) scrape: Box<dyn Fn(&Metrics) + Send + Sync>,
     /// Puts every object of the kind into the queue again.
     pub(crate) resync: Box<dyn Fn() + Send + Sync>,
     /// One worker: takes keys until the queue is shut down.
@@ -211,12 +303,16 @@ struct Built<K: Root, F> {
     queue: WorkQueue<ObjectKey>,
     caches: Caches,
     state: StateMap,
+    role: Role,
+    cleanup: Option<Cleanup<K>>,
+    gone: Option<Gone>,
+    scraped: Option<Scraped<K>>,
     reconciler: F,
 }
 
 impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
     fn start(self: Box<Self>, outside: Arc<Outside>) -> Running {
-        let Self { names, needs, primary, queue, caches, state, reconciler } = *self;
+        let Self { names, needs, primary, queue, caches, state, role, cleanup, gone, scraped, reconciler } = *self;
         let requests = Requests::of::<K>(outside.client.clone(), &names.manager, outside.leading.clone());
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
         let scope = Arc::new(Scope {
@@ -226,11 +322,13 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
             primary: primary.clone(),
             caches,
             state,
+            role,
             gate: StatusGate::default(),
             rollouts: std::sync::Mutex::default(),
         });
         primary.subscribe(tell_undecodable(&scope));
-        let worker = Arc::new(Worker { scope, queue: queue.clone(), reconciler });
+        let (shown, limit) = (primary.clone(), scope.outside.settings.metrics_max_objects);
+        let worker = Arc::new(Worker { scope, queue: queue.clone(), reconciler, cleanup, gone });
         let resynced = queue.clone();
         Running {
             name,
@@ -238,6 +336,15 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
             group,
             needs,
             queue,
+            scrape: Box::new(move |metrics| {
+                let objects = shown.store.all();
+                let conditions =
+                    objects.iter().map(|(key, object)| (key, object.status().map_or(&[][..], Status::conditions)));
+                metrics.show_conditions(&shown.health.kind, limit, conditions);
+                if let Some(scraped) = &scraped {
+                    scraped(&objects.into_iter().map(|(_, object)| object).collect::<Vec<_>>());
+                }
+            }),
             resync: Box::new(move || {
                 for key in primary.store.keys() {
                     resynced.add(key, Priority::LOW);

@@ -1,8 +1,9 @@
 //! The command line: `run`, and what prints or generates without a cluster.
 
-use std::{io::Write, process::ExitCode};
+use std::{future::Future, io::Write, process::ExitCode};
 
-use clap::{Args, Command, FromArgMatches};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap_complete::Shell;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::ObjectMeta;
 
@@ -10,21 +11,44 @@ use crate::{
     crd::{normalize, printed},
     error::chain,
     leading::election,
-    operator::{Manager, Operator, permissions},
+    metrics::Metrics,
+    operator::{Manager, Operator, declared, permissions},
     run::{Fatal, run},
     settings::Settings,
     telemetry,
 };
 
+mod configuration;
+mod docs;
+mod smoke;
+
 /// The whole `main` of a binary that hosts `operators`. Returns its exit code: 0, 1 for a failure, 2 for wrong flags.
 pub fn main(operators: &[&'static dyn Operator]) -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     let matches = command(operators).get_matches_from(with_default_command(arguments));
+    // More than one provider could be compiled in; which one is used is decided here and nowhere else.
+    drop(rustls::crypto::ring::default_provider().install_default());
     let result = match matches.subcommand() {
+        Some(("run", matches)) => return start(operators, matches.clone()),
         Some(("crds", _)) => print_crds(operators),
         Some(("rbac", _)) => print_rbac(operators),
-        Some(("run", matches)) => return start(operators, matches.clone()),
-        _ => Ok(()),
+        Some(("docs", _)) => print_docs(operators),
+        Some(("completions", matches)) => {
+            print_completions(operators, matches);
+            Ok(())
+        }
+        Some(("smoke-test", matches)) => match smoke::SmokeTest::from_arg_matches(matches) {
+            Ok(flags) => block_on(smoke::run(operators, flags)).flatten(),
+            Err(error) => error.exit(),
+        },
+        Some((name, matches)) => {
+            let own = operators.iter().flat_map(|operator| operator.commands());
+            match own.into_iter().find(|own| own.command.get_name() == name) {
+                Some(own) => return (own.run)(matches),
+                None => Ok(()),
+            }
+        }
+        None => Ok(()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -51,8 +75,22 @@ fn command(operators: &[&'static dyn Operator]) -> Command {
         .after_help(format!("Operators: {}", names.join(", ")))
         .subcommand_required(true)
         .subcommand(flags(&plain))
+        .subcommands(operators.iter().flat_map(|operator| operator.commands()).map(|own| own.command))
         .subcommand(Command::new("crds").about("Print the custom resource definitions"))
         .subcommand(Command::new("rbac").about("Print the ClusterRole that the operators need, derived from the code"))
+        .subcommand(
+            Command::new("docs").about("Print the reference of kinds, flags, metrics and permissions, as Markdown"),
+        )
+        .subcommand(
+            Command::new("completions").about("Print the completions of a shell").arg(
+                Arg::new("shell").required(true).value_parser(value_parser!(Shell)).help("The shell to complete in"),
+            ),
+        )
+        .subcommand(
+            smoke::SmokeTest::augment_args(Command::new("smoke-test"))
+                .about("Apply a sample of each operator to the cluster, wait until it is ready, and clean up")
+                .long_about(None),
+        )
 }
 
 /// `controller-manager --flag` means `controller-manager run --flag`, as users of other operators expect.
@@ -65,7 +103,7 @@ fn with_default_command(mut arguments: Vec<std::ffi::OsString>) -> Vec<std::ffi:
     arguments
 }
 
-fn start(operators: &[&'static dyn Operator], matches: clap::ArgMatches) -> ExitCode {
+fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
     let settings = match Settings::from_arg_matches(&matches) {
         Ok(settings) => settings,
         Err(error) => error.exit(),
@@ -74,6 +112,11 @@ fn start(operators: &[&'static dyn Operator], matches: clap::ArgMatches) -> Exit
     if let Some(unknown) = settings.unknown_operator(&known) {
         complain(&format!("--operators: there is no operator \"{unknown}\"; known are {}", known.join(", ")));
         return ExitCode::from(2);
+    }
+    if settings.dry_run_config {
+        let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
+        drop(write!(std::io::stdout(), "{}", configuration::effective(&flags(&plain), &matches)));
+        return ExitCode::SUCCESS;
     }
     if let Err(error) = telemetry::start(settings.log_format, &settings.log_level) {
         complain(&error);
@@ -90,24 +133,24 @@ fn start(operators: &[&'static dyn Operator], matches: clap::ArgMatches) -> Exit
     for operator in operators.iter().filter(|operator| settings.selects(operator.name())) {
         operator.setup(&mut manager);
     }
-    // More than one provider could be compiled in; which one is used is decided here and nowhere else.
-    drop(rustls::crypto::ring::default_provider().install_default());
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&format!("cannot start threads: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(run(manager, election)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+    match block_on(run(manager, election)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
             if !matches!(error, Fatal::SecondSignal) {
                 tracing::error!(error = chain(&error), "Cannot go on");
             }
             ExitCode::FAILURE
         }
+        Err(error) => {
+            complain(&error);
+            ExitCode::FAILURE
+        }
     }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    Ok(runtime.map_err(|error| format!("cannot start threads: {error}"))?.block_on(work))
 }
 
 fn print_crds(operators: &[&'static dyn Operator]) -> Result<(), String> {
@@ -122,6 +165,21 @@ fn print_rbac(operators: &[&'static dyn Operator]) -> Result<(), String> {
     let rules: Vec<PolicyRule> = permissions(&plain);
     let metadata = ObjectMeta { name: Some("controller-manager".to_owned()), ..ObjectMeta::default() };
     print_yaml(&ClusterRole { metadata, rules: Some(rules), aggregation_rule: None })
+}
+
+fn print_docs(operators: &[&'static dyn Operator]) -> Result<(), String> {
+    let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
+    let crds: Vec<_> = operators.iter().flat_map(|operator| operator.crds()).collect();
+    let manager = declared(&plain);
+    Metrics::new(manager.metrics());
+    let text = docs::reference(&flags(&plain), &crds, &permissions(&plain), &manager.metrics().descriptions());
+    write!(std::io::stdout(), "{text}").map_err(|error| error.to_string())
+}
+
+fn print_completions(operators: &[&'static dyn Operator], matches: &ArgMatches) {
+    if let Some(shell) = matches.get_one::<Shell>("shell") {
+        clap_complete::generate(*shell, &mut command(operators), "controller-manager", &mut std::io::stdout());
+    }
 }
 
 fn print_yaml(value: &impl serde::Serialize) -> Result<(), String> {

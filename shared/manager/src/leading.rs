@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use leader_election::{Config, Leadership, Loss, Observer};
 
+use workloads::Fence;
+
 use crate::{
     events::{EventType, Note, Recorder, Reference},
     metrics::Metrics,
@@ -40,6 +42,13 @@ impl Leading {
             let token = token.lock().unwrap_or_else(PoisonError::into_inner);
             token.as_ref().is_some_and(Leadership::is_alive)
         })
+    }
+
+    /// What a status that holds memory says about its writer; `None` where there is no election.
+    pub(crate) fn fence(&self) -> Option<Fence> {
+        let token = self.token.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let epoch = token.as_ref()?.epoch();
+        Some(Fence { lease: epoch.lease_uid.to_string(), epoch: epoch.transitions.into() })
     }
 }
 

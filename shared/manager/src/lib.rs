@@ -46,15 +46,17 @@ mod workers;
 
 pub use api::Namespaced;
 pub use conditions::{Health, Problem, Report, Verdict};
-pub use context::{Context, Root, Together};
-pub use controller::{Action, Controller, ControllerBuilder, Declared, Reconcile};
+pub use context::{Context, Creation, Root, SecretValues, Together};
+pub use controller::{Action, Controller, ControllerBuilder, Declared, Deletion, Finalize, Reconcile};
 pub use crd::{normalize, printed};
 pub use entry::main;
 pub use error::{Error, Request, Retry};
 pub use events::EventType;
 /// A condition as it is stored.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+pub use metrics::{Described, MetricRegistry};
 pub use object::ObjectKey;
-pub use operator::{Manager, Operator, leader_election_permissions, permissions};
+pub use operator::{Manager, Operator, Subcommand, leader_election_permissions, permissions};
 pub use settings::Settings;
 pub use status::Status;
+pub use workloads::Fence;

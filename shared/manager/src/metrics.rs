@@ -1,12 +1,16 @@
 //! The metrics of the process: controller-runtime's names, labels and buckets, so that dashboards and alerts carry over,
 //! and a few of our own (`operator_*`).
 
-use prometheus::{
-    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
-    TextEncoder, core::Collector,
-};
+use std::sync::{Mutex, PoisonError};
 
-use crate::informer::InformerHealth;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use prometheus::{GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec};
+
+use crate::{informer::InformerHealth, object::ObjectKey};
+
+mod registry;
+
+pub use registry::{Described, MetricRegistry};
 
 /// Buckets of `controller_runtime_reconcile_time_seconds`, from controller-runtime.
 const RECONCILE_SECONDS: &[f64] = &[
@@ -19,7 +23,7 @@ const QUEUE_SECONDS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1
 /// All metrics of one process.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    registry: Registry,
+    registry: MetricRegistry,
     pub(crate) reconcile_total: IntCounterVec,
     pub(crate) reconcile_errors: IntCounterVec,
     pub(crate) terminal_errors: IntCounterVec,
@@ -44,138 +48,156 @@ pub(crate) struct Metrics {
     informer_last_event: IntGaugeVec,
     informer_restarts: IntCounterVec,
     undecodable: IntGaugeVec,
+    condition: IntGaugeVec,
+    conditions: IntGaugeVec,
+    conditions_aggregated: IntGaugeVec,
+    /// One scrape at a time: what is computed from objects is thrown away and computed again.
+    scraping: Mutex<()>,
 }
 
 impl Metrics {
     #[expect(clippy::too_many_lines, reason = "a table: one entry a metric")]
-    pub(crate) fn new() -> Result<Self, prometheus::Error> {
-        let registry = Registry::new();
-        let make = Maker { registry: &registry };
+    pub(crate) fn new(make: &MetricRegistry) -> Self {
         let queue = &["name", "controller"];
         let metrics = Self {
             reconcile_total: make.counters(
                 "controller_runtime_reconcile_total",
                 "Total number of reconciliations per controller",
                 &["controller", "result"],
-            )?,
+            ),
             reconcile_errors: make.counters(
                 "controller_runtime_reconcile_errors_total",
                 "Total number of reconciliation errors per controller",
                 &["controller"],
-            )?,
+            ),
             terminal_errors: make.counters(
                 "controller_runtime_terminal_reconcile_errors_total",
                 "Total number of terminal reconciliation errors per controller",
                 &["controller"],
-            )?,
+            ),
             panics: make.counters(
                 "controller_runtime_reconcile_panics_total",
                 "Total number of reconciliation panics per controller",
                 &["controller"],
-            )?,
+            ),
             timeouts: make.counters(
                 "controller_runtime_reconcile_timeouts_total",
                 "Total number of reconciliation timeouts per controller",
                 &["controller"],
-            )?,
+            ),
             max_concurrent: make.gauges(
                 "controller_runtime_max_concurrent_reconciles",
                 "Maximum number of concurrent reconciles per controller",
                 &["controller"],
-            )?,
+            ),
             active_workers: make.gauges(
                 "controller_runtime_active_workers",
                 "Number of currently used workers per controller",
                 &["controller"],
-            )?,
+            ),
             reconcile_seconds: make.histograms(
                 "controller_runtime_reconcile_time_seconds",
                 "Length of time per reconciliation per controller",
                 &["controller"],
                 RECONCILE_SECONDS,
-            )?,
+            ),
             queue_depth: make.gauges(
                 "workqueue_depth",
                 "Current depth of workqueue by workqueue and priority",
                 &["name", "controller", "priority"],
-            )?,
-            queue_adds: make.counters("workqueue_adds_total", "Total number of adds handled by workqueue", queue)?,
+            ),
+            queue_adds: make.counters("workqueue_adds_total", "Total number of adds handled by workqueue", queue),
             queue_retries: make.counters(
                 "workqueue_retries_total",
                 "Total number of retries handled by workqueue",
                 queue,
-            )?,
+            ),
             queue_seconds: make.histograms(
                 "workqueue_queue_duration_seconds",
                 "How long in seconds an item stays in workqueue before being requested",
                 queue,
                 QUEUE_SECONDS,
-            )?,
+            ),
             work_seconds: make.histograms(
                 "workqueue_work_duration_seconds",
                 "How long in seconds processing an item from workqueue takes.",
                 queue,
                 QUEUE_SECONDS,
-            )?,
+            ),
             unfinished_seconds: make.floats(
                 "workqueue_unfinished_work_seconds",
                 "How many seconds of work has been done that is in progress and hasn't been observed by work_duration.",
                 queue,
-            )?,
+            ),
             longest_seconds: make.floats(
                 "workqueue_longest_running_processor_seconds",
                 "How many seconds has the longest running processor for workqueue been running.",
                 queue,
-            )?,
+            ),
             client_requests: make.counters(
                 "rest_client_requests_total",
                 "Number of HTTP requests, partitioned by status code, method, and host.",
                 &["code", "method", "host"],
-            )?,
+            ),
             leader_status: make.gauges(
                 "leader_election_master_status",
                 "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master.",
                 &["name"],
-            )?,
+            ),
             leader_slowpath: make.counters(
                 "leader_election_slowpath_total",
                 "Total number of slow path exercised in renewing leader leases.",
                 &["name"],
-            )?,
-            events_dropped: make.add(IntCounter::new(
-                "operator_events_dropped_total",
-                "Events that were not sent because the buffer was full",
-            )?)?,
+            ),
+            events_dropped: make
+                .counters("operator_events_dropped_total", "Events that were not sent because the buffer was full", &[])
+                .with_label_values::<&str>(&[]),
             skipped_writes: make.counters(
                 "operator_skipped_writes_total",
                 "Writes that were not sent because the object already says what is wanted",
                 &["kind", "op"],
-            )?,
-            informer_objects: make.gauges("operator_informer_objects", "Objects in the cache", &["kind"])?,
+            ),
+            informer_objects: make.gauges("operator_informer_objects", "Objects in the cache", &["kind"]),
             informer_last_event: make.gauges(
                 "operator_informer_last_event_timestamp_seconds",
                 "When the API server was last heard of",
                 &["kind"],
-            )?,
+            ),
             informer_restarts: make.counters(
                 "operator_informer_restarts_total",
                 "Watches that ended and were started again",
                 &["kind", "reason"],
-            )?,
+            ),
             undecodable: make.gauges(
                 "operator_undecodable_objects",
                 "Objects that do not match their schema and are skipped",
                 &["kind"],
-            )?,
-            registry: registry.clone(),
+            ),
+            condition: make.gauges(
+                "operator_resource_condition",
+                "Conditions of each object, 1 for the status that it has; see operator_resource_condition_aggregated",
+                &["kind", "namespace", "name", "type", "status"],
+            ),
+            conditions: make.gauges(
+                "operator_resource_conditions",
+                "Objects by the status of their conditions",
+                &["kind", "type", "status"],
+            ),
+            conditions_aggregated: make.gauges(
+                "operator_resource_condition_aggregated",
+                "1 when a kind has more objects than --metrics-max-objects, and operator_resource_condition leaves it out",
+                &["kind"],
+            ),
+            scraping: Mutex::default(),
+            registry: make.clone(),
         };
-        let build = make.gauges("operator_build_info", "Version of this build", &["version", "commit"])?;
+        let build = make.gauges("operator_build_info", "Version of this build", &["version", "commit"]);
         build
             .with_label_values(&[env!("CARGO_PKG_VERSION"), option_env!("OPERATORS_COMMIT").unwrap_or("unknown")])
             .set(1);
         #[cfg(target_os = "linux")]
-        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
-        Ok(metrics)
+        make.add(prometheus::process_collector::ProcessCollector::for_self());
+        metrics
     }
 
     /// Makes the series of one controller exist at 0, so that rates work from the first scrape.
@@ -220,45 +242,35 @@ impl Metrics {
         self.longest_seconds.with_label_values(&labels).set(unfinished.longest.as_secs_f64());
     }
 
-    /// The Prometheus text format.
-    pub(crate) fn text(&self) -> String {
-        let mut buffer = Vec::new();
-        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut buffer) {
-            tracing::error!(%error, "Metrics do not encode");
-        }
-        String::from_utf8(buffer).unwrap_or_default()
-    }
-}
-
-struct Maker<'a> {
-    registry: &'a Registry,
-}
-
-impl Maker<'_> {
-    fn add<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C, prometheus::Error> {
-        self.registry.register(Box::new(collector.clone()))?;
-        Ok(collector)
-    }
-
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, prometheus::Error> {
-        self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
-        self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn floats(&self, name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec, prometheus::Error> {
-        self.add(GaugeVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn histograms(
+    /// Counts the conditions of the objects of one kind; names the objects too, unless there are more than `limit`.
+    pub(crate) fn show_conditions<'a>(
         &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-        buckets: &[f64],
-    ) -> Result<HistogramVec, prometheus::Error> {
-        self.add(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
+        kind: &str,
+        limit: usize,
+        objects: impl ExactSizeIterator<Item = (&'a ObjectKey, &'a [Condition])>,
+    ) {
+        let aggregated = objects.len() > limit;
+        self.conditions_aggregated.with_label_values(&[kind]).set(aggregated.into());
+        for (key, conditions) in objects {
+            for Condition { type_, status, .. } in conditions {
+                self.conditions.with_label_values(&[kind, type_, status]).inc();
+                if !aggregated {
+                    self.condition.with_label_values(&[kind, &*key.namespace, &*key.name, type_, status]).set(1);
+                }
+            }
+        }
+    }
+
+    /// The Prometheus text format, after `refresh` has brought up to date what is computed on a scrape.
+    pub(crate) fn scrape(&self, refresh: impl FnOnce()) -> String {
+        let _one_at_a_time = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
+        self.condition.reset();
+        self.conditions.reset();
+        refresh();
+        self.text()
+    }
+
+    fn text(&self) -> String {
+        self.registry.text()
     }
 }

@@ -1,11 +1,15 @@
 //! What an operator tells the runtime about itself.
 
+use std::{future::Future, pin::Pin, process::ExitCode};
+
 use clap::{ArgMatches, Args, Command};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     controller::Declared,
+    metrics::MetricRegistry,
     rbac::{Rule, policy_rules},
     settings::Settings,
 };
@@ -26,20 +30,62 @@ pub trait Operator: Send + Sync {
         command
     }
 
+    /// Its own subcommands, beside those of the runtime: for what users want to try without a cluster.
+    fn commands(&self) -> Vec<Subcommand> {
+        Vec::new()
+    }
+
+    /// A manifest that becomes `Ready` on any cluster where the operator runs: what `smoke-test` applies.
+    fn sample(&self) -> &'static str;
+
     /// Adds its controllers.
     fn setup(&self, manager: &mut Manager);
 }
 
-/// Takes the controllers of the operators that were chosen.
+/// An operator's own subcommand.
+pub struct Subcommand {
+    /// Name, arguments and help.
+    pub command: Command,
+    /// Called with what was given; prints its own errors.
+    pub run: fn(&ArgMatches) -> ExitCode,
+}
+
+/// Takes the controllers of the operators that were chosen, and whatever else they run.
 pub struct Manager {
     pub(crate) controllers: Vec<Declared>,
+    pub(crate) background: Vec<Background>,
+    metrics: MetricRegistry,
     matches: ArgMatches,
     settings: Settings,
 }
 
+/// A task that runs as long as the process does, on a standby too.
+pub(crate) struct Background {
+    pub(crate) name: &'static str,
+    pub(crate) start: Box<dyn FnOnce(CancellationToken) -> Task + Send>,
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 impl Manager {
     pub(crate) fn new(settings: Settings, matches: ArgMatches) -> Self {
-        Self { controllers: Vec::new(), matches, settings }
+        let (controllers, background) = (Vec::new(), Vec::new());
+        Self { controllers, background, metrics: MetricRegistry::default(), matches, settings }
+    }
+
+    /// Runs `task` beside the controllers, from the start of the process until the token it is given is cancelled; on a
+    /// standby too. A task that ends earlier ends the process, with its name: nobody goes on without it unnoticed.
+    pub fn run<F, T>(&mut self, name: &'static str, task: F)
+    where
+        F: FnOnce(CancellationToken) -> T + Send + 'static,
+        T: Future<Output = ()> + Send + 'static,
+    {
+        self.background.push(Background { name, start: Box::new(move |stop| Box::pin(task(stop))) });
+    }
+
+    /// Where an operator adds its own metrics.
+    pub fn metrics(&self) -> &MetricRegistry {
+        &self.metrics
     }
 
     /// Adds a controller.
@@ -87,6 +133,12 @@ pub fn leader_election_permissions(lease: &str) -> Vec<PolicyRule> {
 ///
 /// When an operator's flags have no defaults.
 pub fn permissions(operators: &[&dyn Operator]) -> Vec<PolicyRule> {
+    let rules = declared(operators).controllers.into_iter().flat_map(|controller| controller.rules);
+    policy_rules(rules.chain([Rule::events()]))
+}
+
+/// What these operators declare when all flags have their defaults.
+pub(crate) fn declared(operators: &[&dyn Operator]) -> Manager {
     let matches = crate::entry::flags(operators).no_binary_name(true).get_matches_from(Vec::<String>::new());
     let settings = <Settings as clap::FromArgMatches>::from_arg_matches(&matches)
         .unwrap_or_else(|error| panic!("the runtime's flags have defaults: {error}"));
@@ -94,6 +146,5 @@ pub fn permissions(operators: &[&dyn Operator]) -> Vec<PolicyRule> {
     for operator in operators {
         operator.setup(&mut manager);
     }
-    let declared = manager.controllers.into_iter().flat_map(|controller| controller.rules);
-    policy_rules(declared.chain([Rule::events()]))
+    manager
 }

@@ -24,7 +24,7 @@ use crate::{
     informers::Informers,
     leading::{Leading, Tell},
     metrics::Metrics,
-    operator::Manager,
+    operator::{Background, Manager},
     probes::{self, Probes},
     settings::BindAddress,
     workers::Workers,
@@ -39,8 +39,6 @@ pub(crate) enum Fatal {
     Listen { address: SocketAddr, purpose: &'static str, flag: &'static str, source: std::io::Error },
     #[error("leader election: {0}")]
     Election(ConfigError),
-    #[error("metrics do not register")]
-    Metrics(#[from] prometheus::Error),
     #[error("cannot receive signals")]
     Signals(#[source] std::io::Error),
     #[error("{0} ended unexpectedly")]
@@ -58,7 +56,7 @@ struct Tasks {
 pub(crate) async fn run(manager: Manager, election: Option<Config>) -> Result<(), Fatal> {
     let settings = manager.settings().clone();
     let stop = CancellationToken::new();
-    let metrics = Arc::new(Metrics::new()?);
+    let metrics = Arc::new(Metrics::new(manager.metrics()));
     let probes_listener =
         listen(settings.health_probe_bind_address, "health probes", "--health-probe-bind-address").await?;
     let metrics_listener = listen(settings.metrics_bind_address, "metrics", "--metrics-bind-address").await?;
@@ -80,6 +78,7 @@ pub(crate) async fn run(manager: Manager, election: Option<Config>) -> Result<()
     let outside = Arc::new(Outside {
         client: client.clone(),
         clock: Arc::new(Timestamp::now),
+        random: Arc::new(fastrand::f64),
         recorder,
         metrics: metrics.clone(),
         settings: settings.clone(),
@@ -110,6 +109,9 @@ pub(crate) async fn run(manager: Manager, election: Option<Config>) -> Result<()
     let events = tokio::spawn(events);
     for (name, task) in informer_tasks {
         tasks.spawn(name, task);
+    }
+    for Background { name, start } in manager.background {
+        tasks.spawn(name.to_owned(), start(stop.clone()));
     }
     for index in 0..controllers.len() {
         let controller = &controllers[index];
@@ -178,14 +180,16 @@ fn metrics_routes(
     controllers: Arc<Vec<Running>>,
 ) -> Router {
     let scrape = move || {
-        for informer in &informers {
-            metrics.show(informer);
-        }
-        for controller in controllers.iter() {
-            controller.queue.len(); // counts keys whose delay has run out
-            metrics.show_queue(&controller.name, controller.queue.unfinished());
-        }
-        metrics.text()
+        metrics.scrape(|| {
+            for informer in &informers {
+                metrics.show(informer);
+            }
+            for controller in controllers.iter() {
+                controller.queue.len(); // counts keys whose delay has run out
+                metrics.show_queue(&controller.name, controller.queue.unfinished());
+                (controller.scrape)(&metrics);
+            }
+        })
     };
     Router::new().route(
         "/metrics",

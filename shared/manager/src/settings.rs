@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, str::FromStr, time::Durat
 
 use clap::{Args, ValueEnum};
 
+use crate::client::Where;
+
 /// The flags, as typed. Each has an environment variable.
 #[derive(Debug, Clone, Args)]
 pub struct Settings {
@@ -80,6 +82,10 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_METRICS_BIND_ADDRESS", default_value = "127.0.0.1:8080", help_heading = "Serving")]
     pub(crate) metrics_bind_address: BindAddress,
 
+    /// Of a kind with more objects than this, metrics count the conditions and do not name the objects.
+    #[arg(long, env = "OPERATOR_METRICS_MAX_OBJECTS", default_value_t = 1_000, help_heading = "Serving")]
+    pub(crate) metrics_max_objects: usize,
+
     /// Where /healthz and /readyz are served; `0` turns them off.
     #[arg(long, env = "OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", help_heading = "Serving")]
     pub(crate) health_probe_bind_address: BindAddress,
@@ -92,13 +98,13 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_LOG_LEVEL", default_value = "info", help_heading = "Logging")]
     pub(crate) log_level: String,
 
-    /// Path of a kubeconfig. Otherwise `KUBECONFIG`, the pod's service account, or the home directory's, in that order.
-    #[arg(long, env = "OPERATOR_KUBECONFIG", help_heading = "Cluster")]
-    pub(crate) kubeconfig: Option<std::path::PathBuf>,
+    /// Print the configuration that these flags and the environment make, and exit.
+    #[arg(long, help_heading = "Cluster")]
+    pub(crate) dry_run_config: bool,
 
-    /// Context of the kubeconfig.
-    #[arg(long, env = "OPERATOR_CONTEXT", help_heading = "Cluster")]
-    pub(crate) context: Option<String>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub(crate) cluster: Where,
 }
 
 /// Form of the log.
@@ -124,22 +130,32 @@ pub(crate) struct Concurrency {
 impl Settings {
     /// Whether the operator of this name is to run; an unknown name in the list is an error that lists the known ones.
     pub(crate) fn selects(&self, name: &str) -> bool {
-        let mut selected = false;
-        for entry in &self.operators {
-            match entry.strip_prefix('-') {
-                Some(excluded) if excluded == name => selected = false,
-                None if entry == "*" || entry == name => selected = true,
-                _ => {}
-            }
-        }
-        selected
+        selects(&self.operators, name)
     }
 
     /// The first entry of `--operators` that names nothing.
     pub(crate) fn unknown_operator(&self, known: &[&str]) -> Option<String> {
-        let name = |entry: &String| entry.strip_prefix('-').unwrap_or(entry).to_owned();
-        self.operators.iter().map(name).find(|name| name != "*" && !known.contains(&name.as_str()))
+        unknown_operator(&self.operators, known)
     }
+}
+
+/// Whether a list such as `*,-flightticket` chooses `name`: the last entry that speaks of it decides.
+pub(crate) fn selects(list: &[String], name: &str) -> bool {
+    let mut selected = false;
+    for entry in list {
+        match entry.strip_prefix('-') {
+            Some(excluded) if excluded == name => selected = false,
+            None if entry == "*" || entry == name => selected = true,
+            _ => {}
+        }
+    }
+    selected
+}
+
+/// The first entry of a list that names nothing.
+pub(crate) fn unknown_operator(list: &[String], known: &[&str]) -> Option<String> {
+    let name = |entry: &String| entry.strip_prefix('-').unwrap_or(entry).to_owned();
+    list.iter().map(name).find(|name| name != "*" && !known.contains(&name.as_str()))
 }
 
 impl Concurrency {
@@ -196,7 +212,7 @@ impl fmt::Display for BindAddress {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: Result<jiff::SignedDuration, _> = text.parse();
     match parsed.map(Duration::try_from) {
         Ok(Ok(duration)) if duration > Duration::ZERO => Ok(duration),

@@ -10,6 +10,7 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
+use workloads::Fence;
 
 use crate::object::ObjectKey;
 
@@ -23,13 +24,23 @@ pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + D
     fn observed_generation_mut(&mut self) -> &mut Option<i64>;
     /// `status.lastHandledReconcileAt`, the echo of the annotation that asks for a reconcile.
     fn last_handled_reconcile_at_mut(&mut self) -> &mut Option<String>;
+    /// `status.fence`.
+    fn fence(&self) -> Option<&Fence> {
+        None
+    }
+    /// `status.fence`, for a status that holds memory: it is written with the resource version it was read at, and says
+    /// under which leadership. `None` for a status that can be computed again.
+    fn fence_mut(&mut self) -> Option<&mut Option<Fence>> {
+        None
+    }
 }
 
 /// Implements [`Status`] for a struct with the fields `conditions`, `observed_generation` and
-/// `last_handled_reconcile_at`, as every status of this workspace has them.
+/// `last_handled_reconcile_at`, as every status of this workspace has them. `standard_status!(CronTabStatus, fenced)` is
+/// for one that holds memory and has a field `fence`.
 #[macro_export]
 macro_rules! standard_status {
-    ($status:ty) => {
+    ($status:ty $(, $fenced:ident)?) => {
         impl $crate::Status for $status {
             fn conditions(&self) -> &[$crate::Condition] {
                 &self.conditions
@@ -46,6 +57,17 @@ macro_rules! standard_status {
             fn last_handled_reconcile_at_mut(&mut self) -> &mut Option<String> {
                 &mut self.last_handled_reconcile_at
             }
+
+            $($crate::standard_status!(@$fenced);)?
+        }
+    };
+    (@fenced) => {
+        fn fence(&self) -> Option<&$crate::Fence> {
+            self.fence.as_ref()
+        }
+
+        fn fence_mut(&mut self) -> Option<&mut Option<$crate::Fence>> {
+            Some(&mut self.fence)
         }
     };
 }

@@ -122,6 +122,11 @@ impl<R: Representation> Store<R> {
         self.read().objects.keys().cloned().collect()
     }
 
+    /// All objects, in no order.
+    pub(crate) fn all(&self) -> Vec<(ObjectKey, Arc<R::Item>)> {
+        self.read().objects.iter().map(|(key, slot)| (key.clone(), slot.item.clone())).collect()
+    }
+
     /// The names of the objects that `owner` controls, sorted.
     pub(crate) fn owned(&self, owner: Uid) -> Vec<ObjectKey> {
         let mut keys = self.read().by_owner.get(&owner).cloned().unwrap_or_default();

@@ -35,8 +35,8 @@ const ATTEMPTS: usize = 4;
 const PATHS: usize = 10;
 
 /// A desired child, ready to be sent and compared.
-struct Target {
-    key: ObjectKey,
+pub(super) struct Target {
+    pub(super) key: ObjectKey,
     /// The fields that we want to own: no name, no uid, no type.
     fields: Value,
     hash: u64,
@@ -118,7 +118,7 @@ impl<K: Root> Context<K> {
     async fn bring_in_line<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
         // The writes are boxed: most reconciles write nothing and should not carry the space for it.
         let written = match self.store::<C>().known(&target.key) {
-            None => Box::pin(self.create::<C>(requests, target)).await,
+            None => Box::pin(self.create_or_update::<C>(requests, target)).await,
             Some(known) if self.owns(&known) => {
                 if known.item.deleting.is_some() {
                     self.wait_for_collection(requests, &target.key);
@@ -155,7 +155,7 @@ impl<K: Root> Context<K> {
         Ok(deleted)
     }
 
-    async fn create<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
+    async fn create_or_update<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
         match self.post::<C>(requests, target).await {
             // Somebody was faster: a stranger, an orphan, or our own request whose answer was lost.
             Err(error) if error.class() == Class::AlreadyExists => self.update::<C>(requests, target).await,
@@ -277,7 +277,8 @@ impl<K: Root> Context<K> {
             Some(_) => Claim::Foreign,
             None => {
                 let labels = &metadata.labels;
-                let ours = labels.name.as_deref() == Some(&*self.scope.names.app)
+                let ours = self.scope.role.adopts
+                    && labels.name.as_deref() == Some(&*self.scope.names.app)
                     && labels.instance.as_deref() == Some(&*self.pass.key.name)
                     && labels.managed_by.as_deref() == Some(&self.scope.names.managed_by);
                 if ours && metadata.deletion_timestamp.is_some() {
@@ -299,7 +300,10 @@ impl<K: Root> Context<K> {
         }
     }
 
-    fn settle<V>(&self, written: Result<Option<Arc<Live<V>>>, Error>) -> Result<Option<Arc<Live<V>>>, Error> {
+    pub(super) fn settle<V>(
+        &self,
+        written: Result<Option<Arc<Live<V>>>, Error>,
+    ) -> Result<Option<Arc<Live<V>>>, Error> {
         let error = match written {
             Ok(done) => return Ok(done),
             Err(error) => error,
@@ -323,12 +327,12 @@ impl<K: Root> Context<K> {
         known.owner.as_ref().is_some_and(|owner| owner.uid == self.pass.id)
     }
 
-    fn requests<C: Resource<DynamicType = ()>>(&self) -> Requests {
+    pub(super) fn requests<C: Resource<DynamicType = ()>>(&self) -> Requests {
         let outside = &self.scope.outside;
         Requests::of::<C>(outside.client.clone(), &self.scope.names.manager, outside.leading.clone())
     }
 
-    fn target<C: Child + Namespaced>(&self, requests: &Requests, desired: C) -> Result<Target, Error> {
+    pub(super) fn target<C: Child + Namespaced>(&self, requests: &Requests, desired: C) -> Result<Target, Error> {
         lock(&self.pass.asked).push(requests.kind().to_owned());
         let name = desired.meta().name.clone().unwrap_or_default();
         let key = ObjectKey { namespace: self.pass.key.namespace.clone(), name: name.into() };
@@ -422,7 +426,7 @@ impl Target {
     }
 
     /// The request body; with a uid it can only ever change that very object.
-    fn body(&self, requests: &Requests, uid: Option<&str>) -> Value {
+    pub(super) fn body(&self, requests: &Requests, uid: Option<&str>) -> Value {
         let mut body = self.fields.clone();
         let (api_version, kind) = requests.type_meta();
         body["apiVersion"] = json!(api_version);

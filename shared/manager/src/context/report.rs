@@ -10,7 +10,6 @@ use crate::{
     error::{Class, Error},
     events::{EventType, cut},
     status::Status,
-    wire::{Decoded, Whole},
 };
 
 /// An annotation may be as long as the user likes, a status field may not.
@@ -40,20 +39,24 @@ impl<K: Root> Context<K> {
     /// write.
     pub async fn apply_status(&self, report: Report<K::Status>) -> Result<(), Error> {
         let refusals = lock(&self.pass.refusals).clone();
-        let (conditions, recheck) = combine(&report.health, &refusals, self.circumstances());
+        let object = self.object();
+        let (conditions, recheck) = combine(&report.health, &refusals, self.circumstances(&object));
         if let Some(time) = recheck {
             self.wake_at(time);
         }
-        let fresh = self.fresh_problems(&report.health, &refusals);
+        let stored = stored_conditions(&*object);
+        let fresh = fresh_problems(stored, &report.health, &refusals);
         let ready = is_true(&conditions, "Ready");
-        let became_ready = ready && !is_true(self.stored_conditions(), "Ready");
+        let became_ready = ready && !is_true(stored, "Ready");
         if self.write_status(report.status, conditions, !became_ready).await? {
             for problem in &fresh {
                 if let Some((_, reason)) = EVENTS.iter().find(|(known, _)| *known == problem.reason) {
                     self.event(EventType::Warning, reason, problem.message.clone());
                 }
             }
-            self.tell_resumed();
+            if stored.iter().any(|stored| stored.type_ == "Ready" && stored.reason == "Paused") {
+                self.event(EventType::Normal, "Resumed", "Reconciliation resumed");
+            }
         }
         if ready {
             self.tell_rollout_finished();
@@ -63,13 +66,14 @@ impl<K: Root> Context<K> {
 
     /// Writes why nothing is done for this object at the moment; its other status fields stay.
     pub(crate) async fn halt(&self, halt: &Halt) -> Result<(), Error> {
-        let status = self.pass.object.status().cloned().unwrap_or_default();
-        let conditions = halted(halt, self.circumstances());
+        let object = self.object();
+        let status = object.status().cloned().unwrap_or_default();
+        let conditions = halted(halt, self.circumstances(&object));
         let news = match halt {
             Halt::Paused(message) => (EventType::Normal, "Paused", message.clone()),
             Halt::Invalid(problem) => (EventType::Warning, problem.reason, problem.message.clone()),
         };
-        let told = self.stored_conditions().iter().any(|stored| match halt {
+        let told = stored_conditions(&*object).iter().any(|stored| match halt {
             Halt::Paused(_) => stored.type_ == "Ready" && stored.reason == "Paused",
             Halt::Invalid(problem) => {
                 stored.type_ == "Degraded" && stored.reason == problem.reason && stored.message == problem.message
@@ -83,8 +87,9 @@ impl<K: Root> Context<K> {
 
     /// Whether the stored status speaks of the present generation.
     pub(super) fn is_observed(&self) -> bool {
-        let generation = self.pass.object.meta().generation;
-        self.pass.object.status().is_some_and(|status| {
+        let object = self.object();
+        let generation = object.meta().generation;
+        object.status().is_some_and(|status| {
             let mut status = status.clone();
             *status.observed_generation_mut() == generation
         })
@@ -97,15 +102,20 @@ impl<K: Root> Context<K> {
         conditions: Vec<Condition>,
         may_wait: bool,
     ) -> Result<bool, Error> {
+        let object = self.object();
         *status.conditions_mut() = conditions;
-        *status.observed_generation_mut() = self.pass.object.meta().generation;
+        *status.observed_generation_mut() = object.meta().generation;
         let asked = format!("{}/reconcile-requested-at", self.scope.names.group);
         *status.last_handled_reconcile_at_mut() =
-            self.annotation(&asked).map(|token| cut(token, ECHO_BYTES).to_owned());
+            annotation(&*object, &asked).map(|token| cut(token, ECHO_BYTES).to_owned());
+
+        // A fence alone is no reason to write: it is carried along, and raised with the next write that has another.
+        let stored_fence = object.status().and_then(Status::fence).cloned();
+        let fenced = status.fence_mut().map(|fence| *fence = stored_fence).is_some();
 
         let (key, gate) = (&self.pass.key, &self.scope.gate);
         let requests = &self.scope.requests;
-        if self.pass.object.status() == Some(&status) {
+        if object.status() == Some(&status) {
             gate.forget(key);
             self.scope.outside.metrics.skipped_writes.with_label_values(&[requests.kind(), "status"]).inc();
             return Ok(false);
@@ -115,61 +125,38 @@ impl<K: Root> Context<K> {
             self.wake(due);
             return Ok(false);
         }
+        if let (Some(fence), Some(present)) = (status.fence_mut(), self.scope.outside.leading.fence()) {
+            *fence = Some(present);
+        }
         let broken = |source| Error::Decode { request: requests.describe("write the status of", key), source };
         let new = serde_json::to_value(&status).map_err(broken)?;
-        let old = match self.pass.object.status() {
+        let old = match object.status() {
             Some(old) => serde_json::to_value(old).map_err(broken)?,
             None => Value::Null,
         };
-        // The uid keeps a status from landing on a namesake that was created meanwhile.
-        let patch = json!({"metadata": {"uid": self.pass.uid}, "status": difference(&old, new)});
+        // The uid keeps a status from landing on a namesake that was created meanwhile; the version keeps one that holds
+        // memory from being written by somebody who has not seen the last one.
+        let mut metadata = json!({"uid": self.pass.uid});
+        if fenced {
+            metadata["resourceVersion"] = json!(object.meta().resource_version);
+        }
+        let patch = json!({"metadata": metadata, "status": difference(&old, new)});
         match requests.merge_status(key, &patch).await {
-            Ok(answer) => {
-                let decoded = Decoded::read::<Whole<K>>(&answer).map_err(broken)?;
-                self.scope.primary.store.observe(&decoded);
-            }
+            Ok(answer) => drop(self.take_root(requests, &answer)?),
             // Deleted, or replaced by a namesake: there is nothing to report on.
-            Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict) => {}
+            Err(error) if error.class() == Class::NotFound => {}
+            Err(error) if error.class() == Class::Conflict && !fenced => {}
             Err(error) => return Err(error),
         }
         gate.written(key, Instant::now());
         Ok(true)
     }
 
-    fn circumstances(&self) -> Circumstances<'_> {
+    fn circumstances<'a>(&self, object: &'a K) -> Circumstances<'a> {
         Circumstances {
-            stored: self.stored_conditions(),
-            generation: self.pass.object.meta().generation.unwrap_or_default(),
+            stored: stored_conditions(object),
+            generation: object.meta().generation.unwrap_or_default(),
             now: self.now(),
-        }
-    }
-
-    fn stored_conditions(&self) -> &[Condition] {
-        self.pass.object.status().map_or(&[], Status::conditions)
-    }
-
-    pub(crate) fn annotation(&self, name: &str) -> Option<&str> {
-        self.pass.object.meta().annotations.as_ref()?.get(name).map(String::as_str)
-    }
-
-    /// What is wrong now and was not wrong in the stored status.
-    fn fresh_problems(&self, health: &Health, refusals: &[Problem]) -> Vec<Problem> {
-        let told = self.stored_conditions().iter().find(|stored| stored.type_ == "Degraded" && stored.status == "True");
-        let known = |problem: &&Problem| {
-            told.is_some_and(|told| told.reason == problem.reason || told.message.contains(problem.reason))
-        };
-        let mut fresh: Vec<Problem> = Vec::new();
-        for problem in health.problems.iter().chain(refusals).filter(|problem| !known(problem)) {
-            if !fresh.contains(problem) {
-                fresh.push(problem.clone());
-            }
-        }
-        fresh
-    }
-
-    fn tell_resumed(&self) {
-        if self.stored_conditions().iter().any(|stored| stored.type_ == "Ready" && stored.reason == "Paused") {
-            self.event(EventType::Normal, "Resumed", "Reconciliation resumed");
         }
     }
 
@@ -179,6 +166,30 @@ impl<K: Root> Context<K> {
             self.event(EventType::Normal, "RolloutFinished", format!("All {replicas} replicas updated in {seconds}s"));
         }
     }
+}
+
+fn stored_conditions<K: Root>(object: &K) -> &[Condition] {
+    object.status().map_or(&[], Status::conditions)
+}
+
+/// An annotation of the object itself.
+pub(crate) fn annotation<'a, K: Root>(object: &'a K, name: &str) -> Option<&'a str> {
+    object.meta().annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+/// What is wrong now and was not wrong in the stored status.
+fn fresh_problems(stored: &[Condition], health: &Health, refusals: &[Problem]) -> Vec<Problem> {
+    let told = stored.iter().find(|stored| stored.type_ == "Degraded" && stored.status == "True");
+    let known = |problem: &&Problem| {
+        told.is_some_and(|told| told.reason == problem.reason || told.message.contains(problem.reason))
+    };
+    let mut fresh: Vec<Problem> = Vec::new();
+    for problem in health.problems.iter().chain(refusals).filter(|problem| !known(problem)) {
+        if !fresh.contains(problem) {
+            fresh.push(problem.clone());
+        }
+    }
+    fresh
 }
 
 /// A JSON merge patch that turns `old` into `new`: only what differs, `null` for what goes.

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use tracing::Instrument;
 use workqueue::{Item, Outcome, WorkQueue};
 
-use super::{Action, Reconcile};
+use super::{Action, Cleanup, Deletion, Gone, Reconcile};
 use crate::{
     conditions::{Halt, Problem},
-    context::{Context, Root, Scope},
+    context::{Context, Root, Scope, annotation, has_finalizer},
     error::{Error, Retry},
     events::EventType,
     object::ObjectKey,
@@ -21,6 +21,8 @@ pub(super) struct Worker<K: Root, F> {
     pub(super) scope: Arc<Scope<K>>,
     pub(super) queue: WorkQueue<ObjectKey>,
     pub(super) reconciler: F,
+    pub(super) cleanup: Option<Cleanup<K>>,
+    pub(super) gone: Option<Gone>,
 }
 
 /// How one reconcile ended, for the metrics.
@@ -66,13 +68,17 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         let key = item.key();
         let Some(object) = self.scope.primary.store.get(key) else {
             self.scope.forget(key);
+            if let Some(gone) = &self.gone {
+                gone(key);
+            }
             return Ended::Success(None);
         };
-        if object.meta().deletion_timestamp.is_some() {
-            return Ended::Success(None); // the garbage collector removes the children
-        }
         let context = Context::new(self.scope.clone(), object.clone(), key.clone());
-        let result = self.guarded(object, &context).await;
+        let result = if object.meta().deletion_timestamp.is_none() {
+            self.reconcile(object, &context).await
+        } else {
+            self.clean_up(object, &context).await
+        };
         let remains = context.finish();
         match result {
             Ok(_) if remains.unfinished => Ended::Failed(Retry::Backoff),
@@ -81,23 +87,42 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         }
     }
 
-    /// Runs the reconciler with everything that protects the others from it: a deadline, and a net for panics.
-    async fn guarded(&self, object: Arc<K>, context: &Context<K>) -> Result<Action, Error> {
+    /// What is done for an object that is there to stay.
+    async fn reconcile(&self, object: Arc<K>, context: &Context<K>) -> Result<Action, Error> {
         let paused = format!("{}/paused", self.scope.names.group);
-        if context.annotation(&paused) == Some("true") {
+        if annotation(&*object, &paused) == Some("true") {
             context.halt(&Halt::Paused(format!("Reconciliation is paused by annotation {paused}"))).await?;
             return Ok(Action::Done);
         }
-        let limit = self.scope.outside.settings.reconcile_timeout;
-        let work = AssertUnwindSafe(self.reconciler.call(object, context.clone())).catch_unwind();
-        let metrics = &self.scope.outside.metrics;
-        let controller = [&*self.scope.names.app];
-        match tokio::time::timeout(limit, work).await {
-            Ok(Ok(Err(Error::Invalid { field, why }))) => {
+        match self.guarded(self.reconciler.call(object, context.clone())).await {
+            Err(Error::Invalid { field, why }) => {
                 let problem = Problem::new("InvalidSpec", format!("{field}: {why}"));
                 context.halt(&Halt::Invalid(problem)).await?;
                 Err(Error::Invalid { field, why })
             }
+            result => result,
+        }
+    }
+
+    /// What is done for an object that is being deleted: nothing, if it holds nothing outside of the cluster. Its
+    /// children are the garbage collector's.
+    async fn clean_up(&self, object: Arc<K>, context: &Context<K>) -> Result<Action, Error> {
+        let Some(cleanup) = &self.cleanup else { return Ok(Action::Done) };
+        if !has_finalizer(&*object, context.finalizer()) {
+            return Ok(Action::Done);
+        }
+        match self.guarded(cleanup(object, context.clone())).await? {
+            Deletion::Pending(action) => Ok(action),
+            Deletion::Finished => context.remove_finalizer().await.map(|()| Action::Done),
+        }
+    }
+
+    /// Runs an operator's code with everything that protects the others from it: a deadline, and a net for panics.
+    async fn guarded<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let limit = self.scope.outside.settings.reconcile_timeout;
+        let metrics = &self.scope.outside.metrics;
+        let controller = [&*self.scope.names.app];
+        match tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => {
                 metrics.panics.with_label_values(&controller).inc();

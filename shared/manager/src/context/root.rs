@@ -1,0 +1,169 @@
+//! Writing the reconciled object's own metadata, and objects whose name is a lock.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use serde_json::{Map, Value, json};
+use workloads::{Child, Live};
+
+use super::{Context, Root, lock};
+use crate::{
+    api::{Namespaced, Requests},
+    error::{Class, Error},
+    object::Head,
+    wire::{Decoded, Whole},
+};
+
+/// What became of an object whose name is a lock: see [`Context::create`].
+#[derive(Debug, Clone)]
+pub enum Creation<V> {
+    /// It was not there, and is now.
+    Created(Arc<Live<V>>),
+    /// It was there already, made for this very object by an earlier try.
+    Ours(Arc<Live<V>>),
+    /// It belongs to an earlier object of this name and is being collected.
+    Dying,
+    /// It is somebody else's.
+    Taken,
+    /// The API server refuses it for good (admission, quota, permission): recorded, and told by
+    /// [`apply_status`](Context::apply_status).
+    Refused,
+}
+
+impl<K: Root> Context<K> {
+    /// Creates a child whose name is a lock: of all who try, now or after a crash, one succeeds. Never changes an object
+    /// that is there, and leaves no event; [`apply`](Context::apply) is for children that are kept in line.
+    ///
+    /// # Panics
+    ///
+    /// When the controller does not declare the kind with `owns`.
+    pub async fn create<C: Child + Namespaced>(&self, desired: C) -> Result<Creation<C::View>, Error> {
+        let requests = self.requests::<C>();
+        let target = self.target(&requests, desired)?;
+        match requests.create(&target.key, &target.body(&requests, None)).await {
+            Ok(answer) => {
+                let live = self.learn::<C>(&requests, &target.key, &answer)?;
+                self.pass.changed_children.store(true, Ordering::Relaxed);
+                Ok(Creation::Created(live))
+            }
+            Err(error) if error.class() == Class::AlreadyExists => {
+                let text = requests.get(&target.key).await?; // gone meanwhile: the next try creates it
+                let broken = |source| Error::Decode { request: requests.describe("read", &target.key), source };
+                let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(broken)?.metadata;
+                match metadata.controller() {
+                    Some(owner) if owner.uid == self.pass.uid.as_str() => {
+                        self.learn::<C>(&requests, &target.key, &text).map(Creation::Ours)
+                    }
+                    Some(owner) if metadata.deletion_timestamp.is_some() && *owner.name == *self.pass.key.name => {
+                        Ok(Creation::Dying)
+                    }
+                    _ => Ok(Creation::Taken),
+                }
+            }
+            Err(error) => self.settle::<C::View>(Err(error)).map(|_| Creation::Refused),
+        }
+    }
+
+    /// Sets annotations of the reconciled object, `None` takes one away; sends nothing when they are as wanted. Returns
+    /// the object as it is now.
+    ///
+    /// Fails with a conflict when the object was replaced by a namesake.
+    ///
+    /// # Panics
+    ///
+    /// When the controller neither has an `on_delete` nor declares `.annotates()`.
+    pub async fn annotate(&self, annotations: &[(&str, Option<&str>)]) -> Result<Arc<K>, Error> {
+        let object = self.object();
+        let stored = object.meta().annotations.as_ref();
+        let changes: Map<String, Value> = annotations
+            .iter()
+            .filter(|(name, wanted)| stored.and_then(|it| it.get(*name)).map(String::as_str) != *wanted)
+            .map(|(name, wanted)| ((*name).to_owned(), json!(wanted)))
+            .collect();
+        if changes.is_empty() {
+            return Ok(object);
+        }
+        self.patch_metadata(json!({"uid": self.pass.uid, "annotations": changes})).await
+    }
+
+    /// Makes sure that the finalizer of `on_delete` is stored, and reads it back: what happens outside of the cluster
+    /// from then on cannot be forgotten. `None` when the object is gone, or is being deleted: then nothing may be done
+    /// outside.
+    ///
+    /// The answer of the write alone is no proof: a deletion that is under way at the same time can win
+    /// (kubernetes#77988).
+    ///
+    /// # Panics
+    ///
+    /// When the controller has no `on_delete`.
+    pub async fn ensure_finalizer(&self) -> Result<Option<Arc<K>>, Error> {
+        let finalizer = self.finalizer();
+        let object = self.object();
+        if has_finalizer(&*object, finalizer) {
+            return Ok(Some(object).filter(|object| object.meta().deletion_timestamp.is_none()));
+        }
+        let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
+        finalizers.push(finalizer.to_owned());
+        if self.patch_finalizers(&object, &finalizers).await?.is_none() {
+            return Ok(None);
+        }
+        let requests = &self.scope.requests;
+        let text = match requests.get(&self.pass.key).await {
+            Ok(text) => text,
+            Err(error) if error.class() == Class::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let object = self.take_root(requests, &text)?;
+        let held = object.meta().uid.as_deref() == Some(&*self.pass.uid)
+            && object.meta().deletion_timestamp.is_none()
+            && has_finalizer(&*object, finalizer);
+        Ok(held.then_some(object))
+    }
+
+    /// What the finalizer stood for is cleaned up: lets the object go. Finalizers of others stay.
+    pub(crate) async fn remove_finalizer(&self) -> Result<(), Error> {
+        let finalizer = self.finalizer();
+        let object = self.object();
+        let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
+        finalizers.retain(|other| other != finalizer);
+        self.patch_finalizers(&object, &finalizers).await.map(drop)
+    }
+
+    pub(crate) fn finalizer(&self) -> &'static str {
+        self.scope.role.finalizer.unwrap_or_else(|| {
+            panic!("{}'s controller has no finalizer: declare it with .on_delete(…)", self.scope.names.kind)
+        })
+    }
+
+    /// Replaces the list as a whole, so it carries the version it was read from: another controller's finalizer must
+    /// neither be lost nor come back. `None` when the object is gone.
+    async fn patch_finalizers(&self, object: &K, finalizers: &[String]) -> Result<Option<Arc<K>>, Error> {
+        let version = &object.meta().resource_version;
+        let patch = json!({"uid": self.pass.uid, "resourceVersion": version, "finalizers": finalizers});
+        match self.patch_metadata(patch).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.class() == Class::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn patch_metadata(&self, metadata: Value) -> Result<Arc<K>, Error> {
+        assert!(self.scope.role.annotates, "{}'s controller must declare .annotates()", self.scope.names.kind);
+        let requests = &self.scope.requests;
+        let answer = requests.merge(&self.pass.key, &json!({"metadata": metadata})).await?;
+        self.take_root(requests, &answer)
+    }
+
+    /// Takes in an answer that is about the reconciled object itself.
+    pub(super) fn take_root(&self, requests: &Requests, answer: &str) -> Result<Arc<K>, Error> {
+        let broken = |source| Error::Decode { request: requests.describe("read", &self.pass.key), source };
+        let decoded = Decoded::read::<Whole<K>>(answer).map_err(broken)?;
+        self.scope.primary.store.observe(&decoded);
+        let object = decoded.item.map_err(|undecodable| Error::Other(String::from(undecodable.error).into()))?;
+        *lock(&self.pass.object) = object.clone();
+        Ok(object)
+    }
+}
+
+pub(crate) fn has_finalizer<K: Root>(object: &K, finalizer: &str) -> bool {
+    object.meta().finalizers.iter().flatten().any(|stored| stored == finalizer)
+}

@@ -1,0 +1,165 @@
+//! `smoke-test`: applies one sample of each operator to the real cluster, waits until it is ready, and cleans up. What
+//! `helm test` runs; helpful by hand too.
+
+use std::{fmt::Write as _, io::Write, time::Duration};
+
+use clap::Args;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, PostParams},
+    runtime::wait::{Condition, await_condition, conditions::is_deleted},
+};
+use serde_json::Value;
+
+use crate::{
+    client,
+    error::chain,
+    operator::Operator,
+    settings::{duration, selects, unknown_operator},
+};
+
+/// The flags.
+#[derive(Debug, Clone, Args)]
+pub(super) struct SmokeTest {
+    /// Operators to try, as in `run`.
+    #[arg(long, env = "OPERATOR_OPERATORS", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    operators: Vec<String>,
+
+    /// Where the samples are made, under fresh names. When not given, a namespace is made for them and deleted again.
+    #[arg(long)]
+    namespace: Option<String>,
+
+    /// How long a sample may take to become ready.
+    #[arg(long, default_value = "3m", value_parser = duration)]
+    timeout: Duration,
+
+    #[command(flatten)]
+    cluster: client::Where,
+}
+
+/// Tries every chosen operator, one after the other, and says how it went on standard output.
+///
+/// Returns an error that names what did not become ready, after everything was cleaned up.
+pub(super) async fn run(operators: &[&'static dyn Operator], flags: SmokeTest) -> Result<(), String> {
+    let known: Vec<&str> = operators.iter().map(|operator| operator.name()).collect();
+    if let Some(unknown) = unknown_operator(&flags.operators, &known) {
+        return Err(format!("--operators: there is no operator \"{unknown}\"; known are {}", known.join(", ")));
+    }
+    let client = client::plain(&flags.cluster).await.map_err(|error| chain(&error))?;
+    let suffix = format!("{:05x}", fastrand::u32(..1 << 20));
+    let scratch = flags.namespace.is_none();
+    let namespace = flags.namespace.clone().unwrap_or_else(|| format!("smoke-test-{suffix}"));
+    if scratch {
+        let metadata = ObjectMeta { name: Some(namespace.clone()), ..ObjectMeta::default() };
+        let made = Namespace { metadata, ..Namespace::default() };
+        Api::all(client.clone())
+            .create(&PostParams::default(), &made)
+            .await
+            .map_err(|error| format!("cannot make namespace {namespace}: {}", chain(&error)))?;
+    }
+    let mut failures = Vec::new();
+    for operator in operators.iter().filter(|operator| selects(&flags.operators, operator.name())) {
+        if let Err(error) = attempt(*operator, &client, &namespace, &suffix, flags.timeout).await {
+            say(&format!("  {} failed: {error}", operator.name()));
+            failures.push(operator.name());
+        }
+    }
+    if scratch {
+        let deleted = Api::<Namespace>::all(client).delete(&namespace, &DeleteParams::background()).await;
+        deleted.map_err(|error| format!("cannot delete namespace {namespace}: {}", chain(&error)))?;
+    }
+    if failures.is_empty() { Ok(()) } else { Err(format!("not ready: {}", failures.join(", "))) }
+}
+
+async fn attempt(
+    operator: &dyn Operator,
+    client: &Client,
+    namespace: &str,
+    suffix: &str,
+    timeout: Duration,
+) -> Result<(), String> {
+    let (resource, sample) = sample(operator)?;
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let name = format!("smoke-{}-{suffix}", operator.name());
+    let mut sample = sample;
+    sample.metadata = ObjectMeta {
+        name: Some(name.clone()),
+        labels: sample.metadata.labels.take(),
+        annotations: sample.metadata.annotations.take(),
+        ..ObjectMeta::default()
+    };
+    say(&format!("{} {namespace}/{name}", resource.kind));
+    let created = api.create(&PostParams::default(), &sample).await.map_err(|error| chain(&error))?;
+    let started = tokio::time::Instant::now();
+    let ready = tokio::time::timeout(timeout, await_condition(api.clone(), &name, is_ready())).await;
+    let seconds = started.elapsed().as_secs_f64();
+    let verdict = match ready {
+        Ok(Ok(_)) => {
+            say(&format!("  ready after {seconds:.1} s"));
+            Ok(())
+        }
+        Ok(Err(error)) => Err(chain(&error)),
+        Err(_) => Err(format!("not ready after {} s{}", timeout.as_secs(), state(&api, &name).await)),
+    };
+    api.delete(&name, &DeleteParams::foreground()).await.map_err(|error| chain(&error))?;
+    let uid = created.uid().unwrap_or_default();
+    let gone = await_condition(api, &name, is_deleted(&uid));
+    match tokio::time::timeout(timeout, gone).await {
+        Ok(Ok(_)) => verdict,
+        Ok(Err(error)) => verdict.and(Err(format!("while it was deleted: {}", chain(&error)))),
+        Err(_) => verdict.and(Err(format!("still there {} s after it was deleted", timeout.as_secs()))),
+    }
+}
+
+/// The sample, and the resource it is of.
+fn sample(operator: &dyn Operator) -> Result<(ApiResource, DynamicObject), String> {
+    let broken = |error: &dyn std::fmt::Display| format!("the sample of {} is broken: {error}", operator.name());
+    let object: DynamicObject = serde_saphyr::from_str(operator.sample()).map_err(|error| broken(&error))?;
+    let types = object.types.clone().ok_or_else(|| broken(&"it has no kind"))?;
+    let crds = operator.crds();
+    let crd =
+        crds.iter().find(|crd| crd.spec.names.kind == types.kind).ok_or_else(|| broken(&"its kind is not ours"))?;
+    let (group, version) = types.api_version.split_once('/').ok_or_else(|| broken(&"its apiVersion has no group"))?;
+    let resource = ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: types.api_version.clone(),
+        kind: types.kind,
+        plural: crd.spec.names.plural.clone(),
+    };
+    Ok((resource, object))
+}
+
+fn is_ready() -> impl Condition<DynamicObject> {
+    |object: Option<&DynamicObject>| {
+        object.is_some_and(|object| {
+            let generation = object.metadata.generation;
+            conditions(object).any(|condition| {
+                condition["type"] == "Ready"
+                    && condition["status"] == "True"
+                    && condition["observedGeneration"].as_i64() == generation
+            })
+        })
+    }
+}
+
+fn conditions(object: &DynamicObject) -> impl Iterator<Item = &Value> {
+    object.data.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// What its conditions say, for a failure.
+async fn state(api: &Api<DynamicObject>, name: &str) -> String {
+    let mut text = String::new();
+    if let Ok(object) = api.get(name).await {
+        for condition in conditions(&object) {
+            let word = |key: &str| condition[key].as_str().unwrap_or("-");
+            let _ = write!(text, "; {}={} {}: {}", word("type"), word("status"), word("reason"), word("message"));
+        }
+    }
+    if text.is_empty() { "; it has no status: is its operator running?".to_owned() } else { text }
+}
+
+fn say(line: &str) {
+    drop(writeln!(std::io::stdout(), "{line}"));
+}

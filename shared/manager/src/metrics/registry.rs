@@ -1,0 +1,94 @@
+//! Where metrics are registered and described.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus::{
+    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
+    core::{Collector, Desc},
+};
+
+/// The metrics of one process. A clone is the same registry.
+///
+/// # Panics
+///
+/// Every method that adds a metric does so when its name or a label is not a word that Prometheus takes, or is there
+/// already: mistakes that the first test of an operator finds.
+#[derive(Debug, Clone, Default)]
+pub struct MetricRegistry {
+    registry: Registry,
+    described: Arc<Mutex<Vec<Described>>>,
+}
+
+/// A metric as people read of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// `controller_runtime_reconcile_total`.
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// Names of its labels.
+    pub labels: Vec<String>,
+    /// What it counts, as in the `# HELP` line.
+    pub help: String,
+}
+
+impl MetricRegistry {
+    /// Adds a counter with these labels.
+    pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.described("counter", must(name, IntCounterVec::new(Opts::new(name, help), labels)))
+    }
+
+    /// Adds a gauge of whole numbers with these labels.
+    pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        self.described("gauge", must(name, IntGaugeVec::new(Opts::new(name, help), labels)))
+    }
+
+    /// Adds a gauge with these labels.
+    pub fn floats(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+        self.described("gauge", must(name, GaugeVec::new(Opts::new(name, help), labels)))
+    }
+
+    /// Adds a histogram with these labels and upper bounds of its buckets.
+    pub fn histograms(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
+        let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.described("histogram", must(name, HistogramVec::new(options, labels)))
+    }
+
+    /// All metrics that were added, by name.
+    pub fn descriptions(&self) -> Vec<Described> {
+        let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        described.sort_by(|a, b| a.name.cmp(&b.name));
+        described
+    }
+
+    /// Adds a collector that brings its own metrics.
+    pub(crate) fn add(&self, collector: impl Collector + 'static) {
+        must("collector", self.registry.register(Box::new(collector)));
+    }
+
+    /// The Prometheus text format.
+    pub(crate) fn text(&self) -> String {
+        let mut buffer = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut buffer) {
+            tracing::error!(%error, "Metrics do not encode");
+        }
+        String::from_utf8(buffer).unwrap_or_default()
+    }
+
+    fn described<C: Collector + Clone + 'static>(&self, kind: &'static str, collector: C) -> C {
+        let describe = |desc: &Desc| Described {
+            name: desc.fq_name.clone(),
+            kind,
+            labels: desc.variable_labels.clone(),
+            help: desc.help.clone(),
+        };
+        let described = collector.desc().into_iter().map(describe);
+        self.described.lock().unwrap_or_else(PoisonError::into_inner).extend(described);
+        self.add(collector.clone());
+        collector
+    }
+}
+
+fn must<T>(name: &str, result: Result<T, prometheus::Error>) -> T {
+    result.unwrap_or_else(|error| panic!("metric {name} cannot be registered: {error}"))
+}
