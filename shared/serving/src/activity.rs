@@ -1,0 +1,261 @@
+//! What a connection is doing, and until when it may.
+//!
+//! A connection's own task reads, writes and asks for the deadline, so whatever moves the deadline also wakes who waits for it.
+
+use std::{
+    collections::HashMap,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Dropped, Limits, Observer};
+
+/// After the stop, a connection that has never sent anything is waited for so long: its first request may be on its way.
+const LAST_CHANCE: Duration = Duration::from_secs(1);
+
+/// What a connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// In the TLS handshake, which has a time limit of its own.
+    Handshake,
+    /// Nothing was ever received.
+    New,
+    /// A part of a request's head has arrived.
+    Head,
+    /// So many requests are being answered.
+    Busy(usize),
+    /// Between two requests.
+    Idle,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    since: Instant,
+    /// Since when something waits to be written.
+    unwritten: Option<Instant>,
+    /// Since when we want to end.
+    draining: Option<Instant>,
+}
+
+/// What one connection is doing.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    state: Mutex<State>,
+    /// When it is to end at once.
+    pub(crate) cut: CancellationToken,
+}
+
+impl Activity {
+    fn new() -> Self {
+        let state = State { phase: Phase::Handshake, since: Instant::now(), unwritten: None, draining: None };
+        Self { state: Mutex::new(state), cut: CancellationToken::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The handshake is over, or there is none.
+    pub(crate) fn connected(&self) {
+        self.state().enter(Phase::New);
+    }
+
+    /// The connection is to end soon. Returns whether its first request is waited for, if only for a moment.
+    pub(crate) fn drain(&self) -> bool {
+        let mut state = self.state();
+        state.draining = Some(Instant::now());
+        state.phase == Phase::New
+    }
+
+    /// When the connection is to end if nothing happens before, and why.
+    pub(crate) fn deadline(&self, limits: &Limits) -> Option<(Instant, Dropped)> {
+        let state = self.state();
+        let waited = match state.phase {
+            Phase::Handshake | Phase::Busy(_) => None,
+            Phase::New => {
+                let last_chance = state.draining.map(|since| since + LAST_CHANCE);
+                last_chance.into_iter().chain([state.since + limits.header_read]).min()
+            }
+            Phase::Head => Some(state.since + limits.header_read),
+            Phase::Idle => Some(state.since + limits.idle),
+        };
+        let unread = state.unwritten.map(|since| (since + limits.write, Dropped::Unread));
+        let waited = waited.map(|at| (at, Dropped::Waited));
+        waited.into_iter().chain(unread).min_by_key(|(at, _)| *at)
+    }
+
+    /// A request has begun, and goes on for as long as the answer exists.
+    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
+        let mut state = self.state();
+        let others = if let Phase::Busy(others) = state.phase { others } else { 0 };
+        state.enter(Phase::Busy(others + 1));
+        drop(state);
+        Busy(self.clone())
+    }
+
+    /// Since when it has had no request, if it has none.
+    fn waiting_since(&self) -> Option<Instant> {
+        let state = self.state();
+        (!matches!(state.phase, Phase::Busy(_))).then_some(state.since)
+    }
+}
+
+impl State {
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.since = Instant::now();
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Activity>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        match state.phase {
+            Phase::Busy(others @ 2..) => state.enter(Phase::Busy(others - 1)),
+            _ => state.enter(Phase::Idle),
+        }
+    }
+}
+
+/// A transport that keeps the activity of its connection up to date.
+pub(crate) struct Watched<T> {
+    inner: T,
+    activity: Arc<Activity>,
+    /// In HTTP/2, what arrives need not be a request.
+    counts_reads: bool,
+}
+
+impl<T> Watched<T> {
+    pub(crate) fn new(inner: T, activity: Arc<Activity>, counts_reads: bool) -> Self {
+        Self { inner, activity, counts_reads }
+    }
+
+    /// `flushed`: whether all that was written has left.
+    fn written<R>(&self, result: Poll<R>, flushed: bool) -> Poll<R> {
+        let mut state = self.activity.state();
+        if result.is_pending() {
+            state.unwritten.get_or_insert_with(Instant::now);
+        } else if flushed {
+            state.unwritten = None;
+        }
+        drop(state);
+        result
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut self.inner).poll_read(context, buffer);
+        if self.counts_reads && buffer.filled().len() > before {
+            let mut state = self.activity.state();
+            if matches!(state.phase, Phase::New | Phase::Idle) {
+                state.enter(Phase::Head);
+            }
+        }
+        result
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write(context, buffer);
+        self.written(result, false)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.inner).poll_flush(context);
+        self.written(result, true)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.inner).poll_shutdown(context);
+        self.written(result, true)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write_vectored(context, buffers);
+        self.written(result, false)
+    }
+}
+
+/// All open connections.
+pub(crate) struct Connections {
+    limit: usize,
+    observer: Arc<dyn Observer>,
+    open: Mutex<(u64, HashMap<u64, Arc<Activity>>)>,
+}
+
+impl Connections {
+    pub(crate) fn new(limit: usize, observer: Arc<dyn Observer>) -> Arc<Self> {
+        Arc::new(Self { limit, observer, open: Mutex::default() })
+    }
+
+    /// One more connection. If there are too many, the one that has been without a request for the longest time has to go; if
+    /// all have one, there is no place.
+    pub(crate) fn admit(self: &Arc<Self>) -> Option<Place> {
+        let mut guard = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let (next, open) = &mut *guard;
+        if open.len() >= self.limit {
+            self.observer.dropped(Dropped::Full);
+            let waiting = open.iter().filter_map(|(id, it)| Some((it.waiting_since()?, *id)));
+            let (_, longest) = waiting.min()?;
+            if let Some(activity) = open.remove(&longest) {
+                activity.cut.cancel();
+            }
+        }
+        *next += 1;
+        let activity = Arc::new(Activity::new());
+        open.insert(*next, activity.clone());
+        self.observer.connections(open.len());
+        Some(Place { id: *next, activity, connections: self.clone() })
+    }
+
+    /// Ends all of them, and says how many.
+    pub(crate) fn cut(&self) -> usize {
+        let guard = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.1.values().for_each(|activity| activity.cut.cancel());
+        guard.1.len()
+    }
+}
+
+/// The right to be one of the connections.
+pub(crate) struct Place {
+    id: u64,
+    pub(crate) activity: Arc<Activity>,
+    connections: Arc<Connections>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut guard = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.1.remove(&self.id);
+        self.connections.observer.connections(guard.1.len());
+    }
+}

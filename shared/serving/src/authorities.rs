@@ -1,0 +1,129 @@
+//! Who may vouch for clients, which may be replaced at any time.
+
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use rustls::{
+    RootCertStore,
+    crypto::ring,
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+
+use crate::{
+    CertificateError, Observer, certificates,
+    files::{self, Files},
+    observer::Nobody,
+};
+
+/// The bundle that certificates of clients are checked with, which may be replaced at any time. A clone is the same one.
+///
+/// A client may come without a certificate unless it is [`required`](Self::required); one that shows a certificate of somebody
+/// else, or an expired one, is refused in the handshake.
+#[derive(Clone)]
+pub struct ClientAuthorities {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    required: bool,
+    verifier: RwLock<Arc<dyn ClientCertVerifier>>,
+    observer: RwLock<Arc<dyn Observer>>,
+    files: Option<Files<1>>,
+}
+
+impl ClientAuthorities {
+    /// Those of PEM text.
+    pub fn from_pem(bundle: &[u8]) -> Result<Self, CertificateError> {
+        Self::new(false, bundle, None)
+    }
+
+    /// Those in a file, which is looked at every five seconds. Needs a tokio runtime.
+    pub fn from_file(bundle: impl Into<PathBuf>) -> Result<Self, CertificateError> {
+        Self::watched(false, files::EVERY, bundle.into())
+    }
+
+    /// Those in a file, which is looked at that often. Needs a tokio runtime.
+    pub fn from_file_every(every: Duration, bundle: impl Into<PathBuf>) -> Result<Self, CertificateError> {
+        Self::watched(false, every, bundle.into())
+    }
+
+    /// Those in a file; a client without a certificate is refused in the handshake. Needs a tokio runtime.
+    pub fn required(bundle: impl Into<PathBuf>) -> Result<Self, CertificateError> {
+        Self::watched(true, files::EVERY, bundle.into())
+    }
+
+    fn watched(required: bool, every: Duration, bundle: PathBuf) -> Result<Self, CertificateError> {
+        let files = Files::new([bundle]);
+        let [bundle] = files.look().unwrap_or_else(|| Ok(Default::default()))?;
+        let authorities = Self::new(required, &bundle, Some(files))?;
+        files::watch(&authorities.shared, every, Shared::reload);
+        Ok(authorities)
+    }
+
+    fn new(required: bool, bundle: &[u8], files: Option<Files<1>>) -> Result<Self, CertificateError> {
+        let observer: Arc<dyn Observer> = Arc::new(Nobody);
+        let (verifier, observer) = (RwLock::new(verifier(bundle, required)?), RwLock::new(observer));
+        Ok(Self { shared: Arc::new(Shared { required, verifier, observer, files }) })
+    }
+
+    /// Checks with another bundle from the next handshake on. One that cannot be used is refused, and the old one stays.
+    pub fn replace(&self, bundle: &[u8]) -> Result<(), CertificateError> {
+        self.shared.replace(bundle)
+    }
+
+    /// Looks at the file now, in the calling thread, rather than when it is time.
+    pub fn reload(&self) {
+        self.shared.reload();
+    }
+
+    /// Tells of every change from now on. There is one observer.
+    pub fn observe(&self, observer: Arc<dyn Observer>) {
+        *self.shared.observer.write().unwrap_or_else(PoisonError::into_inner) = observer;
+    }
+
+    pub(crate) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        self.shared.verifier.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Shared {
+    fn reload(&self) {
+        match self.files.as_ref().and_then(Files::look) {
+            None => {}
+            Some(Ok([bundle])) => drop(self.replace(&bundle)),
+            Some(Err(error)) => self.observer().reloaded(Err(&error)),
+        }
+    }
+
+    fn replace(&self, bundle: &[u8]) -> Result<(), CertificateError> {
+        let observer = self.observer();
+        let verifier = verifier(bundle, self.required).inspect_err(|error| observer.reloaded(Err(error)))?;
+        *self.verifier.write().unwrap_or_else(PoisonError::into_inner) = verifier;
+        observer.reloaded(Ok(()));
+        Ok(())
+    }
+
+    fn observer(&self) -> Arc<dyn Observer> {
+        self.observer.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for ClientAuthorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientAuthorities").field("required", &self.shared.required).finish_non_exhaustive()
+    }
+}
+
+fn verifier(bundle: &[u8], required: bool) -> Result<Arc<dyn ClientCertVerifier>, CertificateError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates::chain("bundle", bundle)? {
+        roots.add(certificate).map_err(|error| CertificateError::Bundle(error.to_string()))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), ring::default_provider().into());
+    let builder = if required { builder } else { builder.allow_unauthenticated() };
+    builder.build().map_err(|error| CertificateError::Bundle(error.to_string()))
+}

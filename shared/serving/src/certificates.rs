@@ -1,0 +1,183 @@
+//! The certificate that we show, which may be replaced at any time.
+
+use std::{
+    fmt, io,
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+    time::{Duration, SystemTime},
+};
+
+use rustls::{
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::{
+    Observer,
+    files::{self, Files},
+    observer::Nobody,
+};
+
+/// Why a certificate, a key or a bundle is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// It is missing, or we may not read it.
+    #[error("could not read {}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The PEM text is broken, perhaps half-written.
+    #[error("the {what} is not PEM text that can be used: {source}")]
+    Pem {
+        /// Which part.
+        what: &'static str,
+        /// Why.
+        source: pem::Error,
+    },
+    /// There is none.
+    #[error("there is no certificate in the {0}")]
+    Empty(&'static str),
+    /// The certificate cannot be read, or the key is not the certificate's.
+    #[error("the certificate and the key cannot be used together")]
+    Pair(#[source] rustls::Error),
+    /// The certificate is not one.
+    #[error("the certificate is not valid X.509")]
+    Certificate,
+    /// Certificates of clients cannot be checked with it.
+    #[error("clients cannot be checked with the bundle: {0}")]
+    Bundle(String),
+}
+
+/// The certificate that we show, which may be replaced at any time. A clone is the same one.
+#[derive(Clone)]
+pub struct Certificates {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    pair: RwLock<Arc<CertifiedKey>>,
+    observer: RwLock<Arc<dyn Observer>>,
+    files: Option<Files<2>>,
+}
+
+impl Certificates {
+    /// A certificate, with the chain behind it, and its key. Both are PEM text.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
+        Ok(Self::new(pair(certificate, key)?, None))
+    }
+
+    /// Those in two files, which are looked at every five seconds. Needs a tokio runtime.
+    pub fn from_files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, CertificateError> {
+        Self::from_files_every(files::EVERY, certificate, key)
+    }
+
+    /// Those in two files, which are looked at that often. Needs a tokio runtime.
+    pub fn from_files_every(
+        every: Duration,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Result<Self, CertificateError> {
+        let files = Files::new([certificate.into(), key.into()]);
+        let [certificate, key] = files.look().unwrap_or_else(|| Ok(Default::default()))?;
+        let certificates = Self::new(pair(&certificate, &key)?, Some(files));
+        files::watch(&certificates.shared, every, Shared::reload);
+        Ok(certificates)
+    }
+
+    fn new(pair: CertifiedKey, files: Option<Files<2>>) -> Self {
+        let observer: Arc<dyn Observer> = Arc::new(Nobody);
+        let (pair, observer) = (RwLock::new(Arc::new(pair)), RwLock::new(observer));
+        Self { shared: Arc::new(Shared { pair, observer, files }) }
+    }
+
+    /// Shows another pair from the next handshake on. One that cannot be used is refused, and the old pair stays.
+    pub fn replace(&self, certificate: &[u8], key: &[u8]) -> Result<(), CertificateError> {
+        self.shared.replace(certificate, key)
+    }
+
+    /// Looks at the files now, in the calling thread, rather than when it is time.
+    pub fn reload(&self) {
+        self.shared.reload();
+    }
+
+    /// When the present certificate expires.
+    pub fn not_after(&self) -> SystemTime {
+        not_after(&self.shared.pair()).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// Tells of the present certificate at once, and of every change from now on. There is one observer.
+    pub fn observe(&self, observer: Arc<dyn Observer>) {
+        observer.certificate(self.not_after());
+        *self.shared.observer.write().unwrap_or_else(PoisonError::into_inner) = observer;
+    }
+}
+
+impl Shared {
+    fn pair(&self) -> Arc<CertifiedKey> {
+        self.pair.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn observer(&self) -> Arc<dyn Observer> {
+        self.observer.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn reload(&self) {
+        match self.files.as_ref().and_then(Files::look) {
+            None => {}
+            Some(Ok([certificate, key])) => drop(self.replace(&certificate, &key)),
+            Some(Err(error)) => self.observer().reloaded(Err(&error)),
+        }
+    }
+
+    fn replace(&self, certificate: &[u8], key: &[u8]) -> Result<(), CertificateError> {
+        let observer = self.observer();
+        let pair = pair(certificate, key).inspect_err(|error| observer.reloaded(Err(error)))?;
+        let not_after = not_after(&pair)?;
+        *self.pair.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
+        observer.reloaded(Ok(()));
+        observer.certificate(not_after);
+        Ok(())
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.shared.pair())
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates").field("not_after", &self.not_after()).finish_non_exhaustive()
+    }
+}
+
+fn pair(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, CertificateError> {
+    let chain = chain("certificate", certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|source| CertificateError::Pem { what: "key", source })?;
+    // Fails if the two do not belong together.
+    let pair = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(CertificateError::Pair)?;
+    not_after(&pair)?;
+    Ok(pair)
+}
+
+/// All certificates in PEM text. There is at least one.
+pub(crate) fn chain(what: &'static str, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(text)
+        .collect::<Result<_, _>>()
+        .map_err(|source| CertificateError::Pem { what, source })?;
+    if chain.is_empty() { Err(CertificateError::Empty(what)) } else { Ok(chain) }
+}
+
+fn not_after(pair: &CertifiedKey) -> Result<SystemTime, CertificateError> {
+    let certificate = pair.end_entity_cert().map_err(CertificateError::Pair)?;
+    let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| CertificateError::Certificate)?;
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
+    Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+}

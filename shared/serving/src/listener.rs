@@ -1,0 +1,132 @@
+//! Accepts connections until it is told to stop, and then waits for the last ones.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use futures::FutureExt as _;
+use http::{Request, Response};
+use http_body::Body as HttpBody;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::{BoxError, Service};
+
+use crate::{
+    Body, Dropped, Http2, Limits, Observer, Tls, TlsError,
+    activity::Connections,
+    connection::{self, Rules},
+    observer::Nobody,
+    tls::Configs,
+};
+
+/// Listens; serves once it is told what.
+#[must_use = "nobody is served before `serve`"]
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    tls: Option<Configs>,
+    limits: Limits,
+    http2: Option<Http2>,
+    observer: Arc<dyn Observer>,
+}
+
+/// How serving ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that had not ended at the deadline, and were cut.
+    pub cut: usize,
+}
+
+impl Listener {
+    /// Listens at an address. Port 0 means any free one.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        Self::new(TcpListener::bind(address).await?)
+    }
+
+    /// Listens where somebody else does already.
+    pub fn new(socket: TcpListener) -> io::Result<Self> {
+        let address = socket.local_addr()?;
+        let (limits, observer) = (Limits::default(), Arc::new(Nobody));
+        Ok(Self { socket, address, tls: None, limits, http2: None, observer })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Speaks TLS only, and over it HTTP/1.1 only. Fails if no version of TLS is left.
+    pub fn tls(self, tls: Tls) -> Result<Self, TlsError> {
+        Ok(Self { tls: Some(tls.configs(false)?), http2: None, ..self })
+    }
+
+    /// Speaks TLS only, and over it HTTP/2 with those that want to.
+    pub fn tls_with_http2(self, tls: Tls, http2: Http2) -> Result<Self, TlsError> {
+        Ok(Self { tls: Some(tls.configs(true)?), http2: Some(http2), ..self })
+    }
+
+    /// How much a client may have of everything.
+    pub fn limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Who is told what happens.
+    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer, ..self }
+    }
+
+    /// Serves until the stop. Then nobody is accepted any more, running requests are finished, their connections closed; what
+    /// is left at [`Limits::drain`] is cut.
+    pub async fn serve<S, B>(self, service: S, stop: impl Future<Output = ()>) -> Drained
+    where
+        S: Service<Request<Body>, Response = Response<B>, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
+        B: HttpBody<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    {
+        let Self { socket, address: _, tls, limits, http2, observer } = self;
+        let connections = Connections::new(limits.connections, observer.clone());
+        let (drain, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let deadline = limits.drain;
+        let rules = Arc::new(Rules { limits, http2, observer: observer.clone(), drain: drain.clone() });
+        let begin = |stream: TcpStream, address| {
+            let Some(place) = connections.admit() else { return };
+            // A small answer goes out at once.
+            drop(stream.set_nodelay(true));
+            let (tls, rules, service) = (tls.as_ref().map(Configs::current), rules.clone(), service.clone());
+            tasks.spawn(async move {
+                connection::serve(stream, address, tls, place.activity.clone(), rules, service).await;
+                drop(place);
+            });
+        };
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                accepted = socket.accept() => match accepted {
+                    Ok((stream, address)) => begin(stream, address),
+                    Err(error) => pause_after(&error).await,
+                },
+            }
+        }
+        // Those that connected before the stop have not been seen yet, but they think that they are connected.
+        while let Some(Ok((stream, address))) = socket.accept().now_or_never() {
+            begin(stream, address);
+        }
+        drop(socket);
+        drain.cancel();
+        tasks.close();
+        if tokio::time::timeout(deadline, tasks.wait()).await.is_ok() {
+            return Drained { cut: 0 };
+        }
+        let cut = connections.cut();
+        (0..cut).for_each(|_| observer.dropped(Dropped::Drain));
+        tasks.wait().await;
+        Drained { cut }
+    }
+}
+
+/// A connection that failed before it was accepted is nothing to us; without file descriptors, it only gets worse in a loop.
+async fn pause_after(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        tracing::warn!(%error, "could not accept a connection; trying again");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

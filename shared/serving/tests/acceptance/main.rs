@@ -1,0 +1,8 @@
+//! Real sockets on loopback, real certificates, clients that misbehave.
+#![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
+
+mod certificates;
+mod clients;
+mod kit;
+mod limits;
+mod stop;
