@@ -1,0 +1,181 @@
+//! The listener and its handle.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use anyhow::{Context, Result};
+use fault_plan::{Plan, Progress};
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    exchange,
+    reset::Line,
+    signal::{Hook, Signal},
+    trace::{Recorder, Trace},
+    upstream::Upstream,
+};
+
+/// A proxy that runs; it ends with this handle.
+pub struct FaultProxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    folder: TempDir,
+    _ends: DropGuard,
+}
+
+/// What all connections know.
+pub(crate) struct Shared {
+    pub(crate) upstream: Upstream,
+    pub(crate) recorder: Recorder,
+    pub(crate) hook: Hook,
+    pub(crate) ended: CancellationToken,
+    progress: Mutex<Progress>,
+    /// Whether the plan asks who wrote what; otherwise no event waits for that.
+    asks_own: AtomicBool,
+    /// Counts up when everything that is held or stalled is let go.
+    released: watch::Sender<u64>,
+}
+
+impl FaultProxy {
+    /// Starts on a free port of loopback.
+    pub async fn start(upstream: Upstream, plan: &Plan) -> Result<Self> {
+        Self::start_at(upstream, plan, SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    /// Starts at this address. Plain HTTP: only ever on loopback.
+    pub async fn start_at(upstream: Upstream, plan: &Plan, address: SocketAddr) -> Result<Self> {
+        anyhow::ensure!(address.ip().is_loopback(), "{address} is not on loopback, and the proxy speaks plain HTTP");
+        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+        let address = listener.local_addr()?;
+        let ended = CancellationToken::new();
+        let shared = Arc::new(Shared {
+            upstream,
+            recorder: Recorder::default(),
+            hook: Hook::default(),
+            ended: ended.clone(),
+            progress: Mutex::default(),
+            asks_own: AtomicBool::new(false),
+            released: watch::Sender::new(0),
+        });
+        let proxy = Self {
+            address,
+            shared: shared.clone(),
+            folder: tempfile::tempdir().context("no folder for the kubeconfig")?,
+            _ends: ended.clone().drop_guard(),
+        };
+        proxy.set_plan(plan);
+        proxy.write_kubeconfig("kubeconfig", &json!({}))?;
+        tokio::spawn(ended.run_until_cancelled_owned(listen(listener, shared)));
+        Ok(proxy)
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A kubeconfig that leads to the proxy. The client is then the user of the upstream.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// The same, with a token that is read from a file. Plans know the client by its token; an upstream with credentials of
+    /// its own never sees it.
+    pub fn kubeconfig_with_token(&self, file: &Path) -> Result<PathBuf> {
+        self.write_kubeconfig("kubeconfig-with-token", &json!({"tokenFile": file}))
+    }
+
+    /// From now on this is to go wrong. Counts begin anew; what is held stays held.
+    pub fn set_plan(&self, plan: &Plan) {
+        let own = plan.rules().iter().any(|rule| rule.trigger().pattern.own);
+        self.shared.asks_own.store(own, Ordering::Relaxed);
+        *self.shared.progress() = Progress::new(plan);
+    }
+
+    /// The rules of the plan that were never applied.
+    pub fn unused(&self) -> Vec<String> {
+        self.shared.progress().unused().iter().map(ToString::to_string).collect()
+    }
+
+    /// Lets go of everything that is held or stalled.
+    pub fn release(&self) {
+        self.shared.released.send_modify(|count| *count += 1);
+    }
+
+    /// What has passed.
+    pub fn trace(&self) -> Trace {
+        self.shared.recorder.trace()
+    }
+
+    /// Forgets what has passed.
+    pub fn clear(&self) {
+        self.shared.recorder.clear();
+    }
+
+    /// Says who is called at the plan's signals. The request waits until the handler is done.
+    pub fn on_signal<F>(&self, handler: impl Fn(Signal) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.shared.hook.set(handler);
+    }
+
+    fn write_kubeconfig(&self, name: &str, user: &serde_json::Value) -> Result<PathBuf> {
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
+            "clusters": [{"name": "proxy", "cluster": {"server": self.url()}}],
+            "users": [{"name": "proxy", "user": user}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
+        });
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, config.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+impl Shared {
+    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn asks_own(&self) -> bool {
+        self.asks_own.load(Ordering::Relaxed)
+    }
+
+    /// Changes when what is held or stalled now is let go.
+    pub(crate) fn released(&self) -> watch::Receiver<u64> {
+        self.released.subscribe()
+    }
+}
+
+async fn listen(listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        // What fails is one connection that was given up before it was taken.
+        if let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(shared.ended.clone().run_until_cancelled_owned(serve(stream, shared.clone())));
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    // Without it, small frames wait for each other; it fails on a dead socket only.
+    drop(stream.set_nodelay(true));
+    let line = Arc::new(Line::of(&stream));
+    let service = service_fn(|request| exchange::answer(shared.clone(), line.clone(), request));
+    // An error is a connection that the client or the plan has ended.
+    drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+}

@@ -1,0 +1,171 @@
+//! What has passed.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use fault_plan::{Action, Frame, Request};
+use tokio::{sync::watch, time::Instant};
+
+/// Everything that has passed since the proxy began, or since [`clear`](crate::FaultProxy::clear).
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// The requests, in the order in which they came.
+    pub exchanges: Vec<Exchange>,
+    /// The events of all watches, in the order in which they came from the server.
+    pub frames: Vec<SeenFrame>,
+}
+
+/// One request and what became of it.
+#[derive(Debug, Clone)]
+pub struct Exchange {
+    /// When it came.
+    pub at: Instant,
+    /// What was asked.
+    pub request: Request,
+    /// The request's body.
+    pub body: Bytes,
+    /// What the server answered; `None` while it has not, and if it was never asked.
+    pub served: Option<u16>,
+    /// What the client was told; `None` while it has not been, and if it never was.
+    pub told: Option<u16>,
+    /// What the plan did to it.
+    pub faults: Vec<Action>,
+}
+
+/// One event of a watch.
+#[derive(Debug, Clone)]
+pub struct SeenFrame {
+    /// When it came.
+    pub at: Instant,
+    /// The watch.
+    pub watch: Request,
+    /// The event.
+    pub frame: Frame,
+    /// What the plan did to it.
+    pub faults: Vec<Action>,
+}
+
+impl Trace {
+    /// What was asked, in order.
+    pub fn requests(&self) -> Vec<Request> {
+        self.exchanges.iter().map(|exchange| exchange.request.clone()).collect()
+    }
+
+    /// The writes, in order.
+    pub fn writes(&self) -> impl Iterator<Item = &Exchange> {
+        self.exchanges.iter().filter(|exchange| exchange.request.is_write())
+    }
+}
+
+impl fmt::Display for Trace {
+    /// One line for each request.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.exchanges.iter().try_for_each(|exchange| writeln!(f, "{exchange}"))
+    }
+}
+
+impl fmt::Display for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let code = |code: Option<u16>| code.map_or("nothing".to_owned(), |code| code.to_string());
+        write!(f, "{}: served {}, told {}", self.request, code(self.served), code(self.told))?;
+        self.faults.iter().try_for_each(|fault| write!(f, ", {fault}"))
+    }
+}
+
+/// Takes down what passes.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    trace: Mutex<Trace>,
+    /// Counts up when the trace is cleared, so that late words about earlier requests find nothing.
+    epoch: Mutex<u64>,
+    /// Versions of objects that clients wrote, with who did.
+    written: Mutex<HashSet<(String, String)>>,
+    /// Writes that the server has and has not answered.
+    in_flight: watch::Sender<usize>,
+}
+
+/// One exchange in the recorder.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    epoch: u64,
+    index: usize,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self {
+            trace: Mutex::default(),
+            epoch: Mutex::default(),
+            written: Mutex::default(),
+            in_flight: watch::Sender::new(0),
+        }
+    }
+}
+
+impl Recorder {
+    pub(crate) fn trace(&self) -> Trace {
+        lock(&self.trace).clone()
+    }
+
+    pub(crate) fn clear(&self) {
+        let mut trace = lock(&self.trace);
+        *lock(&self.epoch) += 1;
+        *trace = Trace::default();
+    }
+
+    pub(crate) fn begin(&self, request: &Request, body: &Bytes, faults: Vec<Action>) -> Entry {
+        let exchange = Exchange {
+            at: Instant::now(),
+            request: request.clone(),
+            body: body.clone(),
+            served: None,
+            told: None,
+            faults,
+        };
+        let mut trace = lock(&self.trace);
+        trace.exchanges.push(exchange);
+        Entry { epoch: *lock(&self.epoch), index: trace.exchanges.len() - 1 }
+    }
+
+    pub(crate) fn change(&self, entry: Entry, change: impl FnOnce(&mut Exchange)) {
+        let mut trace = lock(&self.trace);
+        if entry.epoch == *lock(&self.epoch)
+            && let Some(exchange) = trace.exchanges.get_mut(entry.index)
+        {
+            change(exchange);
+        }
+    }
+
+    pub(crate) fn saw(&self, watch: &Request, frame: &Frame, faults: &[Action]) {
+        let seen =
+            SeenFrame { at: Instant::now(), watch: watch.clone(), frame: frame.clone(), faults: faults.to_vec() };
+        lock(&self.trace).frames.push(seen);
+    }
+
+    pub(crate) fn write_begins(&self) {
+        self.in_flight.send_modify(|writes| *writes += 1);
+    }
+
+    /// The server has answered a write with this version of the object, or failed.
+    pub(crate) fn write_ends(&self, identity: &str, version: Option<String>) {
+        if let Some(version) = version {
+            lock(&self.written).insert((identity.to_owned(), version));
+        }
+        self.in_flight.send_modify(|writes| *writes -= 1);
+    }
+
+    /// Whether somebody wrote this version. Waits for writes whose answers are on the way: their events may be quicker.
+    pub(crate) async fn wrote(&self, identity: &str, version: &str) -> bool {
+        // The sender lives in `self`, so waiting cannot fail.
+        drop(self.in_flight.subscribe().wait_for(|writes| *writes == 0).await);
+        lock(&self.written).contains(&(identity.to_owned(), version.to_owned()))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
