@@ -1,0 +1,337 @@
+//! What a booking is. Values only: nothing here reads a clock, a file or a socket.
+
+use std::fmt;
+
+use jiff::{Timestamp, civil::Date};
+use unicode_normalization::UnicodeNormalization as _;
+
+use crate::problem::{Code, Problem};
+
+/// Seats of one booking, at most.
+pub const MOST_SEATS: u8 = 10;
+
+/// Seats of one route, at most. The taken ones are looked through for every booking.
+pub const LARGEST_ROUTE: u32 = 10_000;
+
+/// The client's own name for a booking, and the key that makes repeating safe.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reference(String);
+
+impl Reference {
+    /// Takes 1 to 128 letters, digits, dots, underscores and hyphens.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        ((1..=128).contains(&text.len()) && text.bytes().all(is_allowed)).then(|| Self(text.to_owned()))
+    }
+
+    /// One that no client can have.
+    pub(crate) fn of_nobody() -> Self {
+        Self(String::new())
+    }
+
+    /// As the client wrote it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where a booking stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Taken down, seats held, not yet confirmed.
+    Pending,
+    /// Bought.
+    Confirmed,
+    /// Refused by the airline after it was taken down. The reference is free again.
+    Rejected,
+    /// Given back, for ever.
+    Cancelled,
+}
+
+impl State {
+    /// In the order in which people want to see them.
+    pub const ALL: [Self; 4] = [Self::Confirmed, Self::Pending, Self::Cancelled, Self::Rejected];
+
+    /// As the API and the database write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "PENDING",
+            Self::Confirmed => "CONFIRMED",
+            Self::Rejected => "REJECTED",
+            Self::Cancelled => "CANCELLED",
+        }
+    }
+
+    /// The state with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    /// Whether it holds seats.
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Pending | Self::Confirmed)
+    }
+}
+
+/// Where one sits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cabin {
+    /// At the back.
+    #[default]
+    Economy,
+    /// In the middle.
+    Business,
+    /// In front.
+    First,
+}
+
+impl Cabin {
+    /// As the API and the database write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Economy => "Economy",
+            Self::Business => "Business",
+            Self::First => "First",
+        }
+    }
+
+    /// The cabin with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Economy, Self::Business, Self::First].into_iter().find(|cabin| cabin.name() == name)
+    }
+}
+
+/// A seat of a route, counted from zero: six in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seat(pub u32);
+
+impl fmt::Display for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = ["A", "B", "C", "D", "E", "F"][(self.0 % 6) as usize];
+        write!(f, "{}{letter}", self.0 / 6 + 1)
+    }
+}
+
+/// What has a number of seats: a pair of cities, and a day where one was given.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteKey {
+    /// The city at the start, folded for comparing.
+    pub from: String,
+    /// The city at the end, folded for comparing.
+    pub to: String,
+    /// The day; none for "any day".
+    pub date: Option<Date>,
+}
+
+impl RouteKey {
+    /// The key of a trip. Case and the way of composing letters make no difference.
+    pub fn new(from: &str, to: &str, date: Option<Date>) -> Self {
+        Self { from: folded(from), to: folded(to), date }
+    }
+
+    /// The same cities on no particular day: its seats are what a single day starts with.
+    pub fn any_day(&self) -> Self {
+        Self { date: None, ..self.clone() }
+    }
+}
+
+/// A city for comparing: composed letters, lower case.
+pub fn folded(city: &str) -> String {
+    city.nfc().collect::<String>().to_lowercase().nfc().collect()
+}
+
+/// What is wrong with the name of a city, if anything.
+pub fn check_city(field: &'static str, name: &str) -> Result<(), Problem> {
+    let length = name.chars().count();
+    if !(1..=64).contains(&length) {
+        return Err(Problem::invalid(field, format!("{field} must have 1 to 64 characters, not {length}")));
+    }
+    if name.trim() != name {
+        return Err(Problem::invalid(field, format!("{field} must not begin or end with a blank")));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(Problem::invalid(field, format!("{field} must not contain control characters")));
+    }
+    Ok(())
+}
+
+/// Whom a booking is for, in the client's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contact {
+    /// Such as a Kubernetes namespace.
+    pub namespace: String,
+    /// Such as the name of a `FlightTicket`.
+    pub name: String,
+}
+
+/// A trip that somebody asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// The key of the request.
+    pub reference: Reference,
+    /// City at the start, as written.
+    pub from: String,
+    /// City at the end, as written.
+    pub to: String,
+    /// How many seats.
+    pub number: u8,
+    /// The day, where it matters.
+    pub date: Option<Date>,
+    /// Which class.
+    pub cabin: Cabin,
+    /// Whom to tell.
+    pub contact: Option<Contact>,
+}
+
+impl Order {
+    /// What the order takes seats from.
+    pub fn route(&self) -> RouteKey {
+        RouteKey::new(&self.from, &self.to, self.date)
+    }
+}
+
+/// A booking as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Booking {
+    /// "BK-" and ten letters or digits.
+    pub id: String,
+    /// The client's name for it.
+    pub reference: Reference,
+    /// City at the start, as first written.
+    pub from: String,
+    /// City at the end, as first written.
+    pub to: String,
+    /// Seats, kept also when they have been given back.
+    pub number: u8,
+    /// The day, where one was given.
+    pub date: Option<Date>,
+    /// Which class.
+    pub cabin: Cabin,
+    /// Where it stands.
+    pub state: State,
+    /// What the passenger shows; none before confirmation.
+    pub confirmation: Option<String>,
+    /// The seats that it holds; none unless live.
+    pub seats: Vec<Seat>,
+    /// One more with each change.
+    pub version: u32,
+    /// Whom it is for.
+    pub contact: Option<Contact>,
+    /// What the airline says about it.
+    pub message: Option<String>,
+    /// When it will be confirmed.
+    pub confirm_at: Option<Timestamp>,
+    /// Whether the airline says that the flight has left.
+    pub departed: bool,
+    /// When it was taken down.
+    pub created_at: Timestamp,
+    /// When it changed last.
+    pub updated_at: Timestamp,
+}
+
+impl Booking {
+    /// What its seats belong to.
+    pub fn route(&self) -> RouteKey {
+        RouteKey::new(&self.from, &self.to, self.date)
+    }
+
+    /// Whether it is for the same trip. The number may differ: it can change, the trip cannot.
+    pub fn is_same_trip(&self, order: &Order) -> bool {
+        self.route() == order.route() && self.cabin == order.cabin
+    }
+
+    /// Whether the flight has left.
+    pub fn has_flown(&self, now: Timestamp) -> bool {
+        self.departed || self.date.is_some_and(|date| is_past(date, now))
+    }
+}
+
+/// Whether the day is over everywhere on Earth.
+pub fn is_past(date: Date, now: Timestamp) -> bool {
+    let westernmost = jiff::tz::TimeZone::fixed(jiff::tz::offset(-12));
+    date < now.to_zoned(westernmost).date()
+}
+
+/// Names that are drawn for a new booking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fresh {
+    /// The id.
+    pub id: String,
+    /// The confirmation code.
+    pub confirmation: String,
+}
+
+impl Fresh {
+    /// Draws them. They are names, not secrets; the database refuses an id that exists.
+    pub fn draw() -> Self {
+        const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+        let text = |length| (0..length).map(|_| char::from(CROCKFORD[fastrand::usize(..32)])).collect::<String>();
+        Self { id: format!("BK-{}", text(10)), confirmation: text(6) }
+    }
+}
+
+/// The refusal of an id that nobody has.
+pub fn no_such_booking(id: &str) -> Problem {
+    let shown: String = id.chars().filter(|c| !c.is_control()).take(40).collect();
+    Problem::new(Code::BookingNotFound, format!("there is no booking {shown:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_plain_words() {
+        for good in ["a", "5f0e.1", "A_b-C.9", &"x".repeat(128)] {
+            assert_eq!(Reference::parse(good).map(|it| it.to_string()).as_deref(), Some(good));
+        }
+        for bad in ["", "a b", "a/b", "é", "\"a\"", "a\n", &"x".repeat(129)] {
+            assert_eq!(Reference::parse(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn cities_compare_without_case_and_composition() {
+        // "é" as one character and as two, and a Greek capital.
+        assert_eq!(RouteKey::new("Orl\u{e9}ans", "ΑΘΉΝΑ", None), RouteKey::new("ORLE\u{301}ANS", "αθήνα", None));
+        assert_ne!(RouteKey::new("a", "b", None), RouteKey::new("b", "a", None));
+    }
+
+    #[test]
+    fn cities_have_no_blank_at_the_ends_and_no_control_characters() {
+        for good in ["London", "São Paulo", "東京", &"ü".repeat(64)] {
+            assert_eq!(check_city("from", good), Ok(()), "{good}");
+        }
+        for bad in ["", " ", " a", "a ", "a\u{a0}", "a\u{1b}[0m", "a\nb", &"ü".repeat(65)] {
+            assert_eq!(check_city("from", bad).unwrap_err().code, Code::Invalid, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn seats_are_six_in_a_row() {
+        assert_eq!([0, 5, 6, 66].map(|seat| Seat(seat).to_string()), ["1A", "1F", "2A", "12A"]);
+    }
+
+    #[test]
+    fn a_day_is_past_when_it_is_over_everywhere() {
+        let date = Date::constant(2026, 3, 1);
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        assert!(!is_past(date, at("2026-03-02T11:59:59Z")));
+        assert!(is_past(date, at("2026-03-02T12:00:00Z")));
+    }
+
+    #[test]
+    fn drawn_names_have_their_shape() {
+        let fresh = Fresh::draw();
+        let is_crockford =
+            |text: &str| text.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase() && !b"ILOU".contains(&b));
+        assert!(fresh.id.starts_with("BK-") && fresh.id.len() == 13 && is_crockford(&fresh.id[3..]), "{fresh:?}");
+        assert!(fresh.confirmation.len() == 6 && is_crockford(&fresh.confirmation), "{fresh:?}");
+    }
+}

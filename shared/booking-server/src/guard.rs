@@ -1,0 +1,183 @@
+//! What happens around every request of the API: who asks, what is to go wrong, and what is remembered of it.
+
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::StatusCode;
+use jiff::Timestamp;
+use tower::{BoxError, Service, ServiceExt as _};
+
+use crate::{
+    app::App,
+    body,
+    booking::Reference,
+    faults::{Fault, Mode},
+    hostile,
+    op::Op,
+    problem::{Code, Problem},
+    recent::Seen,
+    wire,
+};
+
+/// Marks a response that is never sent: the connection ends instead.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("a fault that was asked for ends this connection")]
+pub(crate) struct NoAnswer;
+
+/// Asks for the token, lets the fault strike that is due, and counts what came of it.
+pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let (op, in_path) = match Op::of(request.method(), request.uri().path()) {
+        Some((op, subject)) => (Some(op), subject.unwrap_or_default().to_owned()),
+        None => (None, String::new()),
+    };
+    let key = wire::idempotency_key(request.headers()).ok().map(|key| key.to_string());
+    let subject = if in_path.is_empty() { key.unwrap_or_default() } else { in_path };
+    let mut record = Record::begin(Arc::clone(&app), op, &subject);
+    let response = match app.authorise(request.headers()) {
+        Err(problem) => problem.into_response(),
+        Ok(()) => match op.and_then(|op| Some((op, app.faults()?.strike(op, &[&subject])?))) {
+            None => next.run(request).await,
+            Some((op, fault)) => {
+                record.fault = Some(fault.mode.name());
+                suffer(&fault, op, request, next).await
+            }
+        },
+    };
+    record.end(&response);
+    response
+}
+
+/// Carries out a fault.
+async fn suffer(fault: &Fault, op: Op, request: Request, next: Next) -> Response {
+    // Read first: what is done late must be done also if the caller has gone by then.
+    let (parts, body) = request.into_parts();
+    let Ok(bytes) = to_bytes(body, body::LIMIT).await else {
+        return Problem::new(Code::PayloadTooLarge, "a fault reads the body first, and this one is too large")
+            .into_response();
+    };
+    let delay = Duration::from_millis(fault.delay_ms);
+    let does_work = match fault.mode {
+        Mode::BeforeCommitDrop => false,
+        Mode::AfterCommitDrop | Mode::Delay => true,
+        Mode::Hang | Mode::Status | Mode::Hostile => fault.commit,
+    };
+    let work = tokio::spawn(async move {
+        tokio::time::sleep(delay).await;
+        if does_work { Some(next.run(Request::from_parts(parts, Body::from(bytes))).await) } else { None }
+    });
+    let done = work.await.ok().flatten();
+    match (fault.mode, done) {
+        (Mode::Delay, Some(response)) => response,
+        (Mode::Hang, _) => std::future::pending().await,
+        (Mode::Status, _) => answered(fault, op),
+        (Mode::Hostile, _) => fault.body.map_or_else(no_answer, |kind| hostile::answer(kind, fault.status())),
+        (Mode::BeforeCommitDrop | Mode::AfterCommitDrop | Mode::Delay, _) => no_answer(),
+    }
+}
+
+fn answered(fault: &Fault, op: Op) -> Response {
+    let status = StatusCode::from_u16(fault.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let problem =
+        Problem { retry_after: fault.retry_after, ..Problem::new(fault.code(op), "a fault that was asked for") };
+    let mut document = problem.to_json();
+    document["status"] = status.as_u16().into();
+    let (mut parts, _) = problem.into_response().into_parts();
+    parts.status = status;
+    // The length is that of the body to come.
+    parts.headers.remove(http::header::CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(document.to_string()))
+}
+
+fn no_answer() -> Response {
+    let mut response = Response::new(Body::empty());
+    response.extensions_mut().insert(NoAnswer);
+    response
+}
+
+/// Remembers a request when it ends, also when its caller goes away.
+struct Record {
+    app: Arc<App>,
+    op: Option<Op>,
+    subject: String,
+    at: Timestamp,
+    begun: Instant,
+    status: Option<StatusCode>,
+    code: Option<Code>,
+    fault: Option<&'static str>,
+}
+
+impl Record {
+    fn begin(app: Arc<App>, op: Option<Op>, subject: &str) -> Self {
+        // What has not the form of a reference is nobody's, and could be anything.
+        let subject = Reference::parse(subject).map(|subject| subject.to_string()).unwrap_or_default();
+        let (at, begun) = (Timestamp::now(), Instant::now());
+        Self { app, op, subject, at, begun, status: None, code: None, fault: None }
+    }
+
+    fn end(&mut self, response: &Response) {
+        if response.extensions().get::<NoAnswer>().is_none() {
+            self.status = Some(response.status());
+        }
+        self.code = response.extensions().get::<Code>().copied();
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let (op, took) = (self.op.map_or("other", Op::name), self.begun.elapsed());
+        let status = self.status.map(|status| status.as_u16());
+        self.app.metrics.observe(op, status, took);
+        let (shown, code) = (status.unwrap_or_default(), self.code.map_or("", Code::name));
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let fault = self.fault.unwrap_or_default();
+        match self.op {
+            Some(Op::Get | Op::List | Op::Lookup) if shown < 500 => {
+                tracing::debug!(op, subject = self.subject, status = shown, code, ms, fault, "Answered");
+            }
+            _ => tracing::info!(op, subject = self.subject, status = shown, code, ms, fault, "Answered"),
+        }
+        let (subject, code, fault) = (std::mem::take(&mut self.subject), self.code, self.fault);
+        self.app.recent.add(Seen { at: self.at, op, subject, status, code, fault, took });
+    }
+}
+
+/// The routes as a service whose error ends the connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Answering(pub(crate) Router);
+
+impl<B> Service<http::Request<B>> for Answering
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = Response;
+    type Error = NoAnswer;
+    type Future = BoxFuture<'static, Result<Response, NoAnswer>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), NoAnswer>> {
+        std::task::Poll::Ready(Ok(())) // as a router always is
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let routes = self.0.clone();
+        Box::pin(async move {
+            let answer: Result<Response, Infallible> = routes.oneshot(request.map(Body::new)).await;
+            let Ok(response) = answer;
+            match response.extensions().get::<NoAnswer>() {
+                Some(no_answer) => Err(*no_answer),
+                None => Ok(response),
+            }
+        })
+    }
+}

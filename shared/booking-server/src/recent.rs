@@ -1,0 +1,44 @@
+//! The last requests, for the status page.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+
+use crate::problem::Code;
+
+/// How many are remembered.
+const KEPT: usize = 100;
+
+/// One request and what became of it. Texts of clients in it are not to be trusted.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) at: Timestamp,
+    pub(crate) op: &'static str,
+    /// The reference or booking that it was about.
+    pub(crate) subject: String,
+    /// None if the connection was ended without an answer.
+    pub(crate) status: Option<u16>,
+    pub(crate) code: Option<Code>,
+    pub(crate) fault: Option<&'static str>,
+    pub(crate) took: Duration,
+}
+
+/// The last requests, the newest first.
+#[derive(Debug, Default)]
+pub(crate) struct Recent(Mutex<VecDeque<Seen>>);
+
+impl Recent {
+    pub(crate) fn add(&self, seen: Seen) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.truncate(KEPT - 1);
+        kept.push_front(seen);
+    }
+
+    pub(crate) fn list(&self) -> Vec<Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
