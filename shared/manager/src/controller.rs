@@ -384,7 +384,7 @@ fn woken(delta: &Delta, app: &Arc<str>, owner: impl Fn(&Owner, &Arc<str>) -> Opt
 /// The object that an owner reference means, if it is one of ours and the uid is its own.
 fn owner_key<K: Root>(primary: &Informer<Whole<K>>, owner: &Owner, namespace: &Arc<str>) -> Option<ObjectKey> {
     let key = ObjectKey { namespace: namespace.clone(), name: owner.name.clone() };
-    primary.store.known(&key).filter(|known| known.uid == owner.uid).map(|_| key)
+    primary.store.uid(&key).filter(|uid| *uid == owner.uid).map(|_| key)
 }
 
 /// Live changes overtake the work that a start or a gap in the watch brings.

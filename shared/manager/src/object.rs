@@ -7,6 +7,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use xxhash_rust::xxh3::xxh3_128;
 
+mod names;
+
+pub(crate) use names::shared;
+
 /// The label that names the operator which made a child, such as `memcached-operator`.
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The label that names the kind of the object a child belongs to, in lower case.
@@ -38,12 +42,15 @@ impl fmt::Display for ObjectKey {
 
 /// An object's uid in 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Uid(u128);
+pub(crate) struct Uid([u8; 16]);
 
 impl Uid {
     /// The number that a UUID stands for; for any other text, which no real API server uses, a hash.
     pub(crate) fn of(text: &str) -> Self {
-        Self(uuid::Uuid::try_parse(text).map_or_else(|_| xxh3_128(text.as_bytes()), |uuid| uuid.as_u128()))
+        Self(
+            uuid::Uuid::try_parse(text)
+                .map_or_else(|_| xxh3_128(text.as_bytes()).to_be_bytes(), uuid::Uuid::into_bytes),
+        )
     }
 }
 

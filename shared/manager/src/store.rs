@@ -6,15 +6,20 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    hash::Hash,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use crate::{
     object::{ObjectKey, Uid},
     owned::Fingerprint,
-    wire::{AppKey, Decoded, Facts, Owner, Representation, Undecodable},
+    wire::{AppKey, Decoded, Owner, Representation, Undecodable},
 };
+
+mod packed;
+mod slots;
+
+use packed::Packer;
+use slots::{Slot, Slots};
 
 /// The objects of one kind.
 #[derive(Debug)]
@@ -24,9 +29,8 @@ pub(crate) struct Store<R: Representation> {
 
 #[derive(Debug)]
 struct State<I> {
-    objects: HashMap<ObjectKey, Slot<I>>,
-    by_owner: HashMap<Uid, Vec<ObjectKey>>,
-    by_app: HashMap<AppKey, Vec<ObjectKey>>,
+    objects: Slots<I>,
+    packer: Packer,
     undecodable: HashMap<ObjectKey, Undecodable>,
     /// Objects that we deleted and whose last events may still arrive, by uid.
     gone: HashSet<Uid>,
@@ -48,13 +52,6 @@ impl Listing {
     fn covers(&self, key: &ObjectKey) -> bool {
         self.scope.is_empty() || *self.scope == *key.namespace
     }
-}
-
-#[derive(Debug)]
-struct Slot<I> {
-    item: Arc<I>,
-    facts: Facts,
-    verified: Option<Verified>,
 }
 
 /// A live state and a desired one that were found to agree.
@@ -90,9 +87,8 @@ pub(crate) struct Delta {
 impl<R: Representation> Default for Store<R> {
     fn default() -> Self {
         let state = State {
-            objects: HashMap::new(),
-            by_owner: HashMap::new(),
-            by_app: HashMap::new(),
+            objects: Slots::default(),
+            packer: Packer::default(),
             undecodable: HashMap::new(),
             gone: HashSet::new(),
             delivered: 0,
@@ -104,12 +100,19 @@ impl<R: Representation> Default for Store<R> {
 
 impl<R: Representation> Store<R> {
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<R::Item>> {
-        self.read().objects.get(key).map(|slot| slot.item.clone())
+        Self::item(self.read().objects.get(key)?)
+    }
+
+    /// The uid of the object that has this name now.
+    pub(crate) fn uid(&self, key: &ObjectKey) -> Option<Uid> {
+        self.read().objects.get(key).map(|slot| slot.facts.uid)
     }
 
     pub(crate) fn known(&self, key: &ObjectKey) -> Option<Known<R::Item>> {
-        self.read().objects.get(key).map(|slot| Known {
-            item: slot.item.clone(),
+        let state = self.read();
+        let slot = state.objects.get(key)?;
+        Some(Known {
+            item: Self::item(slot)?,
             uid: slot.facts.uid,
             owner: slot.facts.owner.clone(),
             fingerprint: slot.facts.fingerprint,
@@ -117,19 +120,25 @@ impl<R: Representation> Store<R> {
         })
     }
 
+    /// The object's JSON as far as writers read it; only of objects that we made.
+    pub(crate) fn text(&self, key: &ObjectKey) -> Option<String> {
+        self.read().objects.get(key)?.text.as_ref()?.text()
+    }
+
     /// The names of all objects, in no order.
     pub(crate) fn keys(&self) -> Vec<ObjectKey> {
-        self.read().objects.keys().cloned().collect()
+        self.read().objects.iter().map(|slot| slot.key.clone()).collect()
     }
 
     /// All objects, in no order.
     pub(crate) fn all(&self) -> Vec<(ObjectKey, Arc<R::Item>)> {
-        self.read().objects.iter().map(|(key, slot)| (key.clone(), slot.item.clone())).collect()
+        let state = self.read();
+        state.objects.iter().filter_map(|slot| Some((slot.key.clone(), Self::item(slot)?))).collect()
     }
 
     /// The names of the objects that `owner` controls, sorted.
     pub(crate) fn owned(&self, owner: Uid) -> Vec<ObjectKey> {
-        let mut keys = self.read().by_owner.get(&owner).cloned().unwrap_or_default();
+        let mut keys: Vec<ObjectKey> = self.read().objects.owned(owner).map(|slot| slot.key.clone()).collect();
         keys.sort_unstable();
         keys
     }
@@ -137,9 +146,9 @@ impl<R: Representation> Store<R> {
     /// The objects that carry the selector labels of `app`, sorted by name.
     pub(crate) fn labelled(&self, app: &AppKey) -> Vec<Arc<R::Item>> {
         let state = self.read();
-        let mut keys = state.by_app.get(app).cloned().unwrap_or_default();
-        keys.sort_unstable();
-        keys.iter().filter_map(|key| state.objects.get(key)).map(|slot| slot.item.clone()).collect()
+        let mut slots: Vec<&Slot<R::Item>> = state.objects.labelled(app).collect();
+        slots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        slots.into_iter().filter_map(Self::item).collect()
     }
 
     /// Number of objects, and of those that do not decode.
@@ -166,7 +175,7 @@ impl<R: Representation> Store<R> {
     /// Takes in the answer of a write, unless the watch is already past it.
     pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) {
         let mut state = self.write();
-        if decoded.facts.version <= state.delivered && !state.objects.contains_key(&decoded.key) {
+        if decoded.facts.version <= state.delivered && state.objects.get(&decoded.key).is_none() {
             return; // deleted since, and the watch has said so
         }
         state.saw(&decoded.key); // a list that is under way may have been taken before this write
@@ -212,8 +221,13 @@ impl<R: Representation> Store<R> {
         }
         let is_missing = |key: &ObjectKey| listing.covers(key) && !listing.seen.contains(key);
         state.undecodable.retain(|key, _| !is_missing(key));
-        let missing: Vec<ObjectKey> = state.objects.keys().filter(|key| is_missing(key)).cloned().collect();
+        let missing: Vec<ObjectKey> =
+            state.objects.iter().map(|slot| &slot.key).filter(|key| is_missing(key)).cloned().collect();
         missing.iter().filter_map(|key| state.remove(key)).collect()
+    }
+
+    fn item(slot: &Slot<R::Item>) -> Option<Arc<R::Item>> {
+        slot.item.clone().or_else(|| R::revive(&slot.text.as_ref()?.text()?).map(Arc::new))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State<R::Item>> {
@@ -258,13 +272,15 @@ impl<I> State<I> {
                 || old.facts.fingerprint != decoded.facts.fingerprint
                 || old.facts.owner != decoded.facts.owner
                 || old.facts.app != decoded.facts.app
-                || !R::same(&old.item, &item)
+                || old.item.as_ref().is_none_or(|old| !R::same(old, &item))
         });
-        if old.is_none_or(|old| old.facts.owner != decoded.facts.owner || old.facts.app != decoded.facts.app) {
-            self.unindex(key);
-            self.index(key, &decoded.facts);
-        }
-        self.objects.insert(key.clone(), Slot { item, facts: decoded.facts.clone(), verified });
+        self.objects.put(Slot {
+            key: key.clone(),
+            facts: decoded.facts.clone(),
+            verified,
+            item: (!R::IS_REVIVED).then_some(item),
+            text: decoded.text.as_ref().map(|text| self.packer.pack(text)),
+        });
         changed.then_some(delta)
     }
 
@@ -279,7 +295,6 @@ impl<I> State<I> {
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Option<Delta> {
-        self.unindex(key);
         let slot = self.objects.remove(key)?;
         Some(Delta {
             key: key.clone(),
@@ -287,42 +302,6 @@ impl<I> State<I> {
             apps: [slot.facts.app, None],
             undecodable: None,
         })
-    }
-
-    fn index(&mut self, key: &ObjectKey, facts: &Facts) {
-        if let Some(owner) = &facts.owner {
-            push(self.by_owner.entry(owner.uid).or_default(), key);
-        }
-        if let Some(app) = &facts.app {
-            push(self.by_app.entry(app.clone()).or_default(), key);
-        }
-    }
-
-    fn unindex(&mut self, key: &ObjectKey) {
-        let Some(slot) = self.objects.get(key) else { return };
-        if let Some(owner) = &slot.facts.owner {
-            withdraw(&mut self.by_owner, &owner.uid, key);
-        }
-        if let Some(app) = &slot.facts.app {
-            withdraw(&mut self.by_app, app, key);
-        }
-    }
-}
-
-/// Most lists have one entry: they get room for one, not for the four that a vector begins with.
-fn push(keys: &mut Vec<ObjectKey>, key: &ObjectKey) {
-    if keys.capacity() == keys.len() {
-        keys.reserve_exact(1 + keys.len() / 2);
-    }
-    keys.push(key.clone());
-}
-
-fn withdraw<K: Eq + Hash>(index: &mut HashMap<K, Vec<ObjectKey>>, under: &K, key: &ObjectKey) {
-    if let Some(keys) = index.get_mut(under) {
-        keys.retain(|other| other != key);
-        if keys.is_empty() {
-            index.remove(under);
-        }
     }
 }
 
