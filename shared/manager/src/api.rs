@@ -4,6 +4,7 @@
 
 use std::{future::Future, time::Duration};
 
+use http::{HeaderValue, header::CONTENT_TYPE};
 use kube::{
     Client, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
@@ -72,6 +73,15 @@ impl Requests {
 
     pub(crate) async fn merge(&self, key: &ObjectKey, patch: &Value) -> Result<String, Error> {
         let request = self.http(key).patch(&key.name, &self.patching(), &Patch::Merge(patch));
+        self.send("patch", key, request).await
+    }
+
+    /// A JSON patch: operations and tests, of which all hold or nothing is changed.
+    pub(crate) async fn edit(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
+        let mut request = self.http(key).patch(&key.name, &self.patching(), &Patch::Merge(operations));
+        if let Ok(request) = &mut request {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json-patch+json"));
+        }
         self.send("patch", key, request).await
     }
 

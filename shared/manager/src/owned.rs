@@ -20,6 +20,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::object::ManagedFields;
 
+mod edit;
+
+pub(crate) use edit::edit;
+
 /// What our entries in `managedFields` say about one live object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Fingerprint {

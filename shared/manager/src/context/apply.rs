@@ -3,7 +3,8 @@
 //! How a write is sent, and why (the costs were measured on a real API server):
 //!
 //! - A child that is not there is created by POST, the cheapest request, which fails when a stranger has the name.
-//! - Before a child is changed it is read once: that shows whose it is, what differs (for the event) and who did it.
+//! - Where plain fields of a child are to be set that an apply never changed, one JSON patch does it (`edit`).
+//! - Before any other change the child is read once: that shows whose it is, what differs (for the event) and who did it.
 //! - It is changed by server-side apply, forced, carrying the uid that was checked, so that a stranger who appears
 //!   meanwhile is never overwritten. Fields that we no longer want go, because the API server knows that they were ours.
 //! - The entry that a POST left in `managedFields` is turned into an apply entry before the first such change;
@@ -26,6 +27,8 @@ use crate::{
     store::{Known, Verified},
     wire::{Decoded, Seen, Undecodable},
 };
+
+mod edit;
 
 /// A stranger without our labels is not watched, so his object is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -132,7 +135,10 @@ impl<K: Root> Context<K> {
                     self.scope.outside.metrics.skipped_writes.with_label_values(&[requests.kind(), "apply"]).inc();
                     return Ok(Some(known.item));
                 }
-                Box::pin(self.update::<C>(requests, target)).await
+                match Box::pin(self.edit::<C>(requests, target)).await {
+                    Ok(None) => Box::pin(self.update::<C>(requests, target)).await,
+                    written => written,
+                }
             }
             Some(_) => Box::pin(self.update::<C>(requests, target)).await,
         };

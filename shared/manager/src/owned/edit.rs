@@ -1,0 +1,148 @@
+//! Changes as a JSON patch: one cheap request, where that does the same as an apply.
+//!
+//! A child that we created is ours by an entry of operation `Update`. As long as fields are only *set*, a patch by the
+//! same manager leaves that entry as it should be: a field that somebody else had taken is ours again. What a patch
+//! cannot do exactly is left to an apply: fields that go (others may hold a part of them), and lists and whole objects
+//! (others may have something in them, or put something there meanwhile).
+
+use serde_json::{Value, json};
+
+use super::{Change, Path, Step};
+
+/// The operations that carry `changes` out on `live`, guarded by tests, so that they change this very object and
+/// nothing else in it; `None` when only an apply is exact.
+pub(crate) fn edit(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> Option<Value> {
+    let owners = live.pointer("/metadata/ownerReferences")?.as_array()?;
+    let ours = owners.iter().position(|reference| reference["uid"] == owner)?;
+    let mut tests = vec![
+        test("/metadata/uid", uid),
+        test(&format!("/metadata/ownerReferences/{ours}/uid"), owner),
+        test(&format!("/metadata/ownerReferences/{ours}/controller"), true),
+    ];
+    let mut edits = Vec::new();
+    for Change { path, live: now, desired } in changes {
+        let is_plain = |value: &Value| !value.is_array() && !value.is_object();
+        let desired = desired.as_ref()?;
+        if !now.as_ref().is_none_or(is_plain) || !is_plain(desired) {
+            return None;
+        }
+        let place = path.pointer(live, &mut tests)?;
+        let op = if now.is_some() { "replace" } else { "add" };
+        edits.push(json!({"op": op, "path": place, "value": desired}));
+    }
+    tests.dedup();
+    tests.append(&mut edits);
+    (!changes.is_empty()).then_some(Value::Array(tests))
+}
+
+fn test(path: &str, value: impl Into<Value>) -> Value {
+    json!({"op": "test", "path": path, "value": value.into()})
+}
+
+impl Path {
+    /// Where this field is in `live`, with tests that each element on the way is the one that is meant. `None` for an
+    /// element itself, and when there is nothing at the place above.
+    fn pointer(&self, live: &Value, tests: &mut Vec<Value>) -> Option<String> {
+        let (last, way) = self.0.split_last()?;
+        let Step::Field(last) = last else { return None };
+        let (mut at, mut pointer) = (live, String::new());
+        for step in way {
+            match step {
+                Step::Field(name) => {
+                    at = at.get(name)?;
+                    push(&mut pointer, name);
+                }
+                Step::Element(identity) => {
+                    let is_it = |item: &Value| identity.iter().all(|(key, value)| item.get(key) == Some(value));
+                    let index = at.as_array()?.iter().position(is_it)?;
+                    at = at.get(index)?;
+                    push(&mut pointer, &index.to_string());
+                    for (key, value) in identity {
+                        let mut place = pointer.clone();
+                        push(&mut place, key);
+                        tests.push(test(&place, value.clone()));
+                    }
+                }
+            }
+        }
+        at.as_object()?;
+        push(&mut pointer, last);
+        Some(pointer)
+    }
+}
+
+/// As RFC 6901 has it.
+fn push(pointer: &mut String, segment: &str) {
+    pointer.push('/');
+    pointer.push_str(&segment.replace('~', "~0").replace('/', "~1"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::compare, *};
+
+    fn live() -> Value {
+        json!({
+            "metadata": {
+                "uid": "u", "labels": {"app.kubernetes.io/name": "x"},
+                "ownerReferences": [{"uid": "a"}, {"uid": "o", "controller": true}],
+            },
+            "spec": {"replicas": 3, "containers": [
+                {"name": "mesh", "image": "m"},
+                {"name": "main", "image": "a", "args": ["-v"], "env": [{"name": "A", "value": "1"}]},
+            ]},
+        })
+    }
+
+    fn edits(desired: &Value, owned: &Value) -> Option<Value> {
+        let live = live();
+        edit(&live, "u", "o", &compare(&live, owned, desired, desired))
+    }
+
+    #[test]
+    fn plain_fields_are_set_where_they_are() {
+        let desired = json!({
+            "metadata": {"labels": {"app.kubernetes.io/name": "y"}},
+            "spec": {"replicas": 5, "paused": true, "containers": [{"name": "main", "image": "b", "env": [{"name": "A", "value": "2"}]}]},
+        });
+        let expected = json!([
+            {"op": "test", "path": "/metadata/uid", "value": "u"},
+            {"op": "test", "path": "/metadata/ownerReferences/1/uid", "value": "o"},
+            {"op": "test", "path": "/metadata/ownerReferences/1/controller", "value": true},
+            {"op": "test", "path": "/spec/containers/1/name", "value": "main"},
+            {"op": "test", "path": "/spec/containers/1/env/0/name", "value": "A"},
+            {"op": "test", "path": "/spec/containers/1/name", "value": "main"},
+            {"op": "add", "path": "/spec/paused", "value": true},
+            {"op": "replace", "path": "/metadata/labels/app.kubernetes.io~1name", "value": "y"},
+            {"op": "replace", "path": "/spec/containers/1/env/0/value", "value": "2"},
+            {"op": "replace", "path": "/spec/containers/1/image", "value": "b"},
+            {"op": "replace", "path": "/spec/replicas", "value": 5},
+        ]);
+        let sorted = |edits: Value| {
+            let mut lines: Vec<String> = edits.as_array().expect("a list").iter().map(Value::to_string).collect();
+            lines.sort_unstable();
+            lines.dedup();
+            lines
+        };
+        assert_eq!(sorted(edits(&desired, &Value::Null).expect("an edit")), sorted(expected));
+    }
+
+    #[test]
+    fn what_an_edit_cannot_do_exactly_is_left_to_an_apply() {
+        let container = |fields: Value| json!({"spec": {"containers": [fields]}});
+        for (what, desired) in [
+            ("an object", json!({"metadata": {"annotations": {"note": "x"}}})),
+            ("a list", container(json!({"name": "main", "args": ["-x"]}))),
+            ("a new element", container(json!({"name": "other"}))),
+            ("another kind of value", json!({"spec": {"replicas": {"count": 3}}})),
+            ("nothing", json!({"spec": {"replicas": 3}})),
+        ] {
+            assert_eq!(edits(&desired, &Value::Null), None, "{what}");
+        }
+        assert_eq!(edits(&json!({"spec": {}}), &json!({"spec": {"replicas": 3}})), None, "a field that goes");
+        let live = live();
+        let changes = compare(&live, &Value::Null, &json!({"spec": {"replicas": 5}}), &json!({}));
+        assert!(edit(&live, "u", "o", &changes).is_some());
+        assert_eq!(edit(&live, "u", "stranger", &changes), None);
+    }
+}
