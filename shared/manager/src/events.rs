@@ -27,7 +27,7 @@ const BUFFER: usize = 1_000;
 /// Two equal events within this time are one series.
 const SERIES: Duration = Duration::from_mins(6);
 /// As client-go: 25 at once per object, then one every five minutes.
-const BURST: f64 = 25.0;
+const BURST: f32 = 25.0;
 const REFILL: Duration = Duration::from_mins(5);
 /// The API's own limit is 1,024.
 const NOTE_BYTES: usize = 1_000;
@@ -82,7 +82,7 @@ impl Recorder {
         stop: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(BUFFER);
-        (Self { sender, metrics }, Sender { client, instance, sent: HashMap::new() }.run(receiver, stop))
+        (Self { sender, metrics }, Sender { client, instance, sent: Histories::default() }.run(receiver, stop))
     }
 
     pub(crate) fn post(&self, controller: &str, regarding: Reference, note: Note) {
@@ -96,20 +96,30 @@ impl Recorder {
 struct Sender {
     client: Client,
     instance: String,
-    /// By a hash of the object: only repeats are looked for.
-    sent: HashMap<u64, History>,
+    sent: Histories,
+}
+
+/// What was said lately, by a hash of the object: only repeats are looked for.
+#[derive(Default)]
+struct Histories {
+    by_object: HashMap<u64, History>,
+    /// With so many, those that no longer matter are thrown away.
+    sweep_at: usize,
 }
 
 /// What was said lately about one object.
 struct History {
-    tokens: f64,
+    tokens: f32,
     refilled: Instant,
-    /// By a hash of what was said.
-    series: Vec<(u64, Series)>,
+    series: Vec<Series>,
 }
 
+/// The same event, again and again.
 struct Series {
-    name: String,
+    /// A hash of what is said.
+    identity: u64,
+    /// The end of the event's name.
+    suffix: u64,
     count: u32,
     last: Instant,
 }
@@ -135,37 +145,21 @@ impl Sender {
     }
 
     async fn send(&mut self, posted: Posted) {
-        let now = Instant::now();
-        if self.sent.len() > 4_096 {
-            self.sent.retain(|_, history| now < history.refilled + SERIES);
-        }
-        let history = self.sent.entry(hash_of(&posted.regarding)).or_insert_with(|| History {
-            tokens: BURST,
-            refilled: now,
-            series: Vec::new(),
-        });
-        history.series.retain(|(_, series)| now < series.last + SERIES);
-        let gained = (now - history.refilled).as_secs_f64() / REFILL.as_secs_f64();
-        history.tokens = (history.tokens + gained).min(BURST);
-        history.refilled = now;
-        if history.tokens < 1.0 {
-            return;
-        }
-        history.tokens -= 1.0;
-
         let identity = hash_of(&(posted.note.type_, posted.note.reason, &posted.note.message));
+        let Some(&mut Series { suffix, count, .. }) =
+            self.sent.record(hash_of(&posted.regarding), identity, Instant::now())
+        else {
+            return;
+        };
+        let name = format!("{}.{suffix:016x}", posted.regarding.key.name);
         let namespace =
             if posted.regarding.key.namespace.is_empty() { "default" } else { &posted.regarding.key.namespace };
         let http = Http::new(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"));
-        let request = if let Some((_, series)) = history.series.iter_mut().find(|(said, _)| *said == identity) {
-            series.count += 1;
-            series.last = now;
-            let patch = json!({"series": {"count": series.count, "lastObservedTime": micro_time()}});
-            http.patch(&series.name, &PatchParams::default(), &Patch::Merge(patch))
+        let request = if count > 1 {
+            let patch = json!({"series": {"count": count, "lastObservedTime": micro_time()}});
+            http.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
         } else {
-            let name = format!("{}.{}", posted.regarding.key.name, uuid::Uuid::new_v4().simple());
             let body = body(&name, namespace, &self.instance, &posted);
-            history.series.push((identity, Series { name, count: 1, last: now }));
             http.create(&PostParams::default(), body.to_string().into_bytes())
         };
         let Ok(request) = request else { return };
@@ -174,6 +168,47 @@ impl Sender {
             Ok(Err(error)) => tracing::debug!(error = crate::error::chain(&error), "An event was not taken"),
             Err(_) => tracing::debug!("An event was not answered"),
         }
+    }
+}
+
+impl Histories {
+    /// Notes that something is said about an object. `None` when too much has been said about it lately.
+    fn record(&mut self, object: u64, identity: u64, now: Instant) -> Option<&mut Series> {
+        if self.by_object.len() >= self.sweep_at {
+            self.by_object.retain(|_, history| history.matters(now));
+            self.by_object.shrink_to(self.by_object.len() + 1);
+            self.sweep_at = 256.max(2 * self.by_object.len());
+        }
+        let history = self.by_object.entry(object).or_insert_with(|| History::new(now));
+        history.series.retain(|series| now < series.last + SERIES);
+        let gained = (now - history.refilled).as_secs_f32() / REFILL.as_secs_f32();
+        history.tokens = (history.tokens + gained).min(BURST);
+        history.refilled = now;
+        if history.tokens < 1.0 {
+            return None;
+        }
+        history.tokens -= 1.0;
+        let known = history.series.iter().position(|series| series.identity == identity);
+        let index = known.unwrap_or_else(|| {
+            history.series.reserve_exact(1);
+            history.series.push(Series { identity, suffix: fastrand::u64(..), count: 0, last: now });
+            history.series.len() - 1
+        });
+        let series = &mut history.series[index];
+        series.count += 1;
+        series.last = now;
+        Some(series)
+    }
+}
+
+impl History {
+    fn new(now: Instant) -> Self {
+        Self { tokens: BURST, refilled: now, series: Vec::new() }
+    }
+
+    /// Whether it differs from that of an object of which nothing was said.
+    fn matters(&self, now: Instant) -> bool {
+        now < self.refilled + SERIES || now < self.refilled + REFILL.mul_f32(BURST - self.tokens)
     }
 }
 
@@ -281,6 +316,33 @@ mod tests {
     fn other_names_are_listed_side_by_side() {
         let notes = vec![note("Created Service \"a\""), note("Created Service \"b\"")];
         assert_eq!(gather(notes)[0].message, "Created Service \"a\"; Created Service \"b\"");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_said_again_is_a_series_and_a_chatterbox_is_cut_short() {
+        let (mut sent, start) = (Histories::default(), Instant::now());
+        let mut record = |object, identity, seconds: u64| {
+            let now = start + Duration::from_secs(seconds);
+            sent.record(object, identity, now).map(|series| (series.suffix, series.count))
+        };
+        let (first, count) = record(1, 7, 0).expect("is sent");
+        assert_eq!(count, 1);
+        assert_eq!(record(1, 7, 359), Some((first, 2)));
+        assert_eq!(record(1, 8, 360).map(|(_, count)| count), Some(1), "something else");
+        let (second, count) = record(1, 7, 359 + 361).expect("is sent");
+        assert!(second != first && count == 1, "that series is over");
+        let said = (0..100).filter(|identity| record(2, *identity, 0).is_some()).count();
+        assert_eq!(said, 25);
+        assert!(record(2, 1_000, 301).is_some() && record(2, 1_000, 302).is_none(), "one every five minutes");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn histories_that_no_longer_matter_go() {
+        let (mut sent, start) = (Histories::default(), Instant::now());
+        for object in 0..10_000 {
+            sent.record(object, 1, start + Duration::from_secs(object));
+        }
+        assert!(sent.by_object.len() < 2_000, "{}", sent.by_object.len());
     }
 
     #[test]

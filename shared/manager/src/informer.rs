@@ -34,7 +34,8 @@ use crate::{
 
 /// The server ends a watch after this; the client gives a silent connection up a few seconds later.
 const WATCH_TIMEOUT_SECONDS: u32 = 230;
-const PAGE_SIZE: u32 = 500;
+/// A page is in memory as a whole while it is decoded; four kinds list at the same time.
+const PAGE_SIZE: u32 = 100;
 
 /// The informer of one kind: its store, its state and its subscribers.
 pub(crate) struct Informer<R: Representation> {
