@@ -1,0 +1,148 @@
+//! Schedules in words.
+
+use crate::cron::{Cron, progression, runs};
+use crate::every;
+use crate::field::{Field, MONTHS, Set, WEEKDAYS};
+use crate::schedule::{Schedule, When};
+
+/// More times of a day than these are not listed one by one.
+const LISTED: u32 = 6;
+
+/// What it says, in one sentence without its full stop.
+///
+/// ```
+/// let said = |text: &str| text.parse().map(|it| schedule::explain::sentence(&it));
+/// assert_eq!(said("* * * * */5")?, "every minute, on Sunday and Friday");
+/// assert_eq!(said("30 9,17 * jan-mar mon-fri")?, "at 09:30 and 17:30, Monday to Friday, in January to March");
+/// assert_eq!(said("0 0 1,15 * 0")?, "at 00:00, on days 1 and 15 of the month, and on Sunday");
+/// assert_eq!(said("*/20 9-17 * * *")?, "every 20 minutes, from 09:00 to 17:59");
+/// assert_eq!(said("@every 90m")?, "every 1h30m from the last run on");
+/// # Ok::<(), schedule::Error>(())
+/// ```
+pub fn sentence(schedule: &Schedule) -> String {
+    match &schedule.0 {
+        When::Every(period) => format!("every {} from the last run on", every::written(*period)),
+        When::Cron(cron) => {
+            let parts = [Some(times(cron)), days(cron), months(cron)];
+            parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// What each field takes, in words.
+pub fn fields(schedule: &Schedule) -> Vec<(Field, String)> {
+    let When::Cron(cron) = &schedule.0 else { return Vec::new() };
+    let said = |field| if cron.is_star(field) { "any".to_owned() } else { numbers(field, cron.set(field)) };
+    Field::ALL.into_iter().map(|field| (field, said(field))).collect()
+}
+
+/// What may surprise.
+pub fn notes(schedule: &Schedule) -> Vec<String> {
+    let When::Cron(cron) = &schedule.0 else { return Vec::new() };
+    let mut notes = Vec::new();
+    if cron.never_fires() {
+        notes.push("It never fires: no such month has such a day.".to_owned());
+        return notes;
+    }
+    for (field, length, again) in [(Field::Minute, 60, "every hour"), (Field::Hour, 24, "every day")] {
+        let steps = progression(field, cron.set(field)).filter(|(first, step)| *first == 0 && length % step != 0);
+        if let Some((_, step)) = steps {
+            let rest = length % step;
+            notes.push(format!("Steps of {step} begin anew {again}: the last one is {rest} {}s long.", field.name()));
+        }
+    }
+    if !cron.both_days_must_match() {
+        let full = [Field::DayOfMonth, Field::DayOfWeek].into_iter().find(|field| cron.set(*field) == field.all());
+        notes.push(match full {
+            Some(field) => format!(
+                "A {} of {} takes every day; write * to leave it to the other field.",
+                field.name(),
+                field.allowed().split(' ').next().unwrap_or_default()
+            ),
+            None => "Both day fields are given, so either is enough.".to_owned(),
+        });
+    } else if let Some(last) = cron.days.first().filter(|first| *first > 28) {
+        notes.push(format!("Months without a day {last} are left out."));
+    }
+    notes
+}
+
+fn times(cron: &Cron) -> String {
+    let (minutes, hours) = (cron.minutes, cron.hours);
+    let every_hour = hours == Field::Hour.all();
+    let every_minute = minutes == Field::Minute.all();
+    let first = minutes.first().unwrap_or_default();
+    if !every_hour && minutes.len() * hours.len() <= LISTED {
+        let times = hours.iter().flat_map(|hour| minutes.iter().map(move |minute| format!("{hour:02}:{minute:02}")));
+        return format!("at {}", list(times.collect()));
+    }
+    let stretch = match runs(hours).as_slice() {
+        [(from, to)] if !every_hour => Some((*from, *to)),
+        _ => None,
+    };
+    if minutes.len() == 1 {
+        return match stretch {
+            Some((from, to)) => format!("every hour from {from:02}:{first:02} to {to:02}:{first:02}"),
+            None if every_hour && first == 0 => "every hour, on the hour".to_owned(),
+            None if every_hour => format!("every hour, at minute {first}"),
+            None => format!("at minute {first}, in hours {}", numbers(Field::Hour, hours)),
+        };
+    }
+    let minutes = match progression(Field::Minute, minutes) {
+        _ if every_minute => "every minute".to_owned(),
+        Some((0, step)) if 60 % step == 0 => format!("every {step} minutes"),
+        _ if every_hour => format!("every hour, at minutes {}", numbers(Field::Minute, minutes)),
+        _ => format!("at minutes {}", numbers(Field::Minute, minutes)),
+    };
+    match stretch {
+        _ if every_hour => minutes,
+        Some((from, to)) => format!("{minutes}, from {from:02}:00 to {to:02}:59"),
+        None => format!("{minutes}, in hours {}", numbers(Field::Hour, hours)),
+    }
+}
+
+fn days(cron: &Cron) -> Option<String> {
+    let plural = if cron.days.len() == 1 { "" } else { "s" };
+    let of_month = format!("on day{plural} {} of the month", numbers(Field::DayOfMonth, cron.days));
+    let weekdays = numbers(Field::DayOfWeek, cron.weekdays);
+    // Monday to Friday, but on Sunday and Friday.
+    let on = if runs(cron.weekdays).len() == 1 && cron.weekdays.len() > 2 { "" } else { "on " };
+    match (cron.any_day, cron.any_weekday) {
+        (true, true) => (cron.minutes.len() * cron.hours.len() <= LISTED).then(|| "every day".to_owned()),
+        (false, true) => Some(of_month),
+        (true, false) => Some(format!("{on}{weekdays}")),
+        (false, false) => Some(format!("{of_month}, and {on}{weekdays}")),
+    }
+}
+
+fn months(cron: &Cron) -> Option<String> {
+    (cron.months != Field::Month.all()).then(|| format!("in {}", numbers(Field::Month, cron.months)))
+}
+
+/// The numbers of a field, or their names.
+fn numbers(field: Field, set: Set) -> String {
+    let name = |n: u32| {
+        let names: &[&str] = match field {
+            Field::Month => &MONTHS,
+            Field::DayOfWeek => &WEEKDAYS,
+            _ => &[],
+        };
+        let name = usize::try_from(n - u32::from(field.min())).ok().and_then(|n| names.get(n));
+        name.map_or_else(|| n.to_string(), |name| (*name).to_owned())
+    };
+    let mut parts = Vec::new();
+    for (first, last) in runs(set) {
+        match last - first {
+            0 => parts.push(name(first)),
+            1 => parts.extend([name(first), name(last)]),
+            _ => parts.push(format!("{} to {}", name(first), name(last))),
+        }
+    }
+    list(parts)
+}
+
+/// "a, b and c".
+fn list(mut parts: Vec<String>) -> String {
+    let last = parts.pop().unwrap_or_default();
+    if parts.is_empty() { last } else { format!("{} and {last}", parts.join(", ")) }
+}

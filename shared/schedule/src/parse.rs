@@ -1,0 +1,264 @@
+//! From text to a schedule.
+
+use std::ops::Range;
+
+use crate::cron::Cron;
+use crate::error::Error;
+use crate::every;
+use crate::field::{Field, Set};
+use crate::schedule::{Schedule, When};
+
+/// Longer texts are refused, as by the schema.
+const LONGEST: usize = 256;
+const FIVE: &str = "write five fields: minute, hour, day of month, month, day of week";
+/// The ones with a name, and what they stand for.
+pub(crate) const DESCRIPTORS: [(&str, &str); 7] = [
+    ("@yearly", "0 0 1 1 *"),
+    ("@annually", "0 0 1 1 *"),
+    ("@monthly", "0 0 1 * *"),
+    ("@weekly", "0 0 * * 0"),
+    ("@daily", "0 0 * * *"),
+    ("@midnight", "0 0 * * *"),
+    ("@hourly", "0 * * * *"),
+];
+
+/// A part of the text that knows where it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    whole: &'a str,
+    start: usize,
+    end: usize,
+    field: Option<Field>,
+}
+
+impl<'a> Part<'a> {
+    fn all(whole: &'a str) -> Self {
+        Self { whole, start: 0, end: whole.len(), field: None }
+    }
+
+    pub(crate) fn text(&self) -> &'a str {
+        &self.whole[self.start..self.end]
+    }
+
+    /// A part of this part.
+    pub(crate) fn slice(self, range: Range<usize>) -> Self {
+        Self { start: self.start + range.start, end: self.start + range.end, ..self }
+    }
+
+    pub(crate) fn error(&self, what: impl Into<String>, advice: impl Into<String>) -> Error {
+        Error::new(self.whole, self.field, self.start..self.end, what, advice)
+    }
+
+    /// What is between the separators: at least one part, any of which may be empty.
+    fn split(self, separator: fn(char) -> bool) -> impl Iterator<Item = Self> {
+        let text = self.text();
+        let ends = text.match_indices(separator).map(|(at, it)| (at, at + it.len())).chain([(text.len(), text.len())]);
+        ends.scan(0, move |start, (end, next)| {
+            let part = self.slice(*start..end);
+            *start = next;
+            Some(part)
+        })
+    }
+
+    fn words(self) -> Vec<Self> {
+        self.split(char::is_whitespace).filter(|word| !word.text().is_empty()).collect()
+    }
+}
+
+/// Reads an expression or a descriptor.
+pub(crate) fn parse(text: &str) -> Result<Schedule, Error> {
+    let all = Part::all(text);
+    if text.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        let shortened = Part::all(&text[..end]);
+        return Err(shortened.error("is too long", format!("use at most {LONGEST} characters")));
+    }
+    if let Some(at) = text.find("TZ=") {
+        let start = text[..at].rfind(char::is_whitespace).map_or(0, |blank| blank + 1);
+        let start = (start..=at).find(|start| text.is_char_boundary(*start)).unwrap_or(at);
+        let end = text[at..].find(char::is_whitespace).map_or(text.len(), |blank| at + blank);
+        let advice = "write the schedule without it";
+        return Err(all.slice(start..end).error("cannot use TZ or CRON_TZ in cronSpec, use timeZone instead", advice));
+    }
+    let words = all.words();
+    let Some(first) = words.first() else {
+        return Err(all.error("is empty", FIVE));
+    };
+    if first.text().starts_with('@') {
+        return descriptor(*first, &words[1..]);
+    }
+    let words: &[Part<'_>; 5] = match words.as_slice().try_into() {
+        Ok(words) => words,
+        Err(_) => return Err(not_five(all, &words)),
+    };
+    cron(*words).map(|cron| Schedule(When::Cron(cron)))
+}
+
+fn cron(words: [Part<'_>; 5]) -> Result<Cron, Error> {
+    let [minutes, hours, days, months, weekdays] = words;
+    let (minutes, _) = list(minutes, Field::Minute)?;
+    let (hours, _) = list(hours, Field::Hour)?;
+    let (days, any_day) = list(days, Field::DayOfMonth)?;
+    let (months, _) = list(months, Field::Month)?;
+    let (weekdays, any_weekday) = list(weekdays, Field::DayOfWeek)?;
+    Ok(Cron { minutes, hours, days, months, weekdays, any_day, any_weekday })
+}
+
+fn not_five(all: Part<'_>, words: &[Part<'_>]) -> Error {
+    let fields = if words.len() == 1 { "field" } else { "fields" };
+    let what = format!("has {} {fields}", words.len());
+    let advice = if words.len() == 6 { format!("{FIVE}; there is none for seconds or years") } else { FIVE.to_owned() };
+    let end = words.last().map_or(0, |last| last.end);
+    // What is too much, or the end, where the next one is missing.
+    let start = words.get(5).map_or(end, |sixth| sixth.start);
+    all.slice(start..end).error(what, advice)
+}
+
+fn descriptor(name: Part<'_>, arguments: &[Part<'_>]) -> Result<Schedule, Error> {
+    let known = "use @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every <duration>";
+    if name.text() == "@every" {
+        let Some((first, last)) = arguments.first().zip(arguments.last()) else {
+            return Err(name.error("needs a duration", "such as @every 1h30m"));
+        };
+        let duration = Part { end: last.end, ..*first };
+        return every::period(duration).map(|period| Schedule(When::Every(period)));
+    }
+    let Some((_, meaning)) = DESCRIPTORS.into_iter().find(|(it, _)| *it == name.text()) else {
+        let lower = name.text().to_ascii_lowercase();
+        let advice = match DESCRIPTORS.into_iter().map(|(it, _)| it).chain(["@every"]).find(|it| *it == lower) {
+            Some(meant) => format!("write {meant}"),
+            None => known.to_owned(),
+        };
+        let what = match lower.as_str() {
+            "@reboot" => "@reboot is not for clusters".to_owned(),
+            _ => format!("\"{}\" is unknown", name.text()),
+        };
+        return Err(name.error(what, advice));
+    };
+    match arguments.first().zip(arguments.last()) {
+        Some((first, last)) => {
+            Err(Part { end: last.end, ..*first }.error("is one too many", format!("{} stands alone", name.text())))
+        }
+        None => parse(meaning),
+    }
+}
+
+/// Elements with commas between them; and whether one of them is a star without a step.
+fn list(word: Part<'_>, field: Field) -> Result<(Set, bool), Error> {
+    let word = Part { field: Some(field), ..word };
+    let mut set = Set::default();
+    let mut any = false;
+    for part in word.split(|c| c == ',') {
+        if part.text().is_empty() {
+            return Err(part.error("has an empty element", "take out a comma"));
+        }
+        let (numbers, is_any) = element(part, field)?;
+        set = set | numbers;
+        any |= is_any;
+    }
+    Ok((set, any))
+}
+
+/// `*`, `?`, `a` or `a-b`, each with or without `/step`.
+fn element(part: Part<'_>, field: Field) -> Result<(Set, bool), Error> {
+    let mut parts = part.split(|c| c == '/');
+    let (range, step, more) = (parts.next().unwrap_or(part), parts.next(), parts.next());
+    if more.is_some() {
+        return Err(part.error("has too many slashes", "write one step, such as */5"));
+    }
+    let interval = step.map(self::step).transpose()?;
+    let is_star = matches!(range.text(), "*" | "?");
+    let (first, last) = if is_star {
+        (field.min(), field.max())
+    } else {
+        let mut ends = range.split(|c| c == '-');
+        let (first, last, more) = (ends.next().unwrap_or(range), ends.next(), ends.next());
+        if more.is_some() {
+            return Err(range.error("has too many hyphens", "write a range as from-to"));
+        }
+        let (from, to) = (number(first, field)?, last.map(|last| number(last, field)).transpose()?);
+        if to.is_some_and(|to| to < from) {
+            let advice = format!("write it as two: {from}-{},{}-{}", field.max(), field.min(), to.unwrap_or_default());
+            return Err(range.error(format!("{} runs backwards", range.text()), advice));
+        }
+        // A single number with a step goes on to the end.
+        (from, to.unwrap_or(if interval.is_some() { field.max() } else { from }))
+    };
+    let interval = interval.unwrap_or(1);
+    Ok((Set::range(first, last, interval), is_star && interval == 1))
+}
+
+fn step(part: Part<'_>) -> Result<u64, Error> {
+    match digits(part.text()) {
+        Some(0) => Err(part.error("a step of 0 leads nowhere", "use 1 or more")),
+        Some(step) => Ok(step),
+        None => {
+            let what = match part.text() {
+                "" => "lacks the number after /".to_owned(),
+                text => format!("\"{text}\" is no step"),
+            };
+            Err(part.error(what, "use a number from 1 on"))
+        }
+    }
+}
+
+fn number(part: Part<'_>, field: Field) -> Result<u8, Error> {
+    let text = part.text();
+    let takes = || format!("use {}", field.allowed());
+    if let Some(n) = field.named(text) {
+        return Ok(n);
+    }
+    let Some(n) = digits(text) else { return Err(no_number(part, field)) };
+    let small = u8::try_from(n).unwrap_or(u8::MAX);
+    if small > field.max() {
+        let advice = if field == Field::DayOfWeek && n == 7 { "use 0 for Sunday".to_owned() } else { takes() };
+        return Err(part.error(format!("{n} is too large"), advice));
+    }
+    if small < field.min() {
+        return Err(part.error(format!("{n} is too small"), takes()));
+    }
+    Ok(small)
+}
+
+fn no_number(part: Part<'_>, field: Field) -> Error {
+    let text = part.text();
+    let takes = format!("use {}", field.allowed());
+    if text.is_empty() {
+        return part.error("a number is missing", takes);
+    }
+    if text.starts_with(['*', '?']) {
+        return part.error(format!("\"{text}\" is no number"), "write * alone, or with a step such as */5");
+    }
+    // Monday for mon.
+    if let Some(short) = text.get(..3).filter(|short| text.is_ascii() && field.named(short).is_some()) {
+        return part.error(format!("\"{text}\" is unknown"), format!("write {}", short.to_ascii_lowercase()));
+    }
+    let of_quartz = text.contains(['L', 'W', '#']) && text.chars().all(|c| c.is_ascii_digit() || "LW#".contains(c));
+    if of_quartz {
+        return part.error(format!("\"{text}\": L, W and # are not supported"), takes);
+    }
+    part.error(format!("\"{text}\" is unknown"), takes)
+}
+
+/// A number, which may have zeros in front; one that is far too large stays that.
+fn digits(text: &str) -> Option<u64> {
+    let all = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    all.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+/// The same for what fires at least once in ten years.
+pub(crate) fn parse_firing(text: &str) -> Result<Schedule, Error> {
+    let schedule = parse(text)?;
+    if !schedule.never_fires() {
+        return Ok(schedule);
+    }
+    let all = Part::all(text);
+    let words = all.words();
+    Err(match (&schedule.0, words.as_slice()) {
+        (When::Cron(_), [_, _, days, months, _]) => {
+            let dates = Part { end: months.end, field: Some(Field::DayOfMonth), ..*days };
+            dates.error("never fires", "no such month has such a day")
+        }
+        _ => all.error("never fires", "use at most ten years"),
+    })
+}

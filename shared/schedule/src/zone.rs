@@ -1,0 +1,145 @@
+//! Time zones: names of the IANA database, which is built in.
+
+use std::fmt::{Display, Formatter};
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
+
+use crate::error::shown;
+
+/// A time zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone {
+    name: String,
+    zone: TimeZone,
+}
+
+/// A text that names no time zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownZone {
+    name: String,
+    advice: Option<String>,
+}
+
+/// A moment at which clocks are changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The first instant with the new offset.
+    pub at: Timestamp,
+    /// What clocks would have shown then.
+    pub from: DateTime,
+    /// What they show.
+    pub to: DateTime,
+}
+
+impl Zone {
+    /// What a schedule has that names no zone.
+    pub fn utc() -> Self {
+        Self { name: "UTC".to_owned(), zone: TimeZone::UTC }
+    }
+
+    /// The zone with a name of the IANA database, in the case that it has there. Other machines have no other data: what the
+    /// host has is not looked at.
+    ///
+    /// ```
+    /// use schedule::Zone;
+    ///
+    /// assert!(Zone::named("Europe/Berlin").is_ok());
+    /// let error = Zone::named("europe/berlin").unwrap_err();
+    /// assert_eq!(error.to_string(), "unknown time zone \"europe/berlin\"; write Europe/Berlin");
+    /// ```
+    pub fn named(name: &str) -> Result<Self, UnknownZone> {
+        let unknown = |advice: Option<String>| UnknownZone { name: name.to_owned(), advice };
+        if name.eq_ignore_ascii_case("local") {
+            return Err(unknown(Some("name the place, such as Europe/Berlin".to_owned())));
+        }
+        let Ok(zone) = TimeZoneDatabase::bundled().get(name) else {
+            let of_offset = offset(name).map(|_| "a fixed offset has no name; use UTC or a place".to_owned());
+            return Err(unknown(of_offset));
+        };
+        match zone.iana_name() {
+            Some(correct) if correct == name => Ok(Self { name: name.to_owned(), zone }),
+            Some(correct) => Err(unknown(Some(format!("write {correct}")))),
+            None => Err(unknown(None)),
+        }
+    }
+
+    /// The same, or a fixed offset such as `+05:30`.
+    pub fn named_or_offset(text: &str) -> Result<Self, UnknownZone> {
+        match offset(text) {
+            Some(offset) => Ok(Self { name: text.to_owned(), zone: TimeZone::fixed(offset) }),
+            None => Self::named(text),
+        }
+    }
+
+    /// As it was given.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// For what else there is to do with it.
+    pub fn time_zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    /// The changes of clocks after one instant and until another. Some turn clocks by nothing, and are left out.
+    pub fn changes(&self, after: Timestamp, until: Timestamp) -> impl Iterator<Item = Change> {
+        let before = |at: Timestamp| Timestamp::from_second(at.as_second() - 1).ok();
+        let transitions = self.zone.following(after).take_while(move |it| it.timestamp() <= until);
+        transitions.filter_map(move |it| {
+            let from = self.zone.to_offset(before(it.timestamp())?).to_datetime(it.timestamp());
+            let to = it.offset().to_datetime(it.timestamp());
+            (from != to).then_some(Change { at: it.timestamp(), from, to })
+        })
+    }
+
+    /// Seconds that clocks are ahead of UTC, and the first second after this one at which that changes. None where time ends.
+    pub(crate) fn stretch_from(&self, second: i64) -> Option<(i64, i64)> {
+        let from = Timestamp::from_second(second).ok()?;
+        let end = self.zone.following(from).next().map_or(i64::MAX, |it| it.timestamp().as_second());
+        Some((self.zone.to_offset(from).seconds().into(), end))
+    }
+
+    /// The same, and the first second of which it is true.
+    pub(crate) fn stretch_until(&self, second: i64) -> Option<(i64, i64)> {
+        let until = Timestamp::from_second(second).ok()?;
+        let after = Timestamp::from_second(second + 1).unwrap_or(Timestamp::MAX);
+        let start = self.zone.preceding(after).next().map_or(i64::MIN, |it| it.timestamp().as_second());
+        Some((self.zone.to_offset(until).seconds().into(), start))
+    }
+}
+
+impl Display for Zone {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Display for UnknownZone {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "unknown time zone \"{}\"", shown(&self.name))?;
+        self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
+}
+
+impl std::error::Error for UnknownZone {}
+
+/// A fixed offset: `+05:30`, `-0300` or `+14`.
+fn offset(text: &str) -> Option<Offset> {
+    let (sign, rest) = match text.split_at_checked(1)? {
+        ("+", rest) => (1, rest),
+        ("-", rest) => (-1, rest),
+        _ => return None,
+    };
+    let (hours, minutes) = match rest.len() {
+        2 => (rest, "0"),
+        4 => rest.split_at_checked(2)?,
+        5 => rest.split_once(':').filter(|(hours, _)| hours.len() == 2)?,
+        _ => return None,
+    };
+    let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<i32>().ok())?;
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    let fits = hours < 24 && minutes < 60;
+    Offset::from_seconds(sign * (hours * 3600 + minutes * 60)).ok().filter(|_| fits)
+}

@@ -1,0 +1,200 @@
+//! The command line as its users see it.
+
+use clap::{CommandFactory, Parser};
+use schedule::command::{Command, run};
+
+use crate::at;
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The exit code, what is printed and what is complained about, on 21 November 2026, 16:25:57 UTC.
+fn said(arguments: &[&str]) -> (u8, String, String) {
+    let arguments = Arguments::try_parse_from(["schedule"].iter().chain(arguments)).unwrap_or_else(|it| panic!("{it}"));
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code =
+        run(&arguments.command, at("2026-11-21T16:25:57Z"), &mut out, &mut err).expect("memory takes everything");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (code, text(out), text(err))
+}
+
+fn prints(arguments: &[&str], expected: &str) {
+    let (code, out, err) = said(arguments);
+    assert_eq!((code, out.as_str(), err.as_str()), (0, expected, ""), "{arguments:?}");
+}
+
+fn refuses(arguments: &[&str], expected: &str) {
+    let (code, out, err) = said(arguments);
+    assert_eq!((code, out.as_str(), err.as_str()), (2, "", expected), "{arguments:?}");
+}
+
+#[test]
+fn json_is_an_array_of_instants() {
+    prints(
+        &["next", "* * * * */5", "--from", "2026-11-19T12:34:56Z", "--count", "2", "--output", "json"],
+        "[\n  \"2026-11-20T00:00:00Z\",\n  \"2026-11-20T00:01:00Z\"\n]\n",
+    );
+    prints(&["next", "0 0 30 2 *", "--output", "json"], "[]\n");
+    // From is not among them, and the clock is its default.
+    prints(
+        &["next", "@hourly", "--from", "2026-01-01T10:00:00Z", "--count", "1", "--output=json"],
+        "[\n  \"2026-01-01T11:00:00Z\"\n]\n",
+    );
+    prints(&["next", "@every 1h", "--count", "1", "--output", "json"], "[\n  \"2026-11-21T17:25:57Z\"\n]\n");
+    prints(
+        &["next", "@daily", "--time-zone", "+05:30", "--count", "1", "--output", "json"],
+        "[\n  \"2026-11-21T18:30:00Z\"\n]\n",
+    );
+    prints(
+        &["next", "@daily", "--time-zone", "-05:30", "--count", "1", "--output", "json"],
+        "[\n  \"2026-11-22T05:30:00Z\"\n]\n",
+    );
+    // Time of the zone where no offset is given.
+    prints(
+        &[
+            "next",
+            "@hourly",
+            "--time-zone",
+            "Asia/Tokyo",
+            "--from",
+            "2026-01-01T10:00",
+            "--count",
+            "1",
+            "--output",
+            "json",
+        ],
+        "[\n  \"2026-01-01T02:00:00Z\"\n]\n",
+    );
+}
+
+#[test]
+fn a_table_tells_of_changed_clocks() {
+    prints(
+        &["next", "30 2 * * *", "--time-zone", "America/New_York", "--from", "2027-03-13T00:00", "--count", "3"],
+        "\
+30 2 * * * in America/New_York: at 02:30, every day
+
+LOCAL                        UTC                   WHEN           NOTES
+Sat 2027-03-13 02:30 -05:00  2027-03-13T07:30:00Z  in 111 d 15 h
+Mon 2027-03-15 02:30 -04:00  2027-03-15T06:30:00Z  in 113 d 14 h  On 2027-03-14 clocks go from 02:00 to 03:00: 1 run is left out.
+Tue 2027-03-16 02:30 -04:00  2027-03-16T06:30:00Z  in 114 d 14 h
+",
+    );
+    prints(
+        &[
+            "next",
+            "30 1 * * *",
+            "--time-zone",
+            "America/New_York",
+            "--from",
+            "2026-10-31T23:00:00-04:00",
+            "--count",
+            "2",
+        ],
+        "\
+30 1 * * * in America/New_York: at 01:30, every day
+
+LOCAL                        UTC                   WHEN           NOTES
+Sun 2026-11-01 01:30 -04:00  2026-11-01T05:30:00Z  20 d 10 h ago  Clock goes back: runs twice, the first time.
+Sun 2026-11-01 01:30 -05:00  2026-11-01T06:30:00Z  20 d 9 h ago   Clock goes back: runs twice, the second time.
+",
+    );
+    prints(
+        &["next", "@every 90s", "--count", "3"],
+        "\
+@every 1m30s in UTC: every 1m30s from the last run on
+
+LOCAL                           UTC                   WHEN           NOTES
+Sat 2026-11-21 16:27:27 +00:00  2026-11-21T16:27:27Z  in 1 min 30 s
+Sat 2026-11-21 16:28:57 +00:00  2026-11-21T16:28:57Z  in 3 min
+Sat 2026-11-21 16:30:27 +00:00  2026-11-21T16:30:27Z  in 4 min 30 s
+",
+    );
+    prints(
+        &["next", "0 0 30 2 *"],
+        "0 0 30 2 * in UTC: at 00:00, on day 30 of the month, in February\n\nIt never fires.\n",
+    );
+}
+
+#[test]
+fn mistakes_are_pointed_at() {
+    let pointed = "error: minute: 61 is too large\n  |\n  | 61 * * * *\n  | ^^ use 0-59\n";
+    for command in ["next", "explain", "check"] {
+        refuses(&[command, "61 * * * *"], pointed);
+        refuses(
+            &[command, "* * * * *", "--time-zone", "europe/berlin"],
+            "error: unknown time zone \"europe/berlin\"; write Europe/Berlin\n",
+        );
+    }
+    refuses(
+        &["check", "0 0 30 2 *"],
+        "error: day of month: never fires\n  |\n  | 0 0 30 2 *\n  |     ^^^^ no such month has such a day\n",
+    );
+    refuses(
+        &["next", "* * * * *", "--from", "noon"],
+        "error: --from: \"noon\" is no time\n  write it as 2026-10-25T00:30:00Z, or without Z as time in UTC\n",
+    );
+}
+
+#[test]
+fn what_is_right_is_said_in_words() {
+    prints(
+        &["check", "0 9 * * mon-fri", "--time-zone", "Europe/Berlin"],
+        "ok: at 09:00, Monday to Friday\nNext: Mon 2026-11-23 09:00 +01:00 (in 1 d 15 h)\n",
+    );
+    prints(
+        &["explain", "*/7 2 1,15 * sun", "--time-zone", "Europe/Berlin"],
+        "\
+at minutes 0, 7, 14, 21, 28, 35, 42, 49 and 56, from 02:00 to 02:59, on days 1 and 15 of the month, and on Sunday
+
+  minute        0, 7, 14, 21, 28, 35, 42, 49 and 56
+  hour          2
+  day of month  1 and 15
+  month         any
+  day of week   Sunday
+
+Next: Sun 2026-11-22 02:00 +01:00 (in 8 h 34 min)
+Note: Steps of 7 begin anew every hour: the last one is 4 minutes long.
+Note: Both day fields are given, so either is enough.
+Note: On 2027-03-28 clocks go from 02:00 to 03:00: 9 runs are left out.
+Note: On 2027-10-31 clocks go from 03:00 to 02:00: 9 runs are made twice.
+",
+    );
+    prints(
+        &["explain", "@every 36h"],
+        "every 36h from the last run on\n\nNext: Mon 2026-11-23 04:25:57 +00:00 (in 1 d 12 h)\n",
+    );
+}
+
+/// Also what clap itself holds to be a mistake.
+#[test]
+fn the_help_fits_the_arguments() {
+    Arguments::command().debug_assert();
+    let help = |name: &str| {
+        let mut command = Arguments::command();
+        command.find_subcommand_mut(name).expect("a subcommand").render_long_help().to_string()
+    };
+    for name in ["next", "explain", "check"] {
+        let help = help(name);
+        assert!(help.contains("Examples:") && help.contains("--time-zone"), "{help}");
+        // Each example without a shell in it is tried.
+        for example in
+            help.lines().filter_map(|line| line.trim().strip_prefix("schedule ")).filter(|it| !it.contains('$'))
+        {
+            let words: Vec<_> = example
+                .split('\'')
+                .enumerate()
+                .flat_map(|(n, part)| if n % 2 == 1 { vec![part] } else { part.split_whitespace().collect() })
+                .collect();
+            let expected = if example.contains("30 2 *'") && name == "check" { 2 } else { 0 };
+            assert_eq!(said(&words).0, expected, "{example}");
+        }
+    }
+    for count in ["0", "-1", "10001", "many"] {
+        let refused = Arguments::try_parse_from(["schedule", "next", "@daily", "--count", count]);
+        assert_eq!(refused.map(|_| ()).map_err(|it| it.exit_code()), Err(2), "{count}");
+    }
+}

@@ -1,0 +1,312 @@
+//! What is due, what is skipped and why, and since when a schedule counts.
+
+use std::time::Duration;
+
+use jiff::{Timestamp, ToSpan};
+use schedule::{Anchor, Concurrency, Decision, Due, Schedule, Situation, Skip, Zone};
+
+use crate::{at, schedule, zone};
+
+/// Nothing ran yet and nothing limits it; on 19 May 2016, a Thursday.
+fn situation<'a>(schedule: &'a Schedule, zone: &'a Zone, now: &str) -> Situation<'a> {
+    Situation {
+        schedule,
+        zone,
+        now: at(now),
+        anchor: at("2016-05-19T10:00:00Z"),
+        last: None,
+        held: false,
+        starting_deadline: None,
+        concurrency: Concurrency::Forbid,
+        active: 0,
+        max_active: 10,
+    }
+}
+
+fn due(time: &str, missed: u64) -> Due {
+    Due { time: at(time), missed }
+}
+
+/// `TestNextScheduleTime` and `TestMostRecentScheduleTime` of Kubernetes 1.36: expression, creation, last time, now, what is
+/// due and how many before it are missed. Upstream estimates: for "another complex schedule" it finds nothing.
+type Row = (&'static str, &'static str, &'static str, Option<&'static str>, &'static str, Option<(&'static str, u64)>);
+
+const UPSTREAM: &[Row] = &[
+    ("case 1", "0 * * * ?", "2016-05-19T09:50:00Z", None, "2016-05-19T09:53:00Z", None),
+    ("case 2", "0 * * * ?", "2016-05-19T09:50:00Z", None, "2016-05-19T10:00:02Z", Some(("2016-05-19T10:00:00Z", 0))),
+    ("case 3", "0 * * * ?", "2016-05-19T09:50:00Z", Some("2016-05-19T10:00:00Z"), "2016-05-19T10:02:00Z", None),
+    (
+        "case 4",
+        "0 * * * ?",
+        "2016-05-19T09:50:00Z",
+        Some("2016-05-19T10:00:00Z"),
+        "2016-05-19T11:05:00Z",
+        Some(("2016-05-19T11:00:00Z", 0)),
+    ),
+    (
+        "case 5",
+        "0 * * * ?",
+        "2016-05-19T08:00:00Z",
+        Some("2016-05-19T09:00:00Z"),
+        "2016-05-19T11:05:00Z",
+        Some(("2016-05-19T11:00:00Z", 1)),
+    ),
+    (
+        "case 6",
+        "0 * * * ?",
+        "2016-05-19T08:00:00Z",
+        Some("2016-05-19T09:00:00Z"),
+        "2016-05-29T11:00:00Z",
+        Some(("2016-05-29T11:00:00Z", 241)),
+    ),
+    ("case 8", "59 23 31 2 *", "2016-05-19T10:00:10Z", None, "2016-05-19T11:00:00Z", None),
+    ("now before next schedule", "0 * * * *", "2016-05-19T10:00:00Z", None, "2016-05-19T10:00:30Z", None),
+    (
+        "now just after next schedule",
+        "0 * * * *",
+        "2016-05-19T10:00:00Z",
+        None,
+        "2016-05-19T11:01:00Z",
+        Some(("2016-05-19T11:00:00Z", 0)),
+    ),
+    (
+        "missed 5 schedules",
+        "0 * * * *",
+        "2016-05-19T10:00:10Z",
+        None,
+        "2016-05-19T15:01:00Z",
+        Some(("2016-05-19T15:00:00Z", 4)),
+    ),
+    (
+        "complex schedule",
+        "30 6-16/4 * * 1-5",
+        "2016-05-19T10:00:00Z",
+        Some("2016-05-19T10:30:00Z"),
+        "2016-05-20T10:31:00Z",
+        Some(("2016-05-20T10:30:00Z", 2)),
+    ),
+    (
+        "another complex schedule",
+        "30 10,11,12 * * 1-5",
+        "2016-05-19T10:00:00Z",
+        Some("2016-05-19T10:30:00Z"),
+        "2016-05-20T16:30:00Z",
+        Some(("2016-05-20T12:30:00Z", 4)),
+    ),
+    (
+        "complex schedule with longer diff between executions",
+        "30 6-16/4 * * 1-5",
+        "2016-05-19T10:00:00Z",
+        Some("2016-05-19T10:30:00Z"),
+        "2016-05-23T10:31:00Z",
+        Some(("2016-05-23T10:30:00Z", 5)),
+    ),
+    (
+        "complex schedule with shorter diff between executions",
+        "30 6-16/4 * * 1-5",
+        "2016-05-19T10:00:00Z",
+        None,
+        "2016-05-20T10:31:00Z",
+        Some(("2016-05-20T10:30:00Z", 3)),
+    ),
+    (
+        "@every schedule",
+        "@every 1h",
+        "2016-05-19T09:01:00Z",
+        Some("2016-05-19T10:01:00Z"),
+        "2016-05-26T10:00:00Z",
+        Some(("2016-05-26T09:01:00Z", 166)),
+    ),
+    (
+        "earliestTime being LastScheduleTime",
+        "*/5 * * * *",
+        "2016-05-19T10:00:00Z",
+        Some("2016-05-19T10:30:00Z"),
+        "2016-05-19T10:31:00Z",
+        None,
+    ),
+];
+
+#[test]
+fn the_newest_time_is_due_and_older_ones_are_counted() {
+    let utc = Zone::utc();
+    for (name, text, created, last, now, expected) in UPSTREAM {
+        let schedule = schedule(text);
+        let it = Situation { anchor: at(created), last: last.map(at), ..situation(&schedule, &utc, now) };
+        assert_eq!(it.due(), expected.map(|(time, missed)| due(time, missed)), "{name}");
+    }
+}
+
+/// `TestNextScheduleTimeDuration`, and the row of `TestControllerV2UpdateCronJob` that is about an edit.
+#[test]
+fn the_next_time() {
+    let rows = [
+        ("30 6-16/4 * * 1-5", "2016-05-20T10:31:00Z", 14_340),
+        ("30 10,11,12 * * 1-5", "2016-05-20T16:30:00Z", 66 * 3600),
+        ("0 12 * * 4", "2016-06-07T11:30:00Z", 48 * 3600 + 1800),
+        ("0 12 * * 5", "2016-05-19T16:00:00Z", 20 * 3600),
+        ("*/1 * * * *", "2016-05-19T09:59:59Z", 1),
+    ];
+    for (text, now, seconds) in rows {
+        let (schedule, utc) = (schedule(text), Zone::utc());
+        let it = Situation { anchor: at("2016-05-19T09:00:00Z"), ..situation(&schedule, &utc, now) };
+        assert_eq!(it.next().map(|next| next.duration_since(at(now)).as_secs()), Some(seconds), "{text}");
+    }
+}
+
+#[test]
+fn waits_are_a_little_longer_than_needed_and_at_most_an_hour() {
+    let (hourly, daily, never, utc) = (schedule("@hourly"), schedule("@daily"), schedule("0 0 30 2 *"), Zone::utc());
+    let wait = |schedule: &Schedule, now: &str| situation(schedule, &utc, now).wait();
+    assert_eq!(wait(&hourly, "2016-05-19T10:59:58.5Z"), Some(Duration::from_millis(1600)));
+    assert_eq!(wait(&daily, "2016-05-19T10:00:00Z"), Some(Duration::from_hours(1)));
+    assert_eq!(wait(&never, "2016-05-19T10:00:00Z"), None);
+    let held = Situation { held: true, ..situation(&hourly, &utc, "2016-05-19T12:00:00Z") };
+    assert_eq!((held.decide(), held.next(), held.wait()), (Decision::Nothing, None, None));
+}
+
+/// T4 of the ways to fail: a stop of any length is one run.
+#[test]
+fn a_long_stop_is_one_run() {
+    let (minutely, utc) = (schedule("* * * * *"), Zone::utc());
+    for missed in [0_i64, 1, 99, 100, 101, 100_000, 50_000_000] {
+        let now = at("2016-05-19T10:00:00Z") + (missed + 1).minutes();
+        let it = Situation { now, ..situation(&minutely, &utc, "2016-05-19T10:00:00Z") };
+        let due = Due { time: now, missed: missed.unsigned_abs() };
+        assert_eq!(it.decide(), Decision::Start(due));
+        assert_eq!(due.has_missed_many(), missed > 100, "{missed}");
+        let next = Situation { last: Some(now), ..it };
+        assert_eq!(next.decide(), Decision::Nothing);
+    }
+}
+
+/// T3: whatever the clock does, no time is decided on twice.
+#[test]
+fn a_clock_that_jumps_starts_nothing_twice() {
+    let (utc, berlin) = (Zone::utc(), zone("Europe/Berlin"));
+    for (text, zone) in [("* * * * *", &utc), ("30 2 * * *", &berlin), ("@every 10m", &utc), ("0 0 29 2 *", &utc)] {
+        let schedule = schedule(text);
+        let mut rng = fastrand::Rng::with_seed(3);
+        let mut decided: Vec<Timestamp> = Vec::new();
+        let mut now = at("2026-10-24T12:00:00Z");
+        for _ in 0..2000 {
+            let jump = [1, 1, 60, 3600, 86_400, 315_569_520][rng.usize(..6)] * if rng.u8(..3) == 0 { -1 } else { 1 };
+            // At most twenty years around the beginning.
+            let then = now + jump.seconds();
+            now = if then.duration_since(at("2026-10-24T12:00:00Z")).as_hours().abs() < 175_000 { then } else { now };
+            let last = decided.last().copied();
+            let it = Situation {
+                now,
+                last,
+                anchor: at("2026-10-24T11:00:00Z"),
+                ..situation(&schedule, zone, "2026-10-24T12:00:00Z")
+            };
+            if let Decision::Start(due) = it.decide() {
+                assert!(due.time <= now && last.is_none_or(|last| last < due.time), "{text}: {due:?} after {last:?}");
+                decided.push(due.time);
+            }
+            let next = it.next().expect("it fires");
+            assert!(next > now && last.is_none_or(|last| next > last), "{text}");
+        }
+        assert!(!decided.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn reasons_to_skip() {
+    let (hourly, utc) = (schedule("@hourly"), Zone::utc());
+    let base = situation(&hourly, &utc, "2016-05-19T11:00:30Z");
+    let decide = |it: Situation<'_>| match it.decide() {
+        Decision::Nothing => panic!("{it:?}"),
+        Decision::Start(found) => (found, None),
+        Decision::Skip(found, why) => (found, Some(why)),
+    };
+    let due = due("2016-05-19T11:00:00Z", 0);
+    let deadline = |seconds| Situation { starting_deadline: Some(seconds), ..base };
+    assert_eq!(decide(base), (due, None));
+    assert_eq!(decide(deadline(30)), (due, None));
+    assert_eq!(decide(deadline(29)), (due, Some(Skip::TooLate)));
+    assert_eq!(decide(deadline(u64::MAX)), (due, None));
+    // Nobody is in time for less than ten seconds.
+    let soon = |now| Situation { now: at(now), ..deadline(0) };
+    assert_eq!(decide(soon("2016-05-19T11:00:10Z")), (due, None));
+    assert_eq!(decide(soon("2016-05-19T11:00:10.001Z")), (due, Some(Skip::TooLate)));
+
+    let active = |concurrency, active| Situation { concurrency, active, max_active: 2, ..base };
+    assert_eq!(decide(active(Concurrency::Forbid, 1)), (due, Some(Skip::StillRunning)));
+    assert_eq!(decide(active(Concurrency::Replace, 5)), (due, None));
+    assert_eq!(decide(active(Concurrency::Allow, 1)), (due, None));
+    assert_eq!(decide(active(Concurrency::Allow, 2)), (due, Some(Skip::TooManyActive)));
+    // What is too late is not said to be forbidden.
+    let both = Situation { starting_deadline: Some(20), ..active(Concurrency::Forbid, 1) };
+    assert_eq!(decide(both), (due, Some(Skip::TooLate)));
+}
+
+#[test]
+fn edits_and_pauses_do_not_fire_for_the_past() {
+    let (berlin, utc) = (zone("Europe/Berlin"), Zone::utc());
+    let (created, now) = (at("2026-01-01T00:00:00Z"), at("2026-11-21T15:00:00Z"));
+    let first = Anchor::now(None, ("0 0 * * *", &utc, false), created, now);
+    assert_eq!(first.since, created);
+    let same = Anchor::now(Some(&first), ("0 0 * * *", &utc, false), created, now);
+    assert_eq!(same, first);
+    let edits = [("0 12 * * *", &utc, false), ("0 0 * * *", &berlin, false), ("0 0 * * *", &utc, true)];
+    let edited = edits.map(|edit| Anchor::now(Some(&first), edit, created, now));
+    assert!(edited.iter().all(|it| it.since == now && it.hash != first.hash));
+    assert!(edited[0].hash != edited[1].hash && edited[1].hash != edited[2].hash);
+    // The end of the pause is an edit too, also when nobody was there to see it begin to end.
+    let later = now + 5.hours();
+    assert_eq!(Anchor::now(Some(&edited[2]), ("0 0 * * *", &utc, false), created, later).since, later);
+
+    // From midnight to noon at 15:00: the next run is tomorrow's.
+    let noon = schedule("0 12 * * *");
+    let it = Situation { anchor: edited[0].since, now, ..situation(&noon, &utc, "2016-05-19T00:00:00Z") };
+    assert_eq!((it.decide(), it.next()), (Decision::Nothing, Some(at("2026-11-22T12:00:00Z"))));
+    // An edit at the very second of a tick is after it.
+    let it = Situation { anchor: at("2026-11-21T12:00:00Z"), now: at("2026-11-21T12:00:00Z"), ..it };
+    assert_eq!(it.decide(), Decision::Nothing);
+}
+
+/// The hash is stored: it must be the same in every build.
+#[test]
+fn the_hash_stays() {
+    let anchor = Anchor::now(None, ("* * * * */5", &Zone::utc(), false), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+    assert_eq!(anchor.hash, "b66f5e927c65d481");
+}
+
+#[test]
+fn a_grid_survives_restarts_edits_and_pauses() {
+    let (hourly, utc) = (schedule("@every 1h"), Zone::utc());
+    let it = situation(&hourly, &utc, "2016-05-19T12:20:00Z");
+    assert_eq!(it.due(), Some(due("2016-05-19T12:00:00Z", 1)));
+    let last = Some(at("2016-05-19T11:30:00Z"));
+    // Resumed at 14:10: nothing for 12:30 or 13:30, then on at 14:30.
+    let it = Situation { last, anchor: at("2016-05-19T14:10:00Z"), now: at("2016-05-19T14:10:00Z"), ..it };
+    assert_eq!((it.due(), it.next()), (None, Some(at("2016-05-19T14:30:00Z"))));
+    let edited = schedule("@every 2h");
+    let it = Situation { schedule: &edited, now: at("2016-05-19T15:40:00Z"), ..it };
+    assert_eq!((it.due(), it.next()), (Some(due("2016-05-19T15:30:00Z", 0)), Some(at("2016-05-19T17:30:00Z"))));
+}
+
+/// A restart between any two steps of a repeated hour finds the same.
+#[test]
+fn a_repeated_hour_runs_twice_and_not_three_times() {
+    let (schedule, zone) = (schedule("30 1 * * *"), zone("America/New_York"));
+    let mut last = None;
+    let mut started = Vec::new();
+    let mut now = at("2026-11-01T04:00:00Z");
+    while now < at("2026-11-01T12:00:00Z") {
+        let it = Situation {
+            anchor: at("2026-10-31T12:00:00Z"),
+            last,
+            now,
+            ..situation(&schedule, &zone, "2026-11-01T04:00:00Z")
+        };
+        if let Decision::Start(due) = it.decide() {
+            started.push(due.time);
+            last = Some(due.time);
+        }
+        now += 7.minutes();
+    }
+    assert_eq!(started, [at("2026-11-01T01:30:00-04:00"), at("2026-11-01T01:30:00-05:00")]);
+}
