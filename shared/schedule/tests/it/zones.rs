@@ -136,6 +136,21 @@ fn what_a_change_does_is_what_happens() {
     assert!(skipped > 5000 && repeated > 5000, "{skipped} and {repeated}");
 }
 
+/// Also before 1970, where seconds count down.
+#[test]
+fn parts_of_seconds() {
+    let (minutely, utc) = (schedule("* * * * *"), Zone::utc());
+    for (from, next, latest) in [
+        ("2026-01-01T00:14:59.9Z", "2026-01-01T00:15:00Z", "2026-01-01T00:14:00Z"),
+        ("1969-12-31T23:59:59.5Z", "1970-01-01T00:00:00Z", "1969-12-31T23:59:00Z"),
+        ("1969-12-31T23:58:59.999Z", "1969-12-31T23:59:00Z", "1969-12-31T23:58:00Z"),
+        ("1969-12-31T23:59:00.001Z", "1970-01-01T00:00:00Z", "1969-12-31T23:59:00Z"),
+    ] {
+        let times = minutely.times(&utc, at(from));
+        assert_eq!((times.after(at(from)), times.until(at(from))), (Some(at(next)), Some(at(latest))), "{from}");
+    }
+}
+
 #[test]
 fn a_period_goes_by_no_clock() {
     let (schedule, berlin) = (schedule("@every 6h"), zone("Europe/Berlin"));
