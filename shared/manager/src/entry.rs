@@ -10,16 +10,17 @@ use kube::api::ObjectMeta;
 use crate::{
     crd::{normalize, printed},
     error::chain,
-    leading::election,
+    leading::{election, pod_namespace},
     metrics::Metrics,
     operator::{Manager, Operator, declared, permissions},
     run::{Fatal, run},
     settings::Settings,
     telemetry,
+    webhook::{configuration, configuration::Reach, setup},
 };
 
-mod configuration;
 mod docs;
+mod effective;
 mod smoke;
 
 /// The whole `main` of a binary that hosts `operators`. Returns its exit code: 0, 1 for a failure, 2 for wrong flags.
@@ -32,6 +33,7 @@ pub fn main(operators: &[&'static dyn Operator]) -> ExitCode {
         Some(("run", matches)) => return start(operators, matches.clone()),
         Some(("crds", _)) => print_crds(operators),
         Some(("rbac", _)) => print_rbac(operators),
+        Some(("webhooks", matches)) => print_webhooks(operators, matches),
         Some(("docs", _)) => print_docs(operators),
         Some(("completions", matches)) => {
             print_completions(operators, matches);
@@ -115,7 +117,7 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
     }
     if settings.dry_run_config {
         let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
-        drop(write!(std::io::stdout(), "{}", configuration::effective(&flags(&plain), &matches)));
+        drop(write!(std::io::stdout(), "{}", effective::effective(&flags(&plain), &matches)));
         return ExitCode::SUCCESS;
     }
     if let Err(error) = telemetry::start(settings.log_format, &settings.log_level) {
@@ -129,11 +131,18 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let webhooks = match setup::plan(&settings, pod_namespace()) {
+        Ok(webhooks) => webhooks,
+        Err(error) => {
+            complain(&error);
+            return ExitCode::from(2);
+        }
+    };
     let mut manager = Manager::new(settings.clone(), matches);
     for operator in operators.iter().filter(|operator| settings.selects(operator.name())) {
-        operator.setup(&mut manager);
+        manager.take(*operator);
     }
-    match block_on(run(manager, election)) {
+    match block_on(run(manager, election, webhooks)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             if !matches!(error, Fatal::SecondSignal) {
@@ -165,6 +174,21 @@ fn print_rbac(operators: &[&'static dyn Operator]) -> Result<(), String> {
     let rules: Vec<PolicyRule> = permissions(&plain);
     let metadata = ObjectMeta { name: Some("controller-manager".to_owned()), ..ObjectMeta::default() };
     print_yaml(&ClusterRole { metadata, rules: Some(rules), aggregation_rule: None })
+}
+
+fn print_webhooks(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {
+    let given = |id: &str| matches.get_one::<String>(id).cloned().unwrap_or_default();
+    let (service, name) = (given("service"), given("name"));
+    let (namespace, service) = service.split_once('/').ok_or("--webhook-service: expected NAMESPACE/NAME")?;
+    let reach = Reach::Service { namespace: namespace.to_owned(), name: service.to_owned() };
+    let webhooks: Vec<_> = operators.iter().flat_map(|operator| operator.webhooks()).collect();
+    if let Some(validating) = configuration::validating(&name, &webhooks, &reach, None) {
+        print_yaml(&validating)?;
+    }
+    if let Some(mutating) = configuration::mutating(&name, &webhooks, &reach, None) {
+        print_yaml(&mutating)?;
+    }
+    Ok(())
 }
 
 fn print_docs(operators: &[&'static dyn Operator]) -> Result<(), String> {

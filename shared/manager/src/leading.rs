@@ -52,13 +52,17 @@ impl Leading {
     }
 }
 
+/// The namespace that this process runs in; `None` outside of a cluster.
+pub(crate) fn pod_namespace() -> Option<String> {
+    std::fs::read_to_string(POD_NAMESPACE).ok().map(|text| text.trim().to_owned())
+}
+
 /// The election that the flags ask for, if any; or why it cannot be held.
 pub(crate) fn election(settings: &Settings) -> Result<Option<Config>, String> {
     if !settings.leader_elect {
         return Ok(None);
     }
-    let in_pod = || std::fs::read_to_string(POD_NAMESPACE).ok().map(|text| text.trim().to_owned());
-    let namespace = settings.leader_election_namespace.clone().or_else(in_pod).ok_or_else(|| {
+    let namespace = settings.leader_election_namespace.clone().or_else(pod_namespace).ok_or_else(|| {
         "--leader-elect outside of a cluster: say where the lease is with --leader-election-namespace".to_owned()
     })?;
     let config = Config {

@@ -41,6 +41,7 @@ mod settings;
 mod status;
 mod store;
 mod telemetry;
+mod webhook;
 mod wire;
 mod workers;
 
@@ -59,4 +60,5 @@ pub use object::ObjectKey;
 pub use operator::{Manager, Operator, Subcommand, leader_election_permissions, permissions};
 pub use settings::Settings;
 pub use status::Status;
+pub use webhook::{FieldError, Findings, Reviewed, Webhook};
 pub use workloads::Fence;

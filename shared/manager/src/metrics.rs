@@ -44,6 +44,14 @@ pub(crate) struct Metrics {
     pub(crate) leader_slowpath: IntCounterVec,
     pub(crate) events_dropped: IntCounter,
     pub(crate) skipped_writes: IntCounterVec,
+    pub(crate) webhook_seconds: HistogramVec,
+    pub(crate) webhook_requests: IntCounterVec,
+    pub(crate) webhook_running: IntGaugeVec,
+    pub(crate) webhook_panics: IntCounter,
+    pub(crate) conversion_panics: IntCounter,
+    pub(crate) certificate_reads: IntCounter,
+    pub(crate) certificate_errors: IntCounter,
+    pub(crate) certificate_expiry: IntGaugeVec,
     informer_objects: IntGaugeVec,
     informer_last_event: IntGaugeVec,
     informer_restarts: IntCounterVec,
@@ -149,13 +157,51 @@ impl Metrics {
                 "Total number of slow path exercised in renewing leader leases.",
                 &["name"],
             ),
-            events_dropped: make
-                .counters("operator_events_dropped_total", "Events that were not sent because the buffer was full", &[])
-                .with_label_values::<&str>(&[]),
+            events_dropped: make.counter(
+                "operator_events_dropped_total",
+                "Events that were not sent because the buffer was full",
+            ),
             skipped_writes: make.counters(
                 "operator_skipped_writes_total",
                 "Writes that were not sent because the object already says what is wanted",
                 &["kind", "op"],
+            ),
+            webhook_seconds: make.histograms(
+                "controller_runtime_webhook_latency_seconds",
+                "Histogram of the latency of processing admission requests",
+                &["webhook"],
+                QUEUE_SECONDS,
+            ),
+            webhook_requests: make.counters(
+                "controller_runtime_webhook_requests_total",
+                "Total number of admission requests by HTTP status code.",
+                &["webhook", "code"],
+            ),
+            webhook_running: make.gauges(
+                "controller_runtime_webhook_requests_in_flight",
+                "Current number of admission requests being served.",
+                &["webhook"],
+            ),
+            webhook_panics: make.counter(
+                "controller_runtime_webhook_panics_total",
+                "Total number of webhook panics",
+            ),
+            conversion_panics: make.counter(
+                "controller_runtime_conversion_webhook_panics_total",
+                "Total number of conversion webhook panics",
+            ),
+            certificate_reads: make.counter(
+                "certwatcher_read_certificate_total",
+                "Total number of certificate reads",
+            ),
+            certificate_errors: make.counter(
+                "certwatcher_read_certificate_errors_total",
+                "Total number of certificate read errors",
+            ),
+            certificate_expiry: make.gauges(
+                "operator_webhook_certificate_expiry_timestamp_seconds",
+                "When the serving certificate of the webhooks expires",
+                &[],
             ),
             informer_objects: make.gauges("operator_informer_objects", "Objects in the cache", &["kind"]),
             informer_last_event: make.gauges(
@@ -218,6 +264,15 @@ impl Metrics {
         for histogram in [&self.queue_seconds, &self.work_seconds] {
             histogram.with_label_values(&[controller, controller]);
         }
+    }
+
+    /// Makes the series of one webhook exist at 0.
+    pub(crate) fn prepare_webhook(&self, path: &str) {
+        for code in ["200", "500"] {
+            self.webhook_requests.with_label_values(&[path, code]);
+        }
+        self.webhook_running.with_label_values(&[path]);
+        self.webhook_seconds.with_label_values(&[path]);
     }
 
     /// Copies an informer's figures into the metrics, on a scrape.

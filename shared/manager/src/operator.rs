@@ -12,6 +12,7 @@ use crate::{
     metrics::MetricRegistry,
     rbac::{Rule, policy_rules},
     settings::Settings,
+    webhook::{Webhook, setup::assert_paths_differ},
 };
 
 /// One operator: a name, its kinds, and the controllers that look after them.
@@ -28,6 +29,11 @@ pub trait Operator: Send + Sync {
     /// Adds the operator's own flags to `run`; prefixed by its name, and all with defaults.
     fn args(&self, command: Command) -> Command {
         command
+    }
+
+    /// What it wants to say about objects before they are stored, and how one version becomes another.
+    fn webhooks(&self) -> Vec<Webhook> {
+        Vec::new()
     }
 
     /// Its own subcommands, beside those of the runtime: for what users want to try without a cluster.
@@ -54,6 +60,7 @@ pub struct Subcommand {
 pub struct Manager {
     pub(crate) controllers: Vec<Declared>,
     pub(crate) background: Vec<Background>,
+    pub(crate) webhooks: Vec<Webhook>,
     metrics: MetricRegistry,
     matches: ArgMatches,
     settings: Settings,
@@ -69,8 +76,8 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Manager {
     pub(crate) fn new(settings: Settings, matches: ArgMatches) -> Self {
-        let (controllers, background) = (Vec::new(), Vec::new());
-        Self { controllers, background, metrics: MetricRegistry::default(), matches, settings }
+        let (controllers, background, webhooks) = (Vec::new(), Vec::new(), Vec::new());
+        Self { controllers, background, webhooks, metrics: MetricRegistry::default(), matches, settings }
     }
 
     /// Runs `task` beside the controllers, from the start of the process until the token it is given is cancelled; on a
@@ -86,6 +93,13 @@ impl Manager {
     /// Where an operator adds its own metrics.
     pub fn metrics(&self) -> &MetricRegistry {
         &self.metrics
+    }
+
+    /// Takes everything that `operator` brings.
+    pub(crate) fn take(&mut self, operator: &dyn Operator) {
+        operator.setup(self);
+        self.webhooks.extend(operator.webhooks());
+        assert_paths_differ(&self.webhooks);
     }
 
     /// Adds a controller.
@@ -144,7 +158,7 @@ pub(crate) fn declared(operators: &[&dyn Operator]) -> Manager {
         .unwrap_or_else(|error| panic!("the runtime's flags have defaults: {error}"));
     let mut manager = Manager::new(settings, matches);
     for operator in operators {
-        operator.setup(&mut manager);
+        manager.take(*operator);
     }
     manager
 }

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::{
     controller::Running,
     informer::{InformerHealth, Phase},
+    webhook::server::WebhookHealth,
 };
 
 /// What the probes look at.
@@ -30,6 +31,8 @@ pub(crate) struct Probes {
     pub(crate) stopping: tokio_util::sync::CancellationToken,
     /// The election, where there is one.
     pub(crate) election: Option<leader_election::Health>,
+    /// The webhooks, where they are served.
+    pub(crate) webhooks: Option<WebhookHealth>,
 }
 
 /// One check: its name, and what is wrong or worth saying.
@@ -71,6 +74,9 @@ impl Probes {
 
     fn readiness(&self) -> Vec<Check> {
         let mut checks: Vec<Check> = self.informers.iter().map(|informer| self.cache(informer)).collect();
+        if let Some(webhooks) = &self.webhooks {
+            checks.push(Check { name: "webhooks".to_owned(), result: webhooks.check() });
+        }
         if self.stopping.is_cancelled() {
             checks.push(Check { name: "shutdown".to_owned(), result: Err("the process is stopping".to_owned()) });
         }

@@ -27,6 +27,7 @@ use crate::{
     operator::{Background, Manager},
     probes::{self, Probes},
     settings::BindAddress,
+    webhook::setup,
     workers::Workers,
 };
 
@@ -53,7 +54,11 @@ struct Tasks {
 }
 
 /// Runs all controllers of `manager` until a signal.
-pub(crate) async fn run(manager: Manager, election: Option<Config>) -> Result<(), Fatal> {
+pub(crate) async fn run(
+    manager: Manager,
+    election: Option<Config>,
+    webhooks: Option<setup::Plan>,
+) -> Result<(), Fatal> {
     let settings = manager.settings().clone();
     let stop = CancellationToken::new();
     let metrics = Arc::new(Metrics::new(manager.metrics()));
@@ -61,6 +66,10 @@ pub(crate) async fn run(manager: Manager, election: Option<Config>) -> Result<()
         listen(settings.health_probe_bind_address, "health probes", "--health-probe-bind-address").await?;
     let metrics_listener = listen(settings.metrics_bind_address, "metrics", "--metrics-bind-address").await?;
     let client = client::connect(&settings, &metrics).await?;
+    let webhooks = match webhooks.filter(|_| !manager.webhooks.is_empty()) {
+        Some(plan) => Some(setup::prepare(plan, &settings, manager.webhooks, &client, &metrics).await?),
+        None => None,
+    };
 
     let mut informers = Informers::new(metrics.clone());
     let built: Vec<_> = manager.controllers.into_iter().map(|declared| (declared.build)(&mut informers)).collect();
@@ -98,6 +107,7 @@ pub(crate) async fn run(manager: Manager, election: Option<Config>) -> Result<()
         reconcile_timeout: settings.reconcile_timeout,
         stopping: stop.clone(),
         election: elector.as_ref().map(Elector::health),
+        webhooks: webhooks.as_ref().map(|(_, health)| health.clone()),
     };
     tasks.serve("probes", probes_listener, probes::routes(Arc::new(probes)), &serving);
     tasks.serve(
@@ -106,6 +116,9 @@ pub(crate) async fn run(manager: Manager, election: Option<Config>) -> Result<()
         metrics_routes(metrics.clone(), states.clone(), controllers.clone()),
         &serving,
     );
+    if let Some((server, _)) = webhooks {
+        tasks.spawn("server of webhooks".to_owned(), server.run(serving.clone()));
+    }
     let events = tokio::spawn(events);
     for (name, task) in informer_tasks {
         tasks.spawn(name, task);

@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, str::FromStr, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser as _},
+};
+use workloads::SecurityProfile;
 
 use crate::client::Where;
 
@@ -48,6 +52,16 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_IMAGE_REGISTRY", help_heading = "Reconciling")]
     pub image_registry: Option<String>,
 
+    /// What pods may do whose image is the user's, when the object does not say.
+    #[arg(
+        long,
+        env = "OPERATOR_DEFAULT_SECURITY_PROFILE",
+        default_value = "Restricted",
+        value_parser = PossibleValuesParser::new(SecurityProfile::NAMES).try_map(|name| name.parse::<SecurityProfile>()),
+        help_heading = "Reconciling"
+    )]
+    pub default_security_profile: SecurityProfile,
+
     /// Let one of several replicas work, and the others stand by with warm caches.
     #[arg(long, alias = "enable-leader-election", env = "OPERATOR_LEADER_ELECT", help_heading = "Leader election",
           num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
@@ -89,6 +103,50 @@ pub struct Settings {
     /// Where /healthz and /readyz are served; `0` turns them off.
     #[arg(long, env = "OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", help_heading = "Serving")]
     pub(crate) health_probe_bind_address: BindAddress,
+
+    /// Serve webhooks: validation, defaults and conversion of objects before they are stored.
+    #[arg(long, env = "ENABLE_WEBHOOKS", help_heading = "Webhooks",
+          num_args = 0..=1, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) enable_webhooks: bool,
+
+    /// Where webhooks are served; `0` turns them off.
+    #[arg(long, env = "OPERATOR_WEBHOOK_BIND_ADDRESS", default_value = ":9443", help_heading = "Webhooks")]
+    pub(crate) webhook_bind_address: BindAddress,
+
+    /// The Service through which the API server calls: NAME, or NAMESPACE/NAME. Needed in a cluster.
+    #[arg(long, env = "OPERATOR_WEBHOOK_SERVICE", help_heading = "Webhooks", conflicts_with = "webhook_client_url")]
+    pub(crate) webhook_service: Option<String>,
+
+    /// Where the API server calls a process outside of the cluster: https://HOST:PORT. The configurations, and the
+    /// conversion of kinds with several versions, are written at the start and taken back at the end.
+    #[arg(long, env = "OPERATOR_WEBHOOK_CLIENT_URL", help_heading = "Webhooks")]
+    pub(crate) webhook_client_url: Option<String>,
+
+    /// Name of the webhook configurations that the API server's trust is written into.
+    #[arg(
+        long,
+        env = "OPERATOR_WEBHOOK_CONFIGURATION",
+        default_value = "controller-manager",
+        help_heading = "Webhooks"
+    )]
+    pub(crate) webhook_configuration: String,
+
+    /// Name of the Secret in which the replicas share their certificate; made if it is not there.
+    #[arg(
+        long,
+        env = "OPERATOR_WEBHOOK_CERT_SECRET",
+        default_value = "webhook-server-cert",
+        help_heading = "Webhooks"
+    )]
+    pub(crate) webhook_cert_secret: String,
+
+    /// How long a webhook certificate lives; it is renewed when two thirds are over.
+    #[arg(long, env = "OPERATOR_WEBHOOK_CERT_LIFETIME", default_value = "2160h", value_parser = duration, help_heading = "Webhooks")]
+    pub(crate) webhook_cert_lifetime: Duration,
+
+    /// Folder with tls.crt and tls.key, such as cert-manager's, instead of a certificate of our own. Watched for changes.
+    #[arg(long, env = "OPERATOR_WEBHOOK_CERT_DIR", help_heading = "Webhooks")]
+    pub(crate) webhook_cert_dir: Option<std::path::PathBuf>,
 
     /// Form of the log.
     #[arg(long, env = "OPERATOR_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json, help_heading = "Logging")]
@@ -257,6 +315,7 @@ mod tests {
     #[test]
     fn wrong_values_say_what_is_allowed() {
         for (arguments, says) in [
+            (["--default-security-profile", "Privileged"], "Restricted, RootAllowed, Baseline"),
             (["--max-concurrent-reconciles", "0"], "from 1 to 1000"),
             (["--resync-interval", "soon"], "30s, 10m or 1h30m"),
             (["--metrics-bind-address", "8080"], "0 to turn it off"),

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::{
-    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    TextEncoder,
     core::{Collector, Desc},
 };
 
@@ -33,6 +34,11 @@ pub struct Described {
 }
 
 impl MetricRegistry {
+    /// Adds a counter without labels.
+    pub fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.described("counter", must(name, IntCounter::new(name, help)))
+    }
+
     /// Adds a counter with these labels.
     pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.described("counter", must(name, IntCounterVec::new(Opts::new(name, help), labels)))

@@ -1,0 +1,238 @@
+//! Keeps the certificate that all replicas share in a Secret, and the API server's trust in it.
+//!
+//! Every replica does this, also a standby. None of them locks anything: a create that comes second and an update of an
+//! old version are refused by the API server, and whoever lost looks again.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+
+use super::{
+    pki::{self, Material, Pair, Policy},
+    trust::Trust,
+};
+use crate::error::{Class, chain, classify};
+
+/// Where the certificate is kept.
+pub(super) enum Vault {
+    /// In a Secret that the replicas share.
+    Secret { api: Api<Secret>, name: String },
+    /// In this process alone, outside of a cluster.
+    Memory(Option<Material>),
+}
+
+/// Looks after certificate and trust.
+pub(super) struct Keeper {
+    pub(super) vault: Vault,
+    pub(super) policy: Policy,
+    pub(super) trust: Trust,
+}
+
+/// What a round has found or made.
+pub(super) struct Round {
+    pub(super) material: Material,
+    /// What the API server trusts, as it was read back; `None` where it is told nowhere.
+    pub(super) trusted: Option<String>,
+    /// What a person may have to mend, though we can go on.
+    pub(super) remark: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error(transparent)]
+    Certificate(#[from] pki::Error),
+    #[error("{what}: {}", chain(.source))]
+    Api { what: String, source: Box<kube::Error> },
+    #[error("{what}: no answer within {}s", DEADLINE.as_secs())]
+    Deadline { what: String },
+    #[error("Secret {0} keeps changing under us")]
+    Contended(String),
+}
+
+/// For one request.
+const DEADLINE: Duration = Duration::from_secs(15);
+/// Replicas that begin at the same moment: each loses at most once against each other one.
+const ATTEMPTS: usize = 10;
+
+/// Sends a request, and says in words what it was for when it fails.
+pub(super) async fn ask<T>(what: &str, request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(DEADLINE, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(source)) => Err(Error::Api { what: what.to_owned(), source: Box::new(source) }),
+        Err(_) => Err(Error::Deadline { what: what.to_owned() }),
+    }
+}
+
+impl Error {
+    pub(super) fn class(&self) -> Class {
+        match self {
+            Self::Api { source, .. } => classify(source),
+            _ => Class::Transient,
+        }
+    }
+}
+
+impl Keeper {
+    /// Looks at what is stored and trusted, and brings both one step further.
+    pub(super) async fn round(&mut self, now: Timestamp) -> Result<Round, Error> {
+        for _ in 0..ATTEMPTS {
+            let (stored, version) = self.vault.load().await?;
+            // Only a bundle that was in place before this round has reached every API server by now.
+            let told = match &stored {
+                Some(material) => Some(self.trust.establish(&material.bundle()).await?),
+                None => None,
+            };
+            let settled = told.as_ref().is_some_and(|told| told.settled);
+            let Some(planned) = pki::plan(stored.as_ref(), &self.policy, now, settled)? else {
+                let Some((material, told)) = stored.zip(told) else { continue };
+                return Ok(Round { material, trusted: told.bundle, remark: told.remark });
+            };
+            if self.vault.save(&planned, version).await? {
+                let told = self.trust.establish(&planned.bundle()).await?;
+                return Ok(Round { material: planned, trusted: told.bundle, remark: told.remark });
+            }
+        }
+        Err(Error::Contended(self.vault.describe()))
+    }
+
+    /// How often to look: often enough that every step has its time in a life of any length.
+    pub(super) fn interval(&self) -> Duration {
+        let step = Duration::try_from(self.policy.lifetime / 20).unwrap_or(Duration::from_mins(1));
+        step.clamp(Duration::from_millis(200), Duration::from_mins(1)).mul_f64(fastrand::f64().mul_add(0.2, 0.9))
+    }
+}
+
+impl Vault {
+    pub(super) fn secret(client: Client, namespace: &str, name: &str) -> Self {
+        Self::Secret { api: Api::namespaced(client, namespace), name: name.to_owned() }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Secret { name, .. } => name.clone(),
+            Self::Memory(_) => "in memory".to_owned(),
+        }
+    }
+
+    /// What is stored, and its version.
+    async fn load(&self) -> Result<(Option<Material>, Option<String>), Error> {
+        match self {
+            Self::Memory(material) => Ok((material.clone(), None)),
+            Self::Secret { api, name } => {
+                let found = ask(&format!("cannot read Secret {name}"), api.get_opt(name)).await?;
+                let Some(found) = found else { return Ok((None, None)) };
+                Ok((found.data.as_ref().and_then(material), found.metadata.resource_version))
+            }
+        }
+    }
+
+    /// Stores it in place of the version that was read. `false` when somebody else was faster.
+    async fn save(&mut self, planned: &Material, version: Option<String>) -> Result<bool, Error> {
+        match self {
+            Self::Memory(stored) => {
+                *stored = Some(planned.clone());
+                Ok(true)
+            }
+            Self::Secret { api, name } => {
+                let secret = Secret {
+                    metadata: ObjectMeta {
+                        name: Some(name.clone()),
+                        resource_version: version.clone(),
+                        ..ObjectMeta::default()
+                    },
+                    type_: Some("kubernetes.io/tls".to_owned()),
+                    data: Some(data(planned)),
+                    ..Secret::default()
+                };
+                let parameters = PostParams::default();
+                let written = if version.is_none() {
+                    ask(&format!("cannot create Secret {name}"), api.create(&parameters, &secret)).await
+                } else {
+                    ask(&format!("cannot update Secret {name}"), api.replace(name, &parameters, &secret)).await
+                };
+                match written {
+                    Ok(_) => Ok(true),
+                    Err(error) if matches!(error.class(), Class::AlreadyExists | Class::Conflict | Class::NotFound) => {
+                        Ok(false)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+}
+
+/// The keys of the Secret: those of `kubernetes.io/tls`, the bundle, and the keys of the authorities, in its order.
+const BUNDLE: &str = "ca.crt";
+const AUTHORITY_KEY: &str = "ca.key";
+const NEXT_KEY: &str = "next-ca.key";
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+fn data(material: &Material) -> BTreeMap<String, ByteString> {
+    let mut data: BTreeMap<&str, String> = BTreeMap::from([
+        (BUNDLE, material.bundle()),
+        (AUTHORITY_KEY, material.authority.key.clone()),
+        (CERTIFICATE, material.serving.certificate.clone()),
+        (KEY, material.serving.key.clone()),
+    ]);
+    if let Some(next) = &material.next {
+        data.insert(NEXT_KEY, next.key.clone());
+    }
+    data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value.into_bytes()))).collect()
+}
+
+/// `None` when something is missing: then it is made anew.
+fn material(data: &BTreeMap<String, ByteString>) -> Option<Material> {
+    let text = |key: &str| data.get(key).and_then(|value| String::from_utf8(value.0.clone()).ok());
+    let mut certificates = blocks(&text(BUNDLE)?).into_iter();
+    let authority = Pair { certificate: certificates.next()?, key: text(AUTHORITY_KEY)? };
+    let next = match text(NEXT_KEY) {
+        Some(key) => Some(Pair { certificate: certificates.next()?, key }),
+        None => None,
+    };
+    let serving = Pair { certificate: text(CERTIFICATE)?, key: text(KEY)? };
+    Some(Material { authority, next, former: certificates.collect(), serving })
+}
+
+/// The PEM blocks of a text.
+fn blocks(text: &str) -> Vec<String> {
+    const END: &str = "-----END CERTIFICATE-----";
+    text.split_inclusive(END).filter(|block| block.contains(END)).map(|block| format!("{}\n", block.trim())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_what_is_read() {
+        let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) };
+        let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
+        let first = pki::plan(None, &policy, now, false).expect("plans").expect("a change");
+        let normal = |material: &Material| super::material(&data(material)).expect("is complete");
+        let stored = normal(&first);
+        assert_eq!(stored, normal(&stored));
+        assert_eq!(stored.serving, first.serving);
+
+        let later = now + SignedDuration::from_hours(66);
+        let announced = pki::plan(Some(&stored), &policy, later, true).expect("plans").expect("a change");
+        let stored = normal(&announced);
+        assert!(stored.next.is_some() && stored.former.is_empty());
+        let promoted = pki::plan(Some(&stored), &policy, later, true).expect("plans").expect("a change");
+        assert_eq!(normal(&promoted).former.len(), 1);
+        assert_eq!(normal(&promoted), normal(&normal(&promoted)));
+    }
+
+    #[test]
+    fn a_secret_with_holes_is_made_anew() {
+        assert_eq!(material(&BTreeMap::from([(BUNDLE.to_owned(), ByteString(b"x".to_vec()))])), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! From the flags to a server that is ready to run.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use jiff::SignedDuration;
+use kube::Client;
+use serving::Listener;
+
+use super::{
+    Webhook, Work,
+    configuration::Reach,
+    keeper::{Keeper, Vault},
+    pki::Policy,
+    server::{Source, WebhookHealth, WebhookServer},
+    trust::Trust,
+};
+use crate::{metrics::Metrics, run::Fatal, settings::Settings};
+
+/// How webhooks are served; `None` when they are off, or nobody could reach them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// With a certificate from a folder.
+    Folder { address: SocketAddr, folder: std::path::PathBuf },
+    /// With a certificate of our own, that the replicas share if they are behind a Service.
+    Own { address: SocketAddr, reach: Reach },
+}
+
+/// What the flags ask for, or why that cannot be.
+pub(crate) fn plan(settings: &Settings, namespace: Option<String>) -> Result<Option<Plan>, String> {
+    let Some(address) = settings.webhook_bind_address.0.filter(|_| settings.enable_webhooks) else { return Ok(None) };
+    if let Some(folder) = settings.webhook_cert_dir.clone() {
+        return Ok(Some(Plan::Folder { address, folder }));
+    }
+    if let Some(url) = settings.webhook_client_url.clone() {
+        let is_https =
+            url.parse::<http::Uri>().is_ok_and(|uri| uri.scheme_str() == Some("https") && uri.host().is_some());
+        if !is_https {
+            return Err(format!("--webhook-client-url: \"{url}\" is not of the form https://HOST:PORT"));
+        }
+        return Ok(Some(Plan::Own { address, reach: Reach::Url(url) }));
+    }
+    let Some(service) = &settings.webhook_service else { return Ok(None) };
+    let (namespace, name) = match service.split_once('/') {
+        Some((namespace, name)) => (Some(namespace.to_owned()), name),
+        None => (namespace, service.as_str()),
+    };
+    let namespace = namespace.ok_or("--webhook-service: outside of a cluster, give NAMESPACE/NAME")?;
+    Ok(Some(Plan::Own { address, reach: Reach::Service { namespace, name: name.to_owned() } }))
+}
+
+/// Listens, and puts together what runs. Nothing is sent yet.
+pub(crate) async fn prepare(
+    plan: Plan,
+    settings: &Settings,
+    webhooks: Vec<Webhook>,
+    client: &Client,
+    metrics: &Arc<Metrics>,
+) -> Result<(WebhookServer, WebhookHealth), Fatal> {
+    let (Plan::Folder { address, .. } | Plan::Own { address, .. }) = plan;
+    let (purpose, flag) = ("webhooks", "--webhook-bind-address");
+    let busy = |source| Fatal::Listen { address, purpose, flag, source };
+    let listener = Listener::bind(address).await.map_err(busy)?;
+    let source = match plan {
+        Plan::Folder { folder, .. } => Source::Folder(folder),
+        Plan::Own { reach, .. } => {
+            let vault = match &reach {
+                Reach::Service { namespace, .. } => {
+                    Vault::secret(client.clone(), namespace, &settings.webhook_cert_secret)
+                }
+                Reach::Url(_) => Vault::Memory(None),
+            };
+            let lifetime = SignedDuration::try_from(settings.webhook_cert_lifetime).unwrap_or(SignedDuration::MAX);
+            let policy = Policy { names: names(&reach), lifetime };
+            let trust = Trust {
+                client: client.clone(),
+                reach,
+                configuration: settings.webhook_configuration.clone(),
+                webhooks: webhooks.clone(),
+                before: Vec::new(),
+            };
+            Source::Own(Box::new(Keeper { vault, policy, trust }))
+        }
+    };
+    let health = WebhookHealth::default();
+    let server = WebhookServer { listener, webhooks, source, metrics: metrics.clone(), health: health.clone() };
+    Ok((server, health))
+}
+
+/// What the API server will call us.
+fn names(reach: &Reach) -> Vec<String> {
+    match reach {
+        Reach::Service { namespace, name } => {
+            ["", ".cluster.local"].map(|domain| format!("{name}.{namespace}.svc{domain}")).into()
+        }
+        Reach::Url(url) => {
+            let host = url.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+            host.map(|host| host.trim_matches(['[', ']']).to_owned()).into_iter().collect()
+        }
+    }
+}
+
+/// Two webhooks on one path would answer for each other.
+pub(crate) fn assert_paths_differ(webhooks: &[Webhook]) {
+    let mut paths: Vec<String> =
+        webhooks.iter().filter(|webhook| !matches!(webhook.work, Work::Convert(_))).map(Webhook::path).collect();
+    paths.sort_unstable();
+    for pair in paths.windows(2) {
+        assert_ne!(pair[0], pair[1], "two webhooks are registered at one path");
+    }
+}

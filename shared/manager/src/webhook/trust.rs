@@ -1,0 +1,252 @@
+//! Whom the API server trusts: the `caBundle` in the webhook configurations, and in definitions that are converted.
+//!
+//! In a cluster the configurations are the chart's, and only `caBundle` is written, by server-side apply, so that neither
+//! undoes the other's work. With `--webhook-client-url` there is no chart: the configurations are written as a whole, and
+//! taken back at the end.
+
+use k8s_openapi::{
+    ByteString,
+    api::admissionregistration::v1::{
+        MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceConversion, CustomResourceDefinition},
+};
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, Patch, PatchParams},
+    core::ClusterResourceScope,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{
+    CONVERT, Webhook, Work,
+    configuration::{Reach, mutating, validating},
+    keeper::{Error, ask},
+};
+use crate::error::{Class, chain};
+
+/// The field manager of everything that is written here.
+const MANAGER: &str = "webhook-certificates";
+
+/// Everywhere the API server reads whom to trust.
+pub(super) struct Trust {
+    pub(super) client: Client,
+    pub(super) reach: Reach,
+    /// Name of both configurations.
+    pub(super) configuration: String,
+    pub(super) webhooks: Vec<Webhook>,
+    /// Definitions as they were before we served them by URL.
+    pub(super) before: Vec<Before>,
+}
+
+/// A definition's versions and conversion, to be put back.
+pub(super) struct Before {
+    name: String,
+    conversion: Option<CustomResourceConversion>,
+    served: Vec<bool>,
+}
+
+/// What the API server was found to trust.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The bundle was in place everywhere already, nothing had to be written.
+    pub(super) settled: bool,
+    /// The bundle, as it was read back; `None` when there is no configuration.
+    pub(super) bundle: Option<String>,
+    pub(super) remark: Option<String>,
+}
+
+/// One configuration, with the two fields that matter here.
+trait Configuration:
+    Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + std::fmt::Debug + Serialize + DeserializeOwned
+{
+    fn entries(&self) -> Vec<(&str, &WebhookClientConfig)>;
+}
+
+impl Configuration for ValidatingWebhookConfiguration {
+    fn entries(&self) -> Vec<(&str, &WebhookClientConfig)> {
+        self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)).collect()
+    }
+}
+
+impl Configuration for MutatingWebhookConfiguration {
+    fn entries(&self) -> Vec<(&str, &WebhookClientConfig)> {
+        self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)).collect()
+    }
+}
+
+impl Trust {
+    /// Makes sure that the API server trusts `bundle` wherever it calls us, and says what it was found to trust.
+    pub(super) async fn establish(&mut self, bundle: &str) -> Result<Told, Error> {
+        let mut all = Told { settled: true, ..Told::default() };
+        let wanted = validating(&self.configuration, &self.webhooks, &self.reach, Some(bundle));
+        let told = self.tell(wanted, bundle).await?;
+        all.add(told);
+        let wanted = mutating(&self.configuration, &self.webhooks, &self.reach, Some(bundle));
+        let told = self.tell(wanted, bundle).await?;
+        all.add(told);
+        for definition in self.definitions() {
+            let told = self.tell_definition(&definition, bundle).await?;
+            all.add(told);
+        }
+        Ok(all)
+    }
+
+    /// Takes back what was written for a URL; in a cluster there is nothing to take back.
+    pub(super) async fn withdraw(&mut self) {
+        if !matches!(self.reach, Reach::Url(_)) {
+            return;
+        }
+        let (name, parameters) = (self.configuration.clone(), DeleteParams::default());
+        let what = "cannot take the webhook configurations back";
+        let gone = |error: &Error| error.class() == Class::NotFound;
+        let validating = Api::<ValidatingWebhookConfiguration>::all(self.client.clone());
+        let mutating = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
+        let results = [
+            ask(what, validating.delete(&name, &parameters)).await.map(drop),
+            ask(what, mutating.delete(&name, &parameters)).await.map(drop),
+        ];
+        let definitions = Api::<CustomResourceDefinition>::all(self.client.clone());
+        let mut failures: Vec<Error> =
+            results.into_iter().filter_map(Result::err).filter(|error| !gone(error)).collect();
+        for before in std::mem::take(&mut self.before) {
+            let restored = served(before.served.iter().copied(), &before.conversion);
+            let (patch, parameters) = (Patch::<()>::Json(restored), PatchParams::default());
+            let patched = definitions.patch(&before.name, &parameters, &patch);
+            failures.extend(ask("cannot put the conversion back", patched).await.err().filter(|error| !gone(error)));
+        }
+        for error in failures {
+            tracing::warn!(error = chain(&error), "Webhooks are not taken back");
+        }
+    }
+
+    /// The definitions that are converted here, by name.
+    fn definitions(&self) -> Vec<String> {
+        let converted = self.webhooks.iter().filter(|webhook| matches!(webhook.work, Work::Convert(_)));
+        converted.map(|webhook| format!("{}.{}", webhook.target.plural, webhook.target.group)).collect()
+    }
+
+    async fn tell<C: Configuration>(&self, wanted: Option<C>, bundle: &str) -> Result<Told, Error> {
+        let Some(wanted) = wanted else { return Ok(Told { settled: true, ..Told::default() }) };
+        let api = Api::<C>::all(self.client.clone());
+        let (name, kind) = (&self.configuration, C::kind(&()));
+        let what = format!("cannot read {kind} {name}");
+        let stored = ask(&what, api.get_opt(name)).await?;
+        let patch = match (&self.reach, &stored) {
+            (Reach::Service { .. }, None) => {
+                let remark = format!("{kind} {name} is not installed: objects are stored without being looked at");
+                return Ok(Told { settled: true, bundle: None, remark: Some(remark) });
+            }
+            // An entry that is not there (its operator is off, or it is an older chart's) must not be made.
+            (Reach::Service { .. }, Some(stored)) => {
+                let ours: Vec<&str> = wanted.entries().into_iter().map(|(name, _)| name).collect();
+                let entries: Vec<Value> = stored
+                    .entries()
+                    .into_iter()
+                    .filter(|(name, _)| ours.contains(name))
+                    .map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": encoded(bundle)}}))
+                    .collect();
+                json!({
+                    "apiVersion": C::api_version(&()), "kind": kind, "metadata": {"name": name}, "webhooks": entries,
+                })
+            }
+            (Reach::Url(_), _) => serde_json::to_value(&wanted).unwrap_or_default(),
+        };
+        if let Some(stored) = &stored
+            && wanted.entries().iter().all(|entry| is_in_place(entry, &stored.entries(), &self.reach))
+        {
+            return Ok(Told { settled: true, bundle: trusted(stored), remark: None });
+        }
+        let parameters = PatchParams::apply(MANAGER).force();
+        let what = format!("cannot write {kind} {name}");
+        let written = ask(&what, api.patch(name, &parameters, &Patch::Apply(&patch))).await?;
+        Ok(Told { settled: false, bundle: trusted(&written), remark: None })
+    }
+
+    async fn tell_definition(&mut self, name: &str, bundle: &str) -> Result<Told, Error> {
+        let api = Api::<CustomResourceDefinition>::all(self.client.clone());
+        let stored = ask(&format!("cannot read CustomResourceDefinition {name}"), api.get_opt(name)).await?;
+        let Some(stored) = stored else {
+            return Ok(Told { settled: true, bundle: None, remark: Some(format!("crd {name} not installed")) });
+        };
+        let conversion = stored.spec.conversion.clone();
+        let config = conversion.as_ref().filter(|it| it.strategy == "Webhook").and_then(|it| it.webhook.as_ref());
+        let config = config.and_then(|webhook| webhook.client_config.as_ref());
+        let trusts = config.and_then(|config| config.ca_bundle.as_ref()).is_some_and(|it| it.0 == bundle.as_bytes());
+        let what = format!("cannot write the conversion of CustomResourceDefinition {name}");
+        match &self.reach {
+            Reach::Service { .. } if config.is_none() || trusts => {
+                let bundle = config.is_some().then(|| bundle.to_owned());
+                Ok(Told { settled: true, bundle, remark: None })
+            }
+            Reach::Service { .. } => {
+                let patch = json!({
+                    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                    "metadata": {"name": name},
+                    "spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": encoded(bundle)}}}},
+                });
+                ask(&what, api.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch))).await?;
+                Ok(Told { settled: false, bundle: Some(bundle.to_owned()), remark: None })
+            }
+            Reach::Url(_) => {
+                let client = self.reach.client_config(CONVERT, Some(bundle));
+                let same_url = config.is_some_and(|config| config.url == client.url);
+                let is_served = stored.spec.versions.iter().all(|version| version.served);
+                if trusts && same_url && is_served {
+                    return Ok(Told { settled: true, bundle: Some(bundle.to_owned()), remark: None });
+                }
+                if !self.before.iter().any(|before| before.name == name) {
+                    let served = stored.spec.versions.iter().map(|version| version.served).collect();
+                    // What an earlier process left behind is not what the definition was before.
+                    let conversion = conversion.filter(|_| !same_url);
+                    self.before.push(Before { name: name.to_owned(), conversion, served });
+                }
+                let wanted = json!({
+                    "strategy": "Webhook",
+                    "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]},
+                });
+                let patch = served(stored.spec.versions.iter().map(|_| true), &wanted);
+                ask(&what, api.patch(name, &PatchParams::default(), &Patch::<()>::Json(patch))).await?;
+                Ok(Told { settled: false, bundle: Some(bundle.to_owned()), remark: None })
+            }
+        }
+    }
+}
+
+impl Told {
+    fn add(&mut self, other: Self) {
+        self.settled &= other.settled;
+        self.bundle = self.bundle.take().or(other.bundle);
+        self.remark = self.remark.take().or(other.remark);
+    }
+}
+
+/// In a cluster only the bundle is ours; with a URL everything is.
+fn is_in_place(wanted: &(&str, &WebhookClientConfig), stored: &[(&str, &WebhookClientConfig)], reach: &Reach) -> bool {
+    match (stored.iter().find(|(name, _)| *name == wanted.0), reach) {
+        (Some((_, stored)), Reach::Service { .. }) => stored.ca_bundle == wanted.1.ca_bundle,
+        (Some((_, stored)), Reach::Url(_)) => *stored == wanted.1,
+        (None, Reach::Service { .. }) => true,
+        (None, Reach::Url(_)) => false,
+    }
+}
+
+fn trusted<C: Configuration>(stored: &C) -> Option<String> {
+    let entries = stored.entries();
+    let bundle = entries.iter().find_map(|(_, config)| config.ca_bundle.as_ref())?;
+    String::from_utf8(bundle.0.clone()).ok()
+}
+
+fn encoded(bundle: &str) -> Value {
+    json!(ByteString(bundle.as_bytes().to_vec()))
+}
+
+/// A patch that sets conversion, and for each version whether it is served.
+fn served(versions: impl Iterator<Item = bool>, conversion: &impl Serialize) -> json_patch::Patch {
+    let mut operations = vec![json!({"op": "add", "path": "/spec/conversion", "value": conversion})];
+    operations.extend(versions.enumerate().map(
+        |(index, served)| json!({"op": "add", "path": format!("/spec/versions/{index}/served"), "value": served}),
+    ));
+    serde_json::from_value(Value::Array(operations)).unwrap_or_default()
+}
