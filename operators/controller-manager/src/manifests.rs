@@ -2,7 +2,9 @@
 //!
 //! Pure; everything that could drift from the code (definitions, permissions) is derived from it.
 
-use manager::{Operator, leader_election_permissions, normalize, permissions, printed};
+use manager::{
+    Operator, leader_election_permissions, normalize, permissions, printed, webhook_configurations, webhook_permissions,
+};
 use serde_json::{Value, json};
 
 use crate::OPERATORS;
@@ -11,6 +13,11 @@ const NAME: &str = "controller-manager";
 
 /// The lease that the replicas compete for: the default of `--leader-election-id`.
 const LEASE: &str = "controller-manager.operators";
+
+/// The Service of the webhooks, and the roles that serving them needs.
+const WEBHOOKS: &str = "webhooks";
+/// The default of `--webhook-cert-secret`.
+const WEBHOOK_SECRET: &str = "webhook-server-cert";
 
 /// Where and as what the operators run.
 #[derive(Debug, Clone)]
@@ -33,7 +40,40 @@ pub fn definitions() -> Vec<Value> {
 pub fn manifests(deployed: &Deployed<'_>) -> Vec<Value> {
     let mut objects = definitions();
     objects.extend([namespace(deployed), service_account(deployed), role(), binding(deployed)]);
-    objects.extend([election_role(deployed), election_binding(deployed), deployment(deployed)]);
+    objects.extend([election_role(deployed), election_binding(deployed)]);
+    objects.extend(webhooks(deployed));
+    objects.push(deployment(deployed));
+    objects
+}
+
+/// Everything that lets the API server call the webhooks, and lets us tell it whom to trust.
+fn webhooks(deployed: &Deployed<'_>) -> Vec<Value> {
+    let Some(allowed) = webhook_permissions(OPERATORS, NAME, WEBHOOK_SECRET) else { return Vec::new() };
+    let group = "rbac.authorization.k8s.io";
+    let subjects = json!([{"kind": "ServiceAccount", "name": NAME, "namespace": deployed.namespace}]);
+    let cluster = json!({"name": WEBHOOKS, "labels": labels()});
+    let namespaced = json!({"name": WEBHOOKS, "namespace": deployed.namespace, "labels": labels()});
+    let mut objects = vec![
+        json!({
+            "apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": cluster, "rules": allowed.cluster,
+        }),
+        json!({
+            "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": cluster,
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": WEBHOOKS}, "subjects": subjects,
+        }),
+        json!({
+            "apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": namespaced, "rules": allowed.namespaced,
+        }),
+        json!({
+            "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": namespaced,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": WEBHOOKS}, "subjects": subjects,
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": namespaced,
+            "spec": {"selector": labels(), "ports": [{"port": 443, "targetPort": "webhooks"}]},
+        }),
+    ];
+    objects.extend(webhook_configurations(OPERATORS, NAME, deployed.namespace, WEBHOOKS));
     objects
 }
 
@@ -86,7 +126,7 @@ fn election_binding(deployed: &Deployed<'_>) -> Value {
 }
 
 fn deployment(deployed: &Deployed<'_>) -> Value {
-    let flags: Vec<&str> = ["run", "--leader-elect"].iter().chain(deployed.flags).copied().collect();
+    let flags: Vec<&str> = ["run", "--leader-elect", "--webhook-service", WEBHOOKS].iter().chain(deployed.flags).copied().collect();
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": NAME, "namespace": deployed.namespace, "labels": labels()},
@@ -104,7 +144,7 @@ fn deployment(deployed: &Deployed<'_>) -> Value {
                         "image": deployed.image,
                         "args": flags,
                         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-                        "ports": [{"name": "probes", "containerPort": 8081}],
+                        "ports": [{"name": "probes", "containerPort": 8081}, {"name": "webhooks", "containerPort": 9443}],
                         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "probes"}, "periodSeconds": 20},
                         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "probes"}, "periodSeconds": 2},
                         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},

@@ -12,11 +12,11 @@ use crate::{
     error::chain,
     leading::{election, pod_namespace},
     metrics::Metrics,
-    operator::{Manager, Operator, declared, permissions},
+    operator::{Manager, Operator, declared, permissions, webhook_configurations},
     run::{Fatal, run},
     settings::Settings,
     telemetry,
-    webhook::{configuration, configuration::Reach, setup},
+    webhook::setup,
 };
 
 mod docs;
@@ -180,13 +180,9 @@ fn print_webhooks(operators: &[&'static dyn Operator], matches: &ArgMatches) -> 
     let given = |id: &str| matches.get_one::<String>(id).cloned().unwrap_or_default();
     let (service, name) = (given("service"), given("name"));
     let (namespace, service) = service.split_once('/').ok_or("--webhook-service: expected NAMESPACE/NAME")?;
-    let reach = Reach::Service { namespace: namespace.to_owned(), name: service.to_owned() };
-    let webhooks: Vec<_> = operators.iter().flat_map(|operator| operator.webhooks()).collect();
-    if let Some(validating) = configuration::validating(&name, &webhooks, &reach, None) {
-        print_yaml(&validating)?;
-    }
-    if let Some(mutating) = configuration::mutating(&name, &webhooks, &reach, None) {
-        print_yaml(&mutating)?;
+    let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
+    for configuration in webhook_configurations(&plain, &name, namespace, service) {
+        print_yaml(&configuration)?;
     }
     Ok(())
 }

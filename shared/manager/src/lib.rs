@@ -57,7 +57,10 @@ pub use events::EventType;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use metrics::{Described, MetricRegistry};
 pub use object::ObjectKey;
-pub use operator::{Manager, Operator, Subcommand, leader_election_permissions, permissions};
+pub use operator::{
+    Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, permissions, webhook_configurations,
+    webhook_permissions,
+};
 pub use settings::Settings;
 pub use status::Status;
 pub use webhook::{FieldError, Findings, Reviewed, Webhook};

@@ -5,6 +5,7 @@ use std::{future::Future, pin::Pin, process::ExitCode};
 use clap::{ArgMatches, Args, Command};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -12,7 +13,11 @@ use crate::{
     metrics::MetricRegistry,
     rbac::{Rule, policy_rules},
     settings::Settings,
-    webhook::{Webhook, setup::assert_paths_differ},
+    webhook::{
+        Webhook,
+        configuration::{self, Reach},
+        setup::assert_paths_differ,
+    },
 };
 
 /// One operator: a name, its kinds, and the controllers that look after them.
@@ -139,6 +144,58 @@ pub fn leader_election_permissions(lease: &str) -> Vec<PolicyRule> {
             ..leases
         },
     ]
+}
+
+/// What serving webhooks needs, beside what the operators need.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WebhookPermissions {
+    /// In the whole cluster: configurations and definitions by name, to tell the API server whom to trust.
+    pub cluster: Vec<PolicyRule>,
+    /// In the namespace of the manager: the Secret that the replicas share.
+    pub namespaced: Vec<PolicyRule>,
+}
+
+/// What serving the webhooks of these operators with certificates of our own needs; `None` when they have none.
+/// `configuration` and `secret` are the values of `--webhook-configuration` and `--webhook-cert-secret`.
+pub fn webhook_permissions(
+    operators: &[&dyn Operator],
+    configuration: &str,
+    secret: &str,
+) -> Option<WebhookPermissions> {
+    let webhooks: Vec<Webhook> = operators.iter().flat_map(|operator| operator.webhooks()).collect();
+    if webhooks.is_empty() {
+        return None;
+    }
+    let named = |group: &str, resource: &str, names: Vec<String>, allowed: &[&str]| PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        resource_names: Some(names).filter(|names| !names.is_empty()),
+        verbs: allowed.iter().map(|verb| (*verb).to_owned()).collect(),
+        ..PolicyRule::default()
+    };
+    let mut cluster: Vec<PolicyRule> = configuration::resources(&webhooks)
+        .into_iter()
+        .map(|resource| {
+            named("admissionregistration.k8s.io", resource, vec![configuration.to_owned()], &["get", "patch"])
+        })
+        .collect();
+    let definitions: Vec<String> = webhooks.iter().filter_map(Webhook::definition).collect();
+    if !definitions.is_empty() {
+        cluster.push(named("apiextensions.k8s.io", "customresourcedefinitions", definitions, &["get", "patch"]));
+    }
+    let namespaced = vec![
+        named("", "secrets", Vec::new(), &["create"]), // which has no name yet
+        named("", "secrets", vec![secret.to_owned()], &["get", "update"]),
+    ];
+    Some(WebhookPermissions { cluster, namespaced })
+}
+
+/// The webhook configurations of these operators, called `name`, as the API server reads them, without the `caBundle`
+/// that `run` adds. The API server calls through the Service `namespace/service`.
+pub fn webhook_configurations(operators: &[&dyn Operator], name: &str, namespace: &str, service: &str) -> Vec<Value> {
+    let webhooks: Vec<Webhook> = operators.iter().flat_map(|operator| operator.webhooks()).collect();
+    let reach = Reach::Service { namespace: namespace.to_owned(), name: service.to_owned() };
+    configuration::all(name, &webhooks, &reach)
 }
 
 /// The permissions that these operators need: what their controllers declare, and what the runtime does for them.

@@ -126,6 +126,12 @@ impl Webhook {
         }
     }
 
+    /// The definition whose objects it converts, by name; `None` when it does something else.
+    pub(crate) fn definition(&self) -> Option<String> {
+        let Target { group, plural, .. } = &self.target;
+        matches!(self.work, Work::Convert(_)).then(|| format!("{plural}.{group}"))
+    }
+
     /// Its name in a configuration: `vmemcached-v1.memcached.cache.example.com`.
     pub(crate) fn name(&self) -> String {
         let Target { group, version, kind, .. } = &self.target;

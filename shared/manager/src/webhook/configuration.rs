@@ -8,6 +8,7 @@ use k8s_openapi::{
     },
 };
 use kube::api::ObjectMeta;
+use serde_json::Value;
 
 use super::{Webhook, Work};
 
@@ -103,6 +104,26 @@ pub(crate) fn mutating(
         .collect();
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     (!entries.is_empty()).then_some(MutatingWebhookConfiguration { metadata, webhooks: Some(entries) })
+}
+
+/// The configurations of all webhooks, as JSON.
+pub(crate) fn all(name: &str, webhooks: &[Webhook], reach: &Reach) -> Vec<Value> {
+    let validating = validating(name, webhooks, reach, None).and_then(|it| serde_json::to_value(it).ok());
+    let mutating = mutating(name, webhooks, reach, None).and_then(|it| serde_json::to_value(it).ok());
+    validating.into_iter().chain(mutating).collect()
+}
+
+/// The resources that the configurations of these webhooks are objects of.
+pub(crate) fn resources(webhooks: &[Webhook]) -> Vec<&'static str> {
+    let has = |matches: fn(&Work) -> bool| webhooks.iter().any(|webhook| matches(&webhook.work));
+    let mut resources = Vec::new();
+    if has(|work| matches!(work, Work::Validate(..))) {
+        resources.push("validatingwebhookconfigurations");
+    }
+    if has(|work| matches!(work, Work::Default(_))) {
+        resources.push("mutatingwebhookconfigurations");
+    }
+    resources
 }
 
 fn rule(webhook: &Webhook) -> RuleWithOperations {

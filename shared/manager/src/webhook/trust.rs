@@ -20,7 +20,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    CONVERT, Webhook, Work,
+    CONVERT, Webhook,
     configuration::{Reach, mutating, validating},
     keeper::{Error, ask},
 };
@@ -86,7 +86,7 @@ impl Trust {
         let wanted = mutating(&self.configuration, &self.webhooks, &self.reach, Some(bundle));
         let told = self.tell(wanted, bundle).await?;
         all.add(told);
-        for definition in self.definitions() {
+        for definition in self.webhooks.iter().filter_map(Webhook::definition).collect::<Vec<_>>() {
             let told = self.tell_definition(&definition, bundle).await?;
             all.add(told);
         }
@@ -119,12 +119,6 @@ impl Trust {
         for error in failures {
             tracing::warn!(error = chain(&error), "Webhooks are not taken back");
         }
-    }
-
-    /// The definitions that are converted here, by name.
-    fn definitions(&self) -> Vec<String> {
-        let converted = self.webhooks.iter().filter(|webhook| matches!(webhook.work, Work::Convert(_)));
-        converted.map(|webhook| format!("{}.{}", webhook.target.plural, webhook.target.group)).collect()
     }
 
     async fn tell<C: Configuration>(&self, wanted: Option<C>, bundle: &str) -> Result<Told, Error> {
