@@ -10,7 +10,6 @@ use axum::{
     routing::{get, post},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
@@ -19,6 +18,7 @@ use crate::{
     audit, body,
     booking::{self, Fresh, Reference, RouteKey, State as BookingState, folded},
     books::{Books, Filter},
+    clock,
     faults::Fault,
     ledger::{self, Airline, Decision},
     page,
@@ -36,6 +36,7 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
     let routes = Router::new()
         .route("/", get(status))
         .route("/status.css", get(style))
+        .route("/status.svg", get(icon))
         .route("/booking-api.yaml", get(api::document))
         .route("/healthz", get(alive))
         .route("/readyz", get(ready))
@@ -138,7 +139,7 @@ async fn act(State(app): State<Arc<App>>, Path((id, act)): Path<(String, String)
     };
     let decide = move |books: Books<'_>| {
         let booking = books.booking(&id)?.ok_or_else(|| booking::no_such_booking(&id))?;
-        Ok(ledger::airline(act, booking, Fresh::draw().confirmation, Timestamp::now())?)
+        Ok(ledger::airline(act, booking, Fresh::draw().confirmation, clock::now())?)
     };
     Ok(respond(StatusCode::OK, &wire::booking(&app.store.write(decide).await?)))
 }
@@ -162,6 +163,10 @@ async fn style() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], page::STYLE)
 }
 
+async fn icon() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "image/svg+xml")], page::ICON)
+}
+
 async fn status(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
@@ -179,9 +184,9 @@ async fn status(
         Ok(view) => view,
         Err(problem) => return problem.into_response(),
     };
-    let mut response = Html(page::render(&view, Timestamp::now()).into_string()).into_response();
+    let mut response = Html(page::render(&view, clock::now()).into_string()).into_response();
     // Should a text ever get through unescaped, it still can do nothing.
-    let policy = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+    let policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -10,7 +10,6 @@ use axum::{
     routing::{get, put},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
@@ -18,7 +17,7 @@ use crate::{
     body,
     booking::{self, Booking, Fresh, State as BookingState},
     books::{Books, Filter},
-    guard,
+    clock, guard,
     ledger::{self, Decision},
     problem::{Code, Problem},
     store::Failure,
@@ -63,7 +62,7 @@ async fn create(State(app): State<Arc<App>>, request: Request) -> Answer {
     let policy = app.policy;
     let decide = move |books: Books<'_>| {
         let facts = books.availability(&order.reference, &order.route())?;
-        Ok(ledger::book(&order, facts, policy, Fresh::draw(), Timestamp::now())?)
+        Ok(ledger::book(&order, facts, policy, Fresh::draw(), clock::now())?)
     };
     let booked = app.store.write(decide).await?;
     let status = match (booked.booking.state, booked.is_replay) {
@@ -111,13 +110,13 @@ async fn modify(State(app): State<Arc<App>>, Path(id): Path<String>, request: Re
     let decide = move |books: Books<'_>| {
         let booking = known(books, &id)?;
         let free = books.free(&booking.route())?;
-        Ok(ledger::modify(booking, &expected, number, &free, Timestamp::now())?)
+        Ok(ledger::modify(booking, &expected, number, &free, clock::now())?)
     };
     Ok(shown(StatusCode::OK, &app.store.write(decide).await?))
 }
 
 async fn cancel(State(app): State<Arc<App>>, Path(id): Path<String>) -> Answer {
-    let decide = move |books: Books<'_>| Ok(ledger::cancel(known(books, &id)?, Timestamp::now())?);
+    let decide = move |books: Books<'_>| Ok(ledger::cancel(known(books, &id)?, clock::now())?);
     Ok(shown(StatusCode::OK, &app.store.write(decide).await?))
 }
 
@@ -126,7 +125,7 @@ async fn adopt(State(app): State<Arc<App>>, Path(id): Path<String>, request: Req
     let decide = move |books: Books<'_>| -> Result<Decision<Booking>, Failure> {
         let booking = known(books, &id)?;
         let is_taken = books.is_buried(&new)? || books.current(&new)?.is_some();
-        Ok(ledger::adopt(booking, &new, &expected, is_taken, Timestamp::now())?)
+        Ok(ledger::adopt(booking, &new, &expected, is_taken, clock::now())?)
     };
     Ok(shown(StatusCode::OK, &app.store.write(decide).await?))
 }
@@ -144,7 +143,7 @@ async fn close(State(app): State<Arc<App>>, Path(reference): Path<String>) -> An
     let reference = wire::reference("reference", &reference)?;
     let decide = move |books: Books<'_>| {
         let (is_buried, current) = (books.is_buried(&reference)?, books.current(&reference)?);
-        Ok(ledger::cancel_reference(&reference, is_buried, current, Timestamp::now())?)
+        Ok(ledger::cancel_reference(&reference, is_buried, current, clock::now())?)
     };
     Ok(respond(StatusCode::OK, &wire::standing(&app.store.write(decide).await?)))
 }

@@ -188,6 +188,11 @@ impl Fault {
         }
     }
 
+    /// When the answer says to come back. Those statuses that come with a time have one.
+    pub(crate) fn retry_after(&self) -> Option<u64> {
+        self.retry_after.or([429, 503].contains(&self.status()).then_some(1))
+    }
+
     /// The status of the answer.
     pub(crate) fn status(&self) -> u16 {
         let usual = if self.mode == Mode::Hostile { 200 } else { 503 };

@@ -23,6 +23,7 @@ use crate::{
     app::App,
     body,
     booking::Reference,
+    clock,
     faults::{Fault, Mode},
     hostile,
     op::Op,
@@ -90,7 +91,7 @@ async fn suffer(fault: &Fault, op: Op, request: Request, next: Next) -> Response
 fn answered(fault: &Fault, op: Op) -> Response {
     let status = StatusCode::from_u16(fault.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let problem =
-        Problem { retry_after: fault.retry_after, ..Problem::new(fault.code(op), "a fault that was asked for") };
+        Problem { retry_after: fault.retry_after(), ..Problem::new(fault.code(op), "a fault that was asked for") };
     let mut document = problem.to_json();
     document["status"] = status.as_u16().into();
     let (mut parts, _) = problem.into_response().into_parts();
@@ -122,7 +123,7 @@ impl Record {
     fn begin(app: Arc<App>, op: Option<Op>, subject: &str) -> Self {
         // What has not the form of a reference is nobody's, and could be anything.
         let subject = Reference::parse(subject).map(|subject| subject.to_string()).unwrap_or_default();
-        let (at, begun) = (Timestamp::now(), Instant::now());
+        let (at, begun) = (clock::now(), Instant::now());
         Self { app, op, subject, at, begun, status: None, code: None, fault: None }
     }
 

@@ -360,3 +360,6 @@ pub fn airline(act: Airline, mut booking: Booking, code: String, now: Timestamp)
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

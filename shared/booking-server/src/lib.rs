@@ -21,6 +21,7 @@ mod audit;
 mod body;
 pub mod booking;
 mod books;
+mod clock;
 pub mod faults;
 mod file;
 mod guard;

@@ -16,6 +16,9 @@ use crate::{
 /// The style of the page.
 pub(crate) const STYLE: &str = include_str!("status.css");
 
+/// Its icon.
+pub(crate) const ICON: &str = include_str!("status.svg");
+
 /// What the page shows.
 #[derive(Debug)]
 pub(crate) struct View {
@@ -52,7 +55,7 @@ pub(crate) fn render(view: &View, now: Timestamp) -> Markup {
                 meta name="color-scheme" content="light dark";
                 title { "Bookings" }
                 link rel="stylesheet" href="status.css";
-                link rel="icon" href="data:,";
+                link rel="icon" href="status.svg";
             }
             body {
                 header {
@@ -163,7 +166,7 @@ fn booking_table(bookings: &[Booking], now: Timestamp) -> Markup {
                                 span.state.(booking.state.name()) { (words(booking.state)) }
                                 @if let Some(message) = &booking.message { br; small { bdi { (message) } } }
                             }
-                            td {
+                            td.trip {
                                 bdi { (booking.from) } " → " bdi { (booking.to) }
                                 br; small { (booking.cabin.name()) @if let Some(date) = booking.date { ", " (date) } }
                             }

@@ -14,7 +14,6 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
 use prometheus::IntCounter;
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use tokio::sync::{Semaphore, oneshot};
@@ -22,6 +21,7 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::{
     booking::Fresh,
     books::Books,
+    clock,
     file::{self, OpenError},
     ledger::{self, Airline},
     problem::{Code, Problem},
@@ -166,7 +166,7 @@ impl Store {
             return Ok(());
         }
         let pulse = |books: Books<'_>| {
-            books.0.execute("UPDATE pulse SET at = ?1", [Timestamp::now().as_millisecond()])?;
+            books.0.execute("UPDATE pulse SET at = ?1", [clock::now().as_millisecond()])?;
             Ok(ledger::Decision { answer: (), changes: Vec::new() })
         };
         self.write(pulse).await.map_err(|problem| problem.detail)
@@ -192,7 +192,7 @@ fn write(mut connection: Connection, queue: &Receiver<Job>, health: &Health) {
 fn confirm_due(connection: &mut Connection, health: &Health) -> Duration {
     loop {
         let due = Books(connection).next_to_confirm();
-        let now = Timestamp::now();
+        let now = clock::now();
         let id = match due {
             Ok(Some((at, id))) if at <= now => id,
             Ok(Some((at, _))) => return Duration::try_from(at.duration_since(now)).unwrap_or_default().min(IDLE),
@@ -228,7 +228,7 @@ fn transact<T>(
 ) -> Result<T, Failure> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let ledger::Decision { answer, changes } = decide(Books(&transaction))?;
-    Books(&transaction).apply(&changes, Timestamp::now())?;
+    Books(&transaction).apply(&changes, clock::now())?;
     transaction.commit()?;
     Ok(answer)
 }

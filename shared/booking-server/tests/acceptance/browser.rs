@@ -1,0 +1,197 @@
+//! The status page in a real browser. Wants a `chromedriver`, which is much to install for one test, so it is asked for:
+//! `CHROMEDRIVER=/usr/bin/chromedriver cargo nextest run -p booking-server browser`. `SCREENSHOTS` names a folder for
+//! pictures of what it saw.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use booking_server::Access;
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Ask, Client},
+    served::Served,
+};
+
+/// A browser, driven over the `WebDriver` protocol.
+struct Browser {
+    driver: Child,
+    client: Client,
+    session: String,
+}
+
+impl Browser {
+    async fn start(program: &str, profile: &std::path::Path) -> Self {
+        let mut driver = Command::new(program).arg("--port=0").stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let port = lines
+            .find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse::<u16>().ok());
+        std::thread::spawn(move || lines.for_each(drop));
+        let client = Client::new(SocketAddr::from(([127, 0, 0, 1], port.expect("it tells its port"))));
+        let mut arguments: Vec<String> = [
+            "headless",
+            "no-sandbox",
+            "disable-gpu",
+            "disable-quic",
+            "no-first-run",
+            "disable-background-networking",
+            "disable-component-update",
+            "disable-sync",
+            "window-size=1280,1500",
+        ]
+        .map(|argument| format!("--{argument}"))
+        .into();
+        arguments.push(format!("--user-data-dir={}", profile.display()));
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome", "goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}}});
+        let made = client.raw(Ask::new("POST", "/session").json(&wanted)).await.unwrap().json();
+        let session = made["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {made}")).to_owned();
+        Self { driver, client, session }
+    }
+
+    async fn tell(&self, what: &str, body: Value) -> Value {
+        let ask = Ask::new("POST", format!("/session/{}/{what}", self.session)).json(&body);
+        let answer = self.client.raw(ask).await.unwrap();
+        assert_eq!(answer.status, 200, "{what} {body}: {}", String::from_utf8_lossy(&answer.body));
+        answer.json()["value"].clone()
+    }
+
+    async fn open(&self, url: &str) {
+        self.tell("url", json!({"url": url})).await;
+    }
+
+    /// The value of an expression in the page.
+    async fn value(&self, expression: &str) -> Value {
+        self.tell("execute/sync", json!({"script": format!("return {expression}"), "args": []})).await
+    }
+
+    async fn click(&self, selector: &str) {
+        let found = self.tell("element", json!({"using": "css selector", "value": selector})).await;
+        let element = found.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned();
+        self.tell(&format!("element/{element}/click"), json!({})).await;
+    }
+
+    async fn scheme(&self, scheme: &str) {
+        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.tell("goog/cdp/execute", json!({"cmd": "Emulation.setEmulatedMedia", "params": media})).await;
+    }
+
+    async fn width(&self, width: u32) {
+        self.tell("window/rect", json!({"width": width, "height": 1500})).await;
+    }
+
+    async fn picture(&self, name: &str) {
+        let Some(folder) = std::env::var_os("SCREENSHOTS") else { return };
+        let answer = self.client.raw(Ask::new("GET", format!("/session/{}/screenshot", self.session))).await.unwrap();
+        let picture = BASE64_STANDARD.decode(answer.text("value")).unwrap();
+        std::fs::write(std::path::Path::new(&folder).join(format!("{name}.png")), picture).unwrap();
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // The browser ends with its driver.
+        let driver = rustix::process::Pid::from_child(&self.driver);
+        rustix::process::kill_process(driver, rustix::process::Signal::TERM).unwrap();
+        drop(self.driver.wait());
+    }
+}
+
+/// Smallest contrast of a text that people read to what lies behind it, by the formula of WCAG.
+const CONTRAST: &str = r"(() => {
+  const parse = text => (text.match(/[\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const behind = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length == 3 || c[3] > 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  let worst = 21;
+  for (const e of document.querySelectorAll('h1, h2, p, td, th, dt, dd, small, code, a, span, label, button')) {
+    if (!e.textContent.trim()) continue;
+    const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))];
+    worst = Math.min(worst, (Math.max(a, b) + .05) / (Math.min(a, b) + .05));
+  }
+  return worst;
+})()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_shows_bookings_and_runs_nothing_that_clients_wrote() {
+    let Some(program) = std::env::var("CHROMEDRIVER").ok() else {
+        eprintln!("skipped: set CHROMEDRIVER to a chromedriver to look at the status page in a real browser");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "secret").unwrap();
+    let served = Served::with(|options| options.access = Access::Tokens(token)).await;
+    let api = served.api.with_token("secret");
+    let poison = "<script>document.title='pwned'</script><img src=x onerror=\"document.title='pwned'\">";
+    let cities = ["Paris", "São Paulo", "東京", "القاهرة"];
+    for n in 0..60 {
+        let mut order = json!({"reference": format!("5f1d7c1e-0000-4000-8000-0000000000{n:02}"), "from": "London",
+            "to": cities[n % cities.len()], "number": n % 4 + 1,
+            "contact": {"namespace": "travel", "name": format!("ticket-{n}")}});
+        if n == 59 {
+            (order["from"], order["contact"]["name"]) = (json!(poison[..64]), json!(poison));
+            order["departureDate"] = json!("2999-12-31");
+        }
+        let reference = order["reference"].as_str().unwrap().to_owned();
+        assert_eq!(api.must(Ask::order(&reference, &order)).await.status, 201);
+        if n % 7 == 0 {
+            api.must(Ask::close(&reference)).await;
+        }
+    }
+    api.must(Ask::book("refused", "Paris", 1).header("idempotency-key", "twice")).await;
+    let admin = served.admin.with_token("secret");
+    let fault = json!({"op": "create", "mode": "status", "status": 503});
+    assert_eq!(admin.raw(Ask::new("POST", "/admin/faults").json(&fault)).await.unwrap().status, 201);
+    api.must(Ask::book("unlucky", "Paris", 1)).await;
+
+    let browser = Browser::start(&program, &folder.path().join("profile")).await;
+    let page = format!("http://anyone:secret@{}/", served.admin.address);
+    browser.open(&page).await;
+    assert_eq!(browser.value("document.title").await, "Bookings");
+    assert_eq!(browser.value("document.querySelectorAll('script, img, iframe, [onerror], [style]').length").await, 0);
+    let rows = "document.querySelectorAll('[aria-labelledby=bookings] tbody tr').length";
+    assert_eq!(browser.value(rows).await, 50);
+    let shown = browser.value("document.querySelector('[aria-labelledby=bookings] tbody').innerText").await;
+    assert!(shown.as_str().unwrap().contains(&poison[..64]), "{shown}");
+    assert_eq!(browser.value("getComputedStyle(document.body).marginTop").await, "0px", "the style was loaded");
+    let ground = "getComputedStyle(document.body).backgroundColor";
+    let mut grounds = Vec::new();
+    for scheme in ["light", "dark"] {
+        browser.scheme(scheme).await;
+        grounds.push(browser.value(ground).await);
+        let contrast = browser.value(CONTRAST).await.as_f64().unwrap();
+        assert!(contrast >= 4.5, "{scheme}: contrast {contrast}");
+        browser.picture(scheme).await;
+    }
+    assert_ne!(grounds[0], grounds[1], "dark is another page than light");
+    browser.click(".older button").await;
+    assert_eq!(browser.value(rows).await, 10);
+    browser.open(&page).await;
+    browser.click("select[name=state] option[value=CANCELLED]").await;
+    browser.click(".search button").await;
+    let states = "[...new Set([...document.querySelectorAll('tbody .state')].map(e => e.textContent))].join()";
+    assert_eq!(browser.value(states).await, "Cancelled");
+    assert_eq!(
+        browser.value("document.querySelector('select').value").await,
+        "CANCELLED",
+        "the form keeps what was chosen"
+    );
+    browser.open(&page).await;
+    browser.width(500).await;
+    let overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth";
+    assert_eq!(browser.value(overflow).await, 0, "a narrow window needs no scrolling sideways");
+    browser.picture("narrow").await;
+    // Errors of scripts, of the content policy, of what could not be loaded.
+    assert_eq!(browser.tell("se/log", json!({"type": "browser"})).await, json!([]));
+}
