@@ -50,6 +50,12 @@ pub(crate) struct Shared {
     released: watch::Sender<u64>,
 }
 
+impl std::fmt::Debug for FaultProxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FaultProxy").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
 impl FaultProxy {
     /// Starts on a free port of loopback.
     pub async fn start(upstream: Upstream, plan: &Plan) -> Result<Self> {

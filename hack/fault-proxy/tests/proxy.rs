@@ -58,7 +58,12 @@ async fn serve(
 ) -> Result<Answer, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.expect("a body").to_bytes();
-    book.lock().unwrap().push(format!("{} {} {}", head.method, head.uri.path(), String::from_utf8_lossy(&body)));
+    book.lock().expect("no panic").push(format!(
+        "{} {} {}",
+        head.method,
+        head.uri.path(),
+        String::from_utf8_lossy(&body)
+    ));
     if head.uri.query().is_some_and(|query| query.contains("watch")) {
         let events = futures::stream::unfold(feed.subscribe(), async |mut feed| {
             let line = feed.recv().await.ok()?;
@@ -87,7 +92,7 @@ impl Setting {
     }
 
     fn asked(&self) -> usize {
-        self.asked.lock().unwrap().len()
+        self.asked.lock().expect("no panic").len()
     }
 
     /// Begins a watch; its lines come out of the channel, which ends with the stream.
@@ -138,7 +143,10 @@ async fn without_a_plan_everything_passes_and_is_recorded() {
             "get deployments.apps shop/web: served 200, told 200"
         ]
     );
-    assert_eq!(setting.asked.lock().unwrap()[0], format!("POST {DEPLOYMENTS} {{\"metadata\":{{\"name\":\"web\"}}}}"));
+    assert_eq!(
+        setting.asked.lock().expect("no panic")[0],
+        format!("POST {DEPLOYMENTS} {{\"metadata\":{{\"name\":\"web\"}}}}")
+    );
 }
 
 #[tokio::test]
@@ -211,7 +219,7 @@ async fn a_signal_is_answered_before_the_request_goes_on() {
         let (called, asked) = (called.clone(), asked.clone());
         async move {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            let asked = asked.lock().unwrap().len();
+            let asked = asked.lock().expect("no panic").len();
             called.send(format!("{} at {}, asked {asked}", signal.name, signal.request)).expect("the test listens");
         }
     });

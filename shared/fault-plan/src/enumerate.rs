@@ -7,9 +7,9 @@ use std::collections::HashMap;
 
 use crate::{
     action::{Action, Answer, Body},
-    pattern::Pattern,
+    pattern::{Glob, Pattern},
     plan::{Count, Plan, Rule, Trigger, When},
-    request::Request,
+    request::{Frame, Request},
 };
 
 /// The name by which the runner is told to kill the client.
@@ -54,15 +54,14 @@ pub fn signals(record: &[Request], name: &str) -> Vec<Plan> {
     each_write(record, |write| vec![write.plan(When::Before, [signal()]), write.plan(When::After, [signal()])])
 }
 
-/// What can happen to the events of these watches, each at the k-th event for k up to `frames`.
-pub fn events(record: &[Request], frames: u32) -> Vec<Plan> {
-    let mut watches: Vec<Pattern> = Vec::new();
-    for pattern in record.iter().filter(|request| request.is_watch()).map(Pattern::like) {
-        if !watches.contains(&pattern) {
-            watches.push(pattern);
-        }
-    }
-    let each = |watch: &Pattern, k: u32| {
+/// What can happen to each event of a record of watches: held back, repeated, cut off, expired, late. Bookmarks are left out.
+pub fn events(record: &[(Request, Frame)]) -> Vec<Plan> {
+    let mut seen: HashMap<Pattern, u32> = HashMap::new();
+    let mut all = Vec::new();
+    for (watch, _) in record.iter().filter(|(_, frame)| frame.type_ != "BOOKMARK") {
+        let pattern = Pattern::like(watch);
+        let k = seen.entry(pattern.clone()).and_modify(|k| *k += 1).or_insert(1);
+        let frame = Pattern { verb: Glob::any(), ..pattern };
         let actions = [
             Action::Hold,
             Action::Duplicate,
@@ -70,10 +69,9 @@ pub fn events(record: &[Request], frames: u32) -> Vec<Plan> {
             Action::Gone,
             Action::Delay(std::time::Duration::from_millis(300)),
         ];
-        let frame = Pattern { verb: crate::Glob::any(), ..watch.clone() };
-        actions.map(|action| plan(When::Frame, &frame, k, [action])).to_vec()
-    };
-    watches.iter().flat_map(|watch| (1..=frames).flat_map(|k| each(watch, k)).collect::<Vec<_>>()).collect()
+        all.extend(actions.map(|action| plan(When::Frame, &frame, *k, [action])));
+    }
+    all
 }
 
 /// Some of the plans, spread over all of them, the same ones for the same seed: for the usual run of a suite.
@@ -171,8 +169,12 @@ mod tests {
     #[test]
     fn no_enumerated_plan_is_empty_and_all_replay_from_their_line() {
         let record = record();
-        let all = [crashes(&record), errors(&record), signals(&record, "x"), events(&record, 3)].concat();
-        assert_eq!(all.len(), 3 * (3 + 15 + 2) + 3 * 5);
+        let frame = |type_: &str| Frame { type_: type_.to_owned(), ..Frame::default() };
+        let frames = ["ADDED", "BOOKMARK", "MODIFIED"].map(|type_| (record[0].clone(), frame(type_)));
+        let events = events(&frames);
+        assert_eq!(events[5].to_string(), "frame * deployments.apps #2 -> hold");
+        let all = [crashes(&record), errors(&record), signals(&record, "x"), events].concat();
+        assert_eq!(all.len(), 3 * (3 + 15 + 2) + 2 * 5);
         for plan in all {
             assert_eq!(plan.rules().len(), 1);
             assert_eq!(plan.to_string().parse(), Ok(plan));

@@ -13,9 +13,14 @@
 #![expect(clippy::missing_panics_doc, reason = "a test kit tells by panicking")]
 
 mod audit;
+mod campaign;
+mod end_state;
 mod process;
+mod proxied;
 mod world;
 
 pub use audit::Requests;
+pub use campaign::{Campaign, Life, Subject};
 pub use process::Process;
+pub use proxied::Proxied;
 pub use world::{Namespaced, World, run_id};

@@ -82,6 +82,24 @@ struct Program {
     kubeconfig: PathBuf,
 }
 
+/// Starts the same operator as often as one likes.
+#[derive(Debug, Clone)]
+pub(crate) struct Starter {
+    binary: PathBuf,
+    kubeconfig: PathBuf,
+    namespace: String,
+    log: PathBuf,
+    flags: Vec<String>,
+}
+
+impl Starter {
+    pub(crate) fn start(&self) -> Process {
+        let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
+        Process::start(&self.binary, &self.kubeconfig, &self.namespace, self.log.clone(), &flags)
+            .expect("the operator starts")
+    }
+}
+
 impl World {
     /// A world on the shared cluster without nodes, with the operator running. `None` where no cluster can run.
     pub async fn start(operator: &'static dyn Operator, binary: impl AsRef<Path>) -> Option<Self> {
@@ -127,9 +145,42 @@ impl World {
 
     /// Starts one more replica, with a log of its own, that ends with the handle.
     pub fn replica(&self, name: &str, flags: &[&str]) -> Process {
-        let log = self.cluster.state_dir().join(format!("{}{name}.log", self.namespace));
-        let Program { binary, kubeconfig } = self.program.as_ref().expect("a world that was prepared for an operator");
-        Process::start(binary, kubeconfig, &self.namespace, log, flags).expect("the operator starts")
+        self.starter_with(name, self.kubeconfig(), flags).start()
+    }
+
+    /// The kubeconfig of the operator.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.program().kubeconfig
+    }
+
+    /// How the operator is started with another kubeconfig.
+    pub(crate) fn starter(&self, kubeconfig: &Path, flags: &[&str]) -> Starter {
+        self.starter_with("", kubeconfig, flags)
+    }
+
+    fn starter_with(&self, name: &str, kubeconfig: &Path, flags: &[&str]) -> Starter {
+        Starter {
+            binary: self.program().binary.clone(),
+            kubeconfig: kubeconfig.to_path_buf(),
+            namespace: self.namespace.clone(),
+            log: self.log_file(name),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        }
+    }
+
+    fn log_file(&self, name: &str) -> PathBuf {
+        self.cluster.state_dir().join(format!("{}{name}.log", self.namespace))
+    }
+
+    fn program(&self) -> &Program {
+        self.program.as_ref().expect("a world that was prepared for an operator")
+    }
+
+    /// Deletes the namespace and waits for nothing: for tests that make many.
+    pub(crate) async fn forget(self) {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        // What is left over goes with the cluster.
+        drop(namespaces.delete(&self.namespace, &DeleteParams::background()).await);
     }
 
     /// Kills the operator as a crash would, and starts it again.
@@ -210,7 +261,7 @@ impl World {
                 return found;
             }
             if begun.elapsed() > limit {
-                let log = self.operator.as_ref().map(Process::log).unwrap_or_default();
+                let log = std::fs::read_to_string(self.log_file("")).unwrap_or_default();
                 let tail: Vec<&str> = log.lines().rev().take(30).collect();
                 let tail: Vec<&str> = tail.into_iter().rev().collect();
                 panic!("never seen within {}s: {what}\n--- the operator's log:\n{}", limit.as_secs(), tail.join("\n"));

@@ -1,0 +1,144 @@
+//! How a namespace looks in the end, without what is different every time.
+
+use std::collections::BTreeMap;
+
+use kube::{
+    Api,
+    api::ListParams,
+    core::{DynamicObject, GroupVersionKind},
+    discovery::ApiResource,
+};
+use serde_json::Value;
+
+use crate::world::World;
+
+/// All objects of some kinds, by kind and name.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct EndState(BTreeMap<String, Value>);
+
+/// Fields that are different every time, wherever they are.
+const CHANCE: [&str; 7] =
+    ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "time", "selfLink"];
+
+/// Reads the namespace as it is now.
+pub(crate) async fn of(world: &World, kinds: &[&str]) -> EndState {
+    let mut objects = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    for kind in kinds {
+        let (group_version, kind) = kind.rsplit_once('/').expect("group/version/Kind");
+        let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.namespace, &resource);
+        for object in api.list(&ListParams::default()).await.expect("the API server answers").items {
+            let name = format!("{kind} {}", object.metadata.name.clone().unwrap_or_default());
+            names.insert(object.metadata.uid.clone().unwrap_or_default(), format!("the uid of {name}"));
+            objects.insert(name, serde_json::to_value(object).expect("JSON"));
+        }
+    }
+    for object in objects.values_mut() {
+        *object = clean(object, &names, &world.namespace);
+    }
+    EndState(objects)
+}
+
+impl EndState {
+    pub(crate) fn mask(&mut self, mask: impl Fn(&mut Value)) {
+        self.0.values_mut().for_each(mask);
+    }
+
+    /// The first difference, in words.
+    pub(crate) fn differs_from(&self, reference: &Self) -> Option<String> {
+        let names = reference.0.keys().chain(self.0.keys());
+        for name in names {
+            match (self.0.get(name), reference.0.get(name)) {
+                (Some(ours), Some(theirs)) => {
+                    if let Some(difference) = difference(name, ours, theirs) {
+                        return Some(difference);
+                    }
+                }
+                (ours, _) => return Some(format!("{name} is {}", if ours.is_some() { "too many" } else { "missing" })),
+            }
+        }
+        None
+    }
+}
+
+fn difference(path: &str, ours: &Value, theirs: &Value) -> Option<String> {
+    match (ours, theirs) {
+        (Value::Object(ours_), Value::Object(theirs_)) => {
+            let names: std::collections::BTreeSet<&String> = ours_.keys().chain(theirs_.keys()).collect();
+            names.into_iter().find_map(|name| difference(&format!("{path}.{name}"), &ours[name], &theirs[name]))
+        }
+        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
+            let pairs = ours.iter().zip(theirs).enumerate();
+            pairs.into_iter().find_map(|(index, (ours, theirs))| difference(&format!("{path}[{index}]"), ours, theirs))
+        }
+        _ => (ours != theirs).then(|| format!("{path} is {ours} and not {theirs}")),
+    }
+}
+
+/// Takes out what is different every time. References by uid stay, as the name of what they refer to.
+fn clean(object: &Value, names: &BTreeMap<String, String>, namespace: &str) -> Value {
+    let mut text = object.to_string().replace(namespace, "the namespace");
+    for (uid, name) in names {
+        text = text.replace(uid.as_str(), name); // also within the names of managed fields
+    }
+    let mut object = serde_json::from_str(&text).expect("JSON");
+    erase(&mut object);
+    object
+}
+
+fn erase(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            // Whose child an object is matters; the uid of the object itself is said by its name.
+            for (name, field) in fields.iter_mut() {
+                if CHANCE.contains(&name.as_str()) {
+                    *field = Value::Null;
+                } else {
+                    erase(field);
+                }
+            }
+            if let Some(Value::Array(entries)) = fields.get_mut("managedFields") {
+                entries.sort_by_key(|entry| format!("{} {}", entry["manager"], entry["subresource"]));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(erase),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A Service whose uid is `own` and whose owner is there, with the uid `owner-7`.
+    fn state(own: &str, object: &Value) -> EndState {
+        let names = [(own, "the uid of Service web"), ("owner-7", "the uid of Memcached web")];
+        let names = names.map(|(uid, name)| (uid.to_owned(), name.to_owned()));
+        EndState(BTreeMap::from([("Service web".to_owned(), clean(object, &names.into(), "shop-1"))]))
+    }
+
+    #[test]
+    fn chance_is_no_difference_and_everything_else_is() {
+        let object = |uid: &str, owner: &str, port: u32| {
+            let metadata = json!({
+                "uid": uid, "namespace": "shop-1", "creationTimestamp": uid,
+                "ownerReferences": [{"uid": owner, "controller": true}],
+                "managedFields": [{"fieldsV1": {format!("k:{{\"uid\":\"{owner}\"}}"): {}}}],
+            });
+            state(uid, &json!({"metadata": metadata, "spec": {"ports": [{"port": port}]}}))
+        };
+        let reference = object("own-1", "owner-7", 80);
+        assert_eq!(object("own-2", "owner-7", 80).differs_from(&reference), None);
+        assert_eq!(
+            object("own-1", "owner-7", 81).differs_from(&reference).as_deref(),
+            Some("Service web.spec.ports[0].port is 81 and not 80")
+        );
+        assert!(object("own-1", "owner-8", 80).differs_from(&reference).is_some(), "the owner is another");
+        assert!(EndState(BTreeMap::new()).differs_from(&reference).is_some());
+        assert!(reference.differs_from(&EndState(BTreeMap::new())).is_some());
+    }
+}
