@@ -1,0 +1,45 @@
+//! The figures, as Markdown.
+
+use std::io::Write;
+
+use anyhow::Result;
+
+use crate::operator::Requests;
+
+#[derive(Default)]
+pub(crate) struct Table {
+    rows: Vec<[String; 4]>,
+}
+
+impl Table {
+    pub(crate) fn add(&mut self, name: &str, unit: &str, value: f64, remark: &str) {
+        eprintln!("{name}: {value:.2} {unit}");
+        self.rows.push([name.to_owned(), unit.to_owned(), format!("{value:.2}"), remark.to_owned()]);
+    }
+
+    pub(crate) fn add_latencies(&mut self, name: &str, seconds: &[f64]) {
+        let mut sorted = seconds.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        for (label, index) in [("p50", sorted.len() / 2), ("p95", sorted.len() * 95 / 100)] {
+            if let Some(value) = sorted.get(index) {
+                self.add(&format!("{name} {label}"), "ms", value * 1_000.0, "request sent until its effect is seen");
+            }
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "numbers of requests are small")]
+    pub(crate) fn add_requests(&mut self, name: &str, requests: &Requests, per: usize) {
+        for (what, count) in requests.iter() {
+            self.add(&format!("{name}: {what}"), "", count as f64 / per as f64, "requests an object");
+        }
+    }
+
+    #[expect(clippy::print_stdout, reason = "the result of a program for people")]
+    pub(crate) fn print(&self) -> Result<()> {
+        println!("| measure | unit | value | what it is |\n|---|---|---:|---|");
+        for row in &self.rows {
+            println!("| {} |", row.join(" | "));
+        }
+        Ok(std::io::stdout().flush()?)
+    }
+}

@@ -1,0 +1,252 @@
+//! The cluster around the program: definitions, load, a stand-in for the kubelet, and what is seen of the effects.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use cluster::Cluster;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::operator::{Operator, USER};
+
+/// What is done to one object.
+#[derive(Clone, Copy)]
+pub(crate) enum Change {
+    /// Its Deployment is deleted.
+    Delete,
+    /// Its Deployment's replicas are changed.
+    Edit,
+    /// Its own size is changed.
+    Scale,
+}
+
+pub(crate) struct World {
+    memcacheds: Api<DynamicObject>,
+    deployments: Api<Deployment>,
+    leases: Api<Lease>,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    state: Mutex<State>,
+    news: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether it is ready, by name.
+    memcacheds: HashMap<String, bool>,
+    deployments: HashMap<String, Form>,
+}
+
+/// A Deployment, as far as effects show in it.
+#[derive(Clone, PartialEq)]
+struct Form {
+    uid: String,
+    generation: i64,
+    replicas: i64,
+}
+
+const PATIENCE: Duration = Duration::from_mins(10);
+const PACE: Duration = Duration::from_millis(30);
+
+impl World {
+    pub(crate) async fn prepare(cluster: &Cluster, program: &Path) -> Result<Self> {
+        let definitions = Command::new(program).arg("crds").output().context("could not run the program")?;
+        let mut kubectl = cluster.kubectl(["apply", "--server-side", "-f", "-"]);
+        let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        std::io::Write::write_all(&mut child.stdin.take().context("no pipe")?, &definitions.stdout)?;
+        ensure!(child.wait()?.success(), "the definitions are refused");
+        let bound = cluster
+            .kubectl([
+                "create",
+                "clusterrolebinding",
+                "bench",
+                "--clusterrole=cluster-admin",
+                &format!("--user={USER}"),
+            ])
+            .stdout(Stdio::null())
+            .status()?;
+        ensure!(bound.success(), "the role is not bound");
+
+        let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig())?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let client = Client::try_from(config)?;
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("memcached.cache.example.com", "v1", "Memcached"));
+        let world = Self {
+            memcacheds: Api::default_namespaced_with(client.clone(), &kind),
+            deployments: Api::default_namespaced(client.clone()),
+            leases: Api::default_namespaced(client),
+            seen: Arc::default(),
+        };
+        tokio::spawn(watch_memcacheds(world.memcacheds.clone(), world.seen.clone()));
+        tokio::spawn(watch_deployments(world.deployments.clone(), world.seen.clone()));
+        Ok(world)
+    }
+
+    /// Creates `count` Memcacheds, four at a time.
+    pub(crate) async fn create(&self, count: usize, size: i64) -> Result<()> {
+        futures::stream::iter((0..count).map(Ok::<_, anyhow::Error>))
+            .try_for_each_concurrent(4, async |index| {
+                let object: DynamicObject = serde_json::from_value(json!({
+                    "apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached",
+                    "metadata": {"name": name(index)}, "spec": {"size": size},
+                }))?;
+                self.memcacheds.create(&PostParams::default(), &object).await?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// Seconds from the program's start until it holds the lease.
+    pub(crate) async fn until_leader(&self, operator: &Operator) -> Result<f64> {
+        while operator.started.elapsed() < PATIENCE {
+            let leases = self.leases.list(&kube::api::ListParams::default()).await?;
+            let is_held = |lease: &Lease| {
+                lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()).is_some_and(|it| !it.is_empty())
+            };
+            if leases.iter().any(is_held) {
+                return Ok(operator.started.elapsed().as_secs_f64());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        bail!("nobody leads")
+    }
+
+    /// Seconds from the program's start.
+    pub(crate) async fn until_all_ready(&self, count: usize, operator: &Operator) -> Result<f64> {
+        let all = |state: &State| state.memcacheds.values().filter(|ready| **ready).count() >= count;
+        self.until("all Memcacheds are ready", all).await?;
+        Ok(operator.started.elapsed().as_secs_f64())
+    }
+
+    /// Changes the first `count` objects one after another. Seconds from each request until its effect is seen.
+    pub(crate) async fn change(&self, change: Change, count: usize) -> Result<Vec<f64>> {
+        let mut latencies = Vec::new();
+        for index in 0..count {
+            let (name, begun) = (name(index), Instant::now());
+            let before = self.form(&name).context("no Deployment")?;
+            match change {
+                Change::Delete => drop(self.deployments.delete(&name, &DeleteParams::default()).await?),
+                Change::Edit => {
+                    let patch = Patch::Merge(json!({"spec": {"replicas": before.replicas + 4}}));
+                    self.deployments.patch(&name, &PatchParams::default(), &patch).await?;
+                }
+                Change::Scale => self.resize(&name, before.replicas + 2).await?,
+            }
+            let is_done = |now: &Form| match change {
+                Change::Delete => now.uid != before.uid,
+                Change::Edit => now.generation >= before.generation + 2 && now.replicas == before.replicas,
+                Change::Scale => now.replicas == before.replicas + 2,
+            };
+            self.until("a change has its effect", |state| state.deployments.get(&name).is_some_and(is_done)).await?;
+            latencies.push(begun.elapsed().as_secs_f64());
+            tokio::time::sleep(PACE.saturating_sub(begun.elapsed())).await;
+        }
+        Ok(latencies)
+    }
+
+    /// Ends the leader, then resizes an object. Seconds until the next leader has acted on it.
+    pub(crate) async fn hand_over(&self, index: usize, end: impl AsyncFnOnce() -> Result<()>) -> Result<f64> {
+        let (name, begun) = (name(index), Instant::now());
+        let replicas = self.form(&name).context("no Deployment")?.replicas + 1;
+        end().await?;
+        self.resize(&name, replicas).await?;
+        let is_done = |state: &State| state.deployments.get(&name).is_some_and(|now| now.replicas == replicas);
+        self.until("the next leader writes", is_done).await?;
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    async fn resize(&self, name: &str, size: i64) -> Result<()> {
+        let patch = Patch::Merge(json!({"spec": {"size": size}}));
+        self.memcacheds.patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    fn form(&self, name: &str) -> Option<Form> {
+        self.seen.state.lock().unwrap_or_else(PoisonError::into_inner).deployments.get(name).cloned()
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&State) -> bool) -> Result<()> {
+        let look = async {
+            loop {
+                let news = self.seen.news.notified();
+                if is_so(&self.seen.state.lock().unwrap_or_else(PoisonError::into_inner)) {
+                    return;
+                }
+                news.await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, look).await.with_context(|| format!("not within {PATIENCE:?}: {what}"))
+    }
+}
+
+impl Seen {
+    fn learn(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.news.notify_one();
+    }
+}
+
+async fn watch_memcacheds(api: Api<DynamicObject>, seen: Arc<Seen>) {
+    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
+    while let Some(event) = events.next().await {
+        let Ok(object) = event else { continue };
+        let status = &object.data["status"];
+        let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+        let is_true = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        let ready =
+            conditions.iter().any(is_true) && status["observedGeneration"].as_i64() == object.metadata.generation;
+        seen.learn(|state| {
+            state.memcacheds.insert(object.name_any(), ready);
+        });
+    }
+}
+
+/// Also plays the Deployment controller and the kubelet: what is asked for is there at once.
+async fn watch_deployments(api: Api<Deployment>, seen: Arc<Seen>) {
+    let mut events =
+        std::pin::pin!(watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects());
+    while let Some(event) = events.next().await {
+        let Ok(object) = event else { continue };
+        let replicas = object.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+        let form = Form {
+            uid: object.uid().unwrap_or_default(),
+            generation: object.metadata.generation.unwrap_or_default(),
+            replicas: replicas.into(),
+        };
+        let observed = object.status.as_ref().and_then(|status| status.observed_generation);
+        seen.learn(|state| drop(state.deployments.insert(object.name_any(), form)));
+        if observed != object.metadata.generation {
+            let status = json!({"status": {
+                "observedGeneration": object.metadata.generation, "replicas": replicas, "updatedReplicas": replicas,
+                "readyReplicas": replicas, "availableReplicas": replicas,
+                "conditions": [{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}],
+            }});
+            let (api, name) = (api.clone(), object.name_any());
+            tokio::spawn(async move {
+                // One that is deleted meanwhile needs no status.
+                drop(api.patch_status(&name, &PatchParams::apply("bench-kubelet"), &Patch::Merge(&status)).await);
+            });
+        }
+    }
+}
+
+fn name(index: usize) -> String {
+    format!("cr-{index:05}")
+}
