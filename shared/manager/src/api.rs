@@ -4,11 +4,15 @@
 
 use std::{future::Future, time::Duration};
 
-use http::{HeaderValue, header::CONTENT_TYPE};
+use http::{
+    HeaderMap, HeaderValue,
+    header::{CONTENT_TYPE, RETRY_AFTER},
+};
 use kube::{
     Client, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
-    core::{NamespaceResourceScope, Request as Http},
+    client::Body,
+    core::{NamespaceResourceScope, Request as Http, Status},
 };
 use serde_json::Value;
 
@@ -20,6 +24,8 @@ use crate::{
 
 /// Enough for an admission webhook (at most 30 s by the API, 10 s by default) and a loaded server.
 const DEADLINE: Duration = Duration::from_secs(20);
+/// Nobody is obeyed for longer than this, in seconds.
+const LONGEST_WAIT: u32 = 300;
 
 const PAGE_SIZE: u32 = 500;
 
@@ -143,11 +149,34 @@ impl Requests {
         if !matches!(verb, "get" | "list") && !self.leading.may_write() {
             return Err(Error::NotLeading { request: asked() });
         }
-        within(DEADLINE, self.client.request_text(request))
+        within(DEADLINE, text(&self.client, request))
             .await
             .ok_or_else(|| Error::Deadline { request: asked(), after: DEADLINE })?
             .map_err(|source| Error::Api { request: asked(), source: Box::new(source) })
     }
+}
+
+/// As `Client::request_text`, which keeps no headers: the API server's flow control says in one how long to wait.
+async fn text(client: &Client, request: http::Request<Vec<u8>>) -> Result<String, kube::Error> {
+    let response = client.send(request.map(Body::from)).await?;
+    let (code, wait) = (response.status(), retry_after(response.headers()));
+    let text =
+        String::from_utf8(response.into_body().collect_bytes().await?.to_vec()).map_err(kube::Error::FromUtf8)?;
+    if !(code.is_client_error() || code.is_server_error()) {
+        return Ok(text);
+    }
+    let mut status: Status = serde_json::from_str(&text)
+        .unwrap_or_else(|_| Status::failure(text.trim(), "Failed to parse error data").with_code(code.as_u16()));
+    if let Some(seconds) = wait {
+        status.details.get_or_insert_default().retry_after_seconds = seconds;
+    }
+    Err(kube::Error::Api(Box::new(status)))
+}
+
+/// The seconds of a `Retry-After`. A date, which API servers do not send, is nothing that a clock here could judge.
+fn retry_after(headers: &HeaderMap) -> Option<u32> {
+    let seconds: u32 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(seconds.min(LONGEST_WAIT))
 }
 
 async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
@@ -157,3 +186,24 @@ async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> 
 /// A kind whose objects live in namespaces: the scope of everything that operators own.
 pub trait Namespaced: Resource<DynamicType = (), Scope = NamespaceResourceScope> {}
 impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Namespaced for K {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_a_number_of_seconds_and_ends() {
+        let wait =
+            |value: &'static str| retry_after(&HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(value))]));
+        assert_eq!(retry_after(&HeaderMap::new()), None);
+        for (value, seconds) in [
+            ("1", Some(1)),
+            ("86400", Some(LONGEST_WAIT)),
+            ("soon", None),
+            ("-1", None),
+            ("Wed, 21 Oct 2099 07:28:00 GMT", None),
+        ] {
+            assert_eq!(wait(value), seconds, "{value}");
+        }
+    }
+}

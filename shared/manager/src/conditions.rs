@@ -60,7 +60,7 @@ pub(crate) fn combine(
         None => health.progressing.clone(),
     };
     let degraded = degraded(&problems);
-    let ready = if degraded.status {
+    let ready = if degraded.status && !health.stays_ready {
         Verdict::no(degraded.reason, degraded.message.clone())
     } else if let Some(waiting) = waiting {
         Verdict::no(WAITING, waiting.message.clone())

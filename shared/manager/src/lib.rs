@@ -20,6 +20,7 @@
 
 mod api;
 mod client;
+mod clock;
 pub mod conditions;
 mod context;
 mod controller;

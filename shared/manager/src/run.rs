@@ -9,13 +9,12 @@
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, http::header, response::IntoResponse, routing::get};
-use jiff::Timestamp;
 use leader_election::{Config, ConfigError, Elector};
 use tokio::{net::TcpListener, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    client,
+    client, clock,
     context::Outside,
     controller::Running,
     error::chain,
@@ -86,7 +85,7 @@ pub(crate) async fn run(
     };
     let outside = Arc::new(Outside {
         client: client.clone(),
-        clock: Arc::new(Timestamp::now),
+        clock: clock::clock(),
         random: Arc::new(fastrand::f64),
         recorder,
         metrics: metrics.clone(),

@@ -12,6 +12,7 @@ fn health() -> Health {
         progressing: Some(Verdict::no("Stable", "")),
         problems: Vec::new(),
         ready: Verdict::yes("Ready", "all 3 nodes are ready"),
+        stays_ready: false,
         recheck: None,
     }
 }
@@ -53,6 +54,20 @@ fn a_change_under_way_is_reconciling_and_not_ready() {
             "Reconciling=True/RollingOut"
         ]
     );
+}
+
+#[test]
+fn what_is_wrong_may_leave_an_object_ready() {
+    let health = Health {
+        available: None,
+        progressing: None,
+        problems: vec![Problem::new("LastRunFailed", "job a-1 failed: BackoffLimitExceeded")],
+        stays_ready: true,
+        ..health()
+    };
+    let (conditions, stalled) = combine(&health, &[], at(&[], NOW));
+    assert_eq!(show(&conditions), ["Degraded=True/LastRunFailed", "Ready=True/Ready"]);
+    assert_eq!(stalled, Some(time("2026-01-01T00:11:00Z")), "tools are told after a minute all the same");
 }
 
 #[test]

@@ -118,6 +118,17 @@ impl<K: Root> Context<K> {
         Ok(())
     }
 
+    /// As [`delete`](Context::delete), without an event: for children that come and go by the hour. Returns whether it was
+    /// still there.
+    ///
+    /// # Panics
+    ///
+    /// When the controller does not declare the kind with `owns`.
+    pub async fn discard<C: Child + Namespaced>(&self, child: &Live<C::View>) -> Result<bool, Error> {
+        let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
+        self.remove::<C>(&self.requests::<C>(), &key, &child.uid).await
+    }
+
     async fn bring_in_line<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
         // The writes are boxed: most reconciles write nothing and should not carry the space for it.
         let written = match self.store::<C>().known(&target.key) {

@@ -15,7 +15,7 @@ use crate::{
     api::{Namespaced, Requests},
     conditions::Problem,
     error::{Class, Error},
-    object::{MANAGED_BY, ObjectKey},
+    object::{INSTANCE, MANAGED_BY, ObjectKey},
     wire::{Decoded, Seen},
 };
 
@@ -60,15 +60,37 @@ impl<K: Root> Context<K> {
         }
     }
 
+    /// The reconciled object with the memory in its status up to date: read from the API server if somebody else may have
+    /// written it last, a former leader or nobody known. Once this leader has written it, the cache is enough. `None` when
+    /// the object is gone, or is another one of that name by now.
+    pub async fn recall(&self) -> Result<Option<Arc<K>>, Error> {
+        let object = self.object();
+        let present = self.scope.outside.leading.fence();
+        let written = object.status().and_then(crate::status::Status::fence);
+        if present.as_ref() == written {
+            return Ok(Some(object));
+        }
+        let requests = &self.scope.requests;
+        match requests.get(&self.pass.key).await {
+            Ok(text) => {
+                let object = self.take_root(requests, &text)?;
+                Ok(Some(object).filter(|object| object.meta().uid.as_deref() == Some(&*self.pass.uid)))
+            }
+            Err(error) if error.class() == Class::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Lists the objects of kind `C` whose controller is the reconciled object from the API server, past the cache;
-    /// sorted by name. Like the cache, it sees only what carries this operator's `app.kubernetes.io/managed-by`.
+    /// sorted by name. It sees only what carries the labels of this operator and this object, as its children do unless
+    /// somebody takes them off.
     ///
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
     pub async fn live_owned<C: Viewed + Namespaced>(&self) -> Result<Vec<Arc<Live<C::View>>>, Error> {
         let requests = self.requests::<C>();
-        let selector = format!("{MANAGED_BY}={}", self.scope.names.managed_by);
+        let selector = format!("{MANAGED_BY}={},{INSTANCE}={}", self.scope.names.managed_by, self.pass.key.name);
         let mut found = Vec::new();
         let mut next = None;
         loop {

@@ -20,6 +20,8 @@ const EVENTS: &[(&str, &str)] = &[
     ("ResourceConflict", "ErrResourceExists"),
     ("InvalidSpec", "InvalidSpec"),
     ("InvalidSize", "InvalidSize"),
+    ("InvalidSchedule", "InvalidSchedule"),
+    ("UnknownTimeZone", "UnknownTimeZone"),
     ("SecretNotFound", "SecretNotFound"),
     ("ImageRunsAsRoot", "ImageRunsAsRoot"),
     ("ImagePullFailed", "ImagePullFailed"),
@@ -38,6 +40,15 @@ impl<K: Root> Context<K> {
     /// A change may be held back for a moment, so that the burst of events that follows a change of children becomes one
     /// write.
     pub async fn apply_status(&self, report: Report<K::Status>) -> Result<(), Error> {
+        self.report(report, true).await
+    }
+
+    /// As [`apply_status`](Context::apply_status), and never held back: for memory that the next step relies on.
+    pub async fn apply_status_at_once(&self, report: Report<K::Status>) -> Result<(), Error> {
+        self.report(report, false).await
+    }
+
+    async fn report(&self, report: Report<K::Status>, may_wait: bool) -> Result<(), Error> {
         let refusals = lock(&self.pass.refusals).clone();
         let object = self.object();
         let (conditions, recheck) = combine(&report.health, &refusals, self.circumstances(&object));
@@ -48,7 +59,7 @@ impl<K: Root> Context<K> {
         let fresh = fresh_problems(stored, &report.health, &refusals);
         let ready = is_true(&conditions, "Ready");
         let became_ready = ready && !is_true(stored, "Ready");
-        if self.write_status(report.status, conditions, !became_ready).await? {
+        if self.write_status(report.status, conditions, may_wait && !became_ready).await? {
             for problem in &fresh {
                 if let Some((_, reason)) = EVENTS.iter().find(|(known, _)| *known == problem.reason) {
                     self.event(EventType::Warning, reason, problem.message.clone());

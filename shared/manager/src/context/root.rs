@@ -25,8 +25,8 @@ pub enum Creation<V> {
     /// It is somebody else's.
     Taken,
     /// The API server refuses it for good (admission, quota, permission): recorded, and told by
-    /// [`apply_status`](Context::apply_status).
-    Refused,
+    /// [`apply_status`](Context::apply_status). With its words.
+    Refused(String),
 }
 
 impl<K: Root> Context<K> {
@@ -59,7 +59,10 @@ impl<K: Root> Context<K> {
                     _ => Ok(Creation::Taken),
                 }
             }
-            Err(error) => self.settle::<C::View>(Err(error)).map(|_| Creation::Refused),
+            Err(error) => {
+                let words = error.chain();
+                self.settle::<C::View>(Err(error)).map(|_| Creation::Refused(words))
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 use axum::{
     Router,
     body::Bytes,
-    extract::State,
+    extract::{DefaultBodyLimit, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::post,
@@ -47,7 +47,11 @@ pub(super) enum Source {
     /// We make it, and tell the API server.
     Own(Box<Keeper>),
     /// A folder with `tls.crt` and `tls.key`: cert-manager's, or anybody's. Whoever fills it tells the API server.
-    Folder(PathBuf),
+    Folder {
+        folder: PathBuf,
+        /// What the API server calls us, if it was said.
+        name: Option<String>,
+    },
 }
 
 /// Whether the webhooks answer, for readiness. A clone tells the same.
@@ -97,12 +101,12 @@ impl WebhookServer {
             }
         };
         match source {
-            Source::Folder(folder) => {
+            Source::Folder { folder, name } => {
                 let Some(certificates) = from_folder(&folder, &health, &stop).await else { return };
                 let authority = folder.join("ca.crt");
                 tokio::select! {
                     () = serve(&certificates) => {}
-                    () = look(&authority, address, &health) => {}
+                    () = look(&authority, address, name.as_deref(), &health) => {}
                 }
             }
             Source::Own(mut keeper) => {
@@ -126,10 +130,10 @@ impl WebhookServer {
 }
 
 /// With somebody else's certificate: does it answer, and would the authority beside it vouch for it?
-async fn look(authority: &Path, address: std::net::SocketAddr, health: &WebhookHealth) {
+async fn look(authority: &Path, address: std::net::SocketAddr, name: Option<&str>, health: &WebhookHealth) {
     loop {
         let bundle = std::fs::read_to_string(authority).ok();
-        health.set(selfcheck::check(address, bundle.as_deref(), None).await.map(|()| None));
+        health.set(selfcheck::check(address, bundle.as_deref(), name).await.map(|()| None));
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
 }
@@ -208,7 +212,7 @@ fn routes(webhooks: Vec<Webhook>, metrics: &Arc<Metrics>) -> Router {
         let hook = Hook { path: CONVERT.into(), webhooks: converting.into(), metrics: metrics.clone() };
         routes = routes.route(CONVERT, post(answer).with_state(hook));
     }
-    routes
+    routes.layer(DefaultBodyLimit::disable()) // the listener has one
 }
 
 #[derive(Clone)]

@@ -20,7 +20,7 @@ use crate::{metrics::Metrics, run::Fatal, settings::Settings};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// With a certificate from a folder.
-    Folder { address: SocketAddr, folder: std::path::PathBuf },
+    Folder { address: SocketAddr, folder: std::path::PathBuf, name: Option<String> },
     /// With a certificate of our own, that the replicas share if they are behind a Service.
     Own { address: SocketAddr, reach: Reach },
 }
@@ -28,16 +28,26 @@ pub(crate) enum Plan {
 /// What the flags ask for, or why that cannot be.
 pub(crate) fn plan(settings: &Settings, namespace: Option<String>) -> Result<Option<Plan>, String> {
     let Some(address) = settings.webhook_bind_address.0.filter(|_| settings.enable_webhooks) else { return Ok(None) };
-    if let Some(folder) = settings.webhook_cert_dir.clone() {
-        return Ok(Some(Plan::Folder { address, folder }));
-    }
+    let reach = reach(settings, namespace)?;
+    Ok(match (settings.webhook_cert_dir.clone(), reach) {
+        (Some(folder), reach) => {
+            let name = reach.and_then(|reach| names(&reach).into_iter().next());
+            Some(Plan::Folder { address, folder, name })
+        }
+        (None, Some(reach)) => Some(Plan::Own { address, reach }),
+        (None, None) => None,
+    })
+}
+
+/// How the API server reaches us; `None` when nobody has said.
+fn reach(settings: &Settings, namespace: Option<String>) -> Result<Option<Reach>, String> {
     if let Some(url) = settings.webhook_client_url.clone() {
         let is_https =
             url.parse::<http::Uri>().is_ok_and(|uri| uri.scheme_str() == Some("https") && uri.host().is_some());
         if !is_https {
             return Err(format!("--webhook-client-url: \"{url}\" is not of the form https://HOST:PORT"));
         }
-        return Ok(Some(Plan::Own { address, reach: Reach::Url(url) }));
+        return Ok(Some(Reach::Url(url)));
     }
     let Some(service) = &settings.webhook_service else { return Ok(None) };
     let (namespace, name) = match service.split_once('/') {
@@ -45,7 +55,7 @@ pub(crate) fn plan(settings: &Settings, namespace: Option<String>) -> Result<Opt
         None => (namespace, service.as_str()),
     };
     let namespace = namespace.ok_or("--webhook-service: outside of a cluster, give NAMESPACE/NAME")?;
-    Ok(Some(Plan::Own { address, reach: Reach::Service { namespace, name: name.to_owned() } }))
+    Ok(Some(Reach::Service { namespace, name: name.to_owned() }))
 }
 
 /// Listens, and puts together what runs. Nothing is sent yet.
@@ -61,7 +71,7 @@ pub(crate) async fn prepare(
     let busy = |source| Fatal::Listen { address, purpose, flag, source };
     let listener = Listener::bind(address).await.map_err(busy)?;
     let source = match plan {
-        Plan::Folder { folder, .. } => Source::Folder(folder),
+        Plan::Folder { folder, name, .. } => Source::Folder { folder, name },
         Plan::Own { reach, .. } => {
             let vault = match &reach {
                 Reach::Service { namespace, .. } => {
