@@ -21,12 +21,6 @@ pub(crate) fn with_spec(spec: &Value) -> Memcached {
     memcached
 }
 
-/// The first sample with a status.
-pub(crate) fn with_status(spec: &Value, status: &Value) -> Memcached {
-    let status = serde_json::from_value(status.clone()).expect("a valid status");
-    Memcached { status: Some(status), ..with_spec(spec) }
-}
-
 fn parse(yaml: &str) -> Memcached {
     serde_saphyr::from_str(yaml).expect("a valid Memcached")
 }

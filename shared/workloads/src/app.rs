@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::{Resource, ResourceExt};
+use kube::{Resource, ResourceExt, core::ObjectMeta};
+
+use crate::given;
 
 const NAME: &str = "app.kubernetes.io/name";
 const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -34,6 +36,22 @@ impl App {
         [(NAME, &self.kind), (INSTANCE, &self.instance)].map(|(key, value)| (key.to_owned(), value.clone())).into()
     }
 
+    /// The metadata of a child with this name.
+    pub fn metadata(&self, name: String) -> ObjectMeta {
+        ObjectMeta { name: Some(name), labels: Some(self.labels()), ..Default::default() }
+    }
+
+    /// The metadata of the pods: `labels` and `annotations` are the user's, and ours win.
+    pub fn pod_metadata(
+        &self,
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+    ) -> ObjectMeta {
+        let mut labels = labels.clone();
+        labels.extend(self.labels());
+        ObjectMeta { labels: Some(labels), annotations: given::map(annotations), ..Default::default() }
+    }
+
     /// [`Self::selector`], for the fields that want it wrapped.
     pub fn label_selector(&self) -> LabelSelector {
         LabelSelector { match_labels: Some(self.selector()), match_expressions: None }
@@ -50,7 +68,6 @@ impl fmt::Display for App {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::core::ObjectMeta;
 
     use super::*;
 
@@ -69,5 +86,15 @@ mod tests {
         );
         assert_eq!(app.to_string(), "app.kubernetes.io/instance=a-b,app.kubernetes.io/name=configmap");
         assert_eq!(app.selector().len(), 2);
+    }
+
+    #[test]
+    fn a_users_labels_never_replace_ours() {
+        let theirs = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let app = App { kind: "helloapp".to_owned(), instance: "a".to_owned() };
+        let metadata = app.pod_metadata(&theirs(&[("team", "x"), (INSTANCE, "b")]), &theirs(&[("d", "e")]));
+        let labels = metadata.labels.expect("labels");
+        assert_eq!((labels.get("team"), labels.get(INSTANCE)), (Some(&"x".to_owned()), Some(&"a".to_owned())));
+        assert_eq!(metadata.annotations, Some(theirs(&[("d", "e")])));
     }
 }

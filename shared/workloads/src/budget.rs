@@ -1,25 +1,83 @@
-//! The disruption budget of an app's pods.
+//! The disruption budget of an app's pods: what users say of it, and the object.
 
 use k8s_openapi::{
     api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec},
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use kube::core::ObjectMeta;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::App;
+use crate::{App, schemas};
 
-/// Lets drains take at most `max_unavailable` of the app's healthy pods at a time.
-///
-/// Pods that are not ready may always go: a broken pod must not block a drain.
-pub fn disruption_budget(name: String, app: &App, max_unavailable: IntOrString) -> PodDisruptionBudget {
-    PodDisruptionBudget {
-        metadata: ObjectMeta { name: Some(name), labels: Some(app.labels()), ..Default::default() },
-        spec: Some(PodDisruptionBudgetSpec {
-            max_unavailable: Some(max_unavailable),
-            unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
-            selector: Some(app.label_selector()),
-            min_available: None,
-        }),
-        status: None,
+/// How many pods a drain may take at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct DisruptionBudget {
+    #[expect(clippy::doc_markdown, reason = "kubectl explain would print the backticks")]
+    /// Whether there is a PodDisruptionBudget: Auto when size is at least 2, Always, or Never. Default: Auto.
+    pub mode: BudgetMode,
+
+    /// How many pods may be away at a time: a number, or a percentage such as 25%; at least 1. Default: 1.
+    #[schemars(schema_with = "schemas::some_pods_or_percent")]
+    pub max_unavailable: IntOrString,
+}
+
+/// Whether there is a disruption budget.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
+pub enum BudgetMode {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl Default for DisruptionBudget {
+    fn default() -> Self {
+        Self { mode: BudgetMode::default(), max_unavailable: IntOrString::Int(1) }
+    }
+}
+
+impl DisruptionBudget {
+    /// The budget of `size` pods. None where it would do harm: a budget for a single pod makes a drain wait for ever.
+    ///
+    /// Pods that are not ready may always go: a broken pod must not block a drain.
+    pub fn of(&self, name: String, app: &App, size: i32) -> Option<PodDisruptionBudget> {
+        let wanted = match self.mode {
+            BudgetMode::Auto => size >= 2,
+            BudgetMode::Always => true,
+            BudgetMode::Never => false,
+        };
+        wanted.then(|| PodDisruptionBudget {
+            metadata: app.metadata(name),
+            spec: Some(PodDisruptionBudgetSpec {
+                max_unavailable: Some(self.max_unavailable.clone()),
+                unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
+                selector: Some(app.label_selector()),
+                min_available: None,
+            }),
+            status: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn budget(mode: BudgetMode, size: i32) -> Option<PodDisruptionBudget> {
+        let app = App::of(&ConfigMap::default());
+        DisruptionBudget { mode, ..Default::default() }.of("x".to_owned(), &app, size)
+    }
+
+    #[test]
+    fn when_there_is_one() {
+        for (mode, sizes_with_a_budget) in
+            [(BudgetMode::Auto, [false, false, true]), (BudgetMode::Always, [true; 3]), (BudgetMode::Never, [false; 3])]
+        {
+            assert_eq!([0, 1, 2].map(|size| budget(mode, size).is_some()), sizes_with_a_budget, "{mode:?}");
+        }
     }
 }

@@ -1,13 +1,12 @@
 //! What the API server fills in when an object is created, kind by kind.
 //!
 //! The source is the scheme defaulting of Kubernetes 1.36: `SetObjectDefaults_*` in `pkg/apis/<group>/v1` of
-//! k8s.io/kubernetes. Only fields that our operators can cause are here: no volumes, no host network, no load
-//! balancers.
+//! k8s.io/kubernetes. Only fields that our operators can cause are here: no disks, no host network, no load balancers.
 //! Values that the API server allocates (`clusterIP`, `ipFamilies`) are not defaults: no field manager owns them.
 
 use serde_json::{Map, Value, json};
 
-use crate::quantity;
+use crate::{image::runs_latest, quantity};
 
 /// `apps/v1`, `SetObjectDefaults_Deployment`.
 pub(crate) fn deployment(object: &mut Value) {
@@ -53,6 +52,28 @@ fn pod_spec(spec: &mut Value) {
     fill(spec, "terminationGracePeriodSeconds", 30);
     for list in ["initContainers", "containers"] {
         items(spec, list).iter_mut().for_each(container);
+    }
+    items(spec, "volumes").iter_mut().for_each(volume);
+}
+
+/// `SetDefaults_*VolumeSource` of what is made from objects of the cluster: all files may be read by everybody.
+fn volume(volume: &mut Value) {
+    for source in ["configMap", "secret", "projected"] {
+        if let Some(source) = volume.get_mut(source) {
+            fill(source, "defaultMode", 0o644);
+        }
+    }
+    let Some(projected) = volume.get_mut("projected") else { return };
+    for source in items(projected, "sources") {
+        if let Some(token) = source.get_mut("serviceAccountToken") {
+            fill(token, "expirationSeconds", 3600);
+        }
+        let files = source.get_mut("downwardAPI").map_or(&mut [][..], |it| items(it, "items"));
+        for file in files {
+            if let Some(field) = file.get_mut("fieldRef") {
+                fill(field, "apiVersion", "v1");
+            }
+        }
     }
 }
 
@@ -115,16 +136,6 @@ fn probe(probe: &mut Value) {
 fn http_get(get: &mut Value) {
     fill(get, "path", "/");
     fill(get, "scheme", "HTTP");
-}
-
-/// `parsers.ParseImageName`: no tag and no digest means `latest`.
-fn runs_latest(image: &str) -> bool {
-    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
-    let last = name.rsplit('/').next().unwrap_or(name);
-    match last.split_once(':') {
-        Some((_, tag)) => tag == "latest",
-        None => digest.is_none(),
-    }
 }
 
 /// Gives `object.key` a value, unless it has one.
@@ -224,6 +235,31 @@ mod tests {
     }
 
     #[test]
+    fn volumes() {
+        let bare = json!({"containers": [], "volumes": [
+            {"name": "a", "emptyDir": {}},
+            {"name": "b", "configMap": {"name": "c"}},
+            {"name": "c", "secret": {"secretName": "s", "defaultMode": 256}},
+            {"name": "d", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "token"}},
+                {"downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+            ]}},
+        ]});
+        let expected = json!([
+            {"name": "a", "emptyDir": {}},
+            {"name": "b", "configMap": {"name": "c", "defaultMode": 420}},
+            {"name": "c", "secret": {"secretName": "s", "defaultMode": 256}},
+            {"name": "d", "projected": {"defaultMode": 420, "sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}},
+                {"downwardAPI": {"items": [
+                    {"path": "name", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+                ]}},
+            ]}},
+        ]);
+        assert_eq!(defaulted(pod_spec, bare)["volumes"], expected);
+    }
+
+    #[test]
     fn a_bare_service() {
         let bare = json!({"spec": {"clusterIP": "None", "ports": [{"port": 80}, {"port": 81, "targetPort": "web"}]}});
         let expected = json!({"spec": {
@@ -244,15 +280,5 @@ mod tests {
             (&object["spec"]["replicas"], &object["spec"]["strategy"]),
             (&json!(0), &json!({"type": "Recreate"}))
         );
-    }
-
-    #[test]
-    fn images_that_are_always_pulled() {
-        for image in ["app", "registry:5000/app", "docker.io/library/app:latest", "app:latest@sha256:0"] {
-            assert!(runs_latest(image), "{image}");
-        }
-        for image in ["app:1", "registry:5000/app:1", "app@sha256:0", "app:1@sha256:0"] {
-            assert!(!runs_latest(image), "{image}");
-        }
     }
 }

@@ -33,6 +33,7 @@ pub struct DeploymentView {
     ready: i32,
     available: i32,
     progress: Progress,
+    refused: Option<Box<str>>,
     containers: Box<[Container]>,
 }
 
@@ -87,6 +88,11 @@ impl DeploymentView {
         &self.progress
     }
 
+    /// Why no pod can be made, in the API server's words: a quota, a rule of the namespace.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
     /// The image of the container called `name`.
     ///
     /// By name, because a sidecar that somebody patches in comes first in the list.
@@ -115,6 +121,10 @@ impl Live<DeploymentView> {
 /// The object as it is on the wire, down to the fields that a view is made of.
 mod wire {
     use super::{Container, DeploymentView, Deserialize, Progress};
+    use crate::text::head;
+
+    /// Enough for what a person needs.
+    const MESSAGE_BYTES: usize = 512;
 
     #[derive(Deserialize, Default)]
     #[serde(default)]
@@ -157,6 +167,8 @@ mod wire {
     struct Condition {
         r#type: Box<str>,
         #[serde(default)]
+        status: Box<str>,
+        #[serde(default)]
         reason: Box<str>,
         #[serde(default)]
         message: Box<str>,
@@ -164,6 +176,8 @@ mod wire {
 
     impl From<Deployment> for DeploymentView {
         fn from(Deployment { spec, status }: Deployment) -> Self {
+            let failure = status.conditions.iter().find(|it| &*it.r#type == "ReplicaFailure" && &*it.status == "True");
+            let refused = failure.map(|it| head(without_pod(&it.message), MESSAGE_BYTES).into());
             let progressing = status.conditions.into_iter().find(|it| &*it.r#type == "Progressing");
             Self {
                 observed_generation: status.observed_generation,
@@ -177,9 +191,16 @@ mod wire {
                     "ProgressDeadlineExceeded" => Progress::Stalled(condition.message),
                     _ => Progress::Ongoing,
                 }),
+                refused,
                 containers: spec.template.spec.containers,
             }
         }
+    }
+
+    /// Without `pods "x-7d4b9c6f5-x2x8q" is forbidden: `: every try has another name, and there is no such pod.
+    fn without_pod(message: &str) -> &str {
+        let rest = message.strip_prefix("pods \"").and_then(|it| it.split_once("\" is forbidden: "));
+        rest.map_or(message, |(_, why)| why)
     }
 }
 
@@ -213,6 +234,19 @@ mod tests {
         assert_eq!(progress("ReplicaSetUpdated"), Progress::Ongoing);
         assert_eq!(progress("NewReplicaSetAvailable"), Progress::Complete);
         assert_eq!(progress("ProgressDeadlineExceeded"), Progress::Stalled("words".into()));
+    }
+
+    #[test]
+    fn pods_that_cannot_be_made() {
+        let refused = |status: &str, message: &str| {
+            let condition =
+                json!({"type": "ReplicaFailure", "status": status, "reason": "FailedCreate", "message": message});
+            view(json!({"status": {"conditions": [condition]}})).refused().map(ToOwned::to_owned)
+        };
+        let quota = "pods \"x-7d4b9c6f5-x2x8q\" is forbidden: exceeded quota: q, requested: pods=1";
+        assert_eq!(refused("True", quota).as_deref(), Some("exceeded quota: q, requested: pods=1"));
+        assert_eq!(refused("True", "admission webhook says no").as_deref(), Some("admission webhook says no"));
+        assert_eq!(refused("False", quota), None);
     }
 
     #[test]

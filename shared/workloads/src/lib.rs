@@ -2,32 +2,43 @@
 //! values out; the runtime (`manager`) decodes and stores the views.
 //!
 //! Reading order: [`live`](Live) (what the cache keeps of an object) → one file a kind ([`DeploymentView`],
-//! [`ServiceView`], [`PodDisruptionBudgetView`], [`PodView`]) → [`rollout`] and [`pods`] (what the views say together) →
-//! [`App`], [`restricted`] and [`disruption_budget`] (what every child has) → [`schemas`] (core types in custom resources).
+//! [`ServiceView`], [`PodDisruptionBudgetView`], [`PodView`]) → [`rollout`], [`pods`] and [`Fleet`] (what the views say
+//! together) → [`App`], [`SecurityProfile`], [`deployment`], [`service`] and [`DisruptionBudget`] (what children have in
+//! common) → [`schemas`] and [`given`] (core types in custom resources: how they are offered, and how they are passed on).
 
 mod app;
 mod budget;
 mod defaults;
+mod deployed;
 mod deployment;
 mod disruption_budget;
 mod fence;
+mod fleet;
+pub mod given;
+mod health;
+mod image;
 mod live;
 mod pod;
 pub mod pods;
 pub mod quantity;
-pub mod restricted;
 pub mod rollout;
 pub mod schemas;
+mod security;
 mod service;
 mod text;
 #[cfg(test)]
 mod weight;
 
 pub use app::App;
-pub use budget::disruption_budget;
+pub use budget::{BudgetMode, DisruptionBudget};
+pub use deployed::{Pace, deployment, service};
 pub use deployment::{DeploymentView, Progress};
 pub use disruption_budget::PodDisruptionBudgetView;
 pub use fence::Fence;
+pub use fleet::{Fleet, Words};
+pub use health::{Health, Problem, Verdict};
+pub use image::{ImagePullPolicy, runs_latest};
 pub use live::{Child, Live, Viewed};
 pub use pod::{Phase, PodView, Trouble};
+pub use security::SecurityProfile;
 pub use service::ServiceView;

@@ -4,25 +4,18 @@ use std::{net::IpAddr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{Live, PodView, Trouble};
+use crate::{Live, PodView, Problem, Trouble};
 
-/// Normal scheduling takes less; longer than that, somebody should know.
-const UNSCHEDULABLE_AFTER: SignedDuration = SignedDuration::from_secs(30);
-
-/// Something wrong with a pod, in words for a person.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// A `CamelCase` word.
-    pub reason: &'static str,
-    /// What is wrong, with which pod.
-    pub message: String,
-}
+/// Normal scheduling, and mounting of volumes, takes less; longer than that, somebody should know.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+/// A container that has ended again and again and runs for so long may have come to rest.
+const AT_REST: SignedDuration = SignedDuration::from_secs(30);
 
 /// What is wrong with a set of pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnosis {
     /// For each kind of trouble the first pod, by name, that has it.
-    pub faults: Vec<Fault>,
+    pub problems: Vec<Problem>,
     /// When something that is not wrong yet would become so.
     pub recheck: Option<Timestamp>,
 }
@@ -50,16 +43,15 @@ pub fn diagnose(pods: &[Arc<Live<PodView>>], now: Timestamp) -> Diagnosis {
     let mut diagnosis = Diagnosis::default();
     for pod in by_name {
         let Some(trouble) = pod.trouble() else { continue };
-        match not_before(pod, trouble) {
-            Some(then) if now < then => {
-                diagnosis.recheck = Some(diagnosis.recheck.map_or(then, |it| it.min(then)));
-            }
-            _ => {
-                let fault = fault(&pod.name, trouble);
-                if diagnosis.faults.iter().all(|it| it.reason != fault.reason) {
-                    diagnosis.faults.push(fault);
-                }
-            }
+        let (does, changes_at) = match counts(pod, trouble) {
+            Counts::Always => (true, None),
+            Counts::From(then) => (then <= now, (now < then).then_some(then)),
+            Counts::Until(then) => (now < then, (now < then).then_some(then)),
+        };
+        diagnosis.recheck = diagnosis.recheck.into_iter().chain(changes_at).min();
+        let problem = problem(&pod.name, trouble);
+        if does && diagnosis.problems.iter().all(|it| it.reason != problem.reason) {
+            diagnosis.problems.push(problem);
         }
     }
     diagnosis
@@ -76,15 +68,29 @@ fn endpoint(ip: IpAddr, port: i32) -> String {
     }
 }
 
-/// From when on the trouble counts, if it may pass by itself.
-fn not_before(pod: &Live<PodView>, trouble: &Trouble) -> Option<Timestamp> {
+/// When a trouble counts.
+enum Counts {
+    Always,
+    /// It may pass by itself before.
+    From(Timestamp),
+    /// It may have passed by itself then.
+    Until(Timestamp),
+}
+
+fn counts(pod: &Live<PodView>, trouble: &Trouble) -> Counts {
     match trouble {
-        Trouble::Unschedulable { since, .. } => since.or(pod.created)?.checked_add(UNSCHEDULABLE_AFTER).ok(),
-        _ => None,
+        Trouble::Unschedulable { since, .. } | Trouble::Preparing { since } => since
+            .or(pod.created)
+            .and_then(|since| since.checked_add(PATIENCE).ok())
+            .map_or(Counts::Always, Counts::From),
+        Trouble::CrashLoop { running_since: Some(since), .. } => {
+            since.checked_add(AT_REST).map_or(Counts::Always, Counts::Until)
+        }
+        _ => Counts::Always,
     }
 }
 
-fn fault(pod: &str, trouble: &Trouble) -> Fault {
+fn problem(pod: &str, trouble: &Trouble) -> Problem {
     let (reason, message) = match trouble {
         Trouble::RunsAsRoot { image } => (
             "ImageRunsAsRoot",
@@ -96,13 +102,24 @@ fn fault(pod: &str, trouble: &Trouble) -> Fault {
         Trouble::ImagePull { image, message } => {
             ("ImagePullFailed", format!("Pod {pod}: cannot pull image \"{image}\": {message}"))
         }
-        Trouble::CrashLoop { container, exit_code, exits, tail } => {
+        Trouble::MissingInput { message } => ("SecretNotFound", message.to_string()),
+        Trouble::CannotStart { container, message } => {
+            ("PodsNotStarting", format!("Pod {pod}: container {container} cannot be started: {message}"))
+        }
+        Trouble::Preparing { .. } => (
+            "PodsNotStarting",
+            format!(
+                "Pod {pod}: its volumes or its network are not ready; every Secret and ConfigMap that it mounts must \
+                 exist, and kubectl describe pod {pod} names the one that is missing"
+            ),
+        ),
+        Trouble::CrashLoop { container, exit_code, exits, tail, .. } => {
             let said = if tail.is_empty() { String::new() } else { format!(": {tail}") };
             ("CrashLooping", format!("Pod {pod}: container {container} exited {exit_code} {exits} times{said}"))
         }
         Trouble::Unschedulable { message, .. } => ("Unschedulable", format!("Pod {pod}: {message}")),
     };
-    Fault { reason, message }
+    Problem { reason, message }
 }
 
 #[cfg(test)]
@@ -176,7 +193,7 @@ mod tests {
             ready("a", "10.0.0.1"),
         ];
         let diagnosis = diagnose(&pods, Timestamp::UNIX_EPOCH);
-        let told: Vec<_> = diagnosis.faults.iter().map(|it| (it.reason, &*it.message)).collect();
+        let told: Vec<_> = diagnosis.problems.iter().map(|it| (it.reason, &*it.message)).collect();
         assert_eq!(
             told,
             [
@@ -192,14 +209,38 @@ mod tests {
     }
 
     #[test]
+    fn a_container_that_runs_again_has_half_a_minute_to_prove_it() {
+        let container = json!({"name": "app", "restartCount": 5,
+            "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}},
+            "lastState": {"terminated": {"exitCode": 1}}});
+        let pods = [pod("a", &json!({"phase": "Running", "containerStatuses": [container]}))];
+        let soon = diagnose(&pods, at("2026-11-21T10:00:29Z"));
+        assert_eq!(soon.problems[0].message, "Pod a: container app exited 1 5 times");
+        assert_eq!(soon.recheck, Some(at("2026-11-21T10:00:30Z")));
+        assert_eq!(diagnose(&pods, at("2026-11-21T10:00:30Z")), Diagnosis::default());
+    }
+
+    #[test]
+    fn volumes_may_take_thirty_seconds() {
+        let conditions = json!([
+            {"type": "PodReadyToStartContainers", "status": "False"},
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"},
+        ]);
+        let pods = [pod("a", &json!({"phase": "Pending", "conditions": conditions}))];
+        let early = diagnose(&pods, at("2026-11-21T10:00:29Z"));
+        assert_eq!(early, Diagnosis { problems: vec![], recheck: Some(at("2026-11-21T10:00:30Z")) });
+        assert_eq!(diagnose(&pods, at("2026-11-21T10:00:30Z")).problems[0].reason, "PodsNotStarting");
+    }
+
+    #[test]
     fn a_pod_may_wait_thirty_seconds_for_a_node() {
         let pods = [unschedulable("b", "2026-11-21T10:00:00Z"), unschedulable("a", "2026-11-21T10:00:10Z")];
 
         let early = diagnose(&pods, at("2026-11-21T10:00:29Z"));
-        assert_eq!(early, Diagnosis { faults: vec![], recheck: Some(at("2026-11-21T10:00:30Z")) });
+        assert_eq!(early, Diagnosis { problems: vec![], recheck: Some(at("2026-11-21T10:00:30Z")) });
 
         let later = diagnose(&pods, at("2026-11-21T10:00:30Z"));
-        assert_eq!(later.faults, [Fault { reason: "Unschedulable", message: "Pod b: 0/1 nodes".to_owned() }]);
+        assert_eq!(later.problems, [Problem { reason: "Unschedulable", message: "Pod b: 0/1 nodes".to_owned() }]);
         assert_eq!(later.recheck, Some(at("2026-11-21T10:00:40Z")));
     }
 }

@@ -5,6 +5,10 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
+mod containers;
+
+pub use containers::{env, env_from, volume_mounts, volumes, words};
+
 /// A label value.
 const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
 /// An amount of a resource, as `k8s.io/apimachinery` reads it.

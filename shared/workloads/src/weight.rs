@@ -19,6 +19,7 @@ trait Heap {
 impl Heap for DeploymentView {
     fn heap(&self) -> usize {
         self.containers_heap()
+            + self.refused().map_or(0, str::len)
             + match self.progress() {
                 Progress::Stalled(message) => message.len(),
                 Progress::Unknown | Progress::Ongoing | Progress::Complete => 0,
@@ -31,9 +32,11 @@ impl Heap for PodView {
         self.trouble().map_or(0, |trouble| {
             size_of::<Trouble>()
                 + match trouble {
-                    Trouble::Unschedulable { message, .. } => message.len(),
                     Trouble::ImagePull { image, message } => image.len() + message.len(),
                     Trouble::RunsAsRoot { image } => image.len(),
+                    Trouble::Unschedulable { message, .. } | Trouble::MissingInput { message } => message.len(),
+                    Trouble::Preparing { .. } => 0,
+                    Trouble::CannotStart { container, message } => container.len() + message.len(),
                     Trouble::CrashLoop { container, tail, .. } => container.len() + tail.len(),
                 }
         })

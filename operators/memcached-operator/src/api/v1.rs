@@ -16,7 +16,7 @@ use k8s_openapi::{
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use workloads::schemas;
+use workloads::{DisruptionBudget, ImagePullPolicy, schemas};
 
 /// What the cache should be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -178,18 +178,6 @@ pub struct CacheConfig {
     pub extra_args: Vec<String>,
 }
 
-/// How many nodes a drain may take at a time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-pub struct DisruptionBudget {
-    /// Whether there is a PodDisruptionBudget: Auto when size is at least 2, Always, or Never. Default: Auto.
-    pub mode: BudgetMode,
-
-    /// How many nodes may be away at a time: a number, or a percentage such as 25%; at least 1. Default: 1.
-    #[schemars(schema_with = "schemas::some_pods_or_percent")]
-    pub max_unavailable: IntOrString,
-}
-
 /// The Service through which the nodes are found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
@@ -226,15 +214,6 @@ pub struct RolloutSettings {
     pub min_ready_seconds: i32,
 }
 
-/// When the kubelet pulls an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
-pub enum ImagePullPolicy {
-    Always,
-    IfNotPresent,
-    Never,
-}
-
 /// Whether two nodes may run on one machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
@@ -243,16 +222,6 @@ pub enum AntiAffinity {
     Soft,
     Hard,
     None,
-}
-
-/// Whether there is a disruption budget.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
-pub enum BudgetMode {
-    #[default]
-    Auto,
-    Always,
-    Never,
 }
 
 /// How clients find the nodes.
@@ -356,12 +325,6 @@ impl Default for CacheConfig {
             verbosity: 0,
             extra_args: Vec::new(),
         }
-    }
-}
-
-impl Default for DisruptionBudget {
-    fn default() -> Self {
-        Self { mode: BudgetMode::default(), max_unavailable: IntOrString::Int(1) }
     }
 }
 

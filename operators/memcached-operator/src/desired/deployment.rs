@@ -1,25 +1,23 @@
 //! The Deployment that runs the nodes.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::{
     api::{
-        apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
+        apps::v1::Deployment,
         core::v1::{
             Affinity, Container, ContainerPort, Lifecycle, LifecycleHandler, PodAffinityTerm, PodAntiAffinity, PodSpec,
-            PodTemplateSpec, Probe, ResourceRequirements, SecurityContext, SleepAction, TCPSocketAction, Toleration,
+            PodTemplateSpec, Probe, ResourceRequirements, SecurityContext, SleepAction, TCPSocketAction,
             WeightedPodAffinityTerm,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
 };
 use kube::{ResourceExt, core::ObjectMeta};
-use workloads::{App, quantity, restricted};
+use workloads::{App, ImagePullPolicy, Pace, SecurityProfile, given, quantity};
 
 use crate::{
     api::{
         Memcached,
-        v1::{AntiAffinity, CacheConfig, ImagePullPolicy, MemcachedSpec, RolloutSettings},
+        v1::{AntiAffinity, CacheConfig, MemcachedSpec, RolloutSettings},
     },
     command_line,
     config::Config,
@@ -44,50 +42,30 @@ const LINGER_SECONDS: i64 = 5;
 pub fn deployment(memcached: &Memcached, config: &Config) -> Deployment {
     let spec = &memcached.spec;
     let app = App::of(memcached);
-    let rollout = spec.rollout();
-    Deployment {
-        metadata: ObjectMeta { name: Some(memcached.name_any()), labels: Some(app.labels()), ..Default::default() },
-        spec: Some(DeploymentSpec {
-            replicas: Some(spec.size),
-            revision_history_limit: Some(10),
-            progress_deadline_seconds: Some(PROGRESS_DEADLINE_SECONDS),
-            min_ready_seconds: Some(rollout.min_ready_seconds).filter(|it| *it > 0),
-            strategy: Some(strategy(rollout)),
-            selector: app.label_selector(),
-            template: PodTemplateSpec { metadata: Some(pod_metadata(spec, &app)), spec: Some(pod(spec, &app, config)) },
-            paused: None,
-        }),
-        status: None,
-    }
-}
-
-fn strategy(rollout: RolloutSettings) -> DeploymentStrategy {
-    DeploymentStrategy {
-        type_: Some("RollingUpdate".to_owned()),
-        rolling_update: Some(RollingUpdateDeployment {
-            max_surge: Some(rollout.max_surge),
-            max_unavailable: Some(rollout.max_unavailable),
-        }),
-    }
+    let RolloutSettings { max_surge, max_unavailable, min_ready_seconds } = spec.rollout();
+    let pace =
+        Pace { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds: PROGRESS_DEADLINE_SECONDS };
+    let template = PodTemplateSpec { metadata: Some(pod_metadata(spec, &app)), spec: Some(pod(spec, &app, config)) };
+    workloads::deployment(memcached.name_any(), &app, spec.size, pace, template)
 }
 
 fn pod_metadata(spec: &MemcachedSpec, app: &App) -> ObjectMeta {
-    let mut labels = spec.pod_labels.clone();
-    labels.extend(app.labels());
-    labels.insert("app.kubernetes.io/component".to_owned(), "cache".to_owned());
-    ObjectMeta { labels: Some(labels), annotations: unless_empty(&spec.pod_annotations), ..Default::default() }
+    let mut metadata = app.pod_metadata(&spec.pod_labels, &spec.pod_annotations);
+    let component = ("app.kubernetes.io/component".to_owned(), "cache".to_owned());
+    metadata.labels.get_or_insert_default().extend([component]);
+    metadata
 }
 
 fn pod(spec: &MemcachedSpec, app: &App, config: &Config) -> PodSpec {
     PodSpec {
         containers: vec![node(spec, config)],
         affinity: affinity(spec.anti_affinity(), app),
-        image_pull_secrets: Some(spec.image_pull_secrets.clone()).filter(|it| !it.is_empty()),
-        node_selector: unless_empty(&spec.node_selector),
+        image_pull_secrets: given::list(&spec.image_pull_secrets),
+        node_selector: given::map(&spec.node_selector),
         priority_class_name: spec.priority_class_name.clone(),
         termination_grace_period_seconds: Some(spec.termination_grace_period_seconds()),
-        tolerations: Some(spec.tolerations.iter().map(toleration).collect()).filter(|it: &Vec<_>| !it.is_empty()),
-        ..restricted::pod()
+        tolerations: given::list(&spec.tolerations),
+        ..SecurityProfile::Restricted.pod()
     }
 }
 
@@ -96,7 +74,7 @@ fn node(spec: &MemcachedSpec, config: &Config) -> Container {
     Container {
         name: CONTAINER.to_owned(),
         image: Some(spec.image.clone().unwrap_or_else(|| config.default_image())),
-        image_pull_policy: spec.image_pull_policy.map(pull_policy),
+        image_pull_policy: spec.image_pull_policy.map(ImagePullPolicy::name),
         args: Some(command_line::args(&cache, spec.port())),
         ports: Some(vec![ContainerPort {
             name: Some(PORT.to_owned()),
@@ -120,14 +98,14 @@ fn node(spec: &MemcachedSpec, config: &Config) -> Container {
             ..Default::default()
         }),
         resources: match &spec.resources {
-            Some(resources) => given_resources(resources),
+            Some(resources) => given::resources(resources),
             None => Some(default_resources(&cache)),
         },
         security_context: Some(SecurityContext {
             run_as_user: Some(USER),
             run_as_group: Some(USER),
             read_only_root_filesystem: Some(true),
-            ..restricted::container()
+            ..SecurityProfile::Restricted.container()
         }),
         ..Default::default()
     }
@@ -138,30 +116,11 @@ fn probe() -> Probe {
     Probe { tcp_socket: Some(TCPSocketAction { port, host: None }), timeout_seconds: Some(3), ..Default::default() }
 }
 
-fn pull_policy(policy: ImagePullPolicy) -> String {
-    match policy {
-        ImagePullPolicy::Always => "Always",
-        ImagePullPolicy::IfNotPresent => "IfNotPresent",
-        ImagePullPolicy::Never => "Never",
-    }
-    .to_owned()
-}
-
 /// What memcached needs, and not more: a node that outgrows it is ended rather than its neighbours. CPU is not limited.
 fn default_resources(cache: &CacheConfig) -> ResourceRequirements {
     let memory = ("memory".to_owned(), quantity::mebibytes(command_line::memory_mib(cache)));
     let cpu = ("cpu".to_owned(), Quantity("50m".to_owned()));
     ResourceRequirements { requests: Some([cpu, memory.clone()].into()), limits: Some([memory].into()), claims: None }
-}
-
-fn given_resources(given: &ResourceRequirements) -> Option<ResourceRequirements> {
-    let unless_empty = |it: &Option<BTreeMap<_, _>>| it.clone().filter(|it| !it.is_empty());
-    let resources = ResourceRequirements {
-        requests: unless_empty(&given.requests),
-        limits: unless_empty(&given.limits),
-        claims: None,
-    };
-    Some(resources).filter(|it| *it != ResourceRequirements::default())
 }
 
 fn affinity(anti_affinity: AntiAffinity, app: &App) -> Option<Affinity> {
@@ -187,24 +146,9 @@ fn affinity(anti_affinity: AntiAffinity, app: &App) -> Option<Affinity> {
     Some(Affinity { pod_anti_affinity: Some(pod_anti_affinity), ..Default::default() })
 }
 
-/// Without empty texts: the API server drops them, and we would put them back for ever.
-fn toleration(given: &Toleration) -> Toleration {
-    let unless_empty = |it: &Option<String>| it.clone().filter(|it| !it.is_empty());
-    Toleration {
-        key: unless_empty(&given.key),
-        operator: unless_empty(&given.operator),
-        value: unless_empty(&given.value),
-        effect: unless_empty(&given.effect),
-        toleration_seconds: given.toleration_seconds,
-    }
-}
-
-fn unless_empty(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
-    (!map.is_empty()).then(|| map.clone())
-}
-
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::apps::v1::DeploymentSpec;
     use serde_json::{Value, json};
 
     use super::*;

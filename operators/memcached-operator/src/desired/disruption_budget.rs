@@ -4,18 +4,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use workloads::App;
 
-use crate::api::{Memcached, v1::BudgetMode};
+use crate::api::Memcached;
 
-/// None where it would do harm: a budget for a single node makes a drain wait for ever.
+/// None where it would do harm.
 pub fn disruption_budget(memcached: &Memcached) -> Option<PodDisruptionBudget> {
-    let budget = memcached.spec.pod_disruption_budget();
-    let wanted = match budget.mode {
-        BudgetMode::Auto => memcached.spec.size >= 2,
-        BudgetMode::Always => true,
-        BudgetMode::Never => false,
-    };
-    let app = App::of(memcached);
-    wanted.then(|| workloads::disruption_budget(memcached.name_any(), &app, budget.max_unavailable))
+    let spec = &memcached.spec;
+    spec.pod_disruption_budget().of(memcached.name_any(), &App::of(memcached), spec.size)
 }
 
 #[cfg(test)]
@@ -29,19 +23,6 @@ mod tests {
     #[test]
     fn the_disruption_budget_of_the_sample() {
         insta::assert_yaml_snapshot!(disruption_budget(&samples::seed()));
-    }
-
-    #[test]
-    fn when_there_is_one() {
-        for (mode, sizes_with_a_budget) in
-            [("Auto", [false, false, true]), ("Always", [true; 3]), ("Never", [false; 3])]
-        {
-            let exists = [0, 1, 2].map(|size| {
-                let spec = json!({"size": size, "podDisruptionBudget": {"mode": mode}});
-                disruption_budget(&samples::with_spec(&spec)).is_some()
-            });
-            assert_eq!(exists, sizes_with_a_budget, "{mode}");
-        }
     }
 
     #[test]

@@ -1,10 +1,7 @@
 //! The Service through which clients find the nodes.
 
-use k8s_openapi::{
-    api::core::v1::{Service, ServicePort, ServiceSpec},
-    apimachinery::pkg::util::intstr::IntOrString,
-};
-use kube::{ResourceExt, core::ObjectMeta};
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
 use workloads::App;
 
 use super::deployment::PORT;
@@ -13,32 +10,13 @@ use crate::api::{Memcached, v1::ServiceType};
 /// Headless unless asked otherwise: behind one address each connection would end at a random node, whose items are not
 /// the others', so that a `get` after a `set` misses.
 pub fn service(memcached: &Memcached) -> Service {
-    let app = App::of(memcached);
     let settings = memcached.spec.service();
-    Service {
-        metadata: ObjectMeta {
-            name: Some(memcached.name_any()),
-            labels: Some(app.labels()),
-            annotations: Some(settings.annotations).filter(|it| !it.is_empty()),
-            ..Default::default()
-        },
-        spec: Some(ServiceSpec {
-            cluster_ip: match settings.r#type {
-                ServiceType::Headless => Some("None".to_owned()),
-                ServiceType::ClusterIP => None,
-            },
-            selector: Some(app.selector()),
-            ports: Some(vec![ServicePort {
-                name: Some(PORT.to_owned()),
-                port: memcached.spec.port(),
-                target_port: Some(IntOrString::String(PORT.to_owned())),
-                protocol: Some("TCP".to_owned()),
-                ..Default::default()
-            }]),
-            ..Default::default()
-        }),
-        status: None,
+    let port = (PORT, memcached.spec.port());
+    let mut service = workloads::service(memcached.name_any(), &App::of(memcached), &settings.annotations, port);
+    if let Some(spec) = service.spec.as_mut().filter(|_| settings.r#type == ServiceType::Headless) {
+        spec.cluster_ip = Some("None".to_owned());
     }
+    service
 }
 
 #[cfg(test)]

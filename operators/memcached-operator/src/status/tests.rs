@@ -5,9 +5,8 @@ use crate::samples;
 
 const NOW: &str = "2026-11-21T10:10:00Z";
 
-/// Reasons of the Deployment's own condition.
+/// A reason of the Deployment's own condition.
 const ONGOING: &str = "ReplicaSetUpdated";
-const COMPLETE: &str = "NewReplicaSetAvailable";
 
 /// A Deployment at generation 2 with `[replicas, updated, ready]`, and `reason` in its condition `Progressing`.
 fn deployment(observed: i64, [replicas, updated, ready]: [i32; 3], reason: &str) -> Live<DeploymentView> {
@@ -55,151 +54,38 @@ fn at(time: &str) -> Timestamp {
     time.parse().expect("a time")
 }
 
-/// A Memcached whose stored conditions are `(type, status, reason, since)`.
-fn memcached(size: i32, stored: &[(&str, &str, &str, &str)]) -> Memcached {
-    let conditions: Vec<_> = stored
-        .iter()
-        .map(|(type_, status, reason, since)| {
-            json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": since})
-        })
-        .collect();
-    samples::with_status(&json!({"size": size}), &json!({"conditions": conditions}))
-}
-
-/// The facts in one line each, as in `True RollingOut`.
-fn facts(health: &Health) -> [String; 4] {
-    let line = |verdict: &Verdict| format!("{} {}", if verdict.status { "True" } else { "False" }, verdict.reason);
-    let problems: Vec<_> = health.problems.iter().map(|it| it.reason).collect();
-    [
-        line(health.available.as_ref().expect("Available")),
-        line(health.progressing.as_ref().expect("Progressing")),
-        problems.join(", "),
-        line(&health.ready),
-    ]
-}
-
-/// Compares what is said with `[Available, Progressing, problems, Ready]`. The runtime makes `Degraded` of the problems,
-/// and lets them, or else a change under way, have their say in `Ready`.
-#[track_caller]
-fn check(
-    memcached: &Memcached,
-    deployment: Option<&Live<DeploymentView>>,
-    pods: &[Arc<Live<PodView>>],
-    expected: [&str; 4],
-) {
-    let report = of(memcached, deployment, pods, at(NOW));
-    assert_eq!(facts(&report.health), expected);
-}
-
-const LONG_AGO: &str = "2026-11-21T10:00:00Z";
-const STABLE: (&str, &str, &str, &str) = ("Progressing", "False", "Stable", LONG_AGO);
-
-fn settled(size: i32) -> Memcached {
-    memcached(size, &[STABLE, ("Ready", "True", "Ready", LONG_AGO)])
-}
-
-fn three_pods() -> Vec<Arc<Live<PodView>>> {
-    vec![ready_pod("a", "10.0.0.1"), ready_pod("b", "10.0.0.2"), ready_pod("c", "10.0.0.3")]
+fn memcached(size: i32) -> Memcached {
+    samples::with_spec(&json!({"size": size}))
 }
 
 #[test]
-fn the_first_rollout() {
-    let (new, none) = (memcached(3, &[]), [].as_slice());
-    let starting = ["False NoReadyNodes", "True RollingOut", "", "False NodesNotReady"];
-    check(&new, None, none, starting);
-    check(&new, Some(&deployment(0, [0, 0, 0], "")), none, starting);
-    check(&new, Some(&deployment(2, [3, 3, 0], ONGOING)), none, starting);
-
-    let one_ready = ["True MinimumNodesAvailable", "True RollingOut", "", "False NodesNotReady"];
-    check(&new, Some(&deployment(2, [3, 3, 1], ONGOING)), &three_pods()[..1], one_ready);
-
-    let all_ready = ["True MinimumNodesAvailable", "False Stable", "", "True Ready"];
-    check(&new, Some(&deployment(2, [3, 3, 3], ONGOING)), &three_pods(), all_ready);
-}
-
-#[test]
-fn a_node_died() {
-    let two_of_three = deployment(2, [3, 3, 2], COMPLETE);
-    let unready_since = |time| memcached(3, &[STABLE, ("Ready", "False", "NodesNotReady", time)]);
-
-    let being_replaced = ["True MinimumNodesAvailable", "False Stable", "", "False NodesNotReady"];
-    check(&settled(3), Some(&two_of_three), &three_pods()[..2], being_replaced);
-    check(&unready_since("2026-11-21T10:09:01Z"), Some(&two_of_three), &three_pods()[..2], being_replaced);
-
-    let missed = ["True MinimumNodesAvailable", "False Stable", "NodesNotReady", "False NodesNotReady"];
-    check(&unready_since("2026-11-21T10:09:00Z"), Some(&two_of_three), &three_pods()[..2], missed);
-}
-
-#[test]
-fn scaling_from_three_to_five() {
-    let scaling_since =
-        |time| memcached(5, &[("Progressing", "True", "Scaling", time), ("Ready", "False", "Scaling", time)]);
-    let scaling = ["True MinimumNodesAvailable", "True Scaling", "", "False NodesNotReady"];
-    check(&settled(5), Some(&deployment(1, [3, 3, 3], COMPLETE)), &three_pods(), scaling);
-
-    let three_of_five = deployment(2, [5, 5, 3], COMPLETE);
-    check(&scaling_since("2026-11-21T10:00:01Z"), Some(&three_of_five), &three_pods(), scaling);
-
-    let too_long = ["True MinimumNodesAvailable", "True Scaling", "NodesNotReady", "False NodesNotReady"];
-    check(&scaling_since("2026-11-21T10:00:00Z"), Some(&three_of_five), &three_pods(), too_long);
-}
-
-#[test]
-fn a_new_image_cannot_be_pulled_and_the_old_nodes_serve() {
-    let mut pods = three_pods();
-    pods.push(unpullable_pod("d"));
-    let failing = ["True MinimumNodesAvailable", "True RollingOut", "ImagePullFailed", "True Ready"];
-    check(&settled(3), Some(&deployment(2, [4, 1, 3], ONGOING)), &pods, failing);
-
-    let stalled = ["True MinimumNodesAvailable", "True RollingOut", "ImagePullFailed, RolloutStalled", "True Ready"];
-    check(&settled(3), Some(&deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")), &pods, stalled);
-}
-
-#[test]
-fn size_zero() {
-    let ending = ["True ScaledToZero", "True Scaling", "", "True ScaledToZero"];
-    check(&settled(0), Some(&deployment(2, [1, 1, 1], COMPLETE)), &three_pods()[..1], ending);
-
-    let ended = ["True ScaledToZero", "False Stable", "", "True ScaledToZero"];
-    check(&settled(0), Some(&deployment(2, [0, 0, 0], COMPLETE)), &[], ended);
-}
-
-#[test]
-fn the_words() {
-    let rolling = of(&memcached(3, &[]), Some(&deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")), &[], at(NOW));
-    let message = |verdict: Option<Verdict>| verdict.expect("a verdict").message;
-    assert_eq!(message(rolling.health.available), "3/3 nodes are ready");
-    assert_eq!(message(rolling.health.progressing), "1/3 nodes updated");
-    assert_eq!(rolling.health.problems[0].message, "Rollout made no progress for 600s: no progress");
-    assert_eq!(rolling.health.ready.message, "all 3 nodes are ready");
-
-    let unseen = of(&memcached(3, &[]), Some(&deployment(1, [3, 3, 3], COMPLETE)), &[], at(NOW));
-    assert_eq!(message(unseen.health.progressing), "0/3 nodes updated");
-}
-
-#[test]
-fn somebody_looks_again_when_time_alone_would_change_a_verdict() {
-    let recheck = |stored: &[_], pods: &[_]| {
-        of(&memcached(3, stored), Some(&deployment(2, [3, 3, 2], COMPLETE)), pods, at(NOW)).health.recheck
+fn how_it_is_called() {
+    let told = |ready: i32| {
+        let report = of(&memcached(3), Some(&deployment(2, [3, 3, ready], ONGOING)), &[], at(NOW));
+        let health = report.health;
+        let verdicts = [health.available.expect("Available"), health.progressing.expect("Progressing"), health.ready];
+        verdicts.map(|it| format!("{}: {}", it.reason, it.message))
     };
-    let stable = ("Progressing", "False", "Stable", "2026-11-21T10:09:50Z");
-    let unready = |since| ("Ready", "False", "NodesNotReady", since);
-    assert_eq!(recheck(&[], &[]), Some(at("2026-11-21T10:11:00Z")), "unready since now");
-    assert_eq!(recheck(&[stable, unready("2026-11-21T10:09:30Z")], &[]), Some(at("2026-11-21T10:10:50Z")));
-    assert_eq!(recheck(&[stable, unready("2026-11-21T10:09:55Z")], &[]), Some(at("2026-11-21T10:10:55Z")));
-
-    let condition = json!({"type": "PodScheduled", "status": "False", "lastTransitionTime": "2026-11-21T10:09:45Z"});
-    let unscheduled = pod("a", &json!({"phase": "Pending", "conditions": [condition]}));
-    assert_eq!(recheck(&[], &[unscheduled]), Some(at("2026-11-21T10:10:15Z")), "the earlier of the two");
-
-    let settled = of(&memcached(3, &[]), Some(&deployment(2, [3, 3, 3], COMPLETE)), &[], at(NOW));
-    assert_eq!(settled.health.recheck, None);
+    assert_eq!(
+        told(3),
+        [
+            "MinimumNodesAvailable: 3/3 nodes are ready",
+            "Stable: no change is being carried out",
+            "Ready: all 3 nodes are ready",
+        ]
+    );
+    assert_eq!(
+        told(0),
+        ["NoReadyNodes: 0/3 nodes are ready", "RollingOut: 3/3 nodes updated", "NodesNotReady: 0/3 nodes are ready"]
+    );
+    let stalled = of(&memcached(3), Some(&deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")), &[], at(NOW));
+    assert_eq!(stalled.health.problems[0].message, "Rollout made no progress for 600s: no progress");
 }
 
 #[test]
 fn the_fields() {
     let pods = [ready_pod("b", "fd00::2"), ready_pod("a", "10.0.0.1"), unpullable_pod("c")];
-    let report = of(&memcached(3, &[]), Some(&deployment(2, [3, 2, 2], ONGOING)), &pods, at(NOW));
+    let report = of(&memcached(3), Some(&deployment(2, [3, 2, 2], ONGOING)), &pods, at(NOW));
     assert_eq!(
         serde_json::to_value(report.status).expect("JSON"),
         json!({
@@ -217,7 +103,7 @@ fn the_fields() {
 
 #[test]
 fn nodes_are_there_even_when_there_are_none() {
-    let status = serde_json::to_value(of(&memcached(0, &[]), None, &[], at(NOW)).status).expect("JSON");
+    let status = serde_json::to_value(of(&memcached(0), None, &[], at(NOW)).status).expect("JSON");
     assert_eq!((&status["nodes"], &status["endpoints"]), (&json!([]), &json!([])));
     assert_eq!(status.get("image"), None);
 }

@@ -1,0 +1,224 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: &str = "2026-11-21T10:10:00Z";
+
+/// Reasons of the Deployment's own condition.
+const ONGOING: &str = "ReplicaSetUpdated";
+const COMPLETE: &str = "NewReplicaSetAvailable";
+
+/// A Deployment at generation 2 with `[replicas, updated, ready]`, and `reason` in its condition `Progressing`.
+fn deployment(observed: i64, [replicas, updated, ready]: [i32; 3], reason: &str) -> Live<DeploymentView> {
+    let containers = json!([{"name": "memcached", "image": "docker.io/library/memcached:1.6"}]);
+    let conditions = json!([{"type": "Progressing", "status": "?", "reason": reason, "message": "no progress"}]);
+    live(
+        "memcached-sample",
+        &json!({
+            "spec": {"template": {"spec": {"containers": containers}}},
+            "status": {
+                "observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated, "readyReplicas": ready,
+                "conditions": conditions,
+            },
+        }),
+    )
+}
+
+fn pod(name: &str, status: &Value) -> Arc<Live<PodView>> {
+    Arc::new(live(name, &json!({"status": status})))
+}
+
+fn ready_pod(name: &str, ip: &str) -> Arc<Live<PodView>> {
+    pod(name, &json!({"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": "True"}]}))
+}
+
+fn unpullable_pod(name: &str) -> Arc<Live<PodView>> {
+    let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}});
+    let container = json!({"name": "memcached", "image": "memcached:nope", "state": waiting});
+    pod(name, &json!({"phase": "Pending", "containerStatuses": [container]}))
+}
+
+fn live<V: serde::de::DeserializeOwned>(name: &str, object: &Value) -> Live<V> {
+    Live {
+        namespace: "default".into(),
+        name: name.into(),
+        uid: name.into(),
+        generation: 2,
+        created: None,
+        deleting: None,
+        view: serde_json::from_value(object.clone()).expect("a view of the object"),
+    }
+}
+
+fn at(time: &str) -> Timestamp {
+    time.parse().expect("a time")
+}
+
+/// A fleet whose stored conditions are `(type, status, reason, since)`.
+fn fleet(size: i32, stored: &[(&str, &str, &str, &str)]) -> Wanted {
+    let conditions = stored.iter().map(|(type_, status, reason, since)| {
+        let condition =
+            json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": since});
+        serde_json::from_value(condition).expect("a condition")
+    });
+    Wanted { size, stored: conditions.collect() }
+}
+
+struct Wanted {
+    size: i32,
+    stored: Vec<Condition>,
+}
+
+impl Wanted {
+    fn health(&self, deployment: Option<&Live<DeploymentView>>, pods: &[Arc<Live<PodView>>]) -> Health {
+        let words = Words {
+            pods: "nodes",
+            available: "MinimumNodesAvailable",
+            none_ready: "NoReadyNodes",
+            not_ready: "NodesNotReady",
+        };
+        let (size, stored, now) = (self.size, &*self.stored, at(NOW));
+        Fleet { words, size, progress_deadline_seconds: 600, deployment, pods, stored, now }.health()
+    }
+}
+
+/// The facts in one line each, as in `True RollingOut`.
+fn facts(health: &Health) -> [String; 4] {
+    let line = |verdict: &Verdict| format!("{} {}", if verdict.status { "True" } else { "False" }, verdict.reason);
+    let problems: Vec<_> = health.problems.iter().map(|it| it.reason).collect();
+    [
+        line(health.available.as_ref().expect("Available")),
+        line(health.progressing.as_ref().expect("Progressing")),
+        problems.join(", "),
+        line(&health.ready),
+    ]
+}
+
+/// Compares what is said with `[Available, Progressing, problems, Ready]`. The runtime makes `Degraded` of the problems,
+/// and lets them, or else a change under way, have their say in `Ready`.
+#[track_caller]
+fn check(wanted: &Wanted, deployment: Option<&Live<DeploymentView>>, pods: &[Arc<Live<PodView>>], expected: [&str; 4]) {
+    assert_eq!(facts(&wanted.health(deployment, pods)), expected);
+}
+
+const LONG_AGO: &str = "2026-11-21T10:00:00Z";
+const STABLE: (&str, &str, &str, &str) = ("Progressing", "False", "Stable", LONG_AGO);
+
+fn settled(size: i32) -> Wanted {
+    fleet(size, &[STABLE, ("Ready", "True", "Ready", LONG_AGO)])
+}
+
+fn three_pods() -> Vec<Arc<Live<PodView>>> {
+    vec![ready_pod("a", "10.0.0.1"), ready_pod("b", "10.0.0.2"), ready_pod("c", "10.0.0.3")]
+}
+
+#[test]
+fn the_first_rollout() {
+    let (new, none) = (fleet(3, &[]), [].as_slice());
+    let starting = ["False NoReadyNodes", "True RollingOut", "", "False NodesNotReady"];
+    check(&new, None, none, starting);
+    check(&new, Some(&deployment(0, [0, 0, 0], "")), none, starting);
+    check(&new, Some(&deployment(2, [3, 3, 0], ONGOING)), none, starting);
+
+    let one_ready = ["True MinimumNodesAvailable", "True RollingOut", "", "False NodesNotReady"];
+    check(&new, Some(&deployment(2, [3, 3, 1], ONGOING)), &three_pods()[..1], one_ready);
+
+    let all_ready = ["True MinimumNodesAvailable", "False Stable", "", "True Ready"];
+    check(&new, Some(&deployment(2, [3, 3, 3], ONGOING)), &three_pods(), all_ready);
+}
+
+#[test]
+fn a_node_died() {
+    let two_of_three = deployment(2, [3, 3, 2], COMPLETE);
+    let unready_since = |time| fleet(3, &[STABLE, ("Ready", "False", "NodesNotReady", time)]);
+
+    let being_replaced = ["True MinimumNodesAvailable", "False Stable", "", "False NodesNotReady"];
+    check(&settled(3), Some(&two_of_three), &three_pods()[..2], being_replaced);
+    check(&unready_since("2026-11-21T10:09:01Z"), Some(&two_of_three), &three_pods()[..2], being_replaced);
+
+    let missed = ["True MinimumNodesAvailable", "False Stable", "NodesNotReady", "False NodesNotReady"];
+    check(&unready_since("2026-11-21T10:09:00Z"), Some(&two_of_three), &three_pods()[..2], missed);
+}
+
+#[test]
+fn scaling_from_three_to_five() {
+    let scaling_since =
+        |time| fleet(5, &[("Progressing", "True", "Scaling", time), ("Ready", "False", "Scaling", time)]);
+    let scaling = ["True MinimumNodesAvailable", "True Scaling", "", "False NodesNotReady"];
+    check(&settled(5), Some(&deployment(1, [3, 3, 3], COMPLETE)), &three_pods(), scaling);
+
+    let three_of_five = deployment(2, [5, 5, 3], COMPLETE);
+    check(&scaling_since("2026-11-21T10:00:01Z"), Some(&three_of_five), &three_pods(), scaling);
+
+    let too_long = ["True MinimumNodesAvailable", "True Scaling", "NodesNotReady", "False NodesNotReady"];
+    check(&scaling_since("2026-11-21T10:00:00Z"), Some(&three_of_five), &three_pods(), too_long);
+}
+
+#[test]
+fn a_new_image_cannot_be_pulled_and_the_old_nodes_serve() {
+    let mut pods = three_pods();
+    pods.push(unpullable_pod("d"));
+    let failing = ["True MinimumNodesAvailable", "True RollingOut", "ImagePullFailed", "True Ready"];
+    check(&settled(3), Some(&deployment(2, [4, 1, 3], ONGOING)), &pods, failing);
+
+    let stalled = ["True MinimumNodesAvailable", "True RollingOut", "ImagePullFailed, RolloutStalled", "True Ready"];
+    check(&settled(3), Some(&deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")), &pods, stalled);
+}
+
+#[test]
+fn size_zero() {
+    let ending = ["True ScaledToZero", "True Scaling", "", "True ScaledToZero"];
+    check(&settled(0), Some(&deployment(2, [1, 1, 1], COMPLETE)), &three_pods()[..1], ending);
+
+    let ended = ["True ScaledToZero", "False Stable", "", "True ScaledToZero"];
+    check(&settled(0), Some(&deployment(2, [0, 0, 0], COMPLETE)), &[], ended);
+}
+
+#[test]
+fn the_words() {
+    let rolling = fleet(3, &[]).health(Some(&deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")), &[]);
+    let message = |verdict: Option<Verdict>| verdict.expect("a verdict").message;
+    assert_eq!(message(rolling.available), "3/3 nodes are ready");
+    assert_eq!(message(rolling.progressing), "1/3 nodes updated");
+    assert_eq!(rolling.problems[0].message, "Rollout made no progress for 600s: no progress");
+    assert_eq!(rolling.ready.message, "all 3 nodes are ready");
+
+    let unseen = fleet(3, &[]).health(Some(&deployment(1, [3, 3, 3], COMPLETE)), &[]);
+    assert_eq!(message(unseen.progressing), "0/3 nodes updated");
+}
+
+#[test]
+fn somebody_looks_again_when_time_alone_would_change_a_verdict() {
+    let recheck =
+        |stored: &[_], pods: &[_]| fleet(3, stored).health(Some(&deployment(2, [3, 3, 2], COMPLETE)), pods).recheck;
+    let stable = ("Progressing", "False", "Stable", "2026-11-21T10:09:50Z");
+    let unready = |since| ("Ready", "False", "NodesNotReady", since);
+    assert_eq!(recheck(&[], &[]), Some(at("2026-11-21T10:11:00Z")), "unready since now");
+    assert_eq!(recheck(&[stable, unready("2026-11-21T10:09:30Z")], &[]), Some(at("2026-11-21T10:10:50Z")));
+    assert_eq!(recheck(&[stable, unready("2026-11-21T10:09:55Z")], &[]), Some(at("2026-11-21T10:10:55Z")));
+
+    let condition = json!({"type": "PodScheduled", "status": "False", "lastTransitionTime": "2026-11-21T10:09:45Z"});
+    let unscheduled = pod("a", &json!({"phase": "Pending", "conditions": [condition]}));
+    assert_eq!(recheck(&[], &[unscheduled]), Some(at("2026-11-21T10:10:15Z")), "the earlier of the two");
+
+    let settled = fleet(3, &[]).health(Some(&deployment(2, [3, 3, 3], COMPLETE)), &[]);
+    assert_eq!(settled.recheck, None);
+}
+
+#[test]
+fn pods_that_the_api_server_refuses() {
+    let reason = |message: &str| {
+        let condition = json!({"type": "ReplicaFailure", "status": "True", "message": message});
+        let status = json!({"observedGeneration": 2, "conditions": [condition]});
+        let told = fleet(3, &[]).health(Some(&live("x", &json!({"status": status}))), &[]);
+        let [problem] = told.problems.try_into().expect("one problem");
+        (problem.reason, problem.message)
+    };
+    let quota = "pods \"x-1\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2";
+    let expected = "pods cannot be made: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2; raise the \
+                    quota or ask for less";
+    assert_eq!(reason(quota), ("QuotaExceeded", expected.to_owned()));
+    let rule = "pods \"x-1\" is forbidden: violates PodSecurity \"restricted:latest\"";
+    let expected = "pods cannot be made: violates PodSecurity \"restricted:latest\"";
+    assert_eq!(reason(rule), ("ChildRejected", expected.to_owned()));
+}

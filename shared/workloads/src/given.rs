@@ -1,0 +1,108 @@
+//! What a user gave, as the API server will keep it. It drops empty texts and lists and writes amounts its own way; a
+//! child that said otherwise would be put right for ever.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::quantity;
+
+/// Labels, annotations, a selector of nodes.
+pub fn map(given: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+    (!given.is_empty()).then(|| given.clone())
+}
+
+/// A list of objects of the core API: variables, volumes, tolerations.
+pub fn list<T: Serialize + DeserializeOwned + Clone>(given: &[T]) -> Option<Vec<T>> {
+    let kept = |item: &T| {
+        let mut value = serde_json::to_value(item).ok()?;
+        prune(&mut value);
+        serde_json::from_value(value).ok()
+    };
+    // What was read from JSON can be written as JSON and read again.
+    let kept = given.iter().map(|item| kept(item).unwrap_or_else(|| item.clone())).collect();
+    (!given.is_empty()).then_some(kept)
+}
+
+/// CPU and memory.
+pub fn resources(given: &ResourceRequirements) -> Option<ResourceRequirements> {
+    let amounts = |given: &Option<BTreeMap<String, Quantity>>| {
+        let normal = |it: &Quantity| Quantity(quantity::normal(&it.0).unwrap_or_else(|| it.0.clone()));
+        let given = given.as_ref().filter(|it| !it.is_empty())?;
+        Some(given.iter().map(|(name, amount)| (name.clone(), normal(amount))).collect())
+    };
+    let resources =
+        ResourceRequirements { requests: amounts(&given.requests), limits: amounts(&given.limits), claims: None };
+    Some(resources).filter(|it| *it != ResourceRequirements::default())
+}
+
+fn prune(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(prune);
+            fields.retain(|name, value| {
+                *value != json!("") && *value != json!([]) && !(name == "readOnly" && *value == json!(false))
+            });
+            if let Some(size) = fields.get_mut("sizeLimit")
+                && let Some(normal) = size.as_str().and_then(quantity::normal)
+            {
+                *size = normal.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(prune),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{EnvVar, Volume, VolumeMount};
+
+    use super::*;
+
+    fn kept<T: Serialize + DeserializeOwned + Clone>(items: Value) -> Value {
+        let given: Vec<T> = serde_json::from_value(items).expect("a list of that kind");
+        serde_json::to_value(list(&given)).expect("JSON")
+    }
+
+    #[test]
+    fn what_the_api_server_drops_is_not_sent() {
+        let optional = json!({"secretKeyRef": {"name": "s", "key": "k", "optional": false}});
+        assert_eq!(
+            kept::<EnvVar>(json!([{"name": "A", "value": ""}, {"name": "B", "valueFrom": optional}])),
+            json!([{"name": "A"}, {"name": "B", "valueFrom": optional}])
+        );
+        assert_eq!(
+            kept::<VolumeMount>(json!([{"name": "a", "mountPath": "/a", "subPath": "", "readOnly": false}])),
+            json!([{"name": "a", "mountPath": "/a"}])
+        );
+        assert_eq!(
+            kept::<Volume>(json!([
+                {"name": "a", "emptyDir": {"medium": "", "sizeLimit": "1024Mi"}},
+                {"name": "b", "emptyDir": {}},
+                {"name": "c", "configMap": {"name": "c", "items": []}},
+            ])),
+            json!([
+                {"name": "a", "emptyDir": {"sizeLimit": "1Gi"}},
+                {"name": "b", "emptyDir": {}},
+                {"name": "c", "configMap": {"name": "c"}},
+            ])
+        );
+        assert_eq!(kept::<EnvVar>(json!([])), Value::Null);
+    }
+
+    #[test]
+    fn amounts_are_written_as_the_api_server_does() {
+        let resources = |given: Value| {
+            let given: ResourceRequirements = serde_json::from_value(given).expect("resources");
+            serde_json::to_value(resources(&given)).expect("JSON")
+        };
+        assert_eq!(
+            resources(json!({"requests": {"cpu": "0.5", "memory": "1024Mi"}, "limits": {}})),
+            json!({"requests": {"cpu": "500m", "memory": "1Gi"}})
+        );
+        assert_eq!(resources(json!({})), Value::Null);
+    }
+}

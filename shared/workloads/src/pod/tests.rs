@@ -1,0 +1,154 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn view(status: &Value) -> PodView {
+    serde_json::from_value(json!({"status": status})).expect("a view of the object")
+}
+
+fn waiting(reason: &str, message: &str) -> Value {
+    json!([{"name": "app", "image": "app:1", "restartCount": 4,
+        "state": {"waiting": {"reason": reason, "message": message}},
+        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": ""}}}])
+}
+
+fn trouble(reason: &str, message: &str) -> Option<Trouble> {
+    view(&json!({"phase": "Pending", "containerStatuses": waiting(reason, message)})).trouble().cloned()
+}
+
+#[test]
+fn a_pod_that_serves() {
+    let pod =
+        view(&json!({"phase": "Running", "podIP": "fd00::7", "conditions": [{"type": "Ready", "status": "True"}]}));
+    assert!(pod.is_ready());
+    assert_eq!((pod.ip(), pod.trouble()), (Some("fd00::7".parse().expect("an address")), None));
+}
+
+#[test]
+fn a_pod_of_which_nothing_is_known_yet() {
+    let fresh: PodView = serde_json::from_value(json!({"metadata": {"name": "x"}})).expect("a view of the object");
+    assert_eq!(fresh, PodView { phase: Phase::Pending, ready: false, ip: None, trouble: None });
+    assert_eq!(view(&json!({"phase": "Hibernating"})).phase, Phase::Unknown);
+}
+
+#[test]
+fn starting_is_no_trouble() {
+    assert_eq!(trouble("ContainerCreating", ""), None);
+    assert_eq!(trouble("PodInitializing", ""), None);
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled_reads_the_same_at_every_attempt() {
+    let expected = Trouble::ImagePull { image: "app:1".into(), message: "not found".into() };
+    for (reason, message) in [
+        ("ErrImagePull", "not found"),
+        ("ImagePullBackOff", r#"Back-off pulling image "app:1": ErrImagePull: not found"#),
+    ] {
+        assert_eq!(trouble(reason, message), Some(expected.clone()));
+    }
+}
+
+#[test]
+fn an_image_that_wants_to_be_root() {
+    let message = r#"container has runAsNonRoot and image will run as root (pod: "x", container: app)"#;
+    assert_eq!(trouble("CreateContainerConfigError", message), Some(Trouble::RunsAsRoot { image: "app:1".into() }));
+    let unknown = "container has runAsNonRoot and image has non-numeric user (nginx), cannot verify user is non-root";
+    assert_eq!(trouble("CreateContainerConfigError", unknown), Some(Trouble::RunsAsRoot { image: "app:1".into() }));
+}
+
+#[test]
+fn a_container_that_ends_again_and_again() {
+    let expected = Trouble::CrashLoop {
+        container: "app".into(),
+        exit_code: 137,
+        exits: 5,
+        running_since: None,
+        tail: "OOMKilled".into(),
+    };
+    assert_eq!(trouble("CrashLoopBackOff", "back-off 5m0s"), Some(expected));
+}
+
+/// The exits that are told of a container in this state, and since when it runs.
+fn crashes(restarts: i32, state: &Value) -> Option<(i32, bool)> {
+    let last = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+    let container = json!({"name": "app", "restartCount": restarts, "state": state, "lastState": last});
+    match view(&json!({"phase": "Running", "containerStatuses": [container]})).trouble() {
+        Some(Trouble::CrashLoop { exits, running_since, .. }) => Some((*exits, running_since.is_some())),
+        _ => None,
+    }
+}
+
+#[test]
+fn between_two_ends_it_is_still_told_and_one_restart_is_an_accident() {
+    let (running, ended) = (
+        json!({"running": {"startedAt": "2026-11-21T10:00:00Z"}}),
+        json!({"terminated": {"exitCode": 1, "reason": "Error"}}),
+    );
+    let waiting = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}});
+    assert_eq!((crashes(0, &running), crashes(0, &ended)), (None, None));
+    assert_eq!((crashes(1, &running), crashes(1, &ended)), (None, None));
+    assert_eq!(crashes(1, &waiting), Some((2, false)));
+    assert_eq!(crashes(2, &running), Some((2, true)), "as many as before");
+    assert_eq!(crashes(2, &ended), Some((3, false)));
+    assert_eq!(crashes(2, &waiting), Some((3, false)));
+}
+
+#[test]
+fn what_a_container_asks_for_and_is_not_there() {
+    for (kubelet, ours) in [
+        (r#"secret "db" not found"#, r#"Secret "db" not found"#),
+        (r#"configmap "db" not found"#, r#"ConfigMap "db" not found"#),
+        ("couldn't find key pass word in Secret test/db", r#"Secret "db" has no key "pass word""#),
+        ("couldn't find key url in ConfigMap test/db", r#"ConfigMap "db" has no key "url""#),
+    ] {
+        let expected = Trouble::MissingInput { message: ours.into() };
+        assert_eq!(trouble("CreateContainerConfigError", kubelet), Some(expected), "{kubelet}");
+    }
+}
+
+#[test]
+fn a_container_that_cannot_be_started() {
+    let expected = |message: &str| Some(Trouble::CannotStart { container: "app".into(), message: message.into() });
+    assert_eq!(trouble("CreateContainerConfigError", "something new"), expected("something new"));
+    assert_eq!(trouble("CreateContainerError", "no command specified"), expected("no command specified"));
+    let container = json!({
+        "name": "app", "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+        "lastState": {"terminated": {"exitCode": 128, "reason": "StartError", "message": "exec: \"/nope\": not found"}},
+    });
+    let pod = view(&json!({"containerStatuses": [container]}));
+    assert_eq!(pod.trouble().cloned(), expected("exec: \"/nope\": not found"));
+}
+
+#[test]
+fn a_pod_whose_volumes_are_not_ready() {
+    let conditions = |ready: &str| {
+        json!([
+            {"type": "PodReadyToStartContainers", "status": ready},
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"},
+        ])
+    };
+    let creating = json!([{"name": "app", "state": {"waiting": {"reason": "ContainerCreating"}}}]);
+    let trouble =
+        |ready: &str| view(&json!({"conditions": conditions(ready), "containerStatuses": creating})).trouble().cloned();
+    let since = Some("2026-11-21T10:00:00Z".parse().expect("a time"));
+    assert_eq!(trouble("False"), Some(Trouble::Preparing { since }));
+    assert_eq!(trouble("True"), None, "an image may take as long as it likes");
+}
+
+#[test]
+fn an_init_container_comes_before_the_ones_that_wait_for_it() {
+    let pod = view(&json!({
+        "initContainerStatuses": waiting("ErrImagePull", "gone"),
+        "containerStatuses": waiting("PodInitializing", ""),
+    }));
+    assert!(matches!(pod.trouble(), Some(Trouble::ImagePull { .. })));
+}
+
+#[test]
+fn a_pod_that_no_node_takes() {
+    let conditions = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "message": "0/1 nodes are available", "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
+    let since = Some("2026-11-21T10:00:00Z".parse().expect("a time"));
+    let expected = Trouble::Unschedulable { since, message: "0/1 nodes are available".into() };
+    assert_eq!(view(&json!({"conditions": conditions})).trouble(), Some(&expected));
+}

@@ -1,0 +1,210 @@
+//! The Pod as it is on the wire, down to the fields that a view is made of.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::{Phase, PodView, Trouble};
+use crate::text::{head, tail};
+
+/// Enough for what a person needs; a scheduler's message grows with the cluster.
+const MESSAGE_BYTES: usize = 512;
+const TAIL_BYTES: usize = 200;
+/// One restart is an accident, more are a loop.
+const LOOP: i32 = 2;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Pod {
+    status: Status,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    phase: Phase,
+    #[serde(rename = "podIP")]
+    pod_ip: Box<str>,
+    conditions: Vec<Condition>,
+    init_container_statuses: Vec<Container>,
+    container_statuses: Vec<Container>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Condition {
+    r#type: Box<str>,
+    status: Box<str>,
+    #[serde(default)]
+    message: Box<str>,
+    #[serde(default)]
+    last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Container {
+    name: Box<str>,
+    #[serde(default)]
+    image: Box<str>,
+    #[serde(default)]
+    restart_count: i32,
+    #[serde(default)]
+    state: State,
+    #[serde(default)]
+    last_state: State,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct State {
+    waiting: Option<Waiting>,
+    running: Option<Running>,
+    terminated: Option<Terminated>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Waiting {
+    reason: Box<str>,
+    message: Box<str>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Running {
+    started_at: Option<Timestamp>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Terminated {
+    exit_code: i32,
+    reason: Box<str>,
+    message: Box<str>,
+}
+
+impl From<Pod> for PodView {
+    fn from(Pod { status }: Pod) -> Self {
+        let condition = |name: &str| status.conditions.iter().find(|it| &*it.r#type == name);
+        Self {
+            phase: status.phase,
+            ready: condition("Ready").is_some_and(|it| &*it.status == "True"),
+            ip: status.pod_ip.parse().ok(),
+            trouble: condition("PodScheduled")
+                .and_then(unschedulable)
+                .or_else(|| status.init_container_statuses.iter().find_map(Container::trouble))
+                .or_else(|| status.container_statuses.iter().find_map(Container::trouble))
+                .or_else(|| preparing(condition("PodScheduled")?, condition("PodReadyToStartContainers")?))
+                .map(Box::new),
+        }
+    }
+}
+
+fn unschedulable(scheduled: &Condition) -> Option<Trouble> {
+    (&*scheduled.status == "False").then(|| Trouble::Unschedulable {
+        since: scheduled.last_transition_time,
+        message: head(&scheduled.message, MESSAGE_BYTES).into(),
+    })
+}
+
+/// The kubelet waits for volumes, and then for the network, before it pulls the first image; it says which in events only.
+fn preparing(scheduled: &Condition, ready_to_start: &Condition) -> Option<Trouble> {
+    let waits = &*scheduled.status == "True" && &*ready_to_start.status == "False";
+    waits.then_some(Trouble::Preparing { since: scheduled.last_transition_time })
+}
+
+impl Container {
+    fn trouble(&self) -> Option<Trouble> {
+        match &self.state {
+            State { waiting: Some(waiting), .. } => self.waits(waiting),
+            // Between two of its ends it runs for a moment; it must not look healthy each time.
+            State { running: Some(running), .. } if self.restart_count >= LOOP => {
+                let end = self.last_state.terminated.as_ref().filter(|end| !end.never_started())?;
+                Some(self.crash_loop(end, self.restart_count, running.started_at))
+            }
+            State { terminated: Some(end), .. } if self.restart_count >= LOOP => {
+                Some(self.crash_loop(end, self.restart_count + 1, None))
+            }
+            _ => None,
+        }
+    }
+
+    fn waits(&self, waiting: &Waiting) -> Option<Trouble> {
+        let end = self.last_state.terminated.as_ref();
+        match &*waiting.reason {
+            "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
+                Some(Trouble::ImagePull { image: self.image.clone(), message: self.pull_message(waiting).into() })
+            }
+            "CreateContainerConfigError" if waiting.message.contains("runAsNonRoot") => {
+                Some(Trouble::RunsAsRoot { image: self.image.clone() })
+            }
+            "CreateContainerConfigError" => Some(match missing(&waiting.message) {
+                Some(message) => Trouble::MissingInput { message: message.into() },
+                None => self.cannot_start(waiting),
+            }),
+            "CrashLoopBackOff" => {
+                // It waits for its next start, so it has ended once more than it was restarted.
+                Some(self.crash_loop(end.unwrap_or(&Terminated::default()), self.restart_count + 1, None))
+            }
+            "CreateContainerError" | "RunContainerError" => Some(self.cannot_start(waiting)),
+            _ => None,
+        }
+    }
+
+    fn crash_loop(&self, end: &Terminated, exits: i32, running_since: Option<Timestamp>) -> Trouble {
+        // A program that could not even be started has no exit code of its own, and the message says why.
+        if end.never_started() {
+            let message = head(&end.message, MESSAGE_BYTES).into();
+            return Trouble::CannotStart { container: self.name.clone(), message };
+        }
+        Trouble::CrashLoop {
+            container: self.name.clone(),
+            exit_code: end.exit_code,
+            exits,
+            running_since,
+            tail: end.last_words(),
+        }
+    }
+
+    fn cannot_start(&self, waiting: &Waiting) -> Trouble {
+        Trouble::CannotStart { container: self.name.clone(), message: head(&waiting.message, MESSAGE_BYTES).into() }
+    }
+
+    /// The kubelet's words without its `Back-off pulling image "x": ErrImagePull: `.
+    ///
+    /// It puts that on and takes it off at every attempt; a message that stays the same causes no writes.
+    fn pull_message<'a>(&self, waiting: &'a Waiting) -> &'a str {
+        let back_off = format!("Back-off pulling image \"{}\": ", self.image);
+        let message = waiting.message.strip_prefix(&back_off).unwrap_or(&waiting.message);
+        head(message.strip_prefix("ErrImagePull: ").unwrap_or(message), MESSAGE_BYTES)
+    }
+}
+
+impl Terminated {
+    fn never_started(&self) -> bool {
+        &*self.reason == "StartError"
+    }
+
+    fn last_words(&self) -> Box<str> {
+        match self.message.trim() {
+            "" => self.reason.clone(),
+            message => tail(message, TAIL_BYTES).into(),
+        }
+    }
+}
+
+/// What the kubelet misses, in our words. Its own are `secret "x" not found` and
+/// `couldn't find key k in ConfigMap namespace/x`.
+fn missing(message: &str) -> Option<String> {
+    for (kind, kubelet) in [("Secret", "secret \""), ("ConfigMap", "configmap \"")] {
+        if let Some(name) = message.strip_prefix(kubelet).and_then(|it| it.strip_suffix("\" not found")) {
+            return Some(format!("{kind} \"{name}\" not found"));
+        }
+        let key = message.strip_prefix("couldn't find key ").and_then(|it| it.split_once(&format!(" in {kind} ")));
+        if let Some((key, object)) = key {
+            let name = object.split_once('/').map_or(object, |(_, name)| name);
+            return Some(format!("{kind} \"{name}\" has no key \"{key}\""));
+        }
+    }
+    None
+}

@@ -1,0 +1,308 @@
+//! What a container is given: variables, files, words on its command line.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
+
+/// A name of an object of the cluster.
+fn name(description: &str) -> Value {
+    json!({"description": description, "type": "string", "minLength": 1, "maxLength": 253})
+}
+
+/// A key of a Secret or a `ConfigMap`.
+fn key(kind: &str) -> Value {
+    json!({
+        "description": format!("A key of the {kind}."),
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 253,
+        "pattern": "^[-._a-zA-Z0-9]+$",
+    })
+}
+
+fn optional(what: &str) -> Value {
+    json!({"description": format!("Whether the pods start without it when the {what} is missing. Default: false."), "type": "boolean"})
+}
+
+fn api_version() -> Value {
+    json!({"description": "The API version that the path is of. Default: v1.", "type": "string", "maxLength": 16})
+}
+
+fn field_path() -> Value {
+    json!({
+        "description": "Which field of the pod, such as metadata.name or status.podIP.",
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 512,
+    })
+}
+
+/// Words on a command line.
+pub fn words(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "x-kubernetes-list-type": "atomic",
+        "items": {"type": "string", "maxLength": 8192},
+    })
+}
+
+/// A list of `EnvVar` of `core/v1`.
+pub fn env(_: &mut SchemaGenerator) -> Schema {
+    let key_of = |kind: &str| {
+        json!({
+            "description": format!("A key of a {kind} in the namespace of the object."),
+            "type": "object",
+            "required": ["name", "key"],
+            "properties": {"name": name(&format!("The name of the {kind}.")), "key": key(kind), "optional": optional("key")},
+        })
+    };
+    json_schema!({
+        "type": "array",
+        "maxItems": 100,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "items": {
+            "description": "One variable.",
+            "type": "object",
+            "required": ["name"],
+            "x-kubernetes-validations": [{
+                "rule": "!has(self.value) || !has(self.valueFrom)",
+                "message": "value and valueFrom exclude each other",
+            }],
+            "properties": {
+                "name": {
+                    "description": "Its name.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 253,
+                    "pattern": "^[ -<>-~]+$",
+                },
+                "value": {
+                    "description": "Its value; $(NAME) stands for a variable before it.",
+                    "type": "string",
+                    "maxLength": 32768,
+                },
+                "valueFrom": {
+                    "description": "Where its value comes from: one of these.",
+                    "type": "object",
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                    "properties": {
+                        "secretKeyRef": key_of("Secret"),
+                        "configMapKeyRef": key_of("ConfigMap"),
+                        "fieldRef": {
+                            "description": "A field of the pod.",
+                            "type": "object",
+                            "required": ["fieldPath"],
+                            "properties": {"fieldPath": field_path(), "apiVersion": api_version()},
+                        },
+                    },
+                },
+            },
+        },
+    })
+}
+
+/// A list of `EnvFromSource` of `core/v1`.
+pub fn env_from(_: &mut SchemaGenerator) -> Schema {
+    let all_of = |kind: &str| {
+        json!({
+            "description": format!("A {kind} in the namespace of the object."),
+            "type": "object",
+            "required": ["name"],
+            "properties": {"name": name(&format!("The name of the {kind}.")), "optional": optional(kind)},
+        })
+    };
+    json_schema!({
+        "type": "array",
+        "maxItems": 32,
+        "x-kubernetes-list-type": "atomic",
+        "items": {
+            "description": "A Secret or a ConfigMap, each key of which becomes a variable.",
+            "type": "object",
+            "properties": {
+                "prefix": {"description": "Put in front of each name.", "type": "string", "maxLength": 253},
+                "configMapRef": all_of("ConfigMap"),
+                "secretRef": all_of("Secret"),
+            },
+        },
+    })
+}
+
+/// A list of `VolumeMount` of `core/v1`.
+pub fn volume_mounts(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 32,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["mountPath"],
+        "items": {
+            "description": "Where the container finds one of the volumes.",
+            "type": "object",
+            "required": ["name", "mountPath"],
+            "properties": {
+                "name": {"description": "The name of the volume.", "type": "string", "minLength": 1, "maxLength": 63},
+                "mountPath": {
+                    "description": "The folder in the container.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 4096,
+                    "pattern": "^[^:]+$",
+                },
+                "subPath": {"description": "A path in the volume, in place of all of it.", "type": "string", "maxLength": 4096},
+                "readOnly": {"description": "Whether the container may not write. Default: false.", "type": "boolean"},
+            },
+        },
+    })
+}
+
+/// A list of `Volume` of `core/v1`: what is made from objects of the cluster, or is empty. No disks.
+pub fn volumes(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 32,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "items": {
+            "description": "Files for the pods, made anew for each: name, and one of emptyDir, configMap, secret, projected.",
+            "type": "object",
+            "minProperties": 2,
+            "maxProperties": 2,
+            "required": ["name"],
+            "properties": {
+                "name": {
+                    "description": "Its name, for volumeMounts.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 63,
+                    "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+                },
+                "emptyDir": {
+                    "description": "An empty folder that lives as long as the pod.",
+                    "type": "object",
+                    "properties": {
+                        "medium": {
+                            "description": "Memory keeps it in memory. Default: on the machine's disk.",
+                            "type": "string",
+                            "enum": ["", "Memory"],
+                        },
+                        "sizeLimit": {
+                            "description": "A pod that puts more into it is evicted. Default: no limit.",
+                            "x-kubernetes-int-or-string": true,
+                            "pattern": super::QUANTITY,
+                            "maxLength": 32,
+                        },
+                    },
+                },
+                "configMap": source("ConfigMap", "name", true),
+                "secret": source("Secret", "secretName", true),
+                "projected": projected(),
+            },
+        },
+    })
+}
+
+/// Several sources in one folder.
+fn projected() -> Value {
+    json!({
+        "description": "Several sources in one folder.",
+        "type": "object",
+        "properties": {
+            "defaultMode": mode("The permissions of its files. Default: 420, which is 0644."),
+            "sources": {
+                "description": "Each one of configMap, secret, downwardAPI, serviceAccountToken.",
+                "type": "array",
+                "maxItems": 16,
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                    "properties": {
+                        "configMap": source("ConfigMap", "name", false),
+                        "secret": source("Secret", "name", false),
+                        "downwardAPI": {
+                            "description": "Fields of the pod as files.",
+                            "type": "object",
+                            "properties": {"items": {
+                                "description": "The files.",
+                                "type": "array",
+                                "maxItems": 32,
+                                "x-kubernetes-list-type": "atomic",
+                                "items": {
+                                    "type": "object",
+                                    "required": ["path", "fieldRef"],
+                                    "properties": {
+                                        "path": path("The file."),
+                                        "mode": mode("Its permissions. Default: defaultMode."),
+                                        "fieldRef": {
+                                            "description": "A field of the pod.",
+                                            "type": "object",
+                                            "required": ["fieldPath"],
+                                            "properties": {"fieldPath": field_path(), "apiVersion": api_version()},
+                                        },
+                                    },
+                                },
+                            }},
+                        },
+                        "serviceAccountToken": {
+                            "description": "A token of the pods' service account.",
+                            "type": "object",
+                            "required": ["path"],
+                            "properties": {
+                                "path": path("The file."),
+                                "audience": {"description": "For whom it is. Default: the API server.", "type": "string", "maxLength": 253},
+                                "expirationSeconds": {
+                                    "description": "How long one token is good for. Default: 3600.",
+                                    "type": "integer",
+                                    "format": "int64",
+                                    "minimum": 600,
+                                },
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    })
+}
+
+/// The keys of a Secret or a `ConfigMap` as files.
+fn source(kind: &str, name_field: &str, with_mode: bool) -> Value {
+    let mut source = json!({
+        "description": format!("The keys of a {kind} in the namespace of the object, as files."),
+        "type": "object",
+        "required": [name_field],
+        "properties": {
+            name_field: name(&format!("The name of the {kind}.")),
+            "optional": optional(kind),
+            "items": {
+                "description": "Which keys, and under which names. Default: all under their own.",
+                "type": "array",
+                "maxItems": 64,
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "path"],
+                    "properties": {
+                        "key": key(kind),
+                        "path": path("The file."),
+                        "mode": mode("Its permissions. Default: defaultMode."),
+                    },
+                },
+            },
+        },
+    });
+    if with_mode {
+        source["properties"]["defaultMode"] = mode("The permissions of its files. Default: 420, which is 0644.");
+    }
+    source
+}
+
+fn path(description: &str) -> Value {
+    json!({"description": description, "type": "string", "minLength": 1, "maxLength": 4096})
+}
+
+fn mode(description: &str) -> Value {
+    json!({"description": description, "type": "integer", "format": "int32", "minimum": 0, "maximum": 0o777})
+}

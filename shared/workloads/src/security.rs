@@ -1,0 +1,124 @@
+//! What the pods of an operator may do: the *restricted* Pod Security Standard, and two steps away from it for images
+//! that cannot live with that.
+//!
+//! Meant for struct update: `PodSpec { containers, ..SecurityProfile::Restricted.pod() }`.
+
+use std::{fmt, str::FromStr};
+
+use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How much a pod may do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the fields' descriptions explain them, and the schema would lose these")]
+pub enum SecurityProfile {
+    #[default]
+    Restricted,
+    RootAllowed,
+    Baseline,
+}
+
+impl SecurityProfile {
+    /// The names, the strictest first.
+    pub const NAMES: [&str; 3] = ["Restricted", "RootAllowed", "Baseline"];
+
+    /// A pod without containers: under `Restricted` it is nobody, with no credentials and no list of its neighbours.
+    pub fn pod(self) -> PodSpec {
+        let security_context = PodSecurityContext {
+            run_as_non_root: (self == Self::Restricted).then_some(true),
+            seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+            ..Default::default()
+        };
+        let denied = (self != Self::Baseline).then_some(false);
+        PodSpec {
+            automount_service_account_token: denied,
+            enable_service_links: denied,
+            security_context: Some(security_context),
+            ..Default::default()
+        }
+    }
+
+    /// The security context of each of its containers.
+    pub fn container(self) -> SecurityContext {
+        let no_capabilities = || Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None };
+        SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: (self != Self::Baseline).then(no_capabilities),
+            run_as_non_root: (self == Self::Restricted).then_some(true),
+            ..Default::default()
+        }
+    }
+}
+
+impl fmt::Display for SecurityProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Restricted => "Restricted",
+            Self::RootAllowed => "RootAllowed",
+            Self::Baseline => "Baseline",
+        })
+    }
+}
+
+impl FromStr for SecurityProfile {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = [Self::Restricted, Self::RootAllowed, Self::Baseline].into_iter().find(|it| it.to_string() == name);
+        found.ok_or_else(|| format!("expected one of {}", Self::NAMES.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn each_step_takes_something_away() {
+        let block =
+            |profile: SecurityProfile| -> Value { json!({"pod": profile.pod(), "container": profile.container()}) };
+        assert_eq!(
+            block(SecurityProfile::Restricted),
+            json!({
+                "pod": {
+                    "automountServiceAccountToken": false, "enableServiceLinks": false, "containers": [],
+                    "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+                },
+                "container": {
+                    "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
+                },
+            })
+        );
+        assert_eq!(
+            block(SecurityProfile::RootAllowed),
+            json!({
+                "pod": {
+                    "automountServiceAccountToken": false, "enableServiceLinks": false, "containers": [],
+                    "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+                },
+                "container": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            })
+        );
+        assert_eq!(
+            block(SecurityProfile::Baseline),
+            json!({
+                "pod": {"containers": [], "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}},
+                "container": {"allowPrivilegeEscalation": false},
+            })
+        );
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for name in SecurityProfile::NAMES {
+            assert_eq!(name.parse::<SecurityProfile>().map(|it| it.to_string()), Ok(name.to_owned()));
+        }
+        assert_eq!(
+            "restricted".parse::<SecurityProfile>(),
+            Err("expected one of Restricted, RootAllowed, Baseline".to_owned())
+        );
+    }
+}
