@@ -9,7 +9,7 @@
 //! second port; [`BookingServer`] puts it together.
 //!
 //! ```ignore
-//! let server = BookingServer::bind(Options::for_tests(folder.join("bookings.db"))).await?;
+//! let server = BookingServer::bind(Options::for_tests(&database)).await?;
 //! let (url, stop) = (server.url(), server.stop_handle());
 //! let running = tokio::spawn(server.run());
 //! ```

@@ -16,14 +16,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admin, api,
     app::{App, has_folder},
-    audit::{self, Audit},
     booking::RouteKey,
     faults::Faults,
     file::OpenError,
     guard::Answering,
     ledger::{Decision, Policy},
     metrics::Metrics,
-    problem::Problem,
     recent::Recent,
     store::Store,
     tokens::{Access, Guard},
@@ -174,12 +172,6 @@ impl BookingServer {
     /// Cancelled, it stops the server.
     pub fn stop_handle(&self) -> CancellationToken {
         self.stop.clone()
-    }
-
-    /// A look at the books that works while the server runs.
-    pub fn auditor(&self) -> impl AsyncFn() -> Result<Audit, Problem> + use<> {
-        let store = Arc::clone(&self.app.store);
-        async move || store.read(|books| Ok(audit::of(books.0)?)).await
     }
 
     /// Serves until the stop. Running requests are finished first, then the log is written back into the database.

@@ -132,10 +132,10 @@ async fn work(
     known
 }
 
-/// Kills at moments from a seed (`SEATS_SEED`), as often as told (`SEATS_KILLS`).
+/// Kills at moments from a seed (`BOOKING_SERVER_SEED`), as often as told (`BOOKING_SERVER_KILLS`).
 #[tokio::test(flavor = "multi_thread")]
 async fn t08_what_was_answered_survives_kill_9() {
-    let (seed, kills) = (setting("SEATS_SEED", 7), setting("SEATS_KILLS", 25));
+    let (seed, kills) = (setting("BOOKING_SERVER_SEED", 7), setting("BOOKING_SERVER_KILLS", 25));
     let folder = tempfile::tempdir().unwrap();
     let mut random = Rng::with_seed(seed);
     let mut known: Vec<Vec<Known>> = vec![Vec::new(); WORKERS];
