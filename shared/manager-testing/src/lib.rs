@@ -14,6 +14,7 @@
 
 mod audit;
 mod campaign;
+mod clock;
 mod end_state;
 mod process;
 mod proxied;

@@ -39,6 +39,7 @@ impl Process {
             .args(["--health-probe-bind-address", &format!("127.0.0.1:{probes}")])
             .args(["--log-level", "info,manager=debug"])
             .args(flags)
+            .env("OPERATOR_TEST_CLOCK", log.with_file_name(format!("{namespace}.clock")))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file)

@@ -25,6 +25,21 @@ pub(crate) fn deployment(object: &mut Value) {
     pod_spec(child(child(spec, "template"), "spec"));
 }
 
+/// `batch/v1`, `SetDefaults_Job`.
+pub(crate) fn job(object: &mut Value) {
+    let spec = child(object, "spec");
+    if spec["completions"].is_null() && spec["parallelism"].is_null() {
+        fill(spec, "completions", 1);
+    }
+    fill(spec, "parallelism", 1);
+    fill(spec, "backoffLimit", 6);
+    fill(spec, "completionMode", "NonIndexed");
+    fill(spec, "suspend", false);
+    fill(spec, "manualSelector", false);
+    fill(spec, "podReplacementPolicy", "TerminatingOrFailed");
+    pod_spec(child(child(spec, "template"), "spec"));
+}
+
 /// `core/v1`, `SetDefaults_Service`.
 pub(crate) fn service(object: &mut Value) {
     let spec = child(object, "spec");
@@ -194,6 +209,26 @@ mod tests {
             }},
         }});
         assert_eq!(defaulted(deployment, bare), expected);
+    }
+
+    #[test]
+    fn a_bare_job() {
+        let bare = json!({"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": []}}}});
+        let spec = &defaulted(job, bare)["spec"];
+        for (field, value) in [
+            ("completions", json!(1)),
+            ("parallelism", json!(1)),
+            ("backoffLimit", json!(6)),
+            ("completionMode", json!("NonIndexed")),
+            ("suspend", json!(false)),
+            ("manualSelector", json!(false)),
+            ("podReplacementPolicy", json!("TerminatingOrFailed")),
+        ] {
+            assert_eq!(spec[field], value, "{field}");
+        }
+        assert_eq!(spec["template"]["spec"]["restartPolicy"], "Never");
+        let counted = defaulted(job, json!({"spec": {"parallelism": 3}}));
+        assert_eq!((&counted["spec"]["parallelism"], &counted["spec"]["completions"]), (&json!(3), &Value::Null));
     }
 
     #[test]

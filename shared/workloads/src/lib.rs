@@ -2,7 +2,7 @@
 //! values out; the runtime (`manager`) decodes and stores the views.
 //!
 //! Reading order: [`live`](Live) (what the cache keeps of an object) → one file a kind ([`DeploymentView`],
-//! [`ServiceView`], [`PodDisruptionBudgetView`], [`PodView`]) → [`rollout`], [`pods`] and [`Fleet`] (what the views say
+//! [`ServiceView`], [`PodDisruptionBudgetView`], [`JobView`], [`PodView`]) → [`rollout`], [`pods`] and [`Fleet`] (what the views say
 //! together) → [`App`], [`SecurityProfile`], [`deployment`], [`service`] and [`DisruptionBudget`] (what children have in
 //! common) → [`schemas`] and [`given`] (core types in custom resources: how they are offered, and how they are passed on).
 
@@ -17,6 +17,7 @@ mod fleet;
 pub mod given;
 mod health;
 mod image;
+mod job;
 mod live;
 mod pod;
 pub mod pods;
@@ -38,6 +39,7 @@ pub use fence::Fence;
 pub use fleet::{Fleet, Words};
 pub use health::{Health, Problem, Verdict};
 pub use image::{ImagePullPolicy, runs_latest};
+pub use job::{End, JobView};
 pub use live::{Child, Live, Viewed};
 pub use pod::{Phase, PodView, Trouble};
 pub use security::SecurityProfile;

@@ -4,12 +4,13 @@ use std::mem::size_of;
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
+    batch::v1::Job,
     core::v1::{Pod, Service},
     policy::v1::PodDisruptionBudget,
 };
 use serde_json::{Value, json};
 
-use crate::{DeploymentView, Live, PodDisruptionBudgetView, PodView, Progress, ServiceView, Trouble, Viewed};
+use crate::{DeploymentView, JobView, Live, PodDisruptionBudgetView, PodView, Progress, ServiceView, Trouble, Viewed};
 
 /// Memory that a view points to.
 trait Heap {
@@ -24,6 +25,12 @@ impl Heap for DeploymentView {
                 Progress::Stalled(message) => message.len(),
                 Progress::Unknown | Progress::Ongoing | Progress::Complete => 0,
             }
+    }
+}
+
+impl Heap for JobView {
+    fn heap(&self) -> usize {
+        JobView::heap(self)
     }
 }
 
@@ -119,4 +126,20 @@ fn a_pod_in_trouble_is_bounded() {
         let bytes = bytes::<Pod>("memcached-sample-7d4b9c6f5-x2x8q", &object);
         assert!(bytes <= 900, "{bytes}");
     }
+}
+
+#[test]
+fn a_job_takes_a_quarter_of_a_kilobyte() {
+    let time = "2026-11-20T00:01:00Z";
+    let failed = json!({
+        "metadata": {"annotations": {"stable.example.com/scheduled-at": time}},
+        "spec": {"template": {"spec": {"containers": [{"name": "cron", "image": "cron", "args": ["a", "b"]}]}}},
+        "status": {"startTime": time, "failed": 7, "conditions": [{
+            "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "Job has reached the limit",
+            "lastTransitionTime": time,
+        }]},
+    });
+    let bytes = bytes::<Job>("my-new-cron-object-1795132860", &failed);
+    println!("a failed job: {bytes} bytes");
+    assert!(bytes <= 320, "{bytes}");
 }

@@ -1,0 +1,215 @@
+//! What is kept of a Job: when it was due, how far it is, and how it ended.
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{Child, Live, Viewed, defaults};
+
+impl Viewed for Job {
+    type View = JobView;
+}
+
+impl Child for Job {
+    fn set_defaults(object: &mut Value) {
+        defaults::job(object);
+    }
+
+    /// What a Job runs. Only how many pods run at a time, and whether any do, can be changed later.
+    fn immutable_difference(live: &Value, desired: &Value) -> Option<&'static str> {
+        let template = |job: &Value| job.pointer("/spec/template").cloned();
+        (template(live) != template(desired)).then_some("template")
+    }
+}
+
+/// The part of a Job that reconcilers read.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "wire::Job")]
+pub struct JobView {
+    scheduled: Option<Timestamp>,
+    started: Option<Timestamp>,
+    pods: i32,
+    end: Option<Box<End>>,
+}
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// When.
+    pub at: Option<Timestamp>,
+    /// Why it failed, in a word of Kubernetes (`BackoffLimitExceeded`); `None` when it completed.
+    pub failure: Option<Box<str>>,
+}
+
+impl JobView {
+    /// The time that it was made for: its annotation `…/scheduled-at`, in whosever group.
+    pub fn scheduled(&self) -> Option<Timestamp> {
+        self.scheduled
+    }
+
+    /// `status.startTime`.
+    pub fn started(&self) -> Option<Timestamp> {
+        self.started
+    }
+
+    /// Pods that run or are about to.
+    pub fn pods(&self) -> i32 {
+        self.pods
+    }
+
+    /// How it ended; `None` as long as it may still do something.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_deref()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn heap(&self) -> usize {
+        self.end().map_or(0, |end| size_of::<End>() + end.failure.as_deref().map_or(0, str::len))
+    }
+}
+
+impl Live<JobView> {
+    /// Its place in history: by start, those that never started last, equals by name.
+    pub fn order(&self) -> (bool, Option<Timestamp>, &str) {
+        (self.started.is_none(), self.started, &self.name)
+    }
+}
+
+/// The object as it is on the wire, down to the fields that a view is made of.
+mod wire {
+    use std::collections::HashMap;
+
+    use super::{Deserialize, End, JobView, Timestamp};
+    use crate::text::head;
+
+    /// A word has less.
+    const REASON_BYTES: usize = 64;
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    pub(super) struct Job {
+        metadata: Metadata,
+        status: Status,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Metadata {
+        annotations: Option<HashMap<Box<str>, Box<str>>>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Status {
+        active: i32,
+        start_time: Option<Timestamp>,
+        completion_time: Option<Timestamp>,
+        conditions: Vec<Condition>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Condition {
+        r#type: Box<str>,
+        status: Box<str>,
+        #[serde(default)]
+        reason: Box<str>,
+        #[serde(default)]
+        last_transition_time: Option<Timestamp>,
+    }
+
+    impl From<Job> for JobView {
+        fn from(Job { metadata, status }: Job) -> Self {
+            let annotations = metadata.annotations.unwrap_or_default();
+            let scheduled = annotations.iter().find(|(name, _)| name.ends_with("/scheduled-at"));
+            let condition =
+                |name: &str| status.conditions.iter().find(|it| &*it.r#type == name && &*it.status == "True");
+            let completed = condition("Complete")
+                .map(|it| End { at: status.completion_time.or(it.last_transition_time), failure: None });
+            let failed = condition("Failed")
+                .map(|it| End { at: it.last_transition_time, failure: Some(head(&it.reason, REASON_BYTES).into()) });
+            Self {
+                scheduled: scheduled.and_then(|(_, time)| time.parse().ok()),
+                started: status.start_time,
+                pods: status.active,
+                end: completed.or(failed).map(Box::new),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn view(object: Value) -> JobView {
+        serde_json::from_value(object).expect("a view of the object")
+    }
+
+    fn at(time: &str) -> Option<Timestamp> {
+        Some(time.parse().expect("a time"))
+    }
+
+    #[test]
+    fn a_job_that_nobody_has_looked_at_yet() {
+        let annotations = json!({"a/b": "c", "stable.example.com/scheduled-at": "2026-11-20T01:01:00+01:00"});
+        let fresh = view(json!({"metadata": {"annotations": annotations}}));
+        assert_eq!((fresh.scheduled(), fresh.started()), (at("2026-11-20T00:01:00Z"), None));
+        assert_eq!((fresh.pods(), fresh.end()), (0, None));
+        assert_eq!(view(json!({"metadata": {"annotations": null}})).scheduled(), None);
+        assert_eq!(view(json!({"metadata": {"annotations": {"x/scheduled-at": "soon"}}})).scheduled(), None);
+    }
+
+    #[test]
+    fn how_it_goes_and_ends() {
+        let (started, ended) = ("2026-11-20T00:01:01Z", "2026-11-20T00:02:00Z");
+        let with = |type_: &str, status: &str| {
+            let condition =
+                json!({"type": type_, "status": status, "reason": "BackoffLimitExceeded", "lastTransitionTime": ended});
+            let status = json!({"active": 2, "startTime": started, "conditions": [condition]});
+            view(json!({"status": status}))
+        };
+        let running = with("Suspended", "True");
+        assert_eq!((running.started(), running.pods(), running.end()), (at(started), 2, None));
+        assert_eq!(with("Failed", "False").end(), None);
+        for almost in ["FailureTarget", "SuccessCriteriaMet"] {
+            assert_eq!(with(almost, "True").end(), None, "its pods may still run");
+        }
+        assert_eq!(with("Complete", "True").end(), Some(&End { at: at(ended), failure: None }));
+        let failure = Some("BackoffLimitExceeded".into());
+        assert_eq!(with("Failed", "True").end(), Some(&End { at: at(ended), failure }));
+    }
+
+    #[test]
+    fn the_order_of_history_is_that_of_batch_v1() {
+        let live = |(name, started): (&str, Option<&str>)| Live {
+            namespace: "default".into(),
+            name: name.into(),
+            uid: name.into(),
+            generation: 1,
+            created: None,
+            deleting: None,
+            view: view(json!({"status": {"startTime": started}})),
+        };
+        let sorted = |jobs: [(&str, Option<&str>); 2]| {
+            let mut jobs = jobs.map(live);
+            jobs.sort_by(|a, b| a.order().cmp(&b.order()));
+            jobs.map(|job| job.name.to_string())
+        };
+        let (early, late) = (Some("2018-01-01T01:01:01Z"), Some("2019-01-01T01:01:01Z"));
+        assert_eq!(sorted([("b", None), ("a", None)]), ["a", "b"]);
+        assert_eq!(sorted([("b", early), ("a", early)]), ["a", "b"]);
+        assert_eq!(sorted([("a", None), ("b", early)]), ["b", "a"]);
+        assert_eq!(sorted([("a", late), ("b", early)]), ["b", "a"]);
+    }
+
+    #[test]
+    fn what_a_job_runs_is_for_ever() {
+        let running = |image: &str, pods: i32| json!({"spec": {"parallelism": pods, "template": {"image": image}}});
+        assert_eq!(Job::immutable_difference(&running("a", 1), &running("b", 1)), Some("template"));
+        assert_eq!(Job::immutable_difference(&running("a", 1), &running("a", 2)), None);
+    }
+}
