@@ -1,0 +1,212 @@
+//! The built-in kinds.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::{
+    defaults::{self, child, fill},
+    kind::{Generation, Kind, Normalize},
+    shape::Shape,
+};
+
+/// All built-in kinds that the model knows.
+pub(crate) fn kinds() -> Vec<Kind> {
+    let spec = Generation::Spec;
+    vec![
+        Kind {
+            prepare: Some(namespace),
+            returns_deleted: true,
+            ..subject(core("namespaces", "Namespace", defaults::namespace)).cluster_scoped()
+        },
+        Kind {
+            prepare: Some(pod),
+            returns_deleted: true,
+            generation: spec,
+            status_keeps: &["/spec", "/metadata/ownerReferences"],
+            ..subject(core("pods", "Pod", defaults::pod))
+        },
+        Kind {
+            prepare: Some(service),
+            create_on_put: true,
+            returns_deleted: true,
+            ..subject(core("services", "Service", defaults::service))
+        },
+        core("secrets", "Secret", defaults::secret),
+        core("configmaps", "ConfigMap", defaults::nothing),
+        Kind { returns_deleted: true, ..core("serviceaccounts", "ServiceAccount", defaults::nothing) },
+        subject(core("nodes", "Node", defaults::with_status)).cluster_scoped(),
+        Kind {
+            generation: Generation::SpecAndAnnotations,
+            status_keeps: &["/spec", "/metadata/labels"],
+            immutable: &["/spec/selector"],
+            ..scaled(subject(of("apps", "v1", "deployments", "Deployment", defaults::deployment)))
+        },
+        Kind {
+            generation: spec,
+            immutable: &["/spec/selector"],
+            ..scaled(subject(of("apps", "v1", "replicasets", "ReplicaSet", defaults::replica_set)))
+        },
+        Kind {
+            generation: spec,
+            ..scaled(subject(of("apps", "v1", "statefulsets", "StatefulSet", defaults::stateful_set)))
+        },
+        Kind {
+            generation: spec,
+            unconditional: false,
+            checks_twice: false,
+            ..subject(of("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", defaults::disruption_budget))
+        },
+        Kind {
+            generation: spec,
+            orphans: true,
+            prepare: Some(job),
+            immutable: &["/spec/selector", "/spec/template", "/spec/completions"],
+            ..subject(of("batch", "v1", "jobs", "Job", defaults::job))
+        },
+        Kind { generation: spec, ..subject(of("batch", "v1", "cronjobs", "CronJob", defaults::cron_job)) },
+        Kind {
+            unconditional: false,
+            create_on_put: true,
+            ..of("coordination.k8s.io", "v1", "leases", "Lease", with_spec)
+        },
+        Kind { create_on_put: true, ..of("events.k8s.io", "v1", "events", "Event", event) },
+        Kind {
+            custom: false,
+            ..Kind::custom("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
+        }
+        .cluster_scoped()
+        .with_status(),
+    ]
+}
+
+fn core(plural: &str, kind: &str, decode: fn(&mut Value)) -> Kind {
+    of("", "v1", plural, kind, decode)
+}
+
+fn of(group: &str, version: &str, plural: &str, kind: &str, decode: fn(&mut Value)) -> Kind {
+    Kind {
+        shape: Arc::new(Shape::builtin(kind)),
+        normalize: Normalize::Builtin(decode),
+        zero: zero_of(kind),
+        generation: Generation::Never,
+        unconditional: true,
+        custom: false,
+        ..Kind::custom(group, version, plural, kind)
+    }
+}
+
+/// What Go prints of an empty object: structs that are no pointers are always there.
+fn zero_of(kind: &str) -> fn() -> Value {
+    fn template() -> Value {
+        json!({"metadata": {}, "spec": {"containers": null}})
+    }
+    match kind {
+        "Pod" => || json!({"spec": {"containers": null}, "status": {}}),
+        "Deployment" => || json!({"spec": {"selector": null, "strategy": {}, "template": template()}, "status": {}}),
+        "ReplicaSet" => || json!({"spec": {"selector": null, "template": template()}, "status": {"replicas": 0}}),
+        "StatefulSet" => || {
+            let spec = json!({"selector": null, "updateStrategy": {}, "template": template()});
+            json!({"spec": spec, "status": {"replicas": 0, "availableReplicas": 0}})
+        },
+        "Job" => || json!({"spec": {"template": template()}, "status": {}}),
+        "CronJob" => {
+            || json!({"spec": {"jobTemplate": {"metadata": {}, "spec": {"template": template()}}}, "status": {}})
+        }
+        "Service" => || json!({"spec": {}, "status": {"loadBalancer": {}}}),
+        "Namespace" | "Node" | "PodDisruptionBudget" => || json!({"spec": {}, "status": {}}),
+        "Lease" => || json!({"spec": {}}),
+        "Event" => {
+            || json!({"regarding": {}, "deprecatedSource": {}, "eventTime": null, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null})
+        }
+        _ => || json!({}),
+    }
+}
+
+/// With a status, whose endpoint does not touch the spec.
+fn subject(kind: Kind) -> Kind {
+    Kind { status: true, status_keeps: &["/spec"], ..kind }
+}
+
+fn scaled(kind: Kind) -> Kind {
+    kind.with_scale("/spec/replicas", "/status/replicas", None)
+}
+
+fn with_spec(object: &mut Value) {
+    child(object, "spec");
+}
+
+fn event(object: &mut Value) {
+    for field in ["deprecatedFirstTimestamp", "deprecatedLastTimestamp"] {
+        object[field] = Value::Null;
+    }
+    child(object, "deprecatedSource");
+    child(object, "regarding");
+}
+
+fn namespace(object: &mut Value, old: Option<&Value>, _: u64) {
+    if old.is_none() {
+        object["spec"] = json!({"finalizers": ["kubernetes"]});
+        object["status"] = json!({"phase": "Active"});
+    }
+}
+
+fn pod(object: &mut Value, old: Option<&Value>, _: u64) {
+    if old.is_none() {
+        let spec = child(object, "spec");
+        fill(spec, "serviceAccountName", "default");
+        let account = spec["serviceAccountName"].clone();
+        fill(spec, "serviceAccount", account);
+        fill(spec, "priority", 0);
+        fill(spec, "preemptionPolicy", "PreemptLowerPriority");
+        let tolerate = |what: &str| {
+            let key = format!("node.kubernetes.io/{what}");
+            json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
+        };
+        if let Value::Array(tolerations) = child_list(spec, "tolerations") {
+            tolerations.extend(["not-ready", "unreachable"].map(tolerate));
+        }
+        object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
+    }
+}
+
+fn child_list<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
+    fill(object, key, json!([]));
+    &mut object[key]
+}
+
+/// An address, unless it has one or wants none.
+fn service(object: &mut Value, old: Option<&Value>, number: u64) {
+    let spec = child(object, "spec");
+    if spec["type"] == "ExternalName" {
+        return;
+    }
+    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        if let Some(before) = old.and_then(|old| old["spec"].get(field)) {
+            fill(spec, field, before.clone());
+        }
+    }
+    let address = format!("10.96.{}.{}", number / 250 % 250 + 1, number % 250 + 1);
+    fill(spec, "clusterIP", address);
+    let address = spec["clusterIP"].clone();
+    fill(spec, "clusterIPs", json!([address]));
+    fill(spec, "ipFamilies", json!(["IPv4"]));
+    fill(spec, "ipFamilyPolicy", "SingleStack");
+}
+
+/// A job's pods are told apart by its uid.
+fn job(object: &mut Value, old: Option<&Value>, _: u64) {
+    if old.is_some() || object["spec"]["manualSelector"] == true {
+        return;
+    }
+    let (uid, name) = (object["metadata"]["uid"].clone(), object["metadata"]["name"].clone());
+    let spec = child(object, "spec");
+    let labels = child(child(child(spec, "template"), "metadata"), "labels");
+    for prefix in ["", "batch.kubernetes.io/"] {
+        labels[format!("{prefix}controller-uid")] = uid.clone();
+        labels[format!("{prefix}job-name")] = name.clone();
+    }
+    let labels = labels.clone();
+    child(child(spec, "selector"), "matchLabels")["batch.kubernetes.io/controller-uid"] = uid;
+    fill(child(object, "metadata"), "labels", labels);
+}

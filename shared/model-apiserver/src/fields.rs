@@ -1,0 +1,267 @@
+//! Sets of field paths, as `metadata.managedFields` keeps them. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde_json::{Map, Value};
+
+use crate::shape::Shape;
+
+/// One step of a path, written as in `fieldsV1`: `f:name`, `k:{"name":"app"}`, `v:"x"` or `i:0`.
+pub(crate) type Step = Arc<str>;
+
+/// A set of paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FieldSet {
+    members: BTreeSet<Step>,
+    children: BTreeMap<Step, Self>,
+}
+
+impl FieldSet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.members.is_empty() && self.children.is_empty()
+    }
+
+    /// Adds a path; the empty path is in no set.
+    pub(crate) fn insert(&mut self, path: &[Step]) {
+        match path {
+            [] => {}
+            [last] => {
+                self.members.insert(last.clone());
+            }
+            [first, rest @ ..] => self.children.entry(first.clone()).or_default().insert(rest),
+        }
+    }
+
+    pub(crate) fn insert_member(&mut self, step: Step) {
+        self.members.insert(step);
+    }
+
+    pub(crate) fn insert_child(&mut self, step: Step, child: Self) {
+        if !child.is_empty() {
+            self.children.insert(step, child);
+        }
+    }
+
+    pub(crate) fn has(&self, step: &str) -> bool {
+        self.members.contains(step)
+    }
+
+    pub(crate) fn child(&self, step: &str) -> Option<&Self> {
+        self.children.get(step)
+    }
+
+    pub(crate) fn union(&self, other: &Self) -> Self {
+        let mut out = self.clone();
+        out.members.extend(other.members.iter().cloned());
+        for (step, child) in &other.children {
+            let mine = out.children.entry(step.clone()).or_default();
+            *mine = mine.union(child);
+        }
+        out
+    }
+
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        let members = self.members.intersection(&other.members).cloned().collect();
+        let mut out = Self { members, children: BTreeMap::new() };
+        for (step, child) in &self.children {
+            if let Some(theirs) = other.children.get(step) {
+                out.insert_child(step.clone(), child.intersection(theirs));
+            }
+        }
+        out
+    }
+
+    /// What is not in `other`, path by path: taking `a` away leaves `a.b`.
+    pub(crate) fn difference(&self, other: &Self) -> Self {
+        self.without(other, false)
+    }
+
+    /// What neither is in `other` nor lies below one of its paths.
+    pub(crate) fn recursive_difference(&self, other: &Self) -> Self {
+        self.without(other, true)
+    }
+
+    fn without(&self, other: &Self, below: bool) -> Self {
+        let members = self.members.difference(&other.members).cloned().collect();
+        let mut out = Self { members, children: BTreeMap::new() };
+        for (step, child) in &self.children {
+            if below && other.members.contains(step) {
+                continue;
+            }
+            match other.children.get(step) {
+                Some(theirs) => out.insert_child(step.clone(), child.without(theirs, below)),
+                None => out.insert_child(step.clone(), child.clone()),
+            }
+        }
+        out
+    }
+
+    /// Only what lies at or below the field `name`.
+    pub(crate) fn only(&self, name: &str) -> Self {
+        let step = field(name);
+        let mut out = Self::default();
+        if self.members.contains(&step) {
+            out.members.insert(step.clone());
+        }
+        if let Some(child) = self.children.get(&step) {
+            out.children.insert(step, child.clone());
+        }
+        out
+    }
+
+    /// The set, and every named field on the way to one of its paths.
+    pub(crate) fn with_named_fields(&self, shape: &Shape) -> Self {
+        let mut out = Self { members: self.members.clone(), children: BTreeMap::new() };
+        for (step, child) in &self.children {
+            let below = match step.strip_prefix("f:") {
+                Some(name) => {
+                    let (below, named) = shape.field(name);
+                    if named {
+                        out.members.insert(step.clone());
+                    }
+                    below
+                }
+                None => shape.element(),
+            };
+            out.children.insert(step.clone(), child.with_named_fields(below));
+        }
+        out
+    }
+
+    /// Every path, members of a level before what lies deeper.
+    pub(crate) fn paths(&self) -> Vec<Vec<Step>> {
+        let mut out = Vec::new();
+        self.walk(&mut Vec::new(), &mut out);
+        out
+    }
+
+    fn walk(&self, at: &mut Vec<Step>, out: &mut Vec<Vec<Step>>) {
+        for step in &self.members {
+            let mut path = at.clone();
+            path.push(step.clone());
+            out.push(path);
+        }
+        for (step, child) in &self.children {
+            at.push(step.clone());
+            child.walk(at, out);
+            at.pop();
+        }
+    }
+
+    /// Reads `fieldsV1`.
+    pub(crate) fn read(fields: &Value) -> Self {
+        let mut out = Self::default();
+        for (name, inner) in fields.as_object().into_iter().flatten().filter(|(name, _)| *name != ".") {
+            let step = canonical(name);
+            let child = Self::read(inner);
+            if child.is_empty() || inner.get(".").is_some() {
+                out.members.insert(step.clone());
+            }
+            out.insert_child(step, child);
+        }
+        out
+    }
+
+    /// Writes `fieldsV1`.
+    pub(crate) fn write(&self) -> Value {
+        let mut out = Map::new();
+        for step in &self.members {
+            out.insert(step.to_string(), Value::Object(Map::new()));
+        }
+        for (step, child) in &self.children {
+            let mut inner = child.write();
+            if self.members.contains(step) {
+                inner["."] = Value::Object(Map::new());
+            }
+            out.insert(step.to_string(), inner);
+        }
+        Value::Object(out)
+    }
+}
+
+/// The step to a field.
+pub(crate) fn field(name: &str) -> Step {
+    format!("f:{name}").into()
+}
+
+/// The step to the item of a keyed list.
+pub(crate) fn keyed(keys: Map<String, Value>) -> Step {
+    format!("k:{}", sorted(keys)).into()
+}
+
+/// The step to the item of a set.
+pub(crate) fn valued(value: &Value) -> Step {
+    format!("v:{value}").into()
+}
+
+/// Keys sorted by name, whatever order the map keeps.
+fn sorted(keys: Map<String, Value>) -> Value {
+    let sorted: BTreeMap<String, Value> = keys.into_iter().collect();
+    Value::Object(sorted.into_iter().collect())
+}
+
+fn canonical(step: &str) -> Step {
+    match step.strip_prefix("k:").map(serde_json::from_str::<Map<String, Value>>) {
+        Some(Ok(keys)) => keyed(keys),
+        _ => step.into(),
+    }
+}
+
+/// A path as error messages write it: `.spec.containers[name="app"].image`.
+pub(crate) fn display(path: &[Step]) -> String {
+    let mut out = String::new();
+    for step in path {
+        match step.split_once(':') {
+            Some(("f", name)) => {
+                out.push('.');
+                out.push_str(name);
+            }
+            Some(("k", keys)) => {
+                let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
+                let pairs: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                out = format!("{out}[{}]", pairs.join(","));
+            }
+            Some(("v", value)) => out = format!("{out}[={value}]"),
+            Some((_, index)) => out = format!("{out}[{index}]"),
+            None => {}
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_set_is_read_and_written() {
+        let fields = json!({
+            "f:metadata": {"f:labels": {".": {}, "f:a": {}}},
+            "f:spec": {"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}},
+            "f:finalizers": {"v:\"x\"": {}},
+        });
+        assert_eq!(FieldSet::read(&fields).write(), fields);
+    }
+
+    #[test]
+    fn paths_are_written_as_people_know_them() {
+        let set = FieldSet::read(&json!({
+            "f:spec": {"f:ports": {"k:{\"protocol\":\"TCP\",\"containerPort\":80}": {"f:name": {}}}, "f:set": {"v:\"x\"": {}}},
+        }));
+        let paths: Vec<String> = set.paths().iter().map(|path| display(path)).collect();
+        assert_eq!(paths, [".spec.ports[containerPort=80,protocol=\"TCP\"].name", ".spec.set[=\"x\"]"]);
+    }
+
+    #[test]
+    fn taking_away_a_path_leaves_what_is_below_it_unless_asked() {
+        let all = FieldSet::read(&json!({"f:a": {".": {}, "f:b": {}}, "f:c": {}}));
+        let a = FieldSet::read(&json!({"f:a": {}}));
+        assert_eq!(all.difference(&a).write(), json!({"f:a": {"f:b": {}}, "f:c": {}}));
+        assert_eq!(all.recursive_difference(&a).write(), json!({"f:c": {}}));
+    }
+}

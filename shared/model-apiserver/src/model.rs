@@ -1,0 +1,249 @@
+//! The handle by which a test looks at the server.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::Instant};
+
+use crate::{
+    faults::{Faults, NoFaults},
+    gc::Collecting,
+    kind::Kind,
+    log::Entry,
+    schema,
+    service::ModelService,
+    state::{State, key_of},
+};
+
+/// A model of the Kubernetes API server. Clones are the same server.
+#[derive(Clone)]
+pub struct Model {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all clients and watches share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    clock: Mutex<Clock>,
+    faults: Mutex<Arc<dyn Faults>>,
+    /// Tells watches of the newest version.
+    pub(crate) versions: watch::Sender<u64>,
+    /// Tells watches and requests that are held to go on.
+    pub(crate) releases: watch::Sender<u64>,
+}
+
+/// A time that goes on with tokio's.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    time: Timestamp,
+    since: Instant,
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.now = self.now();
+        state
+    }
+
+    pub(crate) fn faults(&self) -> Arc<dyn Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn now(&self) -> Timestamp {
+        let clock = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        clock.time.checked_add(clock.since.elapsed()).unwrap_or(clock.time)
+    }
+
+    /// Does something to the state, and tells watches if that changed anything.
+    pub(crate) fn change<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let out = what(&mut state);
+        let version = state.version;
+        drop(state);
+        self.versions.send_if_modified(|known| std::mem::replace(known, version) != version);
+        out
+    }
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Model {
+    /// An empty server with the built-in kinds and the namespaces `default` and `kube-system`. Its clock starts at the
+    /// beginning of 2026 and goes with tokio's.
+    pub fn new() -> Self {
+        let time = Timestamp::constant(1_767_225_600, 0);
+        let state = State::new(time);
+        let version = state.version;
+        let model = Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                clock: Mutex::new(Clock { time, since: Instant::now() }),
+                faults: Mutex::new(Arc::new(NoFaults)),
+                versions: watch::Sender::new(version),
+                releases: watch::Sender::new(0),
+            }),
+        };
+        for name in ["default", "kube-system"] {
+            model.add_namespace(name);
+        }
+        model
+    }
+
+    /// A client. Must be called within a tokio runtime.
+    pub fn client(&self) -> Client {
+        self.client_named("client")
+    }
+
+    /// A client with a name, which is in the [log](Self::requests) and in [`RequestInfo`]: two replicas can be told
+    /// apart by it. Must be called within a tokio runtime.
+    pub fn client_named(&self, name: &str) -> Client {
+        Client::new(self.service(name), "default")
+    }
+
+    /// The service that a client is built on, for those who put layers around it.
+    pub fn service(&self, client: &str) -> ModelService {
+        ModelService { shared: self.shared.clone(), client: client.into() }
+    }
+
+    /// Adds a kind.
+    pub fn register(&self, kind: Kind) {
+        self.shared.change(|state| {
+            let same = |it: &Arc<Kind>| it.resource() == kind.resource() && it.version == kind.version;
+            state.kinds.retain(|it| !same(it));
+            state.kinds.push(Arc::new(kind));
+        });
+    }
+
+    /// Installs a `CustomResourceDefinition`: its kinds are served, and it is there to be read.
+    ///
+    /// # Panics
+    ///
+    /// When the definition lacks what every definition has.
+    pub fn install(&self, definition: &impl serde::Serialize) {
+        let definition = serde_json::to_value(definition).unwrap_or_default();
+        match schema::kinds(&definition) {
+            Ok(kinds) => kinds.into_iter().for_each(|kind| self.register(kind)),
+            Err(error) => panic!("{error}"),
+        }
+        self.put(definition);
+    }
+
+    /// Takes a definition away, and all its objects.
+    pub fn uninstall(&self, resource: &str) {
+        self.shared.change(|state| {
+            let keys: Vec<String> = state.all(resource).map(|(key, _)| key.to_owned()).collect();
+            for key in keys {
+                state.remove(resource, &key);
+            }
+            state.kinds.retain(|kind| kind.resource() != resource);
+            state.remove("customresourcedefinitions.apiextensions.k8s.io", resource);
+        });
+    }
+
+    /// Adds a namespace, if it is not there.
+    pub fn add_namespace(&self, name: &str) {
+        if self.object("namespaces", "", name).is_none() {
+            self.put(json!({
+                "apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+                "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+            }));
+        }
+    }
+
+    /// All objects of a resource (`deployments.apps`), sorted by namespace and name.
+    pub fn objects(&self, resource: &str) -> Vec<Value> {
+        self.shared.state().all(resource).map(|(_, object)| (**object).clone()).collect()
+    }
+
+    /// One object, as it is stored.
+    pub fn object(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.shared.state().get(resource, &crate::state::key(namespace, name)).map(Arc::unwrap_or_clone)
+    }
+
+    /// Stores an object as it stands, even one that no client could write; what identifies it is filled in.
+    ///
+    /// # Panics
+    ///
+    /// When its kind is not known here.
+    pub fn put(&self, mut object: Value) -> Value {
+        self.shared.change(|state| {
+            let text = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
+            let (version, kind) = (text("apiVersion"), text("kind"));
+            let Some(known) = state.kind_of(&version, &kind) else { panic!("{kind} in {version} is not registered") };
+            let (uid, time) = (state.uid(), state.time());
+            crate::defaults::fill(&mut object["metadata"], "uid", uid);
+            crate::defaults::fill(&mut object["metadata"], "creationTimestamp", time);
+            Arc::unwrap_or_clone(state.put(&known.resource(), &key_of(&object), object))
+        })
+    }
+
+    /// Takes an object away at once, whatever its finalizers say.
+    pub fn take(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.shared.change(|state| state.remove(resource, &crate::state::key(namespace, name)))
+    }
+
+    /// Every request so far, in the order in which they arrived.
+    pub fn requests(&self) -> Vec<Entry> {
+        self.shared.state().log.clone()
+    }
+
+    /// Forgets the requests so far.
+    pub fn clear_requests(&self) {
+        self.shared.state().log.clear();
+    }
+
+    /// The version of the newest change.
+    pub fn version(&self) -> u64 {
+        self.shared.state().version
+    }
+
+    /// Forgets the past, as etcd does: who asks for changes since an older version is told that it is gone. Watches that
+    /// are open go on.
+    pub fn compact(&self) {
+        self.shared.state().compact();
+    }
+
+    /// Says what goes wrong from now on.
+    pub fn set_faults(&self, faults: impl Faults + 'static) {
+        self.set_shared_faults(Arc::new(faults));
+    }
+
+    /// As [`Model::set_faults`], for faults that the test keeps a hand on.
+    pub fn set_shared_faults(&self, faults: Arc<dyn Faults>) {
+        *self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+    }
+
+    /// Lets go what faults have held or stalled until now.
+    pub fn release(&self) {
+        self.shared.releases.send_modify(|count| *count += 1);
+    }
+
+    /// The server's clock.
+    pub fn now(&self) -> Timestamp {
+        self.shared.now()
+    }
+
+    /// Sets the server's clock, which goes on from there.
+    pub fn set_time(&self, time: Timestamp) {
+        *self.shared.clock.lock().unwrap_or_else(PoisonError::into_inner) = Clock { time, since: Instant::now() };
+    }
+
+    /// Runs the garbage collector and the namespace controller until there is nothing left to do; says how many writes
+    /// that took.
+    pub fn collect(&self) -> usize {
+        self.shared.change(State::collect)
+    }
+
+    /// Says when garbage is collected.
+    pub fn set_collecting(&self, when: Collecting) {
+        self.shared.state().collecting = when;
+    }
+}

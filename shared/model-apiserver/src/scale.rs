@@ -1,0 +1,78 @@
+//! The `scale` subresource: a small object that stands for the replicas of a big one.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::{
+    kind::{Kind, Scale},
+    managed,
+    refusal::Refusal,
+    request::{RequestInfo, Verb},
+    shape::Shape,
+    state::State,
+    write::{Answer, Target},
+};
+
+impl State {
+    /// GET, PUT and PATCH of a scale.
+    pub(crate) fn scale(&mut self, target: &Target, scale: &Scale, request: &RequestInfo) -> Result<Answer, Refusal> {
+        let kind = &target.kind;
+        let found = self.get(&kind.resource(), &target.key());
+        let old = found.ok_or_else(|| Refusal::not_found(kind.named(), &target.name))?;
+        let mut view = view(kind, scale, &old);
+        match request.verb {
+            Verb::Get => return Ok(Answer::ok(view)),
+            Verb::Update => {
+                view = serde_json::from_slice(&request.body)
+                    .map_err(|error| Refusal::bad_request(format!("error decoding the scale: {error}")))?;
+            }
+            Verb::Patch => crate::patch::change(&mut view, request, false, &Shape::Plain)?,
+            _ => return Err(Refusal::method_not_allowed()),
+        }
+        let mut new = (*old).clone();
+        let replicas = view["spec"]["replicas"].as_i64().unwrap_or_default();
+        let (parent, field) = scale.spec.rsplit_once('/').unwrap_or(("", &scale.spec));
+        if let Some(parent) = new.pointer_mut(parent) {
+            parent[field] = replicas.into();
+        }
+        for field in ["resourceVersion", "uid"] {
+            new["metadata"][field] = view["metadata"][field].clone();
+        }
+        target.booked(&self.time(), |writing| managed::update(&old, &mut new, writing));
+        let stored = self.update(target, &old, new)?;
+        Ok(Answer::ok(self::view(kind, scale, &Arc::new(stored))))
+    }
+}
+
+fn view(kind: &Kind, scale: &Scale, object: &Value) -> Value {
+    let metadata = &object["metadata"];
+    let mut view = json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {
+            "name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"], "creationTimestamp": metadata["creationTimestamp"],
+        },
+        "spec": {},
+        "status": {"replicas": object.pointer(&scale.status).and_then(Value::as_i64).unwrap_or_default()},
+    });
+    if let Some(replicas) = object.pointer(&scale.spec).filter(|replicas| !replicas.is_null()) {
+        view["spec"]["replicas"] = replicas.clone();
+    }
+    let selector = match &scale.selector {
+        Some(pointer) => object.pointer(pointer).and_then(Value::as_str).map(str::to_owned),
+        None if kind.custom => None,
+        None => {
+            let labels = object.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
+            let pairs = labels.into_iter().flatten();
+            let pairs: Vec<String> =
+                pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+            Some(pairs.join(","))
+        }
+    };
+    if let Some(selector) = selector {
+        view["status"]["selector"] = selector.into();
+    }
+    view
+}

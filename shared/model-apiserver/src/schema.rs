@@ -1,0 +1,192 @@
+//! Structural schemas of custom resources: defaulting, pruning and how objects merge. Pure.
+//!
+//! Nothing is validated: what the real server would refuse, this one takes.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Map, Value};
+
+use crate::{
+    kind::{Kind, Normalize},
+    shape::{Rest, Shape},
+};
+
+/// The `openAPIV3Schema` of one version.
+#[derive(Debug, Clone)]
+pub(crate) struct Schema(Value);
+
+impl Schema {
+    /// Takes out the fields that the schema does not know.
+    pub(crate) fn prune(&self, object: &mut Value) {
+        prune(object, &self.0, true);
+    }
+
+    /// Fills in defaults.
+    pub(crate) fn default(&self, object: &mut Value) {
+        default(object, &self.0);
+    }
+}
+
+/// The schemas of fields that are not listed, if they are the same for all.
+fn others(schema: &Value) -> Option<&Value> {
+    schema.get("additionalProperties").filter(|more| more.is_object())
+}
+
+fn prune(value: &mut Value, schema: &Value, root: bool) {
+    match value {
+        Value::Object(map) => {
+            let embedded = root || schema["x-kubernetes-embedded-resource"] == true;
+            let own = |name: &str| embedded && ["apiVersion", "kind", "metadata"].contains(&name);
+            let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true
+                || schema["additionalProperties"] == true
+                || others(schema).is_some();
+            map.retain(|name, _| keeps || own(name) || schema["properties"].get(name).is_some());
+            for (name, value) in map.iter_mut().filter(|(name, _)| !own(name)) {
+                if let Some(schema) = schema["properties"].get(name).or(others(schema)) {
+                    prune(value, schema, false);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| prune(item, &schema["items"], false)),
+        _ => {}
+    }
+}
+
+fn default(value: &mut Value, schema: &Value) {
+    match value {
+        Value::Object(map) => {
+            for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+                let Some(preset) = schema.get("default") else { continue };
+                let null = map.get(name).is_some_and(Value::is_null) && schema["nullable"] != true;
+                if null || !map.contains_key(name) {
+                    map.insert(name.clone(), preset.clone());
+                }
+            }
+            for (name, value) in map {
+                if let Some(schema) = schema["properties"].get(name).or(others(schema)) {
+                    default(value, schema);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| default(item, &schema["items"])),
+        _ => {}
+    }
+}
+
+fn shape(schema: &Value) -> Shape {
+    let kind = schema["type"].as_str();
+    if kind == Some("object") || schema.get("properties").is_some() {
+        if schema["x-kubernetes-map-type"] == "atomic" {
+            return Shape::Atomic;
+        }
+        if let Some(element) = others(schema) {
+            return Shape::Map(Arc::new(shape(element)));
+        }
+        let properties = schema["properties"].as_object().into_iter().flatten();
+        let mut fields: BTreeMap<String, Shape> =
+            properties.map(|(name, schema)| (name.clone(), shape(schema))).collect();
+        if schema["x-kubernetes-embedded-resource"] == true {
+            with_type(&mut fields);
+        }
+        let rest = if schema["x-kubernetes-preserve-unknown-fields"] == true { Rest::Free } else { Rest::Closed };
+        return if fields.is_empty() { Shape::Free } else { Shape::custom(fields, rest) };
+    }
+    if kind == Some("array") {
+        let items = &schema["items"];
+        return match schema["x-kubernetes-list-type"].as_str() {
+            Some("set") => Shape::Set,
+            Some("map") => {
+                let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
+                let keys = keys
+                    .filter_map(Value::as_str)
+                    .map(|key| (key.to_owned(), items["properties"][key].get("default").cloned()));
+                Shape::Keyed { keys: keys.collect(), element: Arc::new(shape(items)) }
+            }
+            _ => Shape::Atomic,
+        };
+    }
+    Shape::Free
+}
+
+fn with_type(fields: &mut BTreeMap<String, Shape>) {
+    fields.insert("apiVersion".to_owned(), Shape::Plain);
+    fields.insert("kind".to_owned(), Shape::Plain);
+    fields.insert("metadata".to_owned(), Shape::metadata());
+}
+
+/// The kinds that a `CustomResourceDefinition` defines, one for each version that is served; what is wrong with it
+/// otherwise.
+pub(crate) fn kinds(definition: &Value) -> Result<Vec<Kind>, String> {
+    let text = |pointer: &str| {
+        let found = definition.pointer(pointer).and_then(Value::as_str);
+        found.ok_or_else(|| format!("the definition has no {pointer}"))
+    };
+    let (group, plural, kind) = (text("/spec/group")?, text("/spec/names/plural")?, text("/spec/names/kind")?);
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
+    let served = versions.into_iter().flatten().filter(|version| version["served"] == true);
+    let mut out = Vec::new();
+    for version in served {
+        let name = version["name"].as_str().ok_or("a version of the definition has no name")?;
+        let mut made = Kind::custom(group, name, plural, kind);
+        made.namespaced = text("/spec/scope")? == "Namespaced";
+        let subresources = &version["subresources"];
+        made.status = subresources.get("status").is_some();
+        if let Some(scale) = subresources.get("scale") {
+            let pointer = |name: &str| scale[name].as_str().map(|path| path.replace('.', "/"));
+            let need = |name: &str| pointer(name).ok_or_else(|| format!("scale has no {name}"));
+            let selector = pointer("labelSelectorPath");
+            made = made.with_scale(&need("specReplicasPath")?, &need("statusReplicasPath")?, selector.as_deref());
+        }
+        let schema = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(Value::Object(Map::new()));
+        let properties = schema["properties"].as_object().into_iter().flatten();
+        let mut fields = properties.map(|(name, schema)| (name.clone(), shape(schema))).collect();
+        with_type(&mut fields);
+        let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true;
+        made.shape = Arc::new(Shape::custom(fields, if keeps { Rest::Free } else { Rest::Closed }));
+        made.normalize = Normalize::Schema(Arc::new(Schema(schema)));
+        out.push(made);
+    }
+    if out.is_empty() { Err("the definition serves no version".to_owned()) } else { Ok(out) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema() -> Schema {
+        Schema(json!({"type": "object", "properties": {
+            "spec": {"type": "object", "default": {}, "properties": {
+                "size": {"type": "integer", "default": 1},
+                "ports": {"type": "array", "items": {"type": "object", "properties": {
+                    "number": {"type": "integer"}, "protocol": {"type": "string", "default": "TCP"},
+                }}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            }},
+        }}))
+    }
+
+    #[test]
+    fn unknown_fields_go_and_defaults_come() {
+        let mut object = json!({
+            "apiVersion": "a/v1", "metadata": {"name": "x"}, "other": 1,
+            "spec": {"size": null, "typo": 1, "ports": [{"number": 1, "x": 2}], "free": {"a": 1}, "labels": {"a": "b"}},
+        });
+        schema().prune(&mut object);
+        schema().default(&mut object);
+        let expected = json!({
+            "apiVersion": "a/v1", "metadata": {"name": "x"},
+            "spec": {"size": 1, "ports": [{"number": 1, "protocol": "TCP"}], "free": {"a": 1}, "labels": {"a": "b"}},
+        });
+        assert_eq!(object, expected);
+    }
+
+    #[test]
+    fn defaults_inside_of_defaults() {
+        let mut object = json!({});
+        schema().default(&mut object);
+        assert_eq!(object, json!({"spec": {"size": 1}}));
+    }
+}

@@ -1,0 +1,161 @@
+//! What the server stores: objects, their versions and their history.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::{gc::Collecting, kind::Kind, log::Entry};
+
+/// Resource versions begin here, so that a small number in a test is always a past one.
+const FIRST_VERSION: u64 = 1_000;
+
+/// Everything in the server.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) kinds: Vec<Arc<Kind>>,
+    /// By resource, and then by namespace and name as etcd sorts them.
+    objects: BTreeMap<String, BTreeMap<String, Arc<Value>>>,
+    pub(crate) version: u64,
+    /// Changes up to this version are forgotten.
+    pub(crate) compacted: u64,
+    history: Vec<Change>,
+    pub(crate) log: Vec<Entry>,
+    pub(crate) collecting: Collecting,
+    numbers: u64,
+    /// Whose request is being handled.
+    pub(crate) writer: Arc<str>,
+    pub(crate) now: Timestamp,
+}
+
+/// One change of one object.
+#[derive(Debug, Clone)]
+pub(crate) struct Change {
+    pub(crate) version: u64,
+    pub(crate) resource: Arc<str>,
+    key: Arc<str>,
+    pub(crate) before: Option<Arc<Value>>,
+    pub(crate) after: Option<Arc<Value>>,
+    /// The client whose write it was.
+    pub(crate) writer: Arc<str>,
+}
+
+impl State {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self {
+            kinds: crate::builtin::kinds().into_iter().map(Arc::new).collect(),
+            objects: BTreeMap::new(),
+            version: FIRST_VERSION,
+            compacted: FIRST_VERSION,
+            history: Vec::new(),
+            log: Vec::new(),
+            collecting: Collecting::WhenAsked,
+            numbers: 0,
+            writer: "".into(),
+            now,
+        }
+    }
+
+    pub(crate) fn kind(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Kind>> {
+        let fits = |kind: &&Arc<Kind>| kind.group == group && kind.version == version && kind.plural == plural;
+        self.kinds.iter().find(fits).cloned()
+    }
+
+    /// The kind that an owner reference names.
+    pub(crate) fn kind_of(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
+        self.kinds.iter().find(|it| it.kind == kind && it.api_version() == api_version).cloned()
+    }
+
+    /// A number that was not given before.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// A uid, the same in every run.
+    pub(crate) fn uid(&mut self) -> String {
+        format!("00000000-0000-4000-8000-{:012x}", self.number())
+    }
+
+    /// The time as objects carry it.
+    pub(crate) fn time(&self) -> String {
+        self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    pub(crate) fn get(&self, resource: &str, key: &str) -> Option<Arc<Value>> {
+        self.objects.get(resource)?.get(key).cloned()
+    }
+
+    /// The objects of a resource, in the order of lists.
+    pub(crate) fn all(&self, resource: &str) -> impl Iterator<Item = (&str, &Arc<Value>)> {
+        let objects = self.objects.get(resource);
+        objects.into_iter().flatten().map(|(key, object)| (key.as_str(), object))
+    }
+
+    /// The objects of a resource as they were at a version; `None` if that is forgotten.
+    pub(crate) fn all_at(&self, resource: &str, version: u64) -> Option<BTreeMap<String, Arc<Value>>> {
+        if version < self.compacted {
+            return None;
+        }
+        let mut objects = self.objects.get(resource).cloned().unwrap_or_default();
+        let since = self.history.iter().rev().take_while(|change| change.version > version);
+        for change in since.filter(|change| *change.resource == *resource) {
+            match &change.before {
+                Some(before) => objects.insert(change.key.to_string(), before.clone()),
+                None => objects.remove(&*change.key),
+            };
+        }
+        Some(objects)
+    }
+
+    /// Stores an object, which gets the next version.
+    pub(crate) fn put(&mut self, resource: &str, key: &str, mut object: Value) -> Arc<Value> {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        let after = Arc::new(object);
+        let before = self.objects.entry(resource.to_owned()).or_default().insert(key.to_owned(), after.clone());
+        self.record(resource, key, before, Some(after.clone()));
+        after
+    }
+
+    /// Takes an object out; it is returned with the version at which it went.
+    pub(crate) fn remove(&mut self, resource: &str, key: &str) -> Option<Value> {
+        let before = self.objects.get_mut(resource)?.remove(key)?;
+        self.version += 1;
+        self.record(resource, key, Some(before.clone()), None);
+        let mut gone = Arc::unwrap_or_clone(before);
+        gone["metadata"]["resourceVersion"] = self.version.to_string().into();
+        Some(gone)
+    }
+
+    fn record(&mut self, resource: &str, key: &str, before: Option<Arc<Value>>, after: Option<Arc<Value>>) {
+        let (version, resource, key) = (self.version, resource.into(), key.into());
+        self.history.push(Change { version, resource, key, before, after, writer: self.writer.clone() });
+    }
+
+    /// The first change of a resource after a version.
+    pub(crate) fn change_after(&self, resource: &str, version: u64) -> Option<&Change> {
+        let start = self.history.partition_point(|change| change.version <= version);
+        self.history[start..].iter().find(|change| *change.resource == *resource)
+    }
+
+    /// Forgets how things came to be as they are.
+    pub(crate) fn compact(&mut self) {
+        self.compacted = self.version; // the history stays for watches that are open
+    }
+
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
+        self.objects.keys().map(String::as_str)
+    }
+}
+
+/// `namespace/name`, or the name alone.
+pub(crate) fn key(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+/// The key under which an object is stored.
+pub(crate) fn key_of(object: &Value) -> String {
+    let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+    key(text("namespace"), text("name"))
+}

@@ -1,0 +1,391 @@
+//! What the comparison with a real server cannot reach: faults, compaction, collection, time.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use fault_plan::Plan;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Namespace},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+    core::{ApiResource, GroupVersionKind},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde_json::{Value, json};
+
+use crate::{Collecting, Kind, Model, Planned, Verb};
+
+fn maps(client: Client) -> Api<ConfigMap> {
+    Api::namespaced(client, "default")
+}
+
+fn map(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name}})).expect("a ConfigMap")
+}
+
+fn plan(text: &str) -> Plan {
+    text.parse().expect(text)
+}
+
+fn merge(patch: Value) -> Patch<Value> {
+    Patch::Merge(patch)
+}
+
+async fn label(api: &Api<ConfigMap>, name: &str, value: &str) -> kube::Result<ConfigMap> {
+    let patch = merge(json!({"metadata": {"labels": {"x": value}}}));
+    api.patch(name, &PatchParams::default(), &patch).await
+}
+
+fn described(event: WatchEvent<ConfigMap>) -> String {
+    let of = |type_: &str, map: ConfigMap| {
+        let label = map.metadata.labels.and_then(|labels| labels.get("x").cloned()).unwrap_or_default();
+        format!("{type_} {} {label}", map.metadata.name.unwrap_or_default()).trim_end().to_owned()
+    };
+    match event {
+        WatchEvent::Added(map) => of("added", map),
+        WatchEvent::Modified(map) => of("modified", map),
+        WatchEvent::Deleted(map) => of("deleted", map),
+        WatchEvent::Bookmark(bookmark) => format!("bookmark {}", bookmark.metadata.resource_version),
+        WatchEvent::Error(status) => format!("error {} {}", status.code, status.reason),
+    }
+}
+
+/// What a watch says until it ends or has been silent for a second.
+async fn seen(api: &Api<ConfigMap>, parameters: &WatchParams, from: &str) -> Vec<String> {
+    let events = api.watch(parameters, from).await.expect("a watch");
+    let mut events = std::pin::pin!(events);
+    let mut out = Vec::new();
+    while let Ok(Some(event)) = tokio::time::timeout(Duration::from_secs(1), events.next()).await {
+        let Ok(event) = event else {
+            out.push("broken".to_owned());
+            break;
+        };
+        out.push(described(event));
+    }
+    out
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_lost_does_nothing_and_one_whose_answer_is_lost_does() {
+    let model = Model::new();
+    model.set_faults(Planned::new(&plan(
+        "before create configmaps.core */a #1 -> drop; after create configmaps.core */b #1 -> drop",
+    )));
+    let api = maps(model.client_named("one"));
+    for name in ["a", "b"] {
+        api.create(&PostParams::default(), &map(name)).await.expect_err("the connection breaks");
+    }
+    let names: Vec<Value> = model.objects("configmaps").iter().map(|it| it["metadata"]["name"].clone()).collect();
+    assert_eq!(names, ["b"]);
+    let log = model.requests();
+    let told: Vec<_> = log.iter().map(|it| (&*it.name, it.code, it.delivered, it.changed, &*it.client)).collect();
+    assert_eq!(told, [("a", None, false, false, "one"), ("b", Some(201), false, true, "one")]);
+    let again = api.create(&PostParams::default(), &map("b")).await.expect_err("it is there");
+    assert!(matches!(again, kube::Error::Api(status) if status.is_already_exists()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_can_be_replaced_delayed_repeated_and_cut_short() {
+    let model = Model::new();
+    let api = maps(model.client());
+    let now = tokio::time::Instant::now();
+    let code = |error: kube::Error| if let kube::Error::Api(status) = error { status.code } else { 0 };
+    for (text, expected, there) in [
+        ("before create * -> answer 503", Err(503), false),
+        ("after create * -> answer 500", Err(500), true),
+        ("before create * -> delay 3s", Ok(()), true),
+        ("before create * -> duplicate", Err(409), true),
+        ("after create * -> truncate 10", Err(0), true),
+    ] {
+        model.set_faults(Planned::new(&plan(text)));
+        let answer = api.create(&PostParams::default(), &map("a")).await;
+        assert_eq!(answer.map(drop).map_err(code), expected, "{text}");
+        assert_eq!(model.take("configmaps", "default", "a").is_some(), there, "{text}");
+    }
+    assert_eq!(now.elapsed().as_secs(), 3, "paused time goes by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_after_the_answer_comes_before_the_next_request() {
+    let model = Model::new();
+    let count = Arc::new(AtomicU32::new(0));
+    let faults = {
+        let (count, model) = (count.clone(), model.clone());
+        let kill = move |_: &str| -> crate::Signalled {
+            let (count, writes) = (count.clone(), u32::try_from(model.requests().len()).unwrap_or_default());
+            Box::pin(async move { count.store(writes, Ordering::Relaxed) })
+        };
+        Arc::new(Planned::with_signals(&plan("delivered create configmaps.core #1 -> signal kill"), kill))
+    };
+    model.set_shared_faults(faults.clone());
+    let api = maps(model.client());
+    for name in ["a", "b"] {
+        api.create(&PostParams::default(), &map(name)).await.expect("created");
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 1, "one request had been made when it came");
+    assert!(faults.unused().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_of_watches() {
+    for (text, expected) in [
+        ("", vec!["modified a 1", "modified b 2", "modified a 3"]),
+        (
+            "frame * configmaps.core */a #1 -> duplicate",
+            vec!["modified a 1", "modified a 1", "modified b 2", "modified a 3"],
+        ),
+        ("frame * configmaps.core */b -> cut", vec!["modified a 1", "modified b 2"]),
+        ("frame * configmaps.core */b -> gone", vec!["modified a 1", "error 410 Expired"]),
+        ("frame * configmaps.core */a #1 -> hold", vec!["modified b 2", "modified a 3"]),
+        ("frame * configmaps.core */b -> hold", vec!["modified a 1", "modified a 3"]),
+        ("frame * configmaps.core */b -> stall", vec!["modified a 1"]),
+        ("frame * configmaps.core */b -> drop", vec!["modified a 1", "modified a 3"]),
+        ("frame * configmaps.core */b -> truncate 20", vec!["modified a 1", "broken"]),
+        ("after watch configmaps.core -> cut 2", vec!["modified a 1", "modified b 2"]),
+    ] {
+        let model = Model::new();
+        let api = maps(model.client());
+        for name in ["a", "b"] {
+            api.create(&PostParams::default(), &map(name)).await.expect("created");
+        }
+        let from = model.version().to_string();
+        for (name, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
+            label(&api, name, value).await.expect("labelled");
+        }
+        if !text.is_empty() {
+            model.set_faults(Planned::new(&plan(text)));
+        }
+        assert_eq!(seen(&api, &WatchParams::default(), &from).await, expected, "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_comes_when_it_is_released() {
+    let model = Model::new();
+    let api = maps(model.client());
+    let from = model.version().to_string();
+    model.set_faults(Planned::new(&plan("frame * configmaps.core */a -> hold")));
+    for name in ["a", "b"] {
+        api.create(&PostParams::default(), &map(name)).await.expect("created");
+    }
+    let events = api.watch(&WatchParams::default(), &from).await.expect("a watch");
+    let mut events = std::pin::pin!(events.map_ok(described));
+    assert_eq!(events.next().await.expect("one").expect("whole"), "added b");
+    model.release();
+    assert_eq!(events.next().await.expect("one").expect("whole"), "added a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_compaction_the_past_is_gone_and_open_watches_go_on() {
+    let model = Model::new();
+    let api = maps(model.client());
+    for name in ["a", "b", "c"] {
+        api.create(&PostParams::default(), &map(name)).await.expect("created");
+    }
+    let first = api.list(&ListParams::default().limit(1)).await.expect("a page");
+    let (from, token) = (model.version().to_string(), first.metadata.continue_.expect("more"));
+    let events = api.watch(&WatchParams::default(), &from).await.expect("a watch");
+    let mut events = std::pin::pin!(events.map_ok(described));
+    label(&api, "a", "1").await.expect("labelled");
+    let second = api.list(&ListParams::default().limit(1).continue_token(&token)).await.expect("a page");
+    assert_eq!(second.items[0].metadata.name.as_deref(), Some("b"));
+
+    label(&api, "b", "2").await.expect("labelled");
+    model.compact();
+    assert_eq!(seen(&api, &WatchParams::default(), &from).await, ["error 410 Expired"]);
+    let gone = api.list(&ListParams::default().continue_token(&token)).await.expect_err("too old");
+    assert!(matches!(gone, kube::Error::Api(status) if status.code == 410));
+    for expected in ["modified a 1", "modified b 2"] {
+        assert_eq!(events.next().await.expect("one").expect("whole"), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_shows_the_objects_of_the_first_page_s_version() {
+    let model = Model::new();
+    let api = maps(model.client());
+    for name in ["a", "c"] {
+        api.create(&PostParams::default(), &map(name)).await.expect("created");
+    }
+    let first = api.list(&ListParams::default().limit(1)).await.expect("a page");
+    assert_eq!(first.metadata.remaining_item_count, Some(1));
+    api.create(&PostParams::default(), &map("b")).await.expect("created");
+    api.delete("c", &DeleteParams::default()).await.expect("deleted");
+    let token = first.metadata.continue_.expect("more");
+    let second = api.list(&ListParams::default().limit(5).continue_token(&token)).await.expect("a page");
+    let names: Vec<_> = second.items.into_iter().filter_map(|it| it.metadata.name).collect();
+    assert_eq!(names, ["c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_in_time_and_says_where_it_was() {
+    let model = Model::new();
+    let api = maps(model.client());
+    let begin = tokio::time::Instant::now();
+    let parameters = WatchParams { timeout: Some(90), ..WatchParams::default() };
+    let events = api.watch(&parameters, &model.version().to_string()).await.expect("a watch");
+    let events: Vec<String> = events.map_ok(described).try_collect().await.expect("whole");
+    let version = format!("bookmark {}", model.version());
+    assert_eq!(events, [version.clone(), version], "one each minute, and one before the end");
+    assert_eq!(begin.elapsed().as_secs(), 90);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watcher_of_kube_follows_in_both_of_its_ways() {
+    for config in [watcher::Config::default().page_size(1), watcher::Config::default().streaming_lists()] {
+        let model = Model::new();
+        let api = maps(model.client());
+        for name in ["a", "b"] {
+            api.create(&PostParams::default(), &map(name)).await.expect("created");
+        }
+        let stream = watcher(api.clone(), config).applied_objects();
+        let mut names = std::pin::pin!(stream.map_ok(|map| map.metadata.name.unwrap_or_default()));
+        for expected in ["a", "b"] {
+            assert_eq!(names.try_next().await.expect("whole").expect("one"), expected);
+        }
+        api.create(&PostParams::default(), &map("c")).await.expect("created");
+        assert_eq!(names.try_next().await.expect("whole").expect("one"), "c");
+    }
+}
+
+fn child(name: &str, owner: &Value, blocks: bool) -> ConfigMap {
+    let owner = json!({
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": blocks,
+    });
+    serde_json::from_value(json!({"metadata": {"name": name, "ownerReferences": [owner]}})).expect("a ConfigMap")
+}
+
+/// An owner `o` with a dependent `d`, which has a dependent `e`.
+async fn family(model: &Model) -> Api<ConfigMap> {
+    let api = maps(model.client());
+    let mut owner = map("o");
+    for name in ["o", "d", "e"] {
+        owner.metadata.name = Some(name.to_owned());
+        api.create(&PostParams::default(), &owner).await.expect("created");
+        let stored = model.object("configmaps", "default", name).expect("there");
+        owner = child("next", &stored, true);
+    }
+    api
+}
+
+fn names(model: &Model) -> Vec<String> {
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    model.objects("configmaps").iter().map(name).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn dependents_go_after_before_or_not_at_all() {
+    let model = Model::new();
+    let api = family(&model).await;
+    assert_eq!(model.collect(), 0, "nothing to collect");
+    api.delete("o", &DeleteParams::background()).await.expect("deleted");
+    assert_eq!(names(&model), ["d", "e"]);
+    assert_eq!(model.collect(), 2);
+    assert!(names(&model).is_empty());
+
+    let api = family(&model).await;
+    api.delete("o", &DeleteParams::foreground()).await.expect("begun");
+    assert_eq!(names(&model), ["d", "e", "o"]);
+    let gone = model.version();
+    model.collect();
+    assert!(names(&model).is_empty());
+    let deleted = seen(&api, &WatchParams::default(), &gone.to_string()).await;
+    let deleted: Vec<&String> = deleted.iter().filter(|it| it.starts_with("deleted")).collect();
+    assert_eq!(deleted, ["deleted e", "deleted d", "deleted o"]);
+
+    let api = family(&model).await;
+    api.delete("o", &DeleteParams::orphan()).await.expect("begun");
+    model.collect();
+    assert_eq!(names(&model), ["d", "e"]);
+    let orphan = model.object("configmaps", "default", "d").expect("there");
+    assert_eq!(orphan["metadata"].get("ownerReferences"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_object_of_the_same_name_is_not_the_owner() {
+    let model = Model::new();
+    let api = family(&model).await;
+    api.delete("o", &DeleteParams::background()).await.expect("deleted");
+    api.create(&PostParams::default(), &map("o")).await.expect("created");
+    model.collect();
+    assert_eq!(names(&model), ["o"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn garbage_goes_at_once_if_told_so() {
+    let model = Model::new();
+    model.set_collecting(Collecting::AtOnce);
+    let api = family(&model).await;
+    api.delete("o", &DeleteParams::background()).await.expect("deleted");
+    assert!(names(&model).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_goes_with_all_that_is_in_it() {
+    let model = Model::new();
+    model.add_namespace("other");
+    let client = model.client();
+    let (namespaces, api): (Api<Namespace>, Api<ConfigMap>) =
+        (Api::all(client.clone()), Api::namespaced(client, "other"));
+    let mut held = map("held");
+    held.metadata.finalizers = Some(vec!["example.com/hold".to_owned()]);
+    for object in [held, map("free")] {
+        api.create(&PostParams::default(), &object).await.expect("created");
+    }
+    namespaces.delete("other", &DeleteParams::default()).await.expect("begun");
+    let refused = api.create(&PostParams::default(), &map("late")).await.expect_err("too late");
+    let kube::Error::Api(status) = refused else { panic!("{refused}") };
+    assert_eq!((status.code, &*status.details.expect("details").causes[0].reason), (403, "NamespaceTerminating"));
+    model.collect();
+    assert_eq!(names(&model), ["held"]);
+    api.patch("held", &PatchParams::default(), &merge(json!({"metadata": {"finalizers": null}}))).await.expect("freed");
+    model.collect();
+    assert!(model.object("namespaces", "", "other").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_no_client_could_write_is_served_as_it_is() {
+    let model = Model::new();
+    model.put(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "bad", "namespace": "default"},
+        "spec": {"replicas": "many"},
+    }));
+    let api: Api<Deployment> = Api::namespaced(model.client(), "default");
+    assert!(matches!(api.get("bad").await, Err(kube::Error::SerdeError(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_is_the_test_s() {
+    let model = Model::new();
+    model.set_time("2030-05-06T07:08:09Z".parse().expect("a time"));
+    tokio::time::advance(Duration::from_mins(1)).await;
+    let created = maps(model.client()).create(&PostParams::default(), &map("a")).await.expect("created");
+    assert_eq!(created.metadata.creation_timestamp.expect("set").0.to_string(), "2030-05-06T07:09:09Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_comes_and_goes() {
+    let model = Model::new();
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Thing"), "things");
+    let api: Api<DynamicObject> = Api::namespaced_with(model.client(), "default", &resource);
+    let missing = |answer: kube::Result<_>| matches!(answer, Err(kube::Error::Api(status)) if status.code == 404);
+    assert!(missing(api.list(&ListParams::default()).await.map(drop)));
+    let thing = DynamicObject::new("t", &resource);
+    model.register(Kind::custom("example.com", "v1", "things", "Thing").with_status());
+    api.create(&PostParams::default(), &thing).await.expect("created");
+    model.uninstall("things.example.com");
+    assert!(missing(api.list(&ListParams::default()).await.map(drop)));
+    assert!(model.objects("things.example.com").is_empty());
+    let verbs: Vec<Verb> = model.requests().iter().map(|it| it.verb).collect();
+    assert_eq!(verbs, [Verb::List, Verb::Create, Verb::List]);
+}

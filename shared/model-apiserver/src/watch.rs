@@ -1,0 +1,314 @@
+//! WATCH: the changes of a resource as a stream of lines.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use fault_plan::{Action, Frame};
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::Instant};
+
+use crate::{
+    kind::Kind,
+    model::Shared,
+    read::served,
+    refusal::Refusal,
+    request::RequestInfo,
+    selector::Selector,
+    service::{BoxError, reset},
+    state::Change,
+};
+
+/// A watch that does not say how long it wants to last.
+const LONG: Duration = Duration::from_mins(45);
+const BOOKMARKS: Duration = Duration::from_mins(1);
+/// The last bookmark comes so long before the end.
+const BEFORE_THE_END: Duration = Duration::from_secs(2);
+
+/// One open watch.
+pub(crate) struct Watching {
+    shared: Arc<Shared>,
+    request: RequestInfo,
+    kind: Arc<Kind>,
+    selector: Selector,
+    /// All changes up to this version are in `ready` or gone.
+    position: u64,
+    ready: VecDeque<Event>,
+    out: VecDeque<Out>,
+    /// Events that a fault keeps back.
+    held: Vec<Event>,
+    stalled: bool,
+    ended: bool,
+    /// How many frames may come before the stream is cut.
+    left: Option<u32>,
+    bookmarks: bool,
+    end: Instant,
+    next_bookmark: Instant,
+    versions: watch::Receiver<u64>,
+    releases: watch::Receiver<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Event {
+    frame: Frame,
+    text: String,
+}
+
+#[derive(Debug)]
+enum Out {
+    Bytes(Bytes),
+    Wait(Duration),
+    Signal(String),
+    Break,
+}
+
+impl Watching {
+    pub(crate) fn start(shared: Arc<Shared>, request: RequestInfo, kind: Arc<Kind>) -> Result<Self, Refusal> {
+        let labels = request.text("labelSelector");
+        let mut fields = request.text("fieldSelector").to_owned();
+        if !request.name.is_empty() {
+            fields = format!("metadata.name={}", request.name);
+        }
+        let selector = Selector::read(&kind, &request.namespace, labels, &fields)?;
+        let (versions, releases) = (shared.versions.subscribe(), shared.releases.subscribe());
+        let lasts = request.text("timeoutSeconds").parse().ok().filter(|seconds| *seconds > 0);
+        let bookmarks = request.flag("allowWatchBookmarks");
+        let now = Instant::now();
+        let mut watching = Self {
+            shared,
+            kind,
+            selector,
+            position: 0,
+            ready: VecDeque::new(),
+            out: VecDeque::new(),
+            held: Vec::new(),
+            stalled: false,
+            ended: false,
+            left: None,
+            bookmarks,
+            end: now + lasts.map_or(LONG, Duration::from_secs),
+            next_bookmark: now,
+            versions,
+            releases,
+            request,
+        };
+        watching.schedule_bookmark();
+        watching.begin()?;
+        Ok(watching)
+    }
+
+    /// Ends after so many frames.
+    pub(crate) fn cut_after(&mut self, frames: u32) {
+        self.left = Some(frames);
+    }
+
+    /// Says nothing until it is released.
+    pub(crate) fn stall(&mut self) {
+        self.stalled = true;
+    }
+
+    fn begin(&mut self) -> Result<(), Refusal> {
+        let shared = self.shared.clone();
+        let state = shared.state();
+        let asked = self.request.text("resourceVersion").to_owned();
+        state.check_version(&asked)?;
+        let wants_state = self.request.query.get("sendInitialEvents").map(|value| value == "true");
+        let from: u64 = asked.parse().unwrap_or_default();
+        if wants_state.unwrap_or(from == 0) {
+            self.position = state.version;
+            let resource = self.kind.resource();
+            let objects: Vec<Arc<Value>> = state.all(&resource).map(|(_, object)| object.clone()).collect();
+            for object in objects.iter().filter(|object| self.selector.matches(object)) {
+                let event = self.event("ADDED", (**object).clone(), false);
+                self.ready.push_back(event);
+            }
+            if wants_state == Some(true) && self.bookmarks {
+                let annotations = json!({"k8s.io/initial-events-end": "true"});
+                let event = self.bookmark(state.version, Some(annotations));
+                self.ready.push_back(event);
+            }
+        } else if from == 0 {
+            self.position = state.version;
+        } else if from < state.compacted {
+            let message = format!("too old resource version: {from} ({})", state.compacted);
+            self.ready.push_back(failed(&Refusal::expired(message)));
+        } else {
+            self.position = from;
+        }
+        Ok(())
+    }
+
+    /// What comes next; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
+        loop {
+            match self.out.pop_front() {
+                Some(Out::Bytes(bytes)) => return Some(Ok(bytes)),
+                Some(Out::Wait(time)) => tokio::time::sleep(time).await,
+                Some(Out::Signal(name)) => self.shared.faults().signal(&name).await,
+                Some(Out::Break) => {
+                    self.ended = true;
+                    return Some(Err(reset()));
+                }
+                None if self.ended => return None,
+                None if self.stalled => self.wait().await,
+                None => match self.take() {
+                    Some(event) => self.send(&event),
+                    None => self.wait().await,
+                },
+            }
+        }
+    }
+
+    /// Waits for a change, a release, or a time.
+    async fn wait(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.releases.changed() => {
+                self.stalled = false;
+                let held = std::mem::take(&mut self.held);
+                self.out.extend(held.into_iter().map(|event| Out::Bytes(event.text.into())));
+            }
+            _ = self.versions.changed(), if !self.stalled => {}
+            () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks && !self.stalled => {
+                let event = self.bookmark(self.position, None);
+                self.schedule_bookmark();
+                self.send(&event);
+            }
+            () = tokio::time::sleep_until(self.end), if !self.stalled => self.ended = true,
+        }
+    }
+
+    fn schedule_bookmark(&mut self) {
+        let now = Instant::now();
+        let last = self.end - BEFORE_THE_END.min(self.end - now);
+        let next = now + BOOKMARKS;
+        self.next_bookmark = if next < last {
+            next
+        } else if now < last {
+            last
+        } else {
+            self.end + BOOKMARKS
+        };
+    }
+
+    /// The next event that is meant for this watch.
+    fn take(&mut self) -> Option<Event> {
+        if let Some(event) = self.ready.pop_front() {
+            return Some(event);
+        }
+        let shared = self.shared.clone();
+        let state = shared.state();
+        loop {
+            let Some(change) = state.change_after(&self.kind.resource(), self.position) else {
+                self.position = state.version;
+                return None;
+            };
+            self.position = change.version;
+            if let Some(event) = self.seen(change) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// The change as it looks through the selector.
+    fn seen(&self, change: &Change) -> Option<Event> {
+        let matching = |object: &Option<Arc<Value>>| object.clone().filter(|object| self.selector.matches(object));
+        let own = *change.writer == *self.request.client;
+        match (matching(&change.before), matching(&change.after)) {
+            (None, None) => None,
+            (None, Some(after)) => Some(self.event("ADDED", Arc::unwrap_or_clone(after), own)),
+            (Some(_), Some(after)) => Some(self.event("MODIFIED", Arc::unwrap_or_clone(after), own)),
+            (Some(before), None) => {
+                let mut gone = Arc::unwrap_or_clone(before);
+                gone["metadata"]["resourceVersion"] = change.version.to_string().into();
+                Some(self.event("DELETED", gone, own))
+            }
+        }
+    }
+
+    /// Sends an event, or what a fault makes of it.
+    fn send(&mut self, event: &Event) {
+        if self.left == Some(0) {
+            self.ended = true;
+            return;
+        }
+        let same =
+            |other: &Event| other.frame.namespace == event.frame.namespace && other.frame.name == event.frame.name;
+        self.held.retain(|held| !same(held));
+        let actions = self.shared.faults().on_frame(&self.request, &event.frame);
+        let mut text = Some(event.text.clone());
+        let mut last = None;
+        for action in actions {
+            match action {
+                Action::Delay(time) => self.out.push_back(Out::Wait(time)),
+                Action::Signal(name) => self.out.push_back(Out::Signal(name)),
+                Action::Hold => {
+                    text = None;
+                    self.held.push(event.clone());
+                }
+                Action::Drop => text = None,
+                Action::Duplicate => text = text.map(|text| format!("{text}{text}")),
+                Action::Join => text = text.map(|text| format!("{}{text}", text.trim_end())),
+                Action::Replace(other) => text = Some(format!("{other}\n")),
+                Action::Gone => {
+                    text =
+                        Some(failed(&Refusal::expired("The resourceVersion for the provided watch is too old.")).text);
+                    self.ended = true;
+                }
+                Action::Cut(_) => self.ended = true,
+                Action::Truncate(bytes) => {
+                    text = text.map(|text| text.chars().take(bytes).collect());
+                    last = Some(Out::Break);
+                }
+                Action::Trickle(size, pause) => {
+                    let whole = text.take().unwrap_or_default().into_bytes();
+                    for piece in whole.chunks(size.max(1)) {
+                        self.out.push_back(Out::Bytes(Bytes::copy_from_slice(piece)));
+                        self.out.push_back(Out::Wait(pause));
+                    }
+                }
+                Action::Stall => {
+                    self.stalled = true;
+                    self.ready.push_front(event.clone());
+                    text = None;
+                }
+                Action::Answer(_) => {}
+            }
+        }
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            self.out.push_back(Out::Bytes(text.into()));
+        }
+        self.out.extend(last);
+        if event.frame.type_ == "ERROR" {
+            self.ended = true;
+        }
+        if let Some(left) = &mut self.left {
+            *left -= 1;
+            self.ended |= *left == 0;
+        }
+    }
+
+    fn event(&self, type_: &str, object: Value, own: bool) -> Event {
+        let object = served(&self.kind, object);
+        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
+        let frame = Frame { type_: type_.to_owned(), namespace: text("namespace"), name: text("name"), own };
+        Event { frame, text: line(type_, &object) }
+    }
+
+    fn bookmark(&self, version: u64, annotations: Option<Value>) -> Event {
+        let mut metadata = json!({"resourceVersion": version.to_string()});
+        if let Some(annotations) = annotations {
+            metadata["annotations"] = annotations;
+        }
+        let object = json!({"kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata});
+        self.event("BOOKMARK", object, false)
+    }
+}
+
+fn failed(refusal: &Refusal) -> Event {
+    let frame = Frame { type_: "ERROR".to_owned(), ..Frame::default() };
+    Event { frame, text: line("ERROR", &refusal.status()) }
+}
+
+fn line(type_: &str, object: &Value) -> String {
+    format!("{}\n", json!({"type": type_, "object": object}))
+}

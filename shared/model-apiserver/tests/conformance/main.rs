@@ -1,0 +1,202 @@
+//! The same requests to the model and to a real API server, and the same answers.
+//!
+//! `MODEL_CASES` says how many sequences of requests are tried (40), `MODEL_SEED` where they begin.
+#![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
+
+mod generate;
+mod normal;
+mod server;
+mod single;
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use cluster::{Cluster, Nodes};
+use futures::{StreamExt, stream};
+use kube::{
+    Client,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use model_apiserver::Model;
+use serde_json::{Value, json};
+
+use crate::{
+    generate::{Generator, Step},
+    normal::Names,
+    server::Server,
+};
+
+const STEPS: usize = 30;
+/// How many sequences are under way: the real server answers many clients sooner than one.
+const AT_ONCE: usize = 4;
+/// Each test has a definition of its own.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+fn from_environment(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().map_or(usual, |text| text.parse().unwrap())
+}
+
+async fn real(cluster: &Cluster) -> Client {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
+}
+
+/// A model and a real server with the same definition in them.
+struct Pair {
+    group: String,
+    model: Server,
+    real: Server,
+    server: Model,
+    cluster: Cluster,
+}
+
+impl Pair {
+    async fn start() -> Option<Self> {
+        let started = tokio::task::spawn_blocking(|| cluster::or_skip(Cluster::shared(Nodes::None)));
+        let cluster = started.await.unwrap()?;
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let group = format!("conf-{}-{count}.example.com", std::process::id());
+        let server = Model::new();
+        let definition = single::definition(&group);
+        server.install(&definition);
+        let (model, real) = (Server::new(server.client()), Server::new(real(&cluster).await));
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let (code, body) = real.send(&Step::new("POST", definitions).body(definition)).await;
+        assert_eq!(code, 201, "{body}");
+        let list = format!("/apis/{group}/v1/widgets");
+        for _ in 0..400 {
+            if real.send(&Step::new("GET", &list)).await.0 == 200 {
+                return Some(Self { group, model, real, server, cluster });
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the definition is not served on {}", cluster.name());
+    }
+
+    async fn namespace(&self, name: &str) {
+        self.server.add_namespace(name);
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let (code, body) = self.real.send(&Step::new("POST", "/api/v1/namespaces").body(body)).await;
+        assert_eq!(code, 201, "{body}");
+    }
+
+    async fn end(self) {
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.{}", self.group);
+        self.real.send(&Step::new("DELETE", &path)).await;
+        drop(self.cluster);
+    }
+
+    /// Sends one step to both: the model's answer code, and the difference, if there is one.
+    async fn step(&self, names: &mut (Names, Names), step: &Step) -> (u16, Option<String>) {
+        let (model, real) = tokio::join!(self.model.run(&mut names.0, step), self.real.run(&mut names.1, step));
+        (model.0, (model != real).then(|| difference(step, &model, &real)))
+    }
+
+    /// One sequence, in a namespace of its own, up to the first difference.
+    async fn case(&self, case: u64) -> Case {
+        let namespace = format!("conf-{}-{case}", std::process::id());
+        self.namespace(&namespace).await;
+        let mut names = (Names::default(), Names::default());
+        let mut generator = Generator::new(case, &namespace, &self.group);
+        let difference = self.step(&mut names, &generator.first()).await.1;
+        let mut out = Case { difference, ..Case::default() };
+        while out.steps < STEPS && out.difference.is_none() {
+            let (code, difference) = self.step(&mut names, &generator.step()).await;
+            out.steps += 1;
+            out.good += usize::from(code < 300);
+            out.difference = difference.map(|it| format!("case {case}, step {}: {it}", out.steps));
+        }
+        for kind in generator.favourites {
+            for step in generator.watches(kind) {
+                if out.difference.is_none() {
+                    out.difference = self.step(&mut names, &step).await.1.map(|it| format!("case {case}: {it}"));
+                }
+            }
+        }
+        if out.difference.is_none() && names.0.order() != names.1.order() {
+            out.difference = Some(format!("case {case}: versions are in another order"));
+        }
+        self.real.send(&Step::new("DELETE", &format!("/api/v1/namespaces/{namespace}"))).await;
+        out
+    }
+}
+
+/// How a sequence went.
+#[derive(Default)]
+struct Case {
+    steps: usize,
+    good: usize,
+    difference: Option<String>,
+}
+
+fn difference(step: &Step, model: &(u16, Value), real: &(u16, Value)) -> String {
+    let mut lines = Vec::new();
+    if model.0 != real.0 {
+        lines.push(format!("  code: model {}, real {}", model.0, real.0));
+    }
+    compare("", &model.1, &real.1, &mut lines);
+    lines.truncate(12);
+    format!("{step}\n{}", lines.join("\n"))
+}
+
+fn compare(at: &str, model: &Value, real: &Value, lines: &mut Vec<String>) {
+    match (model, real) {
+        (Value::Object(a), Value::Object(b)) => {
+            let names: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for name in names {
+                let value = |map: &serde_json::Map<String, Value>| map.get(name).cloned();
+                match (value(a), value(b)) {
+                    (Some(a), Some(b)) => compare(&format!("{at}.{name}"), &a, &b, lines),
+                    (a, b) => lines.push(format!("  {at}.{name}: model {}, real {}", show(a), show(b))),
+                }
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (index, (a, b)) in a.iter().zip(b).enumerate() {
+                compare(&format!("{at}[{index}]"), a, b, lines);
+            }
+        }
+        (a, b) if a != b => lines.push(format!("  {at}: model {a}, real {b}")),
+        _ => {}
+    }
+}
+
+fn show(value: Option<Value>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_answers_as_the_real_server() {
+    let Some(pair) = Pair::start().await else { return };
+    let (cases, seed) = (from_environment("MODEL_CASES", 40), from_environment("MODEL_SEED", 1));
+    let all = stream::iter(seed..seed + cases).map(|case| pair.case(case)).buffer_unordered(AT_ONCE);
+    let all: Vec<Case> = all.collect().await;
+    pair.end().await;
+    let sum = |of: fn(&Case) -> usize| all.iter().map(of).sum::<usize>();
+    let (steps, good) = (sum(|case| case.steps), sum(|case| case.good));
+    eprintln!("{steps} requests, {good} of them successful");
+    let differences: Vec<String> = all.into_iter().filter_map(|case| case.difference).take(10).collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert!(good * 2 > steps, "most requests fail, which compares little");
+}
+
+/// What a random sequence does not say.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_answers_single_questions_as_the_real_server() {
+    let Some(pair) = Pair::start().await else { return };
+    let namespace = format!("single-{}", std::process::id());
+    pair.namespace(&namespace).await;
+    let mut names = (Names::default(), Names::default());
+    let mut differences = Vec::new();
+    for step in single::questions(&namespace, &pair.group) {
+        differences.extend(pair.step(&mut names, &step).await.1);
+    }
+    pair.real.send(&Step::new("DELETE", &format!("/api/v1/namespaces/{namespace}"))).await;
+    pair.end().await;
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}

@@ -1,0 +1,103 @@
+//! What a random sequence does not ask, and the definition that all is asked about.
+
+use serde_json::{Value, json};
+
+use crate::generate::{APPLY, MERGE, Step};
+
+/// The definition of widgets: defaults, and every kind of list and map.
+pub(crate) fn definition(group: &str) -> Value {
+    let text = json!({"type": "string"});
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "default": {}, "properties": {
+            "size": {"type": "integer", "default": 1},
+            "mode": {"type": "string", "enum": ["Fast", "Slow"], "default": "Slow"},
+            "sidecars": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name", "port"],
+                "items": {"type": "object", "required": ["name"], "properties": {
+                    "name": text, "image": text, "port": {"type": "integer", "default": 80},
+                }}},
+            "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": text},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "whole": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": text},
+            "words": {"type": "array", "items": text},
+            "table": {"type": "object", "additionalProperties": text},
+            "inner": {"type": "object", "properties": {"flag": {"type": "boolean"}, "level": {"type": "integer", "default": 3}}},
+        }},
+        "status": {"type": "object", "properties": {
+            "phase": text, "replicas": {"type": "integer"},
+            "conditions": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+                "items": {"type": "object", "required": ["type"], "properties": {
+                    "type": text, "status": text, "reason": text, "message": text, "lastTransitionTime": text,
+                }}},
+        }},
+    }});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("widgets.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.replicas"}},
+            }],
+        },
+    })
+}
+
+/// Questions that a random sequence does not ask.
+pub(crate) fn questions(namespace: &str, group: &str) -> Vec<Step> {
+    let core = format!("/api/v1/namespaces/{namespace}");
+    let widgets = format!("/apis/{group}/v1/namespaces/{namespace}/widgets");
+    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    let maps = format!("{core}/configmaps");
+    let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+    let widget =
+        json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 2}});
+    vec![
+        Step::new("GET", "/api/v1/namespaces/default/gadgets"),
+        Step::new("GET", "/apis/nobody.example.com/v1/gadgets"),
+        Step::new("GET", &format!("/apis/{group}/v1/gadgets")),
+        Step::new("GET", &format!("/apis/{group}/v2/widgets")),
+        Step::new("GET", &format!("{maps}/none")),
+        Step::new("GET", &format!("{maps}/none/status")),
+        Step::new("POST", &maps).body(map("Bad_Name")),
+        Step::new("POST", &maps).body(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}})),
+        Step::new("POST", &maps).body(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "gen-"}})),
+        Step::new("POST", &maps).body(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "other"}})),
+        Step::new("POST", &maps).body(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "resourceVersion": "7"}})),
+        Step::new("POST", "/api/v1/namespaces/missing/configmaps").body(map("x")),
+        Step::new("POST", &maps).body(map("x")).query("fieldManager=f"),
+        Step::new("PUT", &format!("{maps}/x")).body(map("y")),
+        Step::new("PUT", &format!("{maps}/y")).body(map("y")),
+        Step::new("PATCH", &format!("{maps}/x")).body(map("x")).content(APPLY),
+        Step::new("PATCH", &format!("{maps}/x")).body(json!({})).content(MERGE).query("force=true"),
+        Step::new("PATCH", &format!("{maps}/x")).body(json!({"data": {"a": "b"}})).content("application/strategic-merge-patch+json"),
+        Step::new("GET", &maps).query("resourceVersion=999999999999"),
+        Step::new("GET", &maps).query("fieldSelector=data.x%3D1"),
+        Step::new("POST", &widgets).body(widget.clone()),
+        Step::new("PATCH", &format!("{widgets}/w")).body(json!({"spec": {}})).content("application/strategic-merge-patch+json"),
+        Step::new("GET", &format!("{widgets}/w/scale")),
+        Step::new("PATCH", &format!("{widgets}/w/scale")).body(json!({"spec": {"replicas": 5}})).content(MERGE),
+        Step::new("PUT", &format!("{widgets}/w")).body(widget),
+        Step::new("PATCH", &format!("{widgets}/none/status")).body(json!({"status": {}})).content(MERGE),
+        Step::new("POST", &format!("{core}/secrets")).body(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "secret"}, "data": {"b": "eA=="}})),
+        Step::new("POST", &format!("{core}/serviceaccounts")).body(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "sa"}})),
+        Step::new("POST", &events).body(json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e", "namespace": namespace},
+            "eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal", "reason": "Created", "action": "Reconcile", "note": "n",
+            "regarding": {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "namespace": namespace, "uid": "u"},
+            "reportingController": "c", "reportingInstance": "i",
+        })),
+        Step::new("PATCH", &format!("{events}/e")).body(json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:01:00.000000Z"}})).content(MERGE),
+        Step::new("POST", &format!("{core}/pods")).body(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "app:1"}]}})),
+        Step::new("PATCH", &format!("{core}/pods/p/status")).body(json!({"status": {"phase": "Running"}})).content(MERGE),
+        Step::new("DELETE", &format!("{core}/pods/p")),
+        Step::new("POST", &format!("/apis/batch/v1/namespaces/{namespace}/jobs")).body(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
+            "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "app:1"}]}}}})),
+        Step::new("DELETE", &format!("{core}/serviceaccounts/sa")),
+        Step::new("DELETE", &format!("{maps}/none")),
+        Step::new("DELETE", &format!("{widgets}/w")),
+        Step::new("GET", "/api/v1/namespaces/missing"),
+    ]
+}
