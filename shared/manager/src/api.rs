@@ -12,7 +12,7 @@ use kube::{
     Client, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     client::Body,
-    core::{NamespaceResourceScope, Request as Http, Status},
+    core::{NamespaceResourceScope, Request as Http, Status, response::StatusDetails},
 };
 use serde_json::Value;
 
@@ -168,7 +168,15 @@ async fn text(client: &Client, request: http::Request<Vec<u8>>) -> Result<String
     let mut status: Status = serde_json::from_str(&text)
         .unwrap_or_else(|_| Status::failure(text.trim(), "Failed to parse error data").with_code(code.as_u16()));
     if let Some(seconds) = wait {
-        status.details.get_or_insert_default().retry_after_seconds = seconds;
+        let details = || StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds: 0,
+        };
+        status.details.get_or_insert_with(details).retry_after_seconds = seconds;
     }
     Err(kube::Error::Api(Box::new(status)))
 }
