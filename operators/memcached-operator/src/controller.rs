@@ -5,13 +5,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use manager::{Action, Context, Error};
 
-use crate::{api::Memcached, desired, status, validation::validate};
+use crate::{api::Memcached, desired, status, validation};
 
 /// Brings the cluster one step closer to what `memcached` asks for.
 ///
 /// Deletion needs no code: the children are owned, so Kubernetes collects them.
 pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>) -> Result<Action, Error> {
-    validate(&memcached)?;
+    validation::review(None, &memcached).check()?;
 
     let (deployment, _, _) = ctx
         .all((

@@ -6,9 +6,9 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::CustomResourceExt;
-use manager::{Controller, Manager, Operator};
+use manager::{Controller, Manager, Operator, Webhook};
 
-use crate::{Config, Memcached, controller};
+use crate::{Config, Memcached, controller, validation};
 
 /// The operator of [`Memcached`].
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +25,10 @@ impl Operator for MemcachedOperator {
 
     fn args(&self, command: Command) -> Command {
         Config::augment_args(command)
+    }
+
+    fn webhooks(&self) -> Vec<Webhook> {
+        vec![Webhook::validating(validation::review)]
     }
 
     fn sample(&self) -> &'static str {

@@ -15,11 +15,13 @@ use kube::{
     core::{NamespaceResourceScope, Request as Http, Status, response::StatusDetails},
 };
 use serde_json::Value;
+use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
     error::{Error, Request},
     leading::Leading,
     object::ObjectKey,
+    telemetry::TARGET,
 };
 
 /// Enough for an admission webhook (at most 30 s by the API, 10 s by default) and a loaded server.
@@ -136,6 +138,22 @@ impl Requests {
         Http::new(path)
     }
 
+    /// A request in the trace of its reconcile; nothing when there is none.
+    fn span(&self, verb: &str, key: &ObjectKey) -> Span {
+        tracing::debug_span!(
+            target: TARGET,
+            "request",
+            "otel.name" = format!("{verb} {}", self.kind),
+            "otel.kind" = "client",
+            "otel.status_code" = Empty,
+            verb,
+            resource = self.plural,
+            namespace = %key.namespace,
+            name = %key.name,
+            status_code = Empty,
+        )
+    }
+
     async fn send(
         &self,
         verb: &'static str,
@@ -149,10 +167,27 @@ impl Requests {
         if !matches!(verb, "get" | "list") && !self.leading.may_write() {
             return Err(Error::NotLeading { request: asked() });
         }
-        within(DEADLINE, text(&self.client, request))
-            .await
+        let span = self.span(verb, key);
+        let answer = within(DEADLINE, text(&self.client, request)).instrument(span.clone()).await;
+        tell(&span, verb, answer.as_ref());
+        answer
             .ok_or_else(|| Error::Deadline { request: asked(), after: DEADLINE })?
             .map_err(|source| Error::Api { request: asked(), source: Box::new(source) })
+    }
+}
+
+/// How a request ended, for its trace.
+fn tell(span: &Span, verb: &str, answer: Option<&Result<String, kube::Error>>) {
+    let code = match answer {
+        Some(Ok(_)) => Some(if verb == "create" { 201 } else { 200 }),
+        Some(Err(kube::Error::Api(status))) => Some(status.code),
+        Some(Err(_)) | None => None,
+    };
+    if let Some(code) = code {
+        span.record("status_code", code);
+    }
+    if !matches!(answer, Some(Ok(_))) {
+        span.record("otel.status_code", "ERROR");
     }
 }
 

@@ -120,10 +120,6 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
         drop(write!(std::io::stdout(), "{}", effective::effective(&flags(&plain), &matches)));
         return ExitCode::SUCCESS;
     }
-    if let Err(error) = telemetry::start(settings.log_format, &settings.log_level) {
-        complain(&error);
-        return ExitCode::from(2);
-    }
     let election = match election(&settings) {
         Ok(election) => election,
         Err(error) => {
@@ -142,19 +138,37 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
     for operator in operators.iter().filter(|operator| settings.selects(operator.name())) {
         manager.take(*operator);
     }
-    match block_on(run(manager, election, webhooks)) {
+    let running = block_on(async {
+        let traces = telemetry::start(&settings).map_err(Unable::Configured)?;
+        let result = run(manager, election, webhooks, traces.clone()).await;
+        if let Err(error) = &result
+            && !matches!(error, Fatal::SecondSignal)
+        {
+            tracing::error!(error = chain(error), "Cannot go on");
+        }
+        traces.flush();
+        result.map_err(|_| Unable::Told)
+    });
+    match running {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) => {
-            if !matches!(error, Fatal::SecondSignal) {
-                tracing::error!(error = chain(&error), "Cannot go on");
-            }
-            ExitCode::FAILURE
+        Ok(Err(Unable::Told)) => ExitCode::FAILURE,
+        Ok(Err(Unable::Configured(error))) => {
+            complain(&error);
+            ExitCode::from(2)
         }
         Err(error) => {
             complain(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Why the process ends early.
+enum Unable {
+    /// A wrong flag.
+    Configured(String),
+    /// It is in the log.
+    Told,
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, String> {

@@ -59,10 +59,11 @@ pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use metrics::{Described, MetricRegistry};
 pub use object::ObjectKey;
 pub use operator::{
-    Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, permissions, webhook_configurations,
-    webhook_permissions,
+    Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, permissions,
+    webhook_configurations, webhook_permissions,
 };
 pub use settings::Settings;
 pub use status::Status;
+pub use telemetry::traceparent;
 pub use webhook::{FieldError, Findings, Reviewed, Webhook};
 pub use workloads::Fence;

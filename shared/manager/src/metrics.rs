@@ -43,6 +43,7 @@ pub(crate) struct Metrics {
     pub(crate) leader_status: IntGaugeVec,
     pub(crate) leader_slowpath: IntCounterVec,
     pub(crate) events_dropped: IntCounter,
+    pub(crate) spans_dropped: IntCounter,
     pub(crate) skipped_writes: IntCounterVec,
     pub(crate) webhook_seconds: HistogramVec,
     pub(crate) webhook_requests: IntCounterVec,
@@ -160,6 +161,10 @@ impl Metrics {
             events_dropped: make.counter(
                 "operator_events_dropped_total",
                 "Events that were not sent because the buffer was full",
+            ),
+            spans_dropped: make.counter(
+                "operator_trace_spans_dropped_total",
+                "Spans of traces that no collector took",
             ),
             skipped_writes: make.counters(
                 "operator_skipped_writes_total",

@@ -26,6 +26,7 @@ use crate::{
     operator::{Background, Manager},
     probes::{self, Probes},
     settings::BindAddress,
+    telemetry::Traces,
     webhook::setup,
     workers::Workers,
 };
@@ -57,6 +58,7 @@ pub(crate) async fn run(
     manager: Manager,
     election: Option<Config>,
     webhooks: Option<setup::Plan>,
+    traces: Traces,
 ) -> Result<(), Fatal> {
     let settings = manager.settings().clone();
     let stop = CancellationToken::new();
@@ -112,7 +114,7 @@ pub(crate) async fn run(
     tasks.serve(
         "metrics",
         metrics_listener,
-        metrics_routes(metrics.clone(), states.clone(), controllers.clone()),
+        metrics_routes(metrics.clone(), states.clone(), controllers.clone(), traces),
         &serving,
     );
     if let Some((server, _)) = webhooks {
@@ -190,9 +192,11 @@ fn metrics_routes(
     metrics: Arc<Metrics>,
     informers: Vec<Arc<InformerHealth>>,
     controllers: Arc<Vec<Running>>,
+    traces: Traces,
 ) -> Router {
     let scrape = move || {
         metrics.scrape(|| {
+            metrics.spans_dropped.inc_by(traces.dropped().saturating_sub(metrics.spans_dropped.get()));
             for informer in &informers {
                 metrics.show(informer);
             }

@@ -156,6 +156,10 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_LOG_LEVEL", default_value = "info", help_heading = "Logging")]
     pub(crate) log_level: String,
 
+    /// Where traces go by OTLP over gRPC, `http://HOST:PORT`; nowhere when not given. The standard `OTEL_*` variables work.
+    #[arg(long, env = "OPERATOR_OTLP_ENDPOINT", help_heading = "Logging")]
+    pub(crate) otlp_endpoint: Option<String>,
+
     /// Print the configuration that these flags and the environment make, and exit.
     #[arg(long, help_heading = "Cluster")]
     pub(crate) dry_run_config: bool,

@@ -1,4 +1,4 @@
-//! The log: one JSON object a line with controller-runtime's keys, or text for people.
+//! The log: one JSON object a line with controller-runtime's keys, or text for people. Traces are in `traces`.
 
 use std::{
     fmt,
@@ -12,28 +12,42 @@ use tracing::{
     field::{Field, Visit},
 };
 use tracing_subscriber::{
-    EnvFilter,
+    EnvFilter, Layer,
     fmt::{
         FmtContext, FormatEvent, FormattedFields,
         format::{JsonFields, Writer},
     },
+    layer::SubscriberExt,
     registry::LookupSpan,
+    util::SubscriberInitExt,
 };
 
-use crate::settings::LogFormat;
+use crate::settings::{LogFormat, Settings};
 
-/// Sets up logging to stderr for the whole process.
-pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), String> {
-    // kube reports every failed attempt of a watch; the informer reports each change of state once.
+mod traces;
+
+pub use traces::traceparent;
+pub(crate) use traces::{TARGET, Traces};
+
+/// Sets up logging to stderr, and traces if they are asked for, for the whole process.
+pub(crate) fn start(settings: &Settings) -> Result<Traces, String> {
+    // kube reports every failed attempt of a watch; the informer reports each change of state once. A collector that is
+    // away is counted.
     let filter = EnvFilter::builder()
-        .parse(format!("kube_runtime=off,{level}"))
+        .parse(format!(
+            "kube_runtime=off,opentelemetry=off,opentelemetry_sdk=off,opentelemetry_otlp=off,{}",
+            settings.log_level
+        ))
         .map_err(|error| format!("--log-level: {error}"))?;
-    let builder = tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter);
-    let started = match format {
-        LogFormat::Json => builder.fmt_fields(JsonFields::new()).event_format(JsonLines).try_init(),
-        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
+    let traces = Traces::start(settings.otlp_endpoint.as_deref())?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let lines = match settings.log_format {
+        LogFormat::Json => lines.fmt_fields(JsonFields::new()).event_format(JsonLines).boxed(),
+        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
     };
-    started.map_err(|error| format!("cannot start logging: {error}"))
+    let started = tracing_subscriber::registry().with(lines.with_filter(filter)).with(traces.layer()).try_init();
+    started.map_err(|error| format!("cannot start logging: {error}"))?;
+    Ok(traces)
 }
 
 /// `{"ts":…,"level":…,"logger":…,"msg":…,"error":…}` and the fields of the spans around it. Every value goes through

@@ -164,7 +164,8 @@ impl<K: Root> Context<K> {
     ) -> Result<bool, Error> {
         let deleted = match requests.delete(key, uid).await {
             Ok(_) => true,
-            Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict) => false, // not there, or not ours any more
+            Err(error) if error.class() == Class::NotFound => false,
+            // A conflict too: whether somebody else's object has the name now, the watch will say.
             Err(error) => return Err(error),
         };
         self.store::<C>().observe_gone(key, Uid::of(uid));

@@ -154,9 +154,10 @@ impl<K: Root> Context<K> {
         let patch = json!({"metadata": metadata, "status": difference(&old, new)});
         match requests.merge_status(key, &patch).await {
             Ok(answer) => drop(self.take_root(requests, &answer)?),
-            // Deleted, or replaced by a namesake: there is nothing to report on.
+            // Deleted: there is nothing to report on.
             Err(error) if error.class() == Class::NotFound => {}
-            Err(error) if error.class() == Class::Conflict && !fenced => {}
+            // A conflict too: if a namesake has taken its place, the next attempt has him from the cache; if not, this
+            // status would be lost.
             Err(error) => return Err(error),
         }
         gate.written(key, Instant::now());

@@ -4,7 +4,7 @@ use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use tokio::time::Instant;
-use tracing::Instrument;
+use tracing::{Instrument, Span, field::Empty};
 use workqueue::{Item, Outcome, WorkQueue};
 
 use super::{Action, Cleanup, Deletion, Gone, Reconcile};
@@ -14,6 +14,7 @@ use crate::{
     error::{Error, Retry},
     events::EventType,
     object::ObjectKey,
+    telemetry::TARGET,
 };
 
 /// What the workers of one controller share.
@@ -49,7 +50,11 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
                 name = %item.key().name,
                 reconcileID = %uuid::Uuid::new_v4(),
             );
-            let ended = self.attempt(&item).instrument(span).await;
+            let traced = span.in_scope(|| self.trace(&item));
+            let ended = self.attempt(&item).instrument(traced.clone()).instrument(span).await;
+            if matches!(ended, Ended::Failed(_)) {
+                traced.record("otel.status_code", "ERROR");
+            }
             metrics.reconcile_seconds.with_label_values(&controller).observe(started.elapsed().as_secs_f64());
             active.dec();
             let (result, outcome) = match ended {
@@ -62,6 +67,20 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
             metrics.reconcile_total.with_label_values(&[controller[0], result]).inc();
             item.done(outcome);
         }
+    }
+
+    /// The root of this reconcile's trace; nothing when traces are off.
+    fn trace(&self, item: &Item<ObjectKey>) -> Span {
+        tracing::debug_span!(
+            target: TARGET,
+            "reconcile",
+            "otel.name" = format!("reconcile {}", self.scope.names.kind),
+            "otel.status_code" = Empty,
+            controller = %self.scope.names.app,
+            namespace = %item.key().namespace,
+            name = %item.key().name,
+            queue_wait_ms = u64::try_from(item.waited().as_millis()).unwrap_or(u64::MAX),
+        )
     }
 
     async fn attempt(&self, item: &Item<ObjectKey>) -> Ended {

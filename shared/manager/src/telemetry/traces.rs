@@ -1,0 +1,137 @@
+//! Traces: one for each reconcile, with its calls to the API server as children, sent by OTLP. Off unless asked for, and
+//! then a collector that is away costs a counter and nothing else.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use opentelemetry::trace::{TraceContextExt, TracerProvider};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig};
+use opentelemetry_sdk::{
+    Resource,
+    error::OTelSdkResult,
+    trace::{SdkTracerProvider, SpanData},
+};
+use tracing::{Metadata, Subscriber};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::{Layer, filter::FilterFn, registry::LookupSpan};
+
+/// The target of the spans that make up traces. They have their own level, so that logs do not show them.
+pub(crate) const TARGET: &str = "manager::trace";
+/// How long the last spans may take to be sent at the end.
+const FLUSH: Duration = Duration::from_secs(2);
+/// The standard variables that turn traces on.
+const VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+
+/// Where traces go, if anywhere.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Traces {
+    provider: Option<SdkTracerProvider>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Traces {
+    /// Sends to `endpoint`, or where the standard variables say; nowhere when neither says anything. Has to be called
+    /// in a runtime, and sends nothing yet.
+    pub(super) fn start(endpoint: Option<&str>) -> Result<Self, String> {
+        let from_environment = || VARIABLES.iter().any(|name| std::env::var_os(name).is_some_and(|it| !it.is_empty()));
+        if endpoint.is_none() && !from_environment() {
+            return Ok(Self::default());
+        }
+        let mut builder = SpanExporter::builder().with_tonic();
+        if let Some(endpoint) = endpoint {
+            if !endpoint.starts_with("http://") {
+                return Err(format!("--otlp-endpoint: \"{endpoint}\" is not of the form http://HOST:PORT"));
+            }
+            builder = builder.with_endpoint(endpoint);
+        }
+        let exporter = builder.build().map_err(|error| format!("--otlp-endpoint: {error}"))?;
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counted = Counted { exporter, dropped: dropped.clone() };
+        // The sampler, the size of batches and further attributes come from the standard variables.
+        let provider = SdkTracerProvider::builder().with_batch_exporter(counted).with_resource(resource()).build();
+        Ok(Self { provider: Some(provider), dropped })
+    }
+
+    pub(super) fn layer<S>(&self) -> Option<impl Layer<S> + use<S>>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let tracer = self.provider.as_ref()?.tracer("controller-manager");
+        let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
+        let ours = |metadata: &Metadata<'_>| metadata.is_span() && metadata.target() == TARGET;
+        Some(layer.with_tracked_inactivity(false).with_filter(FilterFn::new(ours)))
+    }
+
+    /// Spans that no collector took.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Sends what is still in the buffer. Blocks for a moment, at the end of the process.
+    pub(crate) fn flush(&self) {
+        if let Some(provider) = &self.provider {
+            drop(provider.shutdown_with_timeout(FLUSH));
+        }
+    }
+}
+
+/// Who sends: the pod, as the downward API tells it.
+fn resource() -> Resource {
+    let mut resource =
+        Resource::builder().with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
+        resource = resource.with_service_name("controller-manager");
+    }
+    for (variable, attribute) in
+        [("POD_NAME", "k8s.pod.name"), ("POD_NAMESPACE", "k8s.namespace.name"), ("NODE_NAME", "k8s.node.name")]
+    {
+        if let Ok(value) = std::env::var(variable) {
+            resource = resource.with_attribute(opentelemetry::KeyValue::new(attribute, value));
+        }
+    }
+    resource.build()
+}
+
+/// The W3C `traceparent` of the reconcile that is running, for requests to outside systems; `None` when it is not traced.
+pub fn traceparent() -> Option<String> {
+    let context = tracing::Span::current().context();
+    let span = context.span();
+    let context = span.span_context();
+    let (trace, span, flags) = (context.trace_id(), context.span_id(), context.trace_flags().to_u8());
+    context.is_valid().then(|| format!("00-{trace}-{span}-{flags:02x}"))
+}
+
+/// Counts what could not be sent.
+#[derive(Debug)]
+struct Counted {
+    exporter: SpanExporter,
+    dropped: Arc<AtomicU64>,
+}
+
+impl opentelemetry_sdk::trace::SpanExporter for Counted {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len() as u64;
+        let sent = self.exporter.export(batch).await;
+        if sent.is_err() {
+            self.dropped.fetch_add(spans, Ordering::Relaxed);
+        }
+        sent
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
