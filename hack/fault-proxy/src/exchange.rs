@@ -121,7 +121,7 @@ impl Way {
     async fn ask(&self, head: &Parts) -> Result<Response<kube::client::Body>, Reset> {
         let response = self.shared.upstream.send(head, self.body.clone()).await.map_err(|_| Reset)?;
         let code = response.status().as_u16();
-        self.shared.recorder.change(self.entry, |exchange| exchange.served = Some(code));
+        self.shared.recorder.change(self.entry, |exchange| exchange.served.push(code));
         Ok(response)
     }
 

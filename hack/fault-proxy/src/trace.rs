@@ -28,8 +28,8 @@ pub struct Exchange {
     pub request: Request,
     /// The request's body.
     pub body: Bytes,
-    /// What the server answered; `None` while it has not, and if it was never asked.
-    pub served: Option<u16>,
+    /// What the server answered, each time that it was asked.
+    pub served: Vec<u16>,
     /// What the client was told; `None` while it has not been, and if it never was.
     pub told: Option<u16>,
     /// What the plan did to it.
@@ -70,8 +70,10 @@ impl fmt::Display for Trace {
 
 impl fmt::Display for Exchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let code = |code: Option<u16>| code.map_or("nothing".to_owned(), |code| code.to_string());
-        write!(f, "{}: served {}, told {}", self.request, code(self.served), code(self.told))?;
+        let codes = |codes: &[u16]| codes.iter().map(u16::to_string).collect::<Vec<_>>().join(" and ");
+        let or_nothing = |text: String| if text.is_empty() { "nothing".to_owned() } else { text };
+        let (served, told) = (codes(&self.served), codes(self.told.as_slice()));
+        write!(f, "{}: served {}, told {}", self.request, or_nothing(served), or_nothing(told))?;
         self.faults.iter().try_for_each(|fault| write!(f, ", {fault}"))
     }
 }
@@ -122,7 +124,7 @@ impl Recorder {
             at: Instant::now(),
             request: request.clone(),
             body: body.clone(),
-            served: None,
+            served: Vec::new(),
             told: None,
             faults,
         };

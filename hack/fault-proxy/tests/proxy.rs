@@ -168,6 +168,7 @@ async fn what_a_plan_does_to_a_request() {
         let setting = setting(plan).await;
         let answer = setting.create().await;
         assert_eq!(setting.asked(), asked, "{plan}");
+        assert_eq!(setting.proxy.trace().exchanges[0].served.len(), asked, "{plan}");
         match (answer, told) {
             (Ok((code, text)), Ok((expected, part))) => {
                 assert_eq!(code.as_u16(), expected, "{plan}");

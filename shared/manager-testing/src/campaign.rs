@@ -79,7 +79,7 @@ pub struct Life {
     deleted: BTreeMap<String, usize>,
 }
 
-/// Two lives at a time: each waits more than it computes.
+/// Lives at a time: each waits more than it computes.
 const AT_ONCE: usize = 2;
 /// The seed of samples: the usual run is the same every time.
 const SEED: u64 = 17;
@@ -141,6 +141,9 @@ impl<S: Subject> Campaign<S> {
                 Ok(None) => Err("the cluster has gone".to_owned()),
                 Err(panic) => Err(message(&*panic)),
             };
+            if let Err(why) = &outcome {
+                eprintln!("{what}: FAULT_PLANS='{plan}': {}", why.lines().next().unwrap_or_default());
+            }
             (plan, outcome)
         });
         let outcomes: Vec<_> = futures::stream::iter(lives).buffer_unordered(AT_ONCE).collect().await;
@@ -231,8 +234,12 @@ async fn live<S: Subject>(subject: &S, plan: &Plan) -> Option<Life> {
     let done = |verb: &str| {
         let mut objects: BTreeMap<String, usize> = BTreeMap::new();
         let served = trace.writes().filter(|it| it.request.verb == verb && it.request.resource != "events");
-        for exchange in served.filter(|it| matches!(it.served, Some(200..=299))) {
-            *objects.entry(format!("{} {}", exchange.request.resource, exchange.request.name)).or_default() += 1;
+        for exchange in served {
+            let times = exchange.served.iter().filter(|code| matches!(code, 200..=299)).count();
+            if times > 0 {
+                *objects.entry(format!("{} {}", exchange.request.resource, exchange.request.name)).or_default() +=
+                    times;
+            }
         }
         objects
     };

@@ -1,6 +1,7 @@
 //! An operator behind a fault proxy.
 
 use std::{
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -54,6 +55,11 @@ impl Proxied {
     /// Kills the operator as a crash would, and starts it again.
     pub fn restart(&self) {
         replace(&self.process, &self.starter);
+    }
+
+    /// The same, with another kubeconfig: one of the proxy's, with a token.
+    pub fn restart_with(&self, kubeconfig: &Path) {
+        replace(&self.process, &self.starter.with(kubeconfig));
     }
 
     /// Whether it runs: it ends by no fault.

@@ -93,6 +93,10 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
+    pub(crate) fn with(&self, kubeconfig: &Path) -> Self {
+        Self { kubeconfig: kubeconfig.to_path_buf(), ..self.clone() }
+    }
+
     pub(crate) fn start(&self) -> Process {
         let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
         Process::start(&self.binary, &self.kubeconfig, &self.namespace, self.log.clone(), &flags)

@@ -6,4 +6,5 @@ mod children;
 mod faults;
 mod kit;
 mod leading;
+mod proxied;
 mod status;

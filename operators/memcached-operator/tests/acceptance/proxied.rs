@@ -1,0 +1,283 @@
+//! What happens between the operator and the API server: strangers in the middle of a write, refusals that last, silence.
+
+use std::time::Duration;
+
+use fault_plan::Plan;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service, policy::v1::PodDisruptionBudget};
+use kube::{Api, ResourceExt, api::DeleteParams};
+use manager_testing::{Proxied, World};
+use memcached_operator::Memcached;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::kit::{NAME, SAMPLE, children, condition, deployment, memcached, quiet_world, uid, until_condition};
+
+fn plan(line: &str) -> Plan {
+    line.parse().unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+/// Whether what takes minutes runs too.
+fn everything() -> bool {
+    std::env::var("FAULT_PLANS").is_ok_and(|asked| asked == "all")
+}
+
+/// Puts a stranger's Deployment in the place of ours while the request that the plan names waits.
+fn stranger_at_signal(world: &World, operator: &Proxied) {
+    let deployments: Api<Deployment> = world.api();
+    operator.proxy().on_signal(move |_| {
+        let deployments = deployments.clone();
+        async move {
+            let ours = deployments.get_opt(NAME).await.expect("an answer");
+            if ours.is_some() {
+                drop(deployments.delete(NAME, &DeleteParams::background()).await.expect("deleted"));
+                while deployments.get_opt(NAME).await.expect("an answer").is_some() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+            let foreign = serde_json::from_value(json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME, "labels": {"whose": "mine"}},
+                "spec": {"replicas": 7, "selector": {"matchLabels": {"app": "x"}}, "template": {
+                    "metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}},
+            }));
+            let parameters = kube::api::PostParams { field_manager: Some("stranger".to_owned()), ..Default::default() };
+            deployments.create(&parameters, &foreign.expect("a Deployment")).await.expect("created");
+        }
+    });
+}
+
+/// The stranger's Deployment is as he made it, and people know.
+async fn stranger_is_left_alone(world: &World) {
+    let note = world.until_event(NAME, "Warning", "ErrResourceExists").await;
+    assert_eq!(note, format!("Resource \"{NAME}\" already exists and is not managed by Memcached"));
+    until_condition(world, NAME, "Ready", "False", "ResourceConflict").await;
+    let theirs: Deployment = world.get(NAME).await.expect("it is there");
+    assert_eq!(theirs.spec.as_ref().and_then(|spec| spec.replicas), Some(7));
+    assert_eq!(theirs.metadata.generation, Some(1));
+    assert_eq!(theirs.labels().get("whose").map(String::as_str), Some("mine"));
+    let managers: Vec<_> = theirs.managed_fields().iter().filter_map(|entry| entry.manager.as_deref()).collect();
+    assert_eq!(managers, ["stranger"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t23_a_stranger_between_our_read_and_our_write_is_left_alone() {
+    // The write that he comes before, and the change that makes the operator send it.
+    for (line, changed) in [
+        ("before create deployments.apps #1 -> signal stranger", None),
+        // A plain field: one JSON patch, decided from the cache.
+        ("before patch deployments.apps #1 -> signal stranger", Some(json!({"size": 4}))),
+        // A list: a read, the entry of the create turned into one of an apply, and the apply.
+        ("before patch deployments.apps #2 -> signal stranger", Some(json!({"size": 3, "config": {"memoryMB": 128}}))),
+    ] {
+        let Some(world) = quiet_world().await else { return };
+        let operator = Proxied::start(&world, &Plan::default(), &[]).await;
+        stranger_at_signal(&world, &operator);
+        if let Some(spec) = changed {
+            world.apply(SAMPLE).await;
+            children(&world).await;
+            operator.until_quiet().await;
+            operator.proxy().set_plan(&plan(line));
+            world.apply(&memcached(NAME, &spec)).await;
+        } else {
+            operator.proxy().set_plan(&plan(line));
+            world.apply(SAMPLE).await;
+        }
+        stranger_is_left_alone(&world).await;
+        assert!(operator.proxy().unused().is_empty(), "{line}: {}", operator.proxy().trace());
+        assert!(world.get::<Service>(NAME).await.is_some(), "the other children are ours");
+    }
+}
+
+/// The times between the attempts at a write.
+fn gaps(operator: &Proxied, verb: &str, resource: &str, name: &str) -> Vec<Duration> {
+    let trace = operator.proxy().trace();
+    let matching = |it: &&fault_proxy::Exchange| {
+        (it.request.verb.as_str(), it.request.resource.as_str(), it.request.name.as_str()) == (verb, resource, name)
+    };
+    let times: Vec<Instant> = trace.exchanges.iter().filter(matching).map(|it| it.at).collect();
+    times.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a5_an_object_whose_writes_always_fail_is_tried_ever_less_often_and_delays_no_other() {
+    for answer in ["409", "500", "503 html"] {
+        let Some(world) = quiet_world().await else { return };
+        let faults = plan(&format!("before write deployments.apps */poor -> answer {answer}"));
+        let operator = Proxied::start(&world, &faults, &[]).await;
+        world.apply(&memcached("poor", &json!({"size": 1}))).await;
+        world
+            .until("nine attempts", async || {
+                (gaps(&operator, "create", "deployments", "poor").len() >= 8).then_some(())
+            })
+            .await;
+        let begun = Instant::now();
+        world.apply(&memcached("rich", &json!({"size": 1}))).await;
+        deployment(&world, "rich", 1).await;
+        assert!(begun.elapsed() < Duration::from_secs(5), "{answer}: {:?}", begun.elapsed());
+        let gaps = gaps(&operator, "create", "deployments", "poor");
+        // Doubling with ± 20 %; the first attempts may be woken by what else happens to the object.
+        assert!(gaps[7] > gaps[4] && gaps[7] > Duration::from_millis(150), "{answer}: {gaps:?}");
+        operator.proxy().set_plan(&Plan::default());
+        deployment(&world, "poor", 1).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a5_a_status_and_a_deletion_that_meet_a_conflict_are_tried_again() {
+    let Some(world) = quiet_world().await else { return };
+    let faults = plan(
+        "before patch memcacheds.memcached.cache.example.com/status #1..2 -> answer 409; \
+         before delete poddisruptionbudgets.policy #1..2 -> answer 409",
+    );
+    let operator = Proxied::start(&world, &faults, &[]).await;
+    world.apply(SAMPLE).await;
+    children(&world).await;
+    until_condition(&world, NAME, "Ready", "False", "RollingOut").await;
+    world.apply(&memcached(NAME, &json!({"size": 0}))).await;
+    let gone = async || world.get::<PodDisruptionBudget>(NAME).await.is_none().then_some(());
+    world.until("no budget", gone).await;
+    assert!(operator.proxy().unused().is_empty(), "{:?}", operator.proxy().unused());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a6_a_server_that_says_how_long_to_wait_is_obeyed() {
+    // What the API server's flow control answers: a header, and a body that is no Status.
+    for (header, least) in [
+        (" retry-after=\"2\"", Duration::from_secs(2)),
+        ("", Duration::ZERO),
+        (" retry-after=\"soon\"", Duration::ZERO),
+        (" retry-after=\"Wed, 21 Oct 2099 07:28:00 GMT\"", Duration::ZERO),
+    ] {
+        let Some(world) = quiet_world().await else { return };
+        let body = " content-type=\"text/plain\" body=\"Too many requests, please try again later.\"";
+        let faults = plan(&format!("before create services.core #1..2 -> answer 429{header}{body}"));
+        let operator = Proxied::start(&world, &faults, &[]).await;
+        world.apply(SAMPLE).await;
+        children(&world).await;
+        let gaps = gaps(&operator, "create", "services", NAME);
+        assert_eq!(gaps.len(), 2, "{header}: {gaps:?}");
+        // The first wait may be cut short by what else happens to the object: its other children have just been made.
+        assert!(gaps[1] >= least && gaps.iter().all(|gap| *gap < least + Duration::from_secs(3)), "{header}: {gaps:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a14_what_is_forbidden_is_told_and_not_tried_in_a_loop() {
+    let Some(world) = quiet_world().await else { return };
+    let says = "services is forbidden: User \\\"u\\\" cannot create resource \\\"services\\\" in API group \\\"\\\" in the namespace \\\"n\\\"";
+    let status = format!(
+        "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\"message\":\"{says}\",\"reason\":\"Forbidden\",\"code\":403}}"
+    );
+    let quoted = status.replace('\\', "\\\\").replace('"', "\\\"");
+    let faults = plan(&format!("before create services.core -> answer 403 body=\"{quoted}\""));
+    let operator = Proxied::start(&world, &faults, &[]).await;
+    world.apply(SAMPLE).await;
+    let told = until_condition(&world, NAME, "Degraded", "True", "Forbidden").await;
+    let message = &condition(&told, "Degraded").expect("Degraded").message;
+    assert!(message.contains("cannot create resource \"services\""), "{message}");
+    deployment(&world, NAME, 3).await;
+    operator.until_quiet().await;
+    let attempts = gaps(&operator, "create", "services", NAME).len() + 1;
+    assert!(attempts <= 5, "{attempts} attempts: {}", operator.proxy().trace());
+    operator.proxy().set_plan(&Plan::default());
+    if everything() {
+        // It is looked at again within a minute.
+        world.within(Duration::from_secs(70), "the Service", async || world.get::<Service>(NAME).await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a14_a_token_that_is_not_good_any_more_is_read_again() {
+    let Some(world) = quiet_world().await else { return };
+    let operator = Proxied::start(&world, &Plan::default(), &[]).await;
+    let file = world.cluster.state_dir().join(format!("{}.token", world.namespace));
+    std::fs::write(&file, "first").expect("a token");
+    operator.restart_with(&operator.proxy().kubeconfig_with_token(&file).expect("a kubeconfig"));
+    world.apply(SAMPLE).await;
+    children(&world).await;
+    operator.proxy().set_plan(&plan("before * * as first -> answer 401"));
+    world.patch::<Memcached>(NAME, json!({"spec": {"size": 4}})).await;
+    // While nobody has a good token, nothing ends and nothing spins.
+    tokio::time::sleep(Duration::from_secs(2)).await; // the fault itself
+    assert!(operator.is_running());
+    let asked = operator.proxy().trace().exchanges.iter().filter(|it| it.told == Some(401)).count();
+    assert!((1..60).contains(&asked), "{asked} requests with a bad token in two seconds");
+    if everything() {
+        std::fs::write(&file, "second").expect("a token");
+        world
+            .within(Duration::from_secs(75), "four replicas", async || {
+                (world.get::<Deployment>(NAME).await?.spec?.replicas? == 4).then_some(())
+            })
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a9_a_slow_api_server_costs_neither_lease_nor_liveness() {
+    let Some(world) = quiet_world().await else { return };
+    // Everything but the lease takes longer than a leader may be without a sign of life.
+    let times =
+        ["--leader-elect-lease-duration=9s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s"];
+    let flags = [&["--leader-elect", "--leader-election-namespace", &world.namespace][..], &times].concat();
+    let slow = plan("before * *.core -> delay 7s; before * *.apps -> delay 7s; before * memcacheds.* -> delay 7s");
+    let operator = Proxied::start(&world, &slow, &flags).await;
+    world.until("it leads", async || operator.log().contains("\"msg\":\"Became leader\"").then_some(())).await;
+    world.apply(SAMPLE).await;
+    let live = async {
+        loop {
+            let probe = operator.probe("/healthz?verbose");
+            assert!(probe.as_ref().is_none_or(|(code, _)| *code == 200), "{probe:?}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::select! {
+        _ = children(&world) => {}
+        () = live => {}
+    }
+    assert!(!operator.log().contains("\"msg\":\"Stopped leading\""), "{}", operator.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w7_an_object_that_was_replaced_unseen_is_another_object() {
+    let Some(world) = quiet_world().await else { return };
+    let operator = Proxied::start(&world, &Plan::default(), &[]).await;
+    world.apply(SAMPLE).await;
+    let (before, ..) = children(&world).await;
+    operator.until_quiet().await;
+    // The watch expires in place of the deletion, and the list that follows is late: it has the new object only.
+    operator.proxy().set_plan(&plan("frame DELETED memcacheds.* #1 -> gone; before list * -> delay 500ms"));
+    let old = world.get::<Memcached>(NAME).await.expect("a Memcached");
+    world.delete::<Memcached>(NAME).await;
+    world.until("it is gone", async || world.get::<Memcached>(NAME).await.is_none().then_some(())).await;
+    world.apply(SAMPLE).await;
+    let new = world.get::<Memcached>(NAME).await.expect("a Memcached");
+    assert_ne!(uid(&old), uid(&new));
+    let after = world
+        .until("a Deployment of the new one", async || {
+            let found: Deployment = world.get(NAME).await?;
+            found.owner_references().iter().any(|owner| owner.uid == uid(&new)).then_some(found)
+        })
+        .await;
+    assert_ne!(uid(&before), uid(&after));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a17_w12_silence_is_noticed() {
+    if !everything() {
+        return; // minutes: requests are given up after 20 s, and watches after four minutes
+    }
+    let Some(world) = quiet_world().await else { return };
+    let faults = plan("before create services.core #1 -> stall; frame MODIFIED memcacheds.* -> stall");
+    let operator = Proxied::start(&world, &faults, &["--resync-interval", "30s"]).await;
+    world.apply(SAMPLE).await;
+    let begun = Instant::now();
+    world.within(Duration::from_secs(40), "the Service", async || world.get::<Service>(NAME).await).await;
+    assert!(begun.elapsed() > Duration::from_secs(15), "the stall has happened");
+    world.patch::<Memcached>(NAME, json!({"spec": {"size": 4}})).await;
+    operator.proxy().set_plan(&Plan::default());
+    world
+        .within(Duration::from_mins(5), "four replicas", async || {
+            (world.get::<Deployment>(NAME).await?.spec?.replicas? == 4).then_some(())
+        })
+        .await;
+    eprintln!("a silent watch was given up after {:?}", begun.elapsed());
+}
