@@ -1,0 +1,209 @@
+//! Answers that are remembered for a while, and asked for once at a time.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Shared},
+};
+use tokio::time::Instant;
+
+use crate::ReviewError;
+
+/// A digest of what was asked: neither tokens nor names are kept.
+pub(crate) type Key = [u8; 32];
+
+type Flight<V> = Shared<BoxFuture<'static, Result<V, ReviewError>>>;
+
+/// Answers that are remembered for a while. Clones are the same.
+pub(crate) struct Cache<V> {
+    limit: usize,
+    state: Arc<Mutex<State<V>>>,
+}
+
+struct State<V> {
+    answers: HashMap<Key, (V, Instant)>,
+    /// Questions that have been asked, and not been answered yet.
+    asked: HashMap<Key, Flight<V>>,
+}
+
+impl<V: Clone + Send + Sync + 'static> Cache<V> {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, state: Arc::new(Mutex::new(State { answers: HashMap::new(), asked: HashMap::new() })) }
+    }
+
+    /// The answer that is known, or the one that `ask` gives. However many want to know, it is asked once; and it is asked to
+    /// the end, even if nobody waits for it any more. `lasts` says how long an answer is good for. Errors are not kept.
+    pub(crate) async fn get<F>(
+        &self,
+        key: Key,
+        lasts: impl Fn(&V) -> Duration + Send + 'static,
+        ask: impl FnOnce() -> F,
+    ) -> (Result<V, ReviewError>, Known)
+    where
+        F: Future<Output = Result<V, ReviewError>> + Send + 'static,
+    {
+        let (flight, known) = {
+            let mut state = lock(&self.state);
+            if let Some((answer, until)) = state.answers.get(&key)
+                && *until > Instant::now()
+            {
+                return (Ok(answer.clone()), Known::Remembered);
+            }
+            if let Some(flight) = state.asked.get(&key) {
+                (flight.clone(), Known::Shared)
+            } else {
+                let flight = self.ask(key, lasts, ask());
+                state.asked.insert(key, flight.clone());
+                (flight, Known::Asked)
+            }
+        };
+        (flight.await, known)
+    }
+
+    fn ask<F>(&self, key: Key, lasts: impl Fn(&V) -> Duration + Send + 'static, answer: F) -> Flight<V>
+    where
+        F: Future<Output = Result<V, ReviewError>> + Send + 'static,
+    {
+        let (state, limit) = (self.state.clone(), self.limit);
+        let task = tokio::spawn(async move {
+            // However it ends, the next one must be able to ask again.
+            let _asked = Asked { key, state: &state };
+            let answer = answer.await?;
+            let until = Instant::now() + lasts(&answer);
+            lock(&state).remember(limit, key, answer.clone(), until);
+            Ok(answer)
+        });
+        let ended = task.map(|result| result.unwrap_or_else(|error| Err(ReviewError(error.to_string()))));
+        ended.boxed().shared()
+    }
+}
+
+/// Where an answer came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It was still known.
+    Remembered,
+    /// Somebody else had just asked.
+    Shared,
+    /// We asked.
+    Asked,
+}
+
+impl<V> State<V> {
+    fn remember(&mut self, limit: usize, key: Key, answer: V, until: Instant) {
+        if self.answers.len() >= limit {
+            let now = Instant::now();
+            self.answers.retain(|_, (_, until)| *until > now);
+        }
+        // What lasts shortest goes first, so a crowd of refusals does not drive out those who are let in.
+        while self.answers.len() >= limit {
+            let first = self.answers.iter().min_by_key(|(_, (_, until))| *until).map(|(key, _)| *key);
+            let Some(first) = first else { break };
+            self.answers.remove(&first);
+        }
+        self.answers.insert(key, (answer, until));
+    }
+}
+
+struct Asked<'a, V> {
+    key: Key,
+    state: &'a Mutex<State<V>>,
+}
+
+impl<V> Drop for Asked<'_, V> {
+    fn drop(&mut self) {
+        lock(self.state).asked.remove(&self.key);
+    }
+}
+
+fn lock<V>(state: &Mutex<State<V>>) -> MutexGuard<'_, State<V>> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    fn key(n: u8) -> Key {
+        [n; 32]
+    }
+
+    async fn get(cache: &Cache<u8>, n: u8, lasts: Duration) -> Known {
+        let (answer, known) = cache.get(key(n), move |_| lasts, move || async move { Ok(n) }).await;
+        assert_eq!(answer, Ok(n));
+        known
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_good_until_its_time() {
+        let cache = Cache::new(10);
+        assert_eq!(get(&cache, 1, MINUTE).await, Known::Asked);
+        tokio::time::advance(Duration::from_millis(59_999)).await;
+        assert_eq!(get(&cache, 1, MINUTE).await, Known::Remembered);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(get(&cache, 1, MINUTE).await, Known::Asked, "looking does not lengthen it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_asks_once() {
+        let cache = Arc::new(Cache::new(10));
+        let (count, permits) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
+        let crowd: Vec<_> = (0..1000)
+            .map(|_| {
+                let (cache, count, permits) = (cache.clone(), count.clone(), permits.clone());
+                tokio::spawn(async move {
+                    let ask = || async move {
+                        count.fetch_add(1, Ordering::Relaxed);
+                        permits.acquire().await.unwrap().forget();
+                        Ok(7)
+                    };
+                    cache.get(key(1), |_| MINUTE, ask).await.0
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        crowd[0].abort(); // The one who asked may go: the others still get the answer.
+        permits.add_permits(1);
+        for (n, one) in crowd.into_iter().enumerate() {
+            assert_eq!(one.await.ok(), (n > 0).then_some(Ok(7)));
+        }
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn errors_and_panics_are_not_kept() {
+        let cache = Cache::<u8>::new(10);
+        let failed = || Err(ReviewError("away".to_owned()));
+        let (answer, _) = cache.get(key(1), |_| MINUTE, || async move { failed() }).await;
+        assert_eq!(answer, failed());
+        let (answer, _) = cache.get(key(1), |_| MINUTE, || async { panic!("in a review") }).await;
+        assert!(answer.is_err());
+        assert_eq!(get(&cache, 1, MINUTE).await, Known::Asked);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refusals_do_not_drive_out_the_admitted() {
+        let cache = Cache::new(10);
+        get(&cache, 0, 5 * MINUTE).await;
+        for n in 1..=200 {
+            get(&cache, n, MINUTE / 2).await;
+        }
+        assert_eq!(lock(&cache.state).answers.len(), 10);
+        assert_eq!(get(&cache, 0, MINUTE).await, Known::Remembered);
+        tokio::time::advance(MINUTE).await;
+        get(&cache, 1, MINUTE).await;
+        assert_eq!(lock(&cache.state).answers.len(), 2, "what is over goes when there is no room");
+        assert!(lock(&cache.state).asked.is_empty());
+    }
+}

@@ -1,0 +1,193 @@
+//! Decides about requests: first what can be decided without asking, then what is remembered, then by asking.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
+use http::request::Parts;
+use http_body::Body as _;
+use serde::Serialize;
+use serving::Peer;
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+
+use crate::{
+    Decision, Metrics, Refusal, ReviewError, Reviewer,
+    cache::{Cache, Key},
+    policy::{Attributes, Authorization, Credentials, Patterns, User, credentials, shape, user_of_certificate},
+};
+
+/// What the command line says about who may do what.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// If there are any, other paths do not exist.
+    pub allow_paths: Patterns,
+    /// Paths for everybody.
+    pub ignore_paths: Patterns,
+    /// The file.
+    pub authorization: Authorization,
+}
+
+/// How long answers are remembered, and how long one is waited for.
+#[derive(Debug, Clone)]
+pub struct Times {
+    /// Whose token it is.
+    pub token: Duration,
+    /// That a token is nobody's.
+    pub no_token: Duration,
+    /// That somebody may.
+    pub allowed: Duration,
+    /// That somebody may not.
+    pub denied: Duration,
+    /// For one answer of the API server.
+    pub review: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            token: Duration::from_mins(2),
+            no_token: Duration::from_secs(10),
+            allowed: Duration::from_mins(5),
+            denied: Duration::from_secs(30),
+            review: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How many answers of each kind are remembered.
+const REMEMBERED: usize = 1024;
+/// How many questions are on their way at once. More have to wait: tokens that are made up must not become a flood.
+const ASKED: usize = 16;
+
+/// Decides about requests.
+pub struct Guard {
+    rules: Rules,
+    times: Times,
+    reviewer: Arc<dyn Reviewer>,
+    tokens: Cache<Option<Arc<User>>>,
+    accesses: Cache<Decision>,
+    asked: Arc<Semaphore>,
+    metrics: Arc<Metrics>,
+}
+
+/// A request that is let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admitted {
+    /// As this user.
+    User(Arc<User>),
+    /// On a path for everybody, as nobody.
+    Anybody,
+}
+
+impl Guard {
+    /// Decides by these rules, and by what the reviewer says.
+    pub fn new(rules: Rules, reviewer: Arc<dyn Reviewer>, times: Times, metrics: Arc<Metrics>) -> Self {
+        let (tokens, accesses) = (Cache::new(REMEMBERED), Cache::new(REMEMBERED));
+        Self { rules, times, reviewer, tokens, accesses, asked: Arc::new(Semaphore::new(ASKED)), metrics }
+    }
+
+    /// Whether a request is let in, and as whom.
+    pub async fn admit(&self, request: &Parts, has_body: bool) -> Result<Admitted, Refusal> {
+        let path = request.uri.path();
+        if !self.rules.allow_paths.is_empty() && !self.rules.allow_paths.matches(path) {
+            return Err(Refusal::NotAllowedPath);
+        }
+        shape(request, has_body).map_err(Refusal::Shape)?;
+        if self.rules.ignore_paths.matches(path) {
+            return Ok(Admitted::Anybody);
+        }
+        let user = self.authenticate(request).await?;
+        let wishes = self.rules.authorization.attributes(request);
+        if wishes.is_empty() {
+            return Err(Refusal::Malformed);
+        }
+        for wish in wishes {
+            self.authorize(&user, wish).await?;
+        }
+        Ok(Admitted::User(user))
+    }
+
+    async fn authenticate(&self, request: &Parts) -> Result<Arc<User>, Refusal> {
+        let peer = request.extensions.get::<Peer>();
+        if let Some(user) = peer.and_then(|peer| user_of_certificate(peer.certificate.as_ref()?)) {
+            return Ok(Arc::new(user));
+        }
+        let Credentials::Token(token) = credentials(&request.headers) else { return Err(Refusal::Unauthorized) };
+        let Times { token: known, no_token, review, .. } = self.times;
+        let lasts = move |user: &Option<Arc<User>>| if user.is_some() { known } else { no_token };
+        let key = Sha256::digest(token.as_bytes()).into();
+        let ask = || {
+            let (reviewer, asked, token) = (self.reviewer.clone(), self.asked.clone(), token.to_owned());
+            async move { in_time(review, &asked, reviewer.token(&token)).await.map(|user| user.map(Arc::new)) }
+        };
+        let (answer, known) = self.tokens.get(key, lasts, ask).await;
+        self.metrics.reviewed("token", known, answer.as_ref().map(Option::is_some));
+        answer.map_err(unavailable)?.ok_or(Refusal::Unauthorized)
+    }
+
+    async fn authorize(&self, user: &Arc<User>, wish: Attributes) -> Result<(), Refusal> {
+        if self.rules.authorization.allows(user, &wish) {
+            return Ok(());
+        }
+        let Times { allowed, denied, review, .. } = self.times;
+        let lasts = move |decision: &Decision| if decision.allowed { allowed } else { denied };
+        let key = digest(&(&**user, &wish)).map_err(unavailable)?;
+        let ask = || {
+            let (reviewer, asked) = (self.reviewer.clone(), self.asked.clone());
+            let (user, wish) = (user.clone(), wish.clone());
+            async move { in_time(review, &asked, reviewer.access(&user, &wish)).await }
+        };
+        let (answer, known) = self.accesses.get(key, lasts, ask).await;
+        self.metrics.reviewed("access", known, answer.as_ref().map(|decision| decision.allowed));
+        let Decision { allowed, reason } = answer.map_err(unavailable)?;
+        if allowed {
+            return Ok(());
+        }
+        tracing::debug!(user = user.name, ?wish, reason, "forbidden");
+        Err(Refusal::Forbidden(Box::new((User::clone(user), wish))))
+    }
+}
+
+async fn in_time<T>(
+    limit: Duration,
+    asked: &Semaphore,
+    answer: impl Future<Output = Result<T, ReviewError>>,
+) -> Result<T, ReviewError> {
+    let answered = async {
+        let _place = asked.acquire().await.map_err(|error| ReviewError(error.to_string()))?;
+        answer.await
+    };
+    let late = |_| Err(ReviewError(format!("no answer within {limit:?}")));
+    tokio::time::timeout(limit, answered).await.unwrap_or_else(late)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unavailable(error: ReviewError) -> Refusal {
+    tracing::warn!(%error, "the API server could not be asked; refusing");
+    Refusal::Unavailable
+}
+
+fn digest(of: &impl Serialize) -> Result<Key, ReviewError> {
+    let text = serde_json::to_vec(of).map_err(|error| ReviewError(error.to_string()))?;
+    Ok(Sha256::digest(&text).into())
+}
+
+/// Lets in to the handlers behind it only who may: for `axum::middleware::from_fn_with_state`. They find an [`Admitted`] in the
+/// request's extensions, and no token.
+pub async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let answer = match guard.admit(&parts, !body.is_end_stream()).await {
+        Err(refusal) => refusal.answer(parts.version),
+        Ok(admitted) => {
+            parts.headers.remove(http::header::AUTHORIZATION);
+            parts.extensions.insert(admitted);
+            next.run(Request::from_parts(parts, body)).await
+        }
+    };
+    guard.metrics.answered(answer.status());
+    answer
+}

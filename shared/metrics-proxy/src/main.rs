@@ -1,0 +1,93 @@
+//! The sidecar. Exits with 2 when flags or files are wrong.
+
+use std::{io::IsTerminal as _, process::ExitCode};
+
+use clap::{Parser as _, error::ErrorKind};
+use metrics_proxy::{Fatal, Flags, Program};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::{
+    Layer as _,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
+
+const WRONG_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let flags = match Flags::try_parse() {
+        Ok(flags) => flags,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => error.exit(),
+        Err(error) => {
+            let text = error.to_string();
+            let first = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect::<Vec<_>>().join(" ");
+            eprintln!("{first}; see --help");
+            return ExitCode::from(WRONG_USAGE);
+        }
+    };
+    start_log(&flags);
+    // One thread: what there is to do is waiting.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(run(&flags));
+    // A look at a file may hang; that must not keep the process.
+    runtime.shutdown_background();
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            if error.is_usage() { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+async fn run(flags: &Flags) -> Result<ExitCode, Fatal> {
+    let program = Program::start(flags).await?;
+    let stop = CancellationToken::new();
+    let twice = {
+        let stop = stop.clone();
+        async move {
+            let (Ok(mut terminate), Ok(mut interrupt)) =
+                (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+            else {
+                return std::future::pending().await;
+            };
+            for _ in 0..2 {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                stop.cancel();
+            }
+        }
+    };
+    tokio::select! {
+        () = program.run(stop) => Ok(ExitCode::SUCCESS),
+        () = twice => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// Only what we write ourselves is logged in detail: libraries might write down what they send.
+fn start_log(flags: &Flags) {
+    let level = match flags.verbosity {
+        0..2 => LevelFilter::INFO,
+        2..5 => LevelFilter::DEBUG,
+        5.. => LevelFilter::TRACE,
+    };
+    let targets = Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_target("metrics_proxy", level)
+        .with_target("serving", level);
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = match flags.log_format {
+        metrics_proxy::LogFormat::Json => layer.json().flatten_event(true).boxed(),
+        metrics_proxy::LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).boxed(),
+    };
+    tracing_subscriber::registry().with(layer.with_filter(targets)).init();
+}

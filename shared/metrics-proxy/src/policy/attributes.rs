@@ -1,0 +1,208 @@
+//! What somebody wants to do, in the words of Kubernetes.
+
+use std::collections::BTreeSet;
+
+use http::request::Parts;
+use serde::Serialize;
+
+use super::{config::Rewrites, template::Template};
+
+/// What is to be done to what.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Attributes {
+    /// `get`: we let nothing else through.
+    pub verb: &'static str,
+    /// What it is done to.
+    pub target: Target,
+}
+
+/// What something is done to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Target {
+    /// A path of the server.
+    Path(String),
+    /// An object, or a kind of them, of the API server.
+    Resource {
+        /// Empty means all of them.
+        namespace: String,
+        /// Empty is the core group.
+        group: String,
+        /// Such as `v1`.
+        version: String,
+        /// Such as `pods`.
+        resource: String,
+        /// Such as `log`.
+        subresource: String,
+        /// Empty means all of them.
+        name: String,
+    },
+}
+
+impl Attributes {
+    /// The resource and its subresource; both empty for a path.
+    pub fn resource(&self) -> (&str, &str) {
+        match &self.target {
+            Target::Path(_) => ("", ""),
+            Target::Resource { resource, subresource, .. } => (resource, subresource),
+        }
+    }
+}
+
+/// A resource whose parts may depend on a value of the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "the names of Kubernetes")]
+pub(crate) struct Resource {
+    pub(crate) namespace: Template,
+    pub(crate) group: Template,
+    pub(crate) version: Template,
+    pub(crate) resource: Template,
+    pub(crate) subresource: Template,
+    pub(crate) name: Template,
+}
+
+impl Resource {
+    pub(crate) fn parts(&self) -> [&Template; 6] {
+        let Self { namespace, group, version, resource, subresource, name } = self;
+        [namespace, group, version, resource, subresource, name]
+    }
+
+    fn fill(&self, value: &str) -> Target {
+        Target::Resource {
+            namespace: self.namespace.fill(value),
+            group: self.group.fill(value),
+            version: self.version.fill(value),
+            resource: self.resource.fill(value),
+            subresource: self.subresource.fill(value),
+            name: self.name.fill(value),
+        }
+    }
+}
+
+/// How many values a request may ask about: each costs a question to the API server.
+const MOST_VALUES: usize = 32;
+
+/// Everything that must be allowed. Nothing if the request lacks the value it should have, or has it in a form that the one
+/// behind us might read in another way.
+pub(crate) fn attributes(
+    resource: Option<&Resource>,
+    rewrites: Option<&Rewrites>,
+    request: &Parts,
+) -> BTreeSet<Attributes> {
+    let targets = match (resource, rewrites) {
+        (None, _) => vec![Target::Path(request.uri.path().to_owned())],
+        (Some(resource), None) => vec![resource.fill("")],
+        (Some(resource), Some(rewrites)) => {
+            let values = values(rewrites, request).filter(|values| values.len() <= MOST_VALUES).unwrap_or_default();
+            values.iter().map(|value| resource.fill(value)).collect()
+        }
+    };
+    targets.into_iter().map(|target| Attributes { verb: "get", target }).collect()
+}
+
+/// Every value that the request has, in the parameter and in the header.
+fn values(rewrites: &Rewrites, request: &Parts) -> Option<Vec<String>> {
+    let mut values = Vec::new();
+    if let Some(name) = &rewrites.query_parameter {
+        for pair in request.uri.query().unwrap_or_default().split('&') {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (key, value) = (decode(key)?, decode(value)?);
+            if key == *name {
+                values.push(value);
+            }
+        }
+    }
+    if let Some(name) = &rewrites.header {
+        for value in request.headers.get_all(name) {
+            values.push(value.to_str().ok()?.to_owned());
+        }
+    }
+    Some(values)
+}
+
+/// Nothing if it is malformed. A semicolon separates parameters for some and is text for others.
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        bytes.push(match first {
+            b'+' => b' ',
+            b';' => return None,
+            b'%' => {
+                let (digits, after) = rest.split_at_checked(2)?;
+                rest = after;
+                let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|it| u8::try_from(it).ok());
+                digit(digits[0])? * 16 + digit(digits[1])?
+            }
+            other => *other,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn namespaces(uri: &str, headers: &[&str]) -> Vec<String> {
+        let template = |text: &str| Template::parse(text).unwrap();
+        let resource = Resource {
+            namespace: template("{{ .Value }}"),
+            group: template(""),
+            version: template("v1"),
+            resource: template("services"),
+            subresource: template("metrics"),
+            name: template(""),
+        };
+        let rewrites =
+            Rewrites { query_parameter: Some("ns".to_owned()), header: Some(http::HeaderName::from_static("x-ns")) };
+        let mut request = Request::get(uri);
+        for value in headers {
+            request = request.header("x-ns", *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let namespace = |it: Attributes| match it.target {
+            Target::Resource { namespace, .. } => namespace,
+            Target::Path(path) => panic!("{path}"),
+        };
+        attributes(Some(&resource), Some(&rewrites), &parts).into_iter().map(namespace).collect()
+    }
+
+    #[test]
+    fn every_value_has_to_be_allowed() {
+        for (uri, headers, expected) in [
+            ("/?ns=a", &[][..], &["a"][..]),
+            ("/?ns=a&ns=b&other=c", &[], &["a", "b"]),
+            ("/?ns=b&ns=a&ns=b", &[], &["a", "b"]),
+            ("/?%6es=%61+%2b", &[], &["a +"]),
+            ("/?ns=", &[], &[""]),
+            ("/?ns", &[], &[""]),
+            ("/", &["a", "b"], &["a", "b"]),
+            ("/?ns=a", &["b"], &["a", "b"]),
+            ("/?NS=a", &[], &[]),
+            ("/", &[], &[]),
+        ] {
+            assert_eq!(namespaces(uri, headers), expected, "{uri} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn what_others_may_read_differently_is_nothing() {
+        for uri in ["/?ns=a&ns=%zz", "/?ns=a;ns=b", "/?ns=a&x=%", "/?ns=%ff", "/?ns=a&%+1=b"] {
+            assert_eq!(namespaces(uri, &[]), <[&str; 0]>::default(), "{uri}");
+        }
+        assert_eq!(namespaces("/?ns=a", &["\u{e4}"]), <[&str; 0]>::default());
+        let many: Vec<_> = (0..33).map(|n| format!("ns={n}")).collect();
+        assert_eq!(namespaces(&format!("/?{}", many.join("&")), &[]), <[&str; 0]>::default());
+        assert_eq!(namespaces(&format!("/?{}", many[..32].join("&")), &[]).len(), 32);
+    }
+
+    #[test]
+    fn without_a_resource_it_is_the_path() {
+        let (parts, ()) = Request::head("/metrics?ns=a").body(()).unwrap().into_parts();
+        let expected = Attributes { verb: "get", target: Target::Path("/metrics".to_owned()) };
+        assert_eq!(attributes(None, None, &parts), BTreeSet::from([expected]));
+    }
+}

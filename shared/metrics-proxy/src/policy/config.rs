@@ -1,0 +1,289 @@
+//! The file of `--config-file`: read strictly, and refused at the start if it says something that would not be done.
+
+use std::collections::BTreeSet;
+
+use http::{HeaderName, request::Parts};
+use serde::Deserialize;
+
+use super::{
+    Attributes, User,
+    attributes::{self, Resource},
+    rules::{Rule, RuleTarget},
+    template::Template,
+};
+
+/// Why a file is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It is not YAML, or has fields that mean nothing.
+    #[error("{0}")]
+    Syntax(String),
+    /// Something in double braces is not understood.
+    #[error("authorization.resourceAttributes: {0}")]
+    Template(String),
+    /// There is a place for a value, but nothing says where the value comes from.
+    #[error("authorization.resourceAttributes has {{{{ .Value }}}}, but authorization.rewrites does not say of what")]
+    NoRewrites,
+    /// There is a value, but nothing that it goes into.
+    #[error(
+        "authorization.rewrites needs authorization.resourceAttributes, and a name in byQueryParameter or byHttpHeader"
+    )]
+    NothingToRewrite,
+    /// Such a header cannot exist.
+    #[error("authorization.rewrites.byHttpHeader.name: {0:?} is not the name of a header")]
+    Header(String),
+    /// Neither a path nor a resource, or both.
+    #[error(
+        "authorization.static[{0}]: either give a path, or resourceRequest: true and parts of a resource, but not both"
+    )]
+    Static(usize),
+    /// A resource that nobody could ever be allowed.
+    #[error("authorization.resourceAttributes.resource must not be empty")]
+    NoResource,
+}
+
+/// What is authorised how.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Authorization {
+    resource: Option<Resource>,
+    rewrites: Option<Rewrites>,
+    rules: Vec<Rule>,
+}
+
+/// Where a value of the request is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rewrites {
+    pub(crate) query_parameter: Option<String>,
+    pub(crate) header: Option<HeaderName>,
+}
+
+impl Authorization {
+    /// Reads YAML text.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let config: Config = serde_saphyr::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?;
+        config.authorization.try_into()
+    }
+
+    /// Everything that must be allowed for a request. Nothing if the request is malformed.
+    pub(crate) fn attributes(&self, request: &Parts) -> BTreeSet<Attributes> {
+        attributes::attributes(self.resource.as_ref(), self.rewrites.as_ref(), request)
+    }
+
+    /// Whether the API server need not be asked.
+    pub(crate) fn allows(&self, user: &User, attributes: &Attributes) -> bool {
+        self.rules.iter().any(|rule| rule.allows(user, attributes))
+    }
+}
+
+/// The file as it is written.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Config {
+    #[serde(default)]
+    authorization: RawAuthorization,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawAuthorization {
+    rewrites: Option<RawRewrites>,
+    resource_attributes: Option<RawResource>,
+    #[serde(default, rename = "static")]
+    rules: Vec<RawRule>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawRewrites {
+    by_query_parameter: Option<Named>,
+    by_http_header: Option<Named>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[derive(Default)]
+struct RawResource {
+    namespace: String,
+    api_group: String,
+    api_version: String,
+    resource: String,
+    subresource: String,
+    name: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawRule {
+    user: RawUser,
+    verb: String,
+    namespace: String,
+    api_group: String,
+    resource: String,
+    subresource: String,
+    name: String,
+    path: String,
+    resource_request: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawUser {
+    name: String,
+    groups: Vec<String>,
+}
+
+impl TryFrom<RawAuthorization> for Authorization {
+    type Error = ConfigError;
+
+    fn try_from(raw: RawAuthorization) -> Result<Self, ConfigError> {
+        let RawAuthorization { rewrites, resource_attributes, rules } = raw;
+        let resource = resource_attributes.map(Resource::try_from).transpose()?;
+        let rewrites = rewrites.map(Rewrites::try_from).transpose()?;
+        let has_place = resource.iter().flat_map(Resource::parts).any(Template::has_place);
+        match (&resource, &rewrites) {
+            (_, None) if has_place => return Err(ConfigError::NoRewrites),
+            (None, Some(_)) => return Err(ConfigError::NothingToRewrite),
+            _ => {}
+        }
+        let rules = rules.into_iter().enumerate().map(|(n, rule)| rule.read(n)).collect::<Result<_, _>>()?;
+        Ok(Self { resource, rewrites, rules })
+    }
+}
+
+impl TryFrom<RawResource> for Resource {
+    type Error = ConfigError;
+
+    fn try_from(raw: RawResource) -> Result<Self, ConfigError> {
+        let RawResource { namespace, api_group, api_version, resource, subresource, name } = raw;
+        if resource.is_empty() {
+            return Err(ConfigError::NoResource);
+        }
+        let template = |text: String| Template::parse(&text).map_err(ConfigError::Template);
+        Ok(Self {
+            namespace: template(namespace)?,
+            group: template(api_group)?,
+            version: template(api_version)?,
+            resource: template(resource)?,
+            subresource: template(subresource)?,
+            name: template(name)?,
+        })
+    }
+}
+
+impl TryFrom<RawRewrites> for Rewrites {
+    type Error = ConfigError;
+
+    fn try_from(raw: RawRewrites) -> Result<Self, ConfigError> {
+        let name = |it: Option<Named>| it.map(|it| it.name).filter(|name| !name.is_empty());
+        let header = |name: String| HeaderName::try_from(&name).map_err(|_| ConfigError::Header(name));
+        let (query_parameter, header) =
+            (name(raw.by_query_parameter), name(raw.by_http_header).map(header).transpose()?);
+        if query_parameter.is_none() && header.is_none() {
+            return Err(ConfigError::NothingToRewrite);
+        }
+        Ok(Self { query_parameter, header })
+    }
+}
+
+impl RawRule {
+    fn read(self, n: usize) -> Result<Rule, ConfigError> {
+        let Self { user, verb, namespace, api_group, resource, subresource, name, path, resource_request } = self;
+        let parts = [&namespace, &api_group, &resource, &subresource, &name];
+        let target = match (resource_request, path.is_empty()) {
+            (true, true) => RuleTarget::Resource([namespace, api_group, resource, subresource, name]),
+            (false, false) if parts.iter().all(|part| part.is_empty()) => RuleTarget::Path(path),
+            _ => return Err(ConfigError::Static(n)),
+        };
+        Ok(Rule { user: user.name, groups: user.groups, verb, target })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    /// The one of kube-rbac-proxy's documentation on rewrites, with a rule.
+    const FULL: &str = r#"
+authorization:
+  rewrites:
+    byQueryParameter:
+      name: "namespace"
+    byHttpHeader:
+      name: "X-Namespace"
+  resourceAttributes:
+    apiVersion: v1beta1
+    apiGroup: metrics.k8s.io
+    resource: pods
+    namespace: "{{ .Value }}"
+  static:
+    - user:
+        name: system:serviceaccount:default:default
+      resourceRequest: true
+      resource: pods
+      namespace: default
+      verb: get
+"#;
+
+    fn get(uri: &str) -> Parts {
+        Request::get(uri).body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn a_whole_file_is_understood() {
+        let authorization = Authorization::parse(FULL).unwrap();
+        let user = |name: &str| User { name: name.to_owned(), ..User::default() };
+        let of_default = authorization.attributes(&get("/metrics?namespace=default"));
+        let of_other = authorization.attributes(&get("/metrics?namespace=other"));
+        let (of_default, of_other) = (of_default.first().unwrap(), of_other.first().unwrap());
+        assert!(authorization.allows(&user("system:serviceaccount:default:default"), of_default));
+        assert!(!authorization.allows(&user("system:serviceaccount:default:default"), of_other));
+        assert!(!authorization.allows(&user("somebody"), of_default));
+        assert!(authorization.attributes(&get("/metrics")).is_empty());
+    }
+
+    #[test]
+    fn an_empty_file_says_nothing() {
+        for text in ["", "\n", "authorization: {}", "{}", "authorization:\n  static: []\n"] {
+            assert_eq!(Authorization::parse(text).unwrap(), Authorization::default(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_would_not_be_done_is_refused() {
+        let resource = "authorization:\n  resourceAttributes:\n    resource: pods\n";
+        for (text, because) in [
+            ("authorization: [", ""),
+            ("- a", ""),
+            ("authorisation: {}", "authorisation"),
+            ("authorization:\n  resourceAttributes:\n    apigroup: x", "apigroup"),
+            ("authorization:\n  resourceAttributes:\n    name: x", "resource must not be empty"),
+            (&format!("{resource}    name: '{{{{ .Valu }}}}'"), "only {{ .Value }} is known"),
+            (&format!("{resource}    name: '{{{{ .Value }}}}'"), "authorization.rewrites does not say of what"),
+            (&format!("{resource}  rewrites: {{}}"), "needs authorization.resourceAttributes, and a name"),
+            (&format!("{resource}  rewrites:\n    byQueryParameter: {{name: ''}}"), "and a name"),
+            (
+                &format!("{resource}  rewrites:\n    byHttpHeader: {{name: 'a b'}}"),
+                "\"a b\" is not the name of a header",
+            ),
+            ("authorization:\n  rewrites:\n    byQueryParameter: {name: ns}", "needs authorization.resourceAttributes"),
+            ("authorization:\n  static:\n  - verb: get", "static[0]: either give a path"),
+            ("authorization:\n  static:\n  - path: /a\n  - {path: /a, resourceRequest: true}", "static[1]"),
+            ("authorization:\n  static:\n  - {path: /a, resource: pods}", "static[0]"),
+        ] {
+            let error = Authorization::parse(text).expect_err(text).to_string();
+            assert!(error.contains(because), "{text:?}: {error:?} instead of {because:?}");
+        }
+    }
+}

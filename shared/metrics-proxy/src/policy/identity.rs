@@ -1,0 +1,136 @@
+//! Who somebody is, or says to be.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderMap, header::AUTHORIZATION};
+use serde::Serialize;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// A user, in the words of Kubernetes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct User {
+    /// Such as `system:serviceaccount:monitoring:prometheus`.
+    pub name: String,
+    /// Empty if nobody said.
+    pub uid: String,
+    /// Such as `system:authenticated`.
+    pub groups: Vec<String>,
+    /// What authenticators add.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// What a request says about who sends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Credentials<'a> {
+    /// A token, whose form is right.
+    Token(&'a str),
+    /// Nothing, or nothing that makes sense.
+    None,
+}
+
+/// Longer ones are refused without asking anybody.
+const LONGEST_TOKEN: usize = 16 * 1024;
+
+/// There must be exactly one header, with one token of the characters that RFC 6750 allows.
+pub(crate) fn credentials(headers: &HeaderMap) -> Credentials<'_> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return Credentials::None };
+    let Some((scheme, token)) = value.to_str().ok().and_then(|value| value.split_once(' ')) else {
+        return Credentials::None;
+    };
+    let token = token.trim_matches(' ');
+    let text = token.trim_end_matches('=');
+    let is_token = !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-._~+/".contains(&it));
+    if scheme.eq_ignore_ascii_case("bearer") && is_token && token.len() <= LONGEST_TOKEN {
+        Credentials::Token(token)
+    } else {
+        Credentials::None
+    }
+}
+
+/// As Kubernetes reads certificates: the common name is the user, organisations are groups. Nobody if there is no name.
+pub(crate) fn user_of_certificate(der: &[u8]) -> Option<User> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    if name.is_empty() {
+        return None;
+    }
+    let groups = subject.iter_organization().map(|it| it.as_str().map(str::to_owned));
+    let groups = groups.chain([Ok("system:authenticated".to_owned())]).collect::<Result<_, _>>().ok()?;
+    Some(User { name, groups, ..User::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn token(values: &[&[u8]]) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_bytes(value).unwrap());
+        }
+        match credentials(&headers) {
+            Credentials::Token(token) => Some(token.to_owned()),
+            Credentials::None => None,
+        }
+    }
+
+    #[test]
+    fn a_token_has_one_form() {
+        for (value, expected) in [
+            ("Bearer abc", "abc"),
+            ("bearer abc", "abc"),
+            ("BEARER  abc ", "abc"),
+            ("Bearer a.b-c_d~e+f/g==", "a.b-c_d~e+f/g=="),
+        ] {
+            assert_eq!(token(&[value.as_bytes()]).as_deref(), Some(expected), "{value}");
+        }
+        let long = format!("Bearer {}", "a".repeat(LONGEST_TOKEN + 1));
+        for value in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer =",
+            "Basic YTpi",
+            "Bearer a,b",
+            "Bearer a b",
+            "Bearer a,Bearer b",
+            "Token abc",
+            "Bearer\tabc",
+            "abc",
+            "Bearer a=b",
+            &long,
+        ] {
+            assert_eq!(token(&[value.as_bytes()]), None, "{value:?}");
+        }
+        assert_eq!(token(&[b"Bearer \xe4"]), None);
+        assert_eq!(token(&[b"Bearer a", b"Bearer a"]), None, "two headers");
+        assert_eq!(token(&[]), None);
+    }
+
+    fn certificate(common_name: Option<&str>, organisations: &[&str]) -> Vec<u8> {
+        use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        if let Some(name) = common_name {
+            params.distinguished_name.push(DnType::CommonName, name);
+        }
+        for organisation in organisations {
+            params.distinguished_name.push(DnType::OrganizationName, *organisation);
+        }
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn a_certificate_names_its_user() {
+        let user = user_of_certificate(&certificate(Some("prometheus"), &["monitoring"])).unwrap();
+        assert_eq!(user.name, "prometheus");
+        assert_eq!(user.groups, ["monitoring", "system:authenticated"]);
+        assert_eq!(user_of_certificate(&certificate(None, &["monitoring"])), None);
+        assert_eq!(user_of_certificate(&certificate(Some(""), &[])), None);
+        assert_eq!(user_of_certificate(b"nothing"), None);
+    }
+}

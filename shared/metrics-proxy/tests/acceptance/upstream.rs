@@ -1,0 +1,99 @@
+//! What is behind the proxy, when it is not as it should be.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use crate::kit::{Ask, Behind, Running, get, soon, status, tell};
+
+async fn answer(behind: &Behind, more: &[&str]) -> String {
+    let proxy = Running::new(behind, &Arc::new(Ask::default()), more).await;
+    tell(&mut proxy.connect().await, get("/metrics", Some("ann"))).await
+}
+
+#[tokio::test]
+async fn one_that_is_away_is_a_bad_gateway() {
+    let behind = Behind::new("").await;
+    behind.end();
+    tokio::task::yield_now().await;
+    assert_eq!(status(&answer(&behind, &[]).await), 502);
+}
+
+#[tokio::test]
+async fn one_that_does_not_answer_is_not_waited_for() {
+    assert_eq!(status(&answer(&Behind::new("").await, &["--upstream-timeout=100ms"]).await), 504);
+}
+
+#[tokio::test]
+async fn half_an_answer_does_not_look_like_a_whole_one() {
+    for half in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nhello\r\n",
+    ] {
+        let answer = answer(&Behind::new(half).await, &["--upstream-timeout=200ms"]).await;
+        let whole =
+            answer.ends_with("\r\n0\r\n\r\n") || (answer.contains("content-length: 5\r\n") && status(&answer) == 200);
+        assert!(!whole, "{half:?}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn nonsense_is_a_bad_gateway() {
+    for nonsense in [
+        "hello\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\nx y: z\r\n\r\n",
+    ] {
+        assert_eq!(status(&answer(&Behind::new(nonsense).await, &[]).await), 502, "{nonsense:?}");
+    }
+}
+
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let behind = Behind::new("HTTP/1.1 302 Found\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n").await;
+    assert_eq!(status(&answer(&behind, &[]).await), 302);
+    assert_eq!(behind.seen().len(), 1);
+}
+
+/// Far more than any buffer: what the client does not read is not fetched.
+#[tokio::test]
+async fn an_endless_answer_is_not_kept_in_memory() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let endless = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0; 1024];
+        assert!(stream.read(&mut head).await.unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut sent = 0_usize;
+        let chunk = vec![b'x'; 64 << 10];
+        while let Ok(Ok(())) = tokio::time::timeout(Duration::from_secs(1), stream.write_all(&chunk)).await {
+            sent += chunk.len();
+            assert!(sent < 1 << 30, "it takes in everything");
+        }
+        sent
+    });
+    let program = metrics_proxy::Program::with_reviewer(&crate::kit::flags(address, &[]), Arc::new(Ask::default()))
+        .await
+        .unwrap();
+    let proxy = Running::run(program);
+    let mut stream = proxy.connect().await;
+    stream.write_all(get("/metrics", Some("ann")).as_bytes()).await.unwrap();
+    let sent = soon(endless).await.unwrap();
+    assert!(sent < 64 << 20, "{sent} bytes are somewhere");
+}
+
+#[tokio::test]
+async fn http2_without_tls_is_spoken_when_asked_for() {
+    // The preface of HTTP/2 ends like a head, so the recorder sees it.
+    let behind = Behind::new("").await;
+    let proxy =
+        Running::new(&behind, &Arc::new(Ask::default()), &["--upstream-force-h2c", "--upstream-timeout=200ms"]).await;
+    proxy.get("/metrics", Some("ann")).await;
+    let seen = behind.seen();
+    assert!(seen.first().is_some_and(|head| head == "PRI * HTTP/2.0\r\n\r\n"), "{seen:?}");
+}
