@@ -17,7 +17,7 @@ use workloads::{Live, Viewed};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    object::{Head, Metadata, ObjectKey, Uid, field_manager, shared},
+    object::{Head, ManagedFields, Metadata, ObjectKey, Uid, field_manager, shared},
     owned::{Fingerprint, fingerprint},
 };
 
@@ -210,9 +210,22 @@ fn without_bookkeeping(json: &str) -> Result<String, serde_json::Error> {
     serde_json::to_string(&object)
 }
 
+/// The object without its status and without who wrote what of it: neither matters to writers, and both differ from
+/// object to object.
 fn without_status(json: &str) -> Result<String, serde_json::Error> {
     let mut object: Members<'_> = serde_json::from_str(json)?;
     object.remove("status");
+    let Some(metadata) = object.get("metadata") else { return Ok(json.to_owned()) };
+    let mut metadata: Members<'_> = serde_json::from_str(metadata.get())?;
+    let mut entries: Vec<&RawValue> =
+        metadata.get("managedFields").map_or(Ok(Vec::new()), |raw| serde_json::from_str(raw.get()))?;
+    entries.retain(|entry| {
+        serde_json::from_str::<ManagedFields<'_>>(entry.get()).is_ok_and(|entry| entry.subresource.is_empty())
+    });
+    let entries = to_raw_value(&entries)?;
+    metadata.insert("managedFields", &entries);
+    let metadata = to_raw_value(&metadata)?;
+    object.insert("metadata", &metadata);
     serde_json::to_string(&object)
 }
 
@@ -313,5 +326,30 @@ impl<R: Representation> Resource for Wire<R> {
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_root_is_kept_without_what_others_note_in_it() {
+        let metadata = json!({"name": "a", "managedFields": [{"manager": "kubectl"}], "annotations": {LAST_APPLIED: "{}", "b": "c"}});
+        let object = json!({"metadata": metadata, "spec": {"size": 3}, "status": {"replicas": 3}});
+        let kept: Value = serde_json::from_str(&without_bookkeeping(&object.to_string()).expect("JSON")).expect("JSON");
+        let metadata = json!({"name": "a", "annotations": {"b": "c"}});
+        assert_eq!(kept, json!({"metadata": metadata, "spec": {"size": 3}, "status": {"replicas": 3}}));
+    }
+
+    #[test]
+    fn a_child_is_kept_without_its_status_and_who_wrote_that() {
+        let entries = json!([{"manager": "ours"}, {"manager": "kubelet", "subresource": "status"}]);
+        let object =
+            json!({"metadata": {"name": "a", "managedFields": entries}, "spec": {}, "status": {"replicas": 3}});
+        let kept: Value = serde_json::from_str(&without_status(&object.to_string()).expect("JSON")).expect("JSON");
+        assert_eq!(kept, json!({"metadata": {"name": "a", "managedFields": [{"manager": "ours"}]}, "spec": {}}));
     }
 }

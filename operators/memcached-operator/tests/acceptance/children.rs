@@ -125,6 +125,9 @@ async fn t06_drift_is_put_back_within_two_seconds() {
             "Reverted changes to Deployment \"{NAME}\" made by somebody: spec.replicas; change the Memcached instead"
         )
     );
+    let requests = world.requests();
+    let sent = ["get deployments", "patch deployments"].map(|what| requests.count(what));
+    assert_eq!(sent, [0, 1], "a plain field is put back with one request");
 
     let mut edited: Deployment = world.get(NAME).await.expect("a Deployment");
     let spec = edited.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()).expect("a pod");
