@@ -34,10 +34,12 @@ fn stranger_at_signal(world: &World, operator: &Proxied) {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
+            // With our selector, which cannot be changed: another one would protect him whatever we do.
+            let labels = json!({"app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": NAME});
             let foreign = serde_json::from_value(json!({
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME, "labels": {"whose": "mine"}},
-                "spec": {"replicas": 7, "selector": {"matchLabels": {"app": "x"}}, "template": {
-                    "metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}},
+                "spec": {"replicas": 7, "selector": {"matchLabels": labels}, "template": {
+                    "metadata": {"labels": labels}, "spec": {"containers": [{"name": "x", "image": "x"}]}}},
             }));
             let parameters = kube::api::PostParams { field_manager: Some("stranger".to_owned()), ..Default::default() };
             deployments.create(&parameters, &foreign.expect("a Deployment")).await.expect("created");
