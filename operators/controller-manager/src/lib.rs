@@ -3,8 +3,9 @@
 
 pub mod manifests;
 
+use helloapp_operator::HelloAppOperator;
 use manager::Operator;
 use memcached_operator::MemcachedOperator;
 
 /// Every operator of this workspace.
-pub const OPERATORS: &[&dyn Operator] = &[&MemcachedOperator];
+pub const OPERATORS: &[&dyn Operator] = &[&HelloAppOperator, &MemcachedOperator];

@@ -16,12 +16,14 @@ mod audit;
 mod campaign;
 mod clock;
 mod end_state;
+mod play;
 mod process;
 mod proxied;
 mod world;
 
 pub use audit::Requests;
 pub use campaign::{Campaign, Life, Subject};
+pub use play::{Ours, condition, contains};
 pub use process::Process;
 pub use proxied::Proxied;
 pub use world::{Namespaced, World, run_id};

@@ -1,0 +1,239 @@
+//! HelloApp with real pods: it answers, it scales, and what is wrong with it is told and heals.
+
+use std::time::Duration;
+
+use helloapp_operator::HelloApp;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    autoscaling::v2::HorizontalPodAutoscaler,
+    core::v1::{ConfigMap, Node, Pod, ResourceQuota, Secret},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, LogParams, Patch, PatchParams},
+};
+use manager_testing::{World, condition};
+use serde_json::{Value, json};
+
+use crate::kit::world;
+
+const SAMPLE: &str = include_str!("../../../operators/helloapp-operator/samples/apps_v1_helloapp.yaml");
+const NAME: &str = "helloapp-sample";
+const TESTBOX: &str = "localhost/testbox:1";
+
+async fn apply(world: &World, name: &str, spec: Value) {
+    let object =
+        json!({"apiVersion": "apps.anupam.com/v1", "kind": "HelloApp", "metadata": {"name": name}, "spec": spec});
+    world.apply(&object.to_string()).await;
+}
+
+async fn ready(world: &World, name: &str) -> HelloApp {
+    world.until_condition(name, "Ready", "True", "Ready").await
+}
+
+/// Waits until the app says that this is wrong, and returns its words.
+async fn degraded(world: &World, name: &str, reason: &str) -> String {
+    // Kubernetes itself takes half a minute for some of them.
+    world
+        .within(Duration::from_mins(3), &format!("{name} is Degraded/{reason}"), async || {
+            let app: HelloApp = world.get(name).await?;
+            let found = condition(&app, "Degraded").filter(|it| it.status == "True" && it.reason == reason)?;
+            Some(found.message.clone())
+        })
+        .await
+}
+
+/// Runs one command in a pod of its own, and returns what it printed.
+async fn run_in_a_pod(world: &World, name: &str, command: &[&str]) -> String {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "OnFailure", // the address may need a moment to be known
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{"name": "box", "image": TESTBOX, "args": command, "securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+            }}],
+        },
+    });
+    world.create::<Pod>(pod).await;
+    world
+        .until("the command ends well", async || {
+            (world.get::<Pod>(name).await?.status?.phase? == "Succeeded").then_some(())
+        })
+        .await;
+    world.api::<Pod>().logs(name, &LogParams::default()).await.expect("logs")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sample_runs_its_image_once() {
+    let Some(world) = world().await else { return };
+    world.apply(SAMPLE).await;
+    let app = ready(&world, NAME).await;
+    let status = app.status.expect("a status");
+    assert_eq!((status.ready_replicas, status.url), (1, None));
+    assert_eq!(status.image.as_deref(), Some(&*app.spec.image));
+    let pods = world.list::<Pod>().await;
+    assert_eq!(pods.len(), 1);
+    assert!(pods[0].name_any().starts_with("helloapp-sample-"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t15_it_answers_on_its_address_from_another_pod() {
+    let Some(world) = world().await else { return };
+    let image = "docker.io/nginxinc/nginx-unprivileged:stable";
+    apply(&world, "web", json!({"image": image, "size": 2, "port": 8080, "probe": {"path": "/"}})).await;
+    let url = ready(&world, "web").await.status.and_then(|it| it.url).expect("an address");
+    let answer = run_in_a_pod(&world, "client", &["get", &url]).await;
+    assert!(answer.contains("web-"), "the host name of one of its pods: {answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t05_an_autoscaler_raises_it_and_is_not_fought() {
+    let Some(world) = world().await else { return };
+    world.apply(SAMPLE).await;
+    ready(&world, NAME).await;
+    let autoscaler = json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": NAME},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps.anupam.com/v1", "kind": "HelloApp", "name": NAME},
+            "minReplicas": 3, "maxReplicas": 5,
+        },
+    });
+    world.create::<HorizontalPodAutoscaler>(autoscaler).await;
+    let raised = world
+        .until("the autoscaler raises the size", async || {
+            world.get::<HelloApp>(NAME).await.filter(|app| app.spec.size == 3)
+        })
+        .await;
+    ready(&world, NAME).await;
+    for _ in 0..3 {
+        world.reconcile_again::<HelloApp>(NAME).await;
+    }
+    let app: HelloApp = world.get(NAME).await.expect("the app");
+    assert_eq!((app.spec.size, app.metadata.generation), (3, raised.metadata.generation), "nobody writes it back");
+    let deployment: Deployment = world.get(NAME).await.expect("a Deployment");
+    assert_eq!(deployment.spec.and_then(|it| it.replicas), Some(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t10_an_image_that_runs_as_root_is_told_and_cured() {
+    let Some(world) = world().await else { return };
+    let image = "docker.io/library/nginx:latest";
+    apply(&world, "root", json!({"image": image})).await;
+    assert_eq!(
+        degraded(&world, "root", "ImageRunsAsRoot").await,
+        format!(
+            "image \"{image}\" runs as root; use an image with a numeric non-root user, set spec.runAsUser, or set \
+             spec.securityProfile: RootAllowed"
+        )
+    );
+    let cure = json!({"image": image, "runAsUser": 101, "args": ["serve", "--port", "8080"]});
+    apply(&world, "root", cure).await;
+    ready(&world, "root").await;
+
+    // This namespace enforces the restricted standard: the other cure is refused there, and that is told too.
+    apply(&world, "root", json!({"image": image, "securityProfile": "RootAllowed"})).await;
+    let message = degraded(&world, "root", "ChildRejected").await;
+    assert!(message.contains("violates PodSecurity"), "{message}");
+    let available: HelloApp = world.get("root").await.expect("the app");
+    assert_eq!(condition(&available, "Available").map(|it| it.status.as_str()), Some("True"), "the old pod serves");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_is_told_and_heals_when_it_comes() {
+    let Some(world) = world().await else { return };
+    let sleep = json!(["sleep", "1h"]);
+    let from = |source: Value| json!([{"name": "GREETING", "valueFrom": source}]);
+    let config_map = from(json!({"configMapKeyRef": {"name": "settings", "key": "greeting"}}));
+    let secret = from(json!({"secretKeyRef": {"name": "database", "key": "url"}}));
+    let label = world.namespace.clone();
+    apply(&world, "config", json!({"image": TESTBOX, "args": sleep, "env": config_map})).await;
+    apply(&world, "secret", json!({"image": TESTBOX, "args": sleep, "env": secret})).await;
+    let files = json!([{"name": "files", "secret": {"secretName": "files"}}]);
+    let mounts = json!([{"name": "files", "mountPath": "/files"}]);
+    apply(&world, "files", json!({"image": TESTBOX, "args": sleep, "volumes": files, "volumeMounts": mounts})).await;
+    apply(&world, "nowhere", json!({"image": TESTBOX, "args": sleep, "nodeSelector": {(label.clone()): "yes"}})).await;
+
+    assert_eq!(degraded(&world, "config", "SecretNotFound").await, "ConfigMap \"settings\" not found");
+    assert_eq!(degraded(&world, "secret", "SecretNotFound").await, "Secret \"database\" not found");
+    let message = degraded(&world, "nowhere", "Unschedulable").await;
+    assert!(message.contains("node affinity/selector"), "{message}");
+    let message = degraded(&world, "files", "PodsNotStarting").await;
+    assert!(message.contains("every Secret and ConfigMap that it mounts must exist"), "{message}");
+
+    let named = |kind: &str, name: &str, data: Value| {
+        let field = if kind == "Secret" { "stringData" } else { "data" };
+        json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, field: data})
+    };
+    world.create::<ConfigMap>(named("ConfigMap", "settings", json!({"other": "x"}))).await;
+    let no_key = "ConfigMap \"settings\" has no key \"greeting\"";
+    world
+        .until("the key is what is missing", async || {
+            (degraded(&world, "config", "SecretNotFound").await == no_key).then_some(())
+        })
+        .await;
+    world.patch::<ConfigMap>("settings", json!({"data": {"greeting": "hello"}})).await;
+    world.create::<Secret>(named("Secret", "database", json!({"url": "x"}))).await;
+    world.create::<Secret>(named("Secret", "files", json!({"a": "b"}))).await;
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let node = nodes.list(&ListParams::default()).await.expect("nodes").items.remove(0).name_any();
+    let patch = json!({"metadata": {"labels": {(label.clone()): "yes"}}});
+    nodes.patch(&node, &PatchParams::default(), &Patch::Merge(&patch)).await.expect("labelled");
+    for name in ["config", "secret", "nowhere"] {
+        ready(&world, name).await;
+    }
+    // The kubelet tries a volume again after up to two minutes.
+    world
+        .within(Duration::from_mins(4), "the volume is mounted", async || {
+            let app: HelloApp = world.get("files").await?;
+            condition(&app, "Ready").filter(|it| it.status == "True").map(drop)
+        })
+        .await;
+    let patch = json!({"metadata": {"labels": {label: null}}});
+    nodes.patch(&node, &PatchParams::default(), &Patch::Merge(&patch)).await.expect("no longer labelled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_broken_is_told_and_heals_with_the_next_release() {
+    let Some(world) = world().await else { return };
+    let good = json!({"image": TESTBOX, "args": ["sleep", "1h"]});
+    let missing = "localhost/no-such-image:1";
+    apply(&world, "missing", json!({"image": missing})).await;
+    apply(&world, "crashing", json!({"image": TESTBOX, "args": ["exit", "3"]})).await;
+    apply(&world, "unstartable", json!({"image": TESTBOX, "command": ["/nope"]})).await;
+    let message = degraded(&world, "missing", "ImagePullFailed").await;
+    assert!(message.contains(&format!("cannot pull image \"{missing}\": ")), "{message}");
+    let message = degraded(&world, "crashing", "CrashLooping").await;
+    assert!(message.contains("container app exited 3 "), "{message}");
+    let message = degraded(&world, "unstartable", "PodsNotStarting").await;
+    assert!(message.contains("/nope"), "{message}");
+    for name in ["missing", "crashing", "unstartable"] {
+        apply(&world, name, good.clone()).await;
+        let healed = ready(&world, name).await;
+        assert_eq!(condition(&healed, "Degraded").map(|it| it.status.as_str()), Some("False"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_quota_is_told_and_heals() {
+    let Some(world) = world().await else { return };
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods"}, "spec": {"hard": {"pods": "1"}},
+    });
+    world.create::<ResourceQuota>(quota).await;
+    world
+        .until("the quota is counted", async || {
+            world.get::<ResourceQuota>("pods").await?.status?.used?.contains_key("pods").then_some(())
+        })
+        .await;
+    apply(&world, "many", json!({"image": TESTBOX, "args": ["sleep", "1h"], "size": 2})).await;
+    let message = degraded(&world, "many", "QuotaExceeded").await;
+    assert!(message.starts_with("pods cannot be made: exceeded quota: pods, "), "{message}");
+    world.delete::<ResourceQuota>("pods").await;
+    world
+        .within(Duration::from_mins(5), "the ReplicaSet has tried again", async || {
+            let app: HelloApp = world.get("many").await?;
+            condition(&app, "Ready").filter(|it| it.status == "True").map(drop)
+        })
+        .await;
+}

@@ -1,0 +1,368 @@
+//! `apps.anupam.com/v1`.
+//!
+//! Doc comments here are what `kubectl explain` prints. A field that says *Default* and is optional gets that default
+//! from the operator, so it is not written into the object and a later release may change it. The API server fills in
+//! `size`, and what is missing in an object such as `rollout` once the user has written that object.
+
+#![expect(unreachable_pub, reason = "KubeSchema derives through a hidden copy of the struct")]
+#![expect(clippy::doc_markdown, reason = "kubectl explain would print the backticks")]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{
+        EnvFromSource, EnvVar, LocalObjectReference, ResourceRequirements, Toleration, Volume, VolumeMount,
+    },
+    apimachinery::pkg::{apis::meta::v1::Condition, util::intstr::IntOrString},
+};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use workloads::{DisruptionBudget, ImagePullPolicy, SecurityProfile, schemas};
+
+/// What should run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
+#[kube(
+    group = "apps.anupam.com",
+    version = "v1",
+    kind = "HelloApp",
+    plural = "helloapps",
+    shortname = "ha",
+    category = "all",
+    namespaced,
+    doc = "An image that runs a number of times, with an address if it listens on a port.",
+    derive = "PartialEq",
+    status = "HelloAppStatus",
+    scale(
+        spec_replicas_path = ".spec.size",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.labelSelector"
+    ),
+    printcolumn(name = "IMAGE", type_ = "string", json_path = ".spec.image"),
+    printcolumn(name = "SIZE", type_ = "integer", json_path = ".spec.size"),
+    printcolumn(name = "READY", type_ = "integer", json_path = ".status.readyReplicas"),
+    printcolumn(
+        name = "STATUS",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
+    ),
+    printcolumn(name = "URL", type_ = "string", json_path = ".status.url", priority = 1),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 52")
+        .message("metadata.name must be a DNS-1035 label of at most 52 characters")
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.runAsUser) || self.runAsUser >= 1 || (has(self.securityProfile) && self.securityProfile != 'Restricted')",
+        "message": "runAsUser must be at least 1 under Restricted",
+    },
+    {
+        "rule": "!has(self.probe) || !has(self.probe.path) || has(self.port)",
+        "message": "probe.path needs port",
+    },
+    {
+        "rule": "!has(self.service) || !has(self.service.enabled) || !self.service.enabled || has(self.port)",
+        "message": "service.enabled needs port",
+    },
+]))]
+pub struct HelloAppSpec {
+    /// What runs: an image, by tag or by digest.
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
+    pub image: String,
+
+    /// How many pods run it. 0 stops all of them and keeps the rest. Default: 1.
+    #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 100))]
+    pub size: i32,
+
+    /// The TCP port on which it listens. With it there are a Service and probes. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<i32>,
+
+    /// The program, in place of the image's entrypoint. Default: the image's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schemas::words")]
+    pub command: Vec<String>,
+
+    /// The arguments, in place of the image's. Default: the image's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schemas::words")]
+    pub args: Vec<String>,
+
+    /// Environment variables. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schemas::env")]
+    pub env: Vec<EnvVar>,
+
+    /// Secrets and ConfigMaps whose keys all become environment variables; those in env win. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schemas::env_from")]
+    pub env_from: Vec<EnvFromSource>,
+
+    /// Files for the pods: empty folders, and what is in ConfigMaps and Secrets. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schemas::volumes")]
+    pub volumes: Vec<Volume>,
+
+    /// Where the volumes are found. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schemas::volume_mounts")]
+    pub volume_mounts: Vec<VolumeMount>,
+
+    /// CPU and memory of each pod, taken as they are written. Default: a request of 50m CPU and 64Mi memory, no limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::resources")]
+    pub resources: Option<ResourceRequirements>,
+
+    /// How Kubernetes finds out whether a pod serves. With a port and without this it opens a connection to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe: Option<ProbeSettings>,
+
+    /// The address under which the pods are found. Only with a port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceSettings>,
+
+    /// When the kubelet pulls the image. Default: Always for the tag latest, else IfNotPresent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<ImagePullPolicy>,
+
+    /// Secrets with the credentials to pull the image with. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schemas::pull_secrets")]
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+
+    /// ServiceAccount of the pods, whose token they then get, unless it says otherwise. Default: the namespace's default,
+    /// without a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub service_account_name: Option<String>,
+
+    /// Labels that the machines must have to run pods. Default: none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schemas::labels")]
+    pub node_selector: BTreeMap<String, String>,
+
+    /// Taints of machines that the pods tolerate. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schemas::tolerations")]
+    pub tolerations: Vec<Toleration>,
+
+    /// What the pods may do. Restricted: not root, no privileges, as the restricted Pod Security Standard asks for.
+    /// RootAllowed: the same, but an image may run as root. Baseline: also with the usual capabilities. Default: the
+    /// operator's --default-security-profile, Restricted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub security_profile: Option<SecurityProfile>,
+
+    /// The user as which the container runs; at least 1 under Restricted. Default: the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub run_as_user: Option<i64>,
+
+    /// How a change is carried from pod to pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutSettings>,
+
+    /// How many pods a drain may take at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_disruption_budget: Option<DisruptionBudget>,
+
+    /// What happens when a change makes no progress for rollout.progressDeadlineSeconds. Never: it is told. OnStall: it
+    /// is told, and the pods go back to what was last available, until spec changes again. Default: Never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<Rollback>,
+
+    /// Labels for the pods, beside the operator's own, which win. Default: none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schemas::labels")]
+    pub pod_labels: BTreeMap<String, String>,
+
+    /// Annotations for the pods. Default: none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schemas::annotations")]
+    pub pod_annotations: BTreeMap<String, String>,
+}
+
+/// How Kubernetes finds out whether a pod serves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProbeSettings {
+    /// The path that answers with a status from 200 to 399 as long as the pod serves. Default: none; a connection will do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024), regex(pattern = r"^/\S*$"))]
+    pub path: Option<String>,
+
+    /// Whether a pod counts as serving as soon as it runs. Default: false.
+    pub disabled: bool,
+}
+
+/// The address under which the pods are found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ServiceSettings {
+    /// Whether there is a Service. Default: true when spec.port is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+
+    /// The port of the Service. Default: 80.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: i32,
+
+    /// Annotations for the Service; those that others put on it are kept. Default: none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schemas::annotations")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// How a change is carried from pod to pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!(string(self.maxSurge) in ['0','0%'] && string(self.maxUnavailable) in ['0','0%'])",
+        "message": "maxSurge and maxUnavailable cannot both be 0",
+    },
+    {
+        "rule": "self.progressDeadlineSeconds > self.minReadySeconds",
+        "message": "progressDeadlineSeconds must be more than minReadySeconds",
+    },
+]))]
+pub struct RolloutSettings {
+    /// How many pods may be there beyond size during a change: a number, or a percentage. Default: 25%.
+    #[schemars(schema_with = "schemas::pods_or_percent")]
+    pub max_surge: IntOrString,
+
+    /// How many pods may be missing during a change: a number, or a percentage. Default: 25%.
+    #[schemars(schema_with = "schemas::pods_or_percent")]
+    pub max_unavailable: IntOrString,
+
+    /// How long a new pod must serve before the next one is made. Default: 0.
+    #[schemars(range(min = 0, max = 3600))]
+    pub min_ready_seconds: i32,
+
+    /// How long a change may make no progress before it counts as stalled; longer than minReadySeconds. Default: 600.
+    #[schemars(range(min = 10, max = 86400))]
+    pub progress_deadline_seconds: i32,
+}
+
+/// What happens when a change makes no progress.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
+pub enum Rollback {
+    #[default]
+    Never,
+    OnStall,
+}
+
+/// What runs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct HelloAppStatus {
+    /// Pods that exist.
+    pub replicas: i32,
+
+    /// Pods that are ready.
+    pub ready_replicas: i32,
+
+    /// Pods that have been ready for rollout.minReadySeconds.
+    pub available_replicas: i32,
+
+    /// Pods of the latest configuration.
+    pub updated_replicas: i32,
+
+    /// Selects the pods; for kubectl scale and autoscalers.
+    #[schemars(length(max = 256))]
+    pub label_selector: String,
+
+    /// The image that all pods run; while a change is carried out, the one before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub image: Option<String>,
+
+    /// Where it is found from inside the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub url: Option<String>,
+
+    /// With rollback OnStall: the pod template that was last fully available, as JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub last_available_template: Option<String>,
+
+    /// With rollback OnStall: the generation that was given up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rolled_back: Option<RolledBack>,
+
+    /// The last value of the annotation apps.anupam.com/reconcile-requested-at that was acted on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub last_handled_reconcile_at: Option<String>,
+
+    /// The generation of the object that this status is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// Ready, Available, Progressing and Degraded; Reconciling and Stalled while they are true.
+    #[schemars(schema_with = "schemas::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A generation that was given up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RolledBack {
+    /// Which. Any later one is tried again.
+    pub generation: i64,
+
+    /// What was wrong with it.
+    #[schemars(length(max = 4096))]
+    pub because: String,
+}
+
+impl HelloAppSpec {
+    /// `probe`, or its defaults.
+    pub fn probe(&self) -> ProbeSettings {
+        self.probe.clone().unwrap_or_default()
+    }
+
+    /// `service`, or its defaults.
+    pub fn service(&self) -> ServiceSettings {
+        self.service.clone().unwrap_or_default()
+    }
+
+    /// `rollout`, or its defaults.
+    pub fn rollout(&self) -> RolloutSettings {
+        self.rollout.clone().unwrap_or_default()
+    }
+
+    /// `podDisruptionBudget`, or its defaults.
+    pub fn pod_disruption_budget(&self) -> DisruptionBudget {
+        self.pod_disruption_budget.clone().unwrap_or_default()
+    }
+
+    /// `rollback`, or its default.
+    pub fn rollback(&self) -> Rollback {
+        self.rollback.unwrap_or_default()
+    }
+}
+
+impl Default for ServiceSettings {
+    fn default() -> Self {
+        Self { enabled: None, port: 80, annotations: BTreeMap::new() }
+    }
+}
+
+impl Default for RolloutSettings {
+    fn default() -> Self {
+        let quarter = || IntOrString::String("25%".to_owned());
+        Self { max_surge: quarter(), max_unavailable: quarter(), min_ready_seconds: 0, progress_deadline_seconds: 600 }
+    }
+}
+
+fn one() -> i32 {
+    1
+}
+
+#[cfg(test)]
+mod tests;

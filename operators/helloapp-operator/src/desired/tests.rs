@@ -1,0 +1,135 @@
+use k8s_openapi::api::core::v1::PodSpec;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{Config, samples};
+
+fn pod_of(spec: &Value) -> PodSpec {
+    template(&samples::with_spec(spec), &Config::default()).spec.expect("a pod")
+}
+
+fn children(hello: &HelloApp) -> Value {
+    json!({
+        "deployment": deployment(hello, &Config::default()),
+        "service": service(hello),
+        "disruptionBudget": disruption_budget(hello),
+    })
+}
+
+#[test]
+fn the_children_of_the_samples() {
+    insta::assert_yaml_snapshot!("the_children_of_the_first_sample", children(&samples::seed()));
+    insta::assert_yaml_snapshot!("the_children_of_the_web_sample", children(&samples::web()));
+}
+
+/// What each field changes, compared with an image alone.
+#[test]
+fn t13_what_each_field_changes() {
+    let env = [
+        json!({"name": "A", "value": "b"}),
+        json!({"name": "C", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "d"}}}),
+    ];
+    let specs = [
+        json!({"size": 0}),
+        json!({"size": 3}),
+        json!({"port": 8080}),
+        json!({"port": 8080, "probe": {"path": "/ok"}}),
+        json!({"port": 8080, "probe": {"disabled": true}, "service": {"port": 81, "annotations": {"a": "b"}}}),
+        json!({"port": 8080, "service": {"enabled": false}}),
+        json!({"command": ["/run"], "args": ["a", "b"]}),
+        json!({"env": env, "envFrom": [{"secretRef": {"name": "s"}}]}),
+        json!({"resources": {"requests": {"cpu": 1}, "limits": {"memory": "1024Mi"}}}),
+        json!({"imagePullPolicy": "Always", "imagePullSecrets": [{"name": "s"}], "serviceAccountName": "robot"}),
+        json!({"nodeSelector": {"a": "b"}, "tolerations": [{"key": "a", "operator": "Exists", "value": ""}]}),
+        json!({"securityProfile": "RootAllowed"}),
+        json!({"securityProfile": "Baseline", "runAsUser": 0}),
+        json!({"rollout": {"maxSurge": 1, "maxUnavailable": 0, "minReadySeconds": 5, "progressDeadlineSeconds": 60}}),
+        json!({"podLabels": {"a": "b"}, "podAnnotations": {"c": "d"}, "podDisruptionBudget": {"mode": "Always"}}),
+        json!({"volumes": [{"name": "v", "emptyDir": {}}], "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": false}]}),
+    ];
+    let plain = json!({"image": "app:1"});
+    let bare = children(&samples::with_spec(&plain));
+    let changed = specs.map(|fields| {
+        let mut spec = plain.clone();
+        spec.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        let hello = samples::with_spec(&spec);
+        assert_eq!(children(&hello).to_string(), children(&hello).to_string(), "built twice");
+        json!({"given": fields, "changes": difference(&bare, &children(&hello))})
+    });
+    insta::assert_yaml_snapshot!(changed);
+}
+
+/// What `new` says that `old` does not; `null` for what is no longer there.
+fn difference(old: &Value, new: &Value) -> Value {
+    let (Value::Object(old), Value::Object(fields)) = (old, new) else {
+        return match (old.as_array().map(Vec::as_slice), new.as_array().map(Vec::as_slice)) {
+            (Some([old]), Some([new])) => json!([difference(old, new)]),
+            _ => new.clone(),
+        };
+    };
+    let gone = old.keys().filter(|name| !fields.contains_key(*name)).map(|name| (name.clone(), Value::Null));
+    let changed = fields.iter().filter(|(name, value)| old.get(*name) != Some(value));
+    let changed = changed.map(|(name, value)| match old.get(name) {
+        Some(before) => (name.clone(), difference(before, value)),
+        None => (name.clone(), value.clone()),
+    });
+    gone.chain(changed).collect()
+}
+
+#[test]
+fn what_restarts_no_pod() {
+    let template = |spec: &Value| template(&samples::with_spec(spec), &Config::default());
+    let bare = template(&json!({"image": "app:1"}));
+    for spec in [
+        json!({"image": "app:1", "size": 0}),
+        json!({"image": "app:1", "rollout": {"maxSurge": 0, "maxUnavailable": 1}}),
+        json!({"image": "app:1", "podDisruptionBudget": {"mode": "Always"}}),
+        json!({"image": "app:1", "rollback": "OnStall"}),
+    ] {
+        assert_eq!(template(&spec), bare, "{spec}");
+    }
+    let with_port = template(&json!({"image": "app:1", "port": 80}));
+    assert_eq!(template(&json!({"image": "app:1", "port": 80, "service": {"port": 81}})), with_port);
+}
+
+#[test]
+fn the_profile_is_the_objects_own_or_the_operators() {
+    let root_allowed = Config { security_profile: workloads::SecurityProfile::RootAllowed };
+    let non_root = |spec: &Value| {
+        let pod = template(&samples::with_spec(spec), &root_allowed).spec.expect("a pod");
+        pod.security_context.and_then(|it| it.run_as_non_root)
+    };
+    assert_eq!(non_root(&json!({"image": "a"})), None);
+    assert_eq!(non_root(&json!({"image": "a", "securityProfile": "Restricted"})), Some(true));
+}
+
+#[test]
+fn a_token_is_for_those_who_name_an_account() {
+    let token = |spec: &Value| pod_of(spec).automount_service_account_token;
+    assert_eq!(token(&json!({"image": "a"})), Some(false));
+    assert_eq!(token(&json!({"image": "a", "serviceAccountName": "robot"})), None);
+}
+
+#[test]
+fn nothing_is_sent_that_the_api_server_would_drop() {
+    fn empty(path: &str, value: &Value) -> Option<String> {
+        let inner = |(name, value): (String, &Value)| empty(&format!("{path}/{name}"), value);
+        match value {
+            Value::Array(items) if !items.is_empty() => {
+                items.iter().enumerate().map(|(index, it)| (index.to_string(), it)).find_map(inner)
+            }
+            Value::Object(fields) if !fields.is_empty() => {
+                fields.iter().map(|(name, it)| (name.clone(), it)).find_map(inner)
+            }
+            Value::Bool(_) | Value::Number(_) => None,
+            Value::Object(_) if path.ends_with("/emptyDir") => None,
+            Value::String(text) if !text.is_empty() => None,
+            _ => Some(path.to_owned()),
+        }
+    }
+    for spec in [json!({"image": "a"}), serde_json::to_value(samples::web().spec).expect("JSON")] {
+        let hello = samples::with_spec(&spec);
+        let sent = serde_json::to_value(deployment(&hello, &Config::default())).expect("JSON");
+        assert_eq!(empty("", &sent), None);
+    }
+}

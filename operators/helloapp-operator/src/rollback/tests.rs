@@ -1,0 +1,107 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{config::Config, desired, samples};
+
+const COMPLETE: &str = "NewReplicaSetAvailable";
+const STALLED: &str = "ProgressDeadlineExceeded";
+
+/// A Deployment at generation 2 with so many pods, all of the present template, and `reason` in `Progressing`.
+fn deployment(observed: i64, pods: i32, reason: &str) -> Live<DeploymentView> {
+    let status = json!({
+        "observedGeneration": observed, "replicas": pods, "updatedReplicas": pods, "availableReplicas": pods,
+        "conditions": [{"type": "Progressing", "status": "?", "reason": reason, "message": "stuck"}],
+    });
+    Live {
+        namespace: "default".into(),
+        name: "x".into(),
+        uid: "u".into(),
+        generation: 2,
+        created: None,
+        deleting: None,
+        view: serde_json::from_value(json!({"status": status})).expect("a view of the object"),
+    }
+}
+
+fn app(image: &str, rollback: &str, status: &Value) -> HelloApp {
+    samples::with_status(&json!({"image": image, "size": 3, "rollback": rollback}), status)
+}
+
+fn template(image: &str) -> PodTemplateSpec {
+    desired::template(&samples::with_spec(&json!({"image": image})), &Config::default())
+}
+
+fn text(image: &str) -> String {
+    serde_json::to_string(&template(image)).expect("JSON")
+}
+
+fn given_up_at(generation: i64, remembered: &str) -> Value {
+    json!({"lastAvailableTemplate": text(remembered), "rolledBack": {"generation": generation, "because": "bad"}})
+}
+
+#[test]
+fn what_was_fully_available_is_remembered() {
+    let remembered = |live: &Live<DeploymentView>| {
+        let stored = json!({"lastAvailableTemplate": text("old")});
+        remember(&app("new", "OnStall", &stored), &template("new"), Some(live), None).template
+    };
+    assert_eq!(remembered(&deployment(2, 3, COMPLETE)), Some(text("new")));
+    assert_eq!(remembered(&deployment(2, 2, COMPLETE)), Some(text("old")), "a pod is missing");
+    assert_eq!(remembered(&deployment(1, 3, COMPLETE)), Some(text("old")), "the counts are of the template before");
+}
+
+#[test]
+fn an_app_of_no_pods_proves_nothing() {
+    let none = samples::with_spec(&json!({"image": "new", "size": 0, "rollback": "OnStall"}));
+    assert_eq!(remember(&none, &template("new"), Some(&deployment(2, 0, COMPLETE)), None), Memory::default());
+}
+
+#[test]
+fn a_template_that_is_too_large_is_not_remembered() {
+    let mut large = template("new");
+    let annotations = [("a".to_owned(), "x".repeat(LARGEST_TEMPLATE))];
+    large.metadata.get_or_insert_default().annotations = Some(annotations.into());
+    let hello = app("new", "OnStall", &json!({}));
+    assert_eq!(remember(&hello, &large, Some(&deployment(2, 3, COMPLETE)), None), Memory::default());
+}
+
+#[test]
+fn a_generation_that_stalled_is_given_up_if_there_is_something_better() {
+    let stalled = deployment(2, 1, STALLED);
+    let rolled_back = |stored: &Value, live: &Live<DeploymentView>| {
+        remember(&app("new", "OnStall", stored), &template("new"), Some(live), Some("no such image")).rolled_back
+    };
+    let old = json!({"lastAvailableTemplate": text("old")});
+    let expected = RolledBack { generation: 1, because: "no such image".to_owned() };
+    assert_eq!(rolled_back(&old, &stalled), Some(expected));
+    assert_eq!(rolled_back(&old, &deployment(1, 1, STALLED)), None, "it was the template before that stalled");
+    assert_eq!(rolled_back(&json!({}), &stalled), None, "nothing was ever available");
+    assert_eq!(rolled_back(&json!({"lastAvailableTemplate": text("new")}), &stalled), None, "the same again");
+    assert_eq!(rolled_back(&old, &deployment(2, 1, "ReplicaSetUpdated")), None, "it still moves");
+}
+
+#[test]
+fn what_was_given_up_stays_so_until_spec_changes() {
+    let given_up = app("new", "OnStall", &given_up_at(1, "old"));
+    assert_eq!(instead(&given_up), Some(template("old")));
+    let after = remember(&given_up, &template("old"), Some(&deployment(2, 3, COMPLETE)), None);
+    assert_eq!(after, Memory::stored(given_up.status.as_ref()), "the old one is still the one to remember");
+
+    let changed = app("new", "OnStall", &given_up_at(0, "old"));
+    assert_eq!(instead(&changed), None);
+    let after = remember(&changed, &template("new"), Some(&deployment(1, 3, COMPLETE)), None);
+    assert_eq!((after.template, after.rolled_back), (Some(text("old")), None));
+}
+
+#[test]
+fn nothing_is_remembered_for_those_who_do_not_ask() {
+    let never = app("new", "Never", &given_up_at(1, "old"));
+    assert_eq!(instead(&never), None);
+    assert_eq!(remember(&never, &template("new"), Some(&deployment(2, 1, STALLED)), None), Memory::default());
+}
+
+#[test]
+fn what_cannot_be_read_is_as_good_as_not_remembered() {
+    let status = json!({"lastAvailableTemplate": "{", "rolledBack": {"generation": 1}});
+    assert_eq!(instead(&app("new", "OnStall", &status)), None);
+}

@@ -1,0 +1,85 @@
+//! What users are told of a HelloApp: counts, image, address, and how it fares.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use manager::{Problem, Report};
+use workloads::{App, DeploymentView, Fleet, Live, PodView, ServiceView, Words};
+
+use crate::{
+    HelloApp,
+    api::v1::{HelloAppStatus, RolledBack},
+    desired::{self, CONTAINER},
+    rollback,
+};
+
+manager::standard_status!(HelloAppStatus);
+
+const WORDS: Words = Words {
+    pods: "replicas",
+    available: "MinimumReplicasAvailable",
+    none_ready: "NoReadyReplicas",
+    not_ready: "ReplicasNotReady",
+};
+
+/// What there is of a HelloApp.
+#[derive(Debug, Clone, Copy)]
+pub struct Observed<'a> {
+    /// The pod template that was applied.
+    pub template: &'a PodTemplateSpec,
+    /// Its Deployment, if there is one.
+    pub deployment: Option<&'a Live<DeploymentView>>,
+    /// Its Service, if there is one.
+    pub service: Option<&'a Live<ServiceView>>,
+    /// Its pods.
+    pub pods: &'a [Arc<Live<PodView>>],
+}
+
+/// The status of `hello`, from what there is of it now.
+pub fn of(hello: &HelloApp, observed: Observed<'_>, now: Timestamp) -> Report<HelloAppStatus> {
+    let Observed { template, deployment, service, pods } = observed;
+    let stored = hello.status.as_ref();
+    let rollout = hello.spec.rollout();
+    let fleet = Fleet {
+        words: WORDS,
+        size: hello.spec.size,
+        progress_deadline_seconds: rollout.progress_deadline_seconds,
+        deployment,
+        pods,
+        stored: stored.map_or(&[], |it| &it.conditions),
+        now,
+    };
+    let mut health = fleet.health();
+    let worst = health.problems.iter().min_by_key(|it| it.rank()).map(|it| it.message.as_str());
+    let memory = rollback::remember(hello, template, deployment, worst);
+    health.problems.extend(rollback::given_up(hello).map(rolled_back));
+
+    let rolled_out = fleet.rollout().change.is_none();
+    let image = deployment.and_then(|it| it.image(CONTAINER)).filter(|_| rolled_out).map(ToOwned::to_owned);
+    let status = HelloAppStatus {
+        replicas: deployment.map_or(0, |it| it.replicas()),
+        ready_replicas: deployment.map_or(0, |it| it.ready()),
+        available_replicas: deployment.map_or(0, |it| it.available()),
+        updated_replicas: deployment.map_or(0, |it| it.updated()),
+        label_selector: App::of(hello).to_string(),
+        image: image.or_else(|| stored?.image.clone()),
+        url: service.map(|_| desired::url(hello)),
+        last_available_template: memory.template,
+        rolled_back: memory.rolled_back,
+        ..Default::default()
+    };
+    Report { status, health }
+}
+
+fn rolled_back(rolled_back: &RolledBack) -> Problem {
+    let RolledBack { generation, because } = rolled_back;
+    let message = format!(
+        "the last template that was available runs, since generation {generation} made no progress; change spec to try \
+         again; what was wrong: {because}"
+    );
+    Problem::new("RolledBack", message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{Config, samples};
+
+const NOW: &str = "2026-11-21T10:10:00Z";
+const COMPLETE: &str = "NewReplicaSetAvailable";
+const ONGOING: &str = "ReplicaSetUpdated";
+
+fn live<V: serde::de::DeserializeOwned>(object: &Value) -> Live<V> {
+    Live {
+        namespace: "test".into(),
+        name: "x".into(),
+        uid: "u".into(),
+        generation: 2,
+        created: None,
+        deleting: None,
+        view: serde_json::from_value(object.clone()).expect("a view of the object"),
+    }
+}
+
+/// A Deployment at generation 2 with `[replicas, updated, ready, available]`.
+fn deployment([replicas, updated, ready, available]: [i32; 4], reason: &str) -> Live<DeploymentView> {
+    live(&json!({
+        "spec": {"template": {"spec": {"containers": [{"name": "app", "image": "app:2"}]}}},
+        "status": {
+            "observedGeneration": 2, "replicas": replicas, "updatedReplicas": updated, "readyReplicas": ready,
+            "availableReplicas": available,
+            "conditions": [{"type": "Progressing", "status": "?", "reason": reason, "message": "stuck"}],
+        },
+    }))
+}
+
+fn app(spec: &Value, status: &Value) -> HelloApp {
+    let mut hello = samples::with_status(spec, status);
+    hello.metadata.namespace = Some("test".to_owned());
+    hello
+}
+
+fn report(
+    hello: &HelloApp,
+    deployment: &Live<DeploymentView>,
+    service: Option<&Live<ServiceView>>,
+) -> Report<HelloAppStatus> {
+    let template = desired::template(hello, &Config::default());
+    let observed = Observed { template: &template, deployment: Some(deployment), service, pods: &[] };
+    of(hello, observed, NOW.parse().expect("a time"))
+}
+
+#[test]
+fn the_fields() {
+    let hello = app(&json!({"image": "app:2", "size": 3, "port": 8080}), &json!({}));
+    let told = report(&hello, &deployment([3, 3, 3, 3], COMPLETE), Some(&live(&json!({}))));
+    assert_eq!(
+        serde_json::to_value(told.status).expect("JSON"),
+        json!({
+            "replicas": 3, "readyReplicas": 3, "availableReplicas": 3, "updatedReplicas": 3,
+            "labelSelector": "app.kubernetes.io/instance=helloapp-sample,app.kubernetes.io/name=helloapp",
+            "image": "app:2",
+            "url": "http://helloapp-sample.test.svc:80",
+            "conditions": [],
+        })
+    );
+}
+
+#[test]
+fn there_is_no_address_without_a_service_of_ours() {
+    let hello = app(&json!({"image": "app:2", "port": 8080}), &json!({}));
+    assert_eq!(report(&hello, &deployment([1, 1, 1, 1], COMPLETE), None).status.url, None);
+}
+
+#[test]
+fn the_image_is_the_one_that_all_pods_run() {
+    let image = |stored: &Value, counts: [i32; 4], reason: &str| {
+        let hello = app(&json!({"image": "app:2", "size": 3}), stored);
+        report(&hello, &deployment(counts, reason), None).status.image
+    };
+    let before = json!({"image": "app:1"});
+    assert_eq!(image(&json!({}), [3, 3, 1, 1], ONGOING), None);
+    assert_eq!(image(&before, [4, 1, 3, 3], ONGOING).as_deref(), Some("app:1"));
+    assert_eq!(image(&before, [3, 3, 3, 3], ONGOING).as_deref(), Some("app:2"));
+}
+
+#[test]
+fn how_it_is_called() {
+    let told = |ready: i32| {
+        let hello = app(&json!({"image": "app:2", "size": 3}), &json!({}));
+        let health = report(&hello, &deployment([3, 3, ready, ready], ONGOING), None).health;
+        let verdicts = [health.available.expect("Available"), health.progressing.expect("Progressing"), health.ready];
+        verdicts.map(|it| format!("{}: {}", it.reason, it.message))
+    };
+    assert_eq!(
+        told(3),
+        [
+            "MinimumReplicasAvailable: 3/3 replicas are ready",
+            "Stable: no change is being carried out",
+            "Ready: all 3 replicas are ready",
+        ]
+    );
+    assert_eq!(
+        told(0),
+        [
+            "NoReadyReplicas: 0/3 replicas are ready",
+            "RollingOut: 3/3 replicas updated",
+            "ReplicasNotReady: 0/3 replicas are ready",
+        ]
+    );
+}
+
+#[test]
+fn a_stall_is_told_first_and_then_what_was_done_about_it() {
+    let spec = json!({"image": "app:2", "size": 3, "rollback": "OnStall", "rollout": {"progressDeadlineSeconds": 60}});
+    let stalled = deployment([4, 1, 3, 3], "ProgressDeadlineExceeded");
+    let reasons =
+        |report: &Report<HelloAppStatus>| report.health.problems.iter().map(|it| it.reason).collect::<Vec<_>>();
+
+    let first = report(&app(&spec, &json!({"lastAvailableTemplate": "{}"})), &stalled, None);
+    assert_eq!(reasons(&first), ["RolloutStalled"]);
+    let rolled_back = first.status.rolled_back.expect("given up");
+    assert_eq!(rolled_back.because, "Rollout made no progress for 60s: stuck");
+
+    let stored = json!({"lastAvailableTemplate": "{}", "rolledBack": rolled_back});
+    let then = report(&app(&spec, &stored), &deployment([3, 3, 3, 3], COMPLETE), None);
+    assert_eq!(reasons(&then), ["RolledBack"]);
+    assert_eq!(
+        then.health.problems[0].message,
+        "the last template that was available runs, since generation 1 made no progress; change spec to try again; what \
+         was wrong: Rollout made no progress for 60s: stuck"
+    );
+}

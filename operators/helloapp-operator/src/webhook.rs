@@ -1,0 +1,75 @@
+//! What is unwise, but taken: kubectl prints it when such a HelloApp is applied.
+
+use manager::Findings;
+use workloads::{SecurityProfile, runs_latest};
+
+use crate::{HelloApp, api::v1::HelloAppSpec};
+
+/// What the API server is told of `new`, which may replace `old`: warnings only, so it does without when nobody answers.
+pub fn review(old: Option<&HelloApp>, new: &HelloApp) -> Findings {
+    Findings { warnings: warnings(old, new), ..Findings::none() }
+}
+
+/// Warnings about `new`, which may replace `old`. Nobody is told twice of what has not changed.
+pub fn warnings(old: Option<&HelloApp>, new: &HelloApp) -> Vec<String> {
+    let before = old.map(|it| warnings_of(&it.spec)).unwrap_or_default();
+    warnings_of(&new.spec).into_iter().filter(|it| !before.contains(it)).collect()
+}
+
+fn warnings_of(spec: &HelloAppSpec) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(port) = spec.port.filter(|port| *port < 1024 && runs_restricted(spec)) {
+        warnings.push(format!(
+            "spec.port: {port} is below 1024, and under securityProfile Restricted most images cannot listen there; use a \
+             port such as 8080 (the Service has port 80 all the same)"
+        ));
+    }
+    if runs_latest(&spec.image) {
+        warnings.push(format!(
+            "spec.image: \"{}\" means whatever is the latest, so two pods may run different versions and there is no way \
+             back; name a version or a digest",
+            spec.image
+        ));
+    }
+    warnings
+}
+
+fn runs_restricted(spec: &HelloAppSpec) -> bool {
+    spec.security_profile.unwrap_or_default() == SecurityProfile::Restricted
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::samples;
+
+    fn fields(old: Option<Value>, new: &Value) -> Vec<String> {
+        let old = old.map(|spec| samples::with_spec(&spec));
+        let warnings = warnings(old.as_ref(), &samples::with_spec(new));
+        warnings.iter().map(|it| it.split(':').next().unwrap_or_default().to_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_warned_of() {
+        for (spec, expected) in [
+            (json!({"image": "app:1"}), vec![]),
+            (json!({"image": "app:1", "port": 1024}), vec![]),
+            (json!({"image": "app:1", "port": 80}), vec!["spec.port"]),
+            (json!({"image": "app:1", "port": 80, "securityProfile": "RootAllowed"}), vec![]),
+            (json!({"image": "app"}), vec!["spec.image"]),
+            (json!({"image": "app:latest", "port": 1023}), vec!["spec.port", "spec.image"]),
+            (json!({"image": "app@sha256:0"}), vec![]),
+        ] {
+            assert_eq!(fields(None, &spec), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_twice() {
+        let latest = json!({"image": "app"});
+        assert!(fields(Some(latest.clone()), &json!({"image": "app", "size": 3})).is_empty());
+        assert_eq!(fields(Some(latest), &json!({"image": "other"})), ["spec.image"]);
+    }
+}
