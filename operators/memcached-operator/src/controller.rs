@@ -2,10 +2,17 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use kube::ResourceExt;
 use manager::{Action, Context, Error};
 
-use crate::{api::Memcached, desired, status, validation};
+use crate::{
+    api::{
+        Memcached,
+        convert::{INVALID_SIZE, invalid_size},
+    },
+    desired, status, validation,
+};
 
 /// Brings the cluster one step closer to what `memcached` asks for.
 ///
@@ -13,13 +20,20 @@ use crate::{api::Memcached, desired, status, validation};
 pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>) -> Result<Action, Error> {
     validation::review(None, &memcached).check()?;
 
-    let (deployment, _, _) = ctx
-        .all((
-            ctx.apply(desired::deployment(&memcached, ctx.config())),
-            ctx.apply(desired::service(&memcached)),
-            ctx.apply_or_delete(desired::disruption_budget(&memcached)),
-        ))
-        .await?;
+    let deployment = if invalid_size(&memcached).is_some() {
+        // How many nodes are wanted is not known: everything stays as it is until somebody says.
+        ctx.get::<Deployment>(&memcached.name_any())
+    } else {
+        ctx.annotate(&[(INVALID_SIZE, None)]).await?;
+        let (deployment, _, _) = ctx
+            .all((
+                ctx.apply(desired::deployment(&memcached, ctx.config())),
+                ctx.apply(desired::service(&memcached)),
+                ctx.apply_or_delete(desired::disruption_budget(&memcached)),
+            ))
+            .await?;
+        deployment
+    };
     let pods = ctx.labelled::<Pod>();
 
     ctx.apply_status(status::of(&memcached, deployment.as_deref(), &pods, ctx.now())).await?;

@@ -5,10 +5,9 @@ use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::CustomResourceExt;
 use manager::{Controller, Manager, Operator, Webhook};
 
-use crate::{Config, Memcached, controller, validation};
+use crate::{Config, Memcached, api, controller, validation};
 
 /// The operator of [`Memcached`].
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +19,7 @@ impl Operator for MemcachedOperator {
     }
 
     fn crds(&self) -> Vec<CustomResourceDefinition> {
-        vec![Memcached::crd()]
+        vec![api::definition()]
     }
 
     fn args(&self, command: Command) -> Command {
@@ -28,7 +27,8 @@ impl Operator for MemcachedOperator {
     }
 
     fn webhooks(&self) -> Vec<Webhook> {
-        vec![Webhook::validating(validation::review)]
+        // The API server gives validation an object of either version as v1.
+        vec![Webhook::validating(validation::review), Webhook::converting::<Memcached>(api::convert::convert)]
     }
 
     fn sample(&self) -> &'static str {
@@ -44,6 +44,7 @@ impl Operator for MemcachedOperator {
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()
                 .watches_labelled::<Pod>()
+                .annotates()
                 .reconcile(controller::reconcile),
         );
     }

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use manager::Report;
+use manager::{Problem, Report};
 use workloads::{App, DeploymentView, Fleet, Live, PodView, Words, pods};
 
 use crate::{
-    api::{Memcached, v1::MemcachedStatus},
+    api::{
+        Memcached,
+        convert::{INVALID_SIZE, invalid_size},
+        v1::MemcachedStatus,
+    },
     desired::{CONTAINER, PROGRESS_DEADLINE_SECONDS},
 };
 
@@ -33,16 +37,30 @@ pub fn of(
         image: deployment.and_then(|it| it.image(CONTAINER)).map(ToOwned::to_owned),
         ..Default::default()
     };
+    let invalid = invalid_size(memcached);
     let fleet = Fleet {
         words: WORDS,
-        size: memcached.spec.size,
+        // Of a size that is none, what is there is taken to be what is wanted.
+        size: match (&invalid, deployment) {
+            (Some(_), Some(deployment)) => deployment.wanted(),
+            _ => memcached.spec.size,
+        },
         progress_deadline_seconds: PROGRESS_DEADLINE_SECONDS,
         deployment,
         pods,
         stored: memcached.status.as_ref().map_or(&[], |it| &it.conditions),
         now,
     };
-    Report { status, health: fleet.health() }
+    let mut health = fleet.health();
+    health.problems.extend(invalid.map(|raw| no_size(&raw)));
+    Report { status, health }
+}
+
+fn no_size(raw: &str) -> Problem {
+    let message = format!(
+        "spec.size \"{raw}\" is not a number from 0 to 64; set spec.size (and remove annotation {INVALID_SIZE} if the size is 1)"
+    );
+    Problem::new("InvalidSize", message)
 }
 
 #[cfg(test)]

@@ -107,3 +107,22 @@ fn nodes_are_there_even_when_there_are_none() {
     assert_eq!((&status["nodes"], &status["endpoints"]), (&json!([]), &json!([])));
     assert_eq!(status.get("image"), None);
 }
+
+#[test]
+fn a_size_that_is_none_is_told_and_what_is_there_is_wanted() {
+    let mut memcached = memcached(1);
+    memcached.metadata.annotations = Some([(INVALID_SIZE.to_owned(), "\"three\"".to_owned())].into());
+    let complete =
+        json!([{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable", "message": ""}]);
+    let status = json!({
+        "observedGeneration": 2, "replicas": 4, "updatedReplicas": 4, "readyReplicas": 4, "conditions": complete,
+    });
+    let four = live("memcached-sample", &json!({"spec": {"replicas": 4}, "status": status}));
+    let health = of(&memcached, Some(&four), &[], at(NOW)).health;
+    let message = "spec.size \"three\" is not a number from 0 to 64; set spec.size (and remove annotation \
+                   memcached.cache.example.com/invalid-size if the size is 1)";
+    assert_eq!(health.problems, [Problem::new("InvalidSize", message)]);
+    assert_eq!(health.ready.message, "all 4 nodes are ready");
+    memcached.spec.size = 2;
+    assert!(of(&memcached, Some(&four), &[], at(NOW)).health.problems.is_empty());
+}

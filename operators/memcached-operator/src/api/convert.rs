@@ -1,0 +1,141 @@
+//! How one version becomes the other. Total: whatever may be stored, something can be read, since an object that does
+//! not convert makes every list with it unreadable, and keeps its namespace from being deleted.
+//!
+//! Only `apiVersion`, `spec.size` and two annotations change. The annotations exist in `v1` only; they keep for the way
+//! back what a number cannot say. Everybody can write annotations, so they are believed only where they fit the size.
+
+use serde_json::{Map, Value};
+
+use super::{v1::Memcached, v1alpha1};
+
+/// The text of a size that is not written as numbers are: `" 3 "`.
+pub const RAW_SIZE: &str = "memcached.cache.example.com/v1alpha1-size";
+
+/// What stood in place of a size, as JSON. While it is there and `size` is 1, the number of nodes stays what it is.
+pub const INVALID_SIZE: &str = "memcached.cache.example.com/invalid-size";
+
+/// What a size becomes that is none.
+const STANDBY: i64 = 1;
+const LARGEST: u8 = 64;
+/// The longest [`INVALID_SIZE`], in bytes.
+const LONGEST: usize = 256;
+/// The end of a text that was cut; it is no size either.
+const CUT: char = '…';
+
+/// The object in version `wanted`. Fails only for versions that there are not.
+pub fn convert(mut object: Value, wanted: &str) -> Result<Value, String> {
+    let api_version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+    let (group, present) = api_version.rsplit_once('/').unwrap_or_default();
+    let Value::Object(fields) = &mut object else { return Err("this is no object".to_owned()) };
+    let change = match (present, wanted) {
+        ("v1", v1alpha1::VERSION) => to_v1alpha1,
+        (v1alpha1::VERSION, "v1") => to_v1,
+        ("v1" | v1alpha1::VERSION, same) if same == present => return Ok(object),
+        ("v1" | v1alpha1::VERSION, unknown) | (unknown, _) => return Err(format!("there is no version {unknown}")),
+    };
+    change(fields);
+    object["apiVersion"] = format!("{group}/{wanted}").into();
+    Ok(object)
+}
+
+/// What was given as the size of this object, if that was no size and the object still has the one it got instead.
+pub fn invalid_size(memcached: &Memcached) -> Option<String> {
+    let noted = memcached.metadata.annotations.as_ref()?.get(INVALID_SIZE)?;
+    let raw = invalid(noted).filter(|_| i64::from(memcached.spec.size) == STANDBY)?;
+    Some(raw.as_str().map_or_else(|| raw.to_string(), ToOwned::to_owned))
+}
+
+fn to_v1(object: &mut Map<String, Value>) {
+    let Some(spec) = child(object, "spec") else { return };
+    let given = spec.remove("size").unwrap_or_default();
+    let size = given.as_str().and_then(read);
+    let note = match (&given, size) {
+        (Value::Null, _) => None,
+        (Value::String(text), Some(size)) => (*text != size.to_string()).then(|| (RAW_SIZE, text.clone())),
+        _ => Some((INVALID_SIZE, encoded(&given))),
+    };
+    spec.insert("size".to_owned(), size.map_or(STANDBY, i64::from).into());
+    annotate(object, note);
+}
+
+fn to_v1alpha1(object: &mut Map<String, Value>) {
+    let noted = |key: &str| object.get("metadata")?.get("annotations")?.get(key)?.as_str();
+    let invalid = noted(INVALID_SIZE).and_then(invalid);
+    let raw = noted(RAW_SIZE).map(ToOwned::to_owned);
+    let Some(spec) = child(object, "spec") else { return };
+    let size = match spec.remove("size").unwrap_or_default() {
+        Value::Null => STANDBY.to_string().into(),
+        Value::Number(number) => {
+            let is = |size: i64| number.as_i64() == Some(size);
+            let as_given = raw.filter(|text| read(text).is_some_and(|size| is(size.into()))).map(Value::String);
+            let instead = invalid.filter(|_| is(STANDBY));
+            instead.or(as_given).unwrap_or_else(|| number.to_string().into())
+        }
+        text @ Value::String(_) => text, // stored by another definition, and what this version wants
+        other => other.to_string().into(),
+    };
+    spec.insert("size".to_owned(), size);
+    annotate(object, None);
+}
+
+/// The object under `key`, made if there is none. `None` for what is no object at all: it stays as it is.
+fn child<'a>(object: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
+    let child = object.entry(key).or_insert(Value::Null);
+    if child.is_null() {
+        *child = Value::Object(Map::new());
+    }
+    child.as_object_mut()
+}
+
+/// Sets one of the two annotations, or none.
+fn annotate(object: &mut Map<String, Value>, note: Option<(&str, String)>) {
+    let Some(metadata) = child(object, "metadata") else { return };
+    if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+        let before = annotations.len();
+        annotations.retain(|key, _| key != RAW_SIZE && key != INVALID_SIZE);
+        if annotations.is_empty() && before > 0 {
+            metadata.remove("annotations");
+        }
+    }
+    if let Some((key, value)) = note
+        && let Some(annotations) = child(metadata, "annotations")
+    {
+        annotations.insert(key.to_owned(), value.into());
+    }
+}
+
+/// The number that a text means, if it is a size.
+fn read(text: &str) -> Option<u8> {
+    let text = text.trim();
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let significant = digits.trim_start_matches('0');
+    let size = if significant.is_empty() { Some(0) } else { significant.parse().ok() };
+    size.filter(|size| is_number && *size <= LARGEST)
+}
+
+/// What an [`INVALID_SIZE`] stands for; `None` if that is a size, so that nobody scales by way of it.
+fn invalid(noted: &str) -> Option<Value> {
+    let raw: Value = serde_json::from_str(noted).unwrap_or_else(|_| noted.into());
+    let is_size = raw.as_str().is_some_and(|text| read(text).is_some());
+    Some(raw).filter(|raw| !raw.is_null() && !is_size)
+}
+
+/// As JSON of bounded length. JSON that is cut is no JSON, so what is too long becomes a text with less in it.
+fn encoded(raw: &Value) -> String {
+    let whole = raw.to_string();
+    if whole.len() <= LONGEST {
+        return whole;
+    }
+    let mut text: String = raw.as_str().unwrap_or(&whole).chars().take(LONGEST).collect();
+    loop {
+        let encoded = Value::String(format!("{text}{CUT}")).to_string();
+        if encoded.len() <= LONGEST {
+            return encoded;
+        }
+        text.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! `memcached.cache.example.com/v1alpha1`, for manifests of old: the fields of `v1`, but that `spec.size` is a text.
+//!
+//! There is no Rust type for it: the API server converts what it is given in this version before it validates or stores
+//! it, so everything behind [`convert`](super::convert) knows `v1` only.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinitionVersion, JSON, JSONSchemaProps, ValidationRule,
+};
+
+/// Its name.
+pub const VERSION: &str = "v1alpha1";
+
+const DEPRECATION: &str =
+    "memcached.cache.example.com/v1alpha1 Memcached is deprecated; use v1, where spec.size is an integer";
+
+/// This version, made of `v1`. It is not served: without a conversion its readers would get a number for `size`. The
+/// scale subresource needs a number too; `kubectl scale` takes `v1`.
+pub(super) fn of(v1: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
+    let mut version = v1.clone();
+    VERSION.clone_into(&mut version.name);
+    version.storage = false;
+    version.served = false;
+    version.deprecated = Some(true);
+    version.deprecation_warning = Some(DEPRECATION.to_owned());
+    if let Some(subresources) = &mut version.subresources {
+        subresources.scale = None;
+    }
+    for column in version.additional_printer_columns.iter_mut().flatten().filter(|it| it.json_path == ".spec.size") {
+        "string".clone_into(&mut column.type_);
+    }
+    let root = version.schema.as_mut().and_then(|it| it.open_api_v3_schema.as_mut());
+    if let Some(size) =
+        root.and_then(|root| root.properties.as_mut()?.get_mut("spec")?.properties.as_mut()?.get_mut("size"))
+    {
+        *size = text(size.description.take());
+    }
+    version
+}
+
+fn text(description: Option<String>) -> JSONSchemaProps {
+    JSONSchemaProps {
+        description,
+        type_: Some("string".to_owned()),
+        pattern: Some("^(0|[1-9][0-9]?)$".to_owned()),
+        max_length: Some(2),
+        default: Some(JSON("1".into())),
+        x_kubernetes_validations: Some(vec![ValidationRule {
+            rule: "int(self) <= 64".to_owned(),
+            message: Some("size must be from 0 to 64".to_owned()),
+            ..Default::default()
+        }]),
+        ..Default::default()
+    }
+}
