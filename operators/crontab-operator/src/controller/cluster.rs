@@ -1,0 +1,101 @@
+//! What a wake-up asks of the outside: the runtime's [`Context`], and in tests a model that crashes where it is told to.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use manager::{Context, Creation, Error, Report};
+use workloads::{JobView, Live, PodView};
+
+use crate::{
+    CronTab,
+    api::v1::CronTabStatus,
+    known::{LiveJob, News},
+    metrics::{Runs, Tally},
+};
+
+/// A cluster, as one wake-up of one CronTab sees it.
+pub(super) trait Cluster: Sync {
+    fn now(&self) -> Timestamp;
+
+    /// The object, after what this wake-up has written.
+    fn object(&self) -> Arc<CronTab>;
+
+    /// Its Jobs, from the cache.
+    fn owned(&self) -> Vec<LiveJob>;
+
+    /// Its pods, from the cache.
+    fn pods(&self) -> Vec<Arc<Live<PodView>>>;
+
+    /// [`Context::recall`].
+    fn recall(&self) -> impl Future<Output = Result<Option<Arc<CronTab>>, Error>> + Send;
+
+    /// Its Jobs, past the cache.
+    fn live_owned(&self) -> impl Future<Output = Result<Vec<LiveJob>, Error>> + Send;
+
+    /// One Job, past the cache.
+    fn live(&self, name: &str) -> impl Future<Output = Result<Option<LiveJob>, Error>> + Send;
+
+    /// [`Context::create`].
+    fn create(&self, job: Job) -> impl Future<Output = Result<Creation<JobView>, Error>> + Send;
+
+    /// Whether it was still there.
+    fn delete(&self, job: &Live<JobView>) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Writes the status; unless it is to be remembered, it may be held back for a moment.
+    fn report(&self, report: Report<CronTabStatus>, remember: bool) -> impl Future<Output = Result<(), Error>> + Send;
+
+    fn tell(&self, news: News);
+
+    fn count(&self, tally: Tally);
+}
+
+impl Cluster for Context<CronTab> {
+    fn now(&self) -> Timestamp {
+        self.now()
+    }
+
+    fn object(&self) -> Arc<CronTab> {
+        self.object()
+    }
+
+    fn owned(&self) -> Vec<LiveJob> {
+        self.owned::<Job>()
+    }
+
+    fn pods(&self) -> Vec<Arc<Live<PodView>>> {
+        self.labelled::<Pod>()
+    }
+
+    async fn recall(&self) -> Result<Option<Arc<CronTab>>, Error> {
+        self.recall().await
+    }
+
+    async fn live_owned(&self) -> Result<Vec<LiveJob>, Error> {
+        self.live_owned::<Job>().await
+    }
+
+    async fn live(&self, name: &str) -> Result<Option<LiveJob>, Error> {
+        self.live::<Job>(name).await
+    }
+
+    async fn create(&self, job: Job) -> Result<Creation<JobView>, Error> {
+        self.create(job).await
+    }
+
+    async fn delete(&self, job: &Live<JobView>) -> Result<bool, Error> {
+        self.discard::<Job>(job).await
+    }
+
+    async fn report(&self, report: Report<CronTabStatus>, remember: bool) -> Result<(), Error> {
+        if remember { self.apply_status_at_once(report).await } else { self.apply_status(report).await }
+    }
+
+    fn tell(&self, News { type_, reason, message }: News) {
+        self.event(type_, reason, message);
+    }
+
+    fn count(&self, tally: Tally) {
+        self.config::<Runs>().count(tally);
+    }
+}

@@ -1,0 +1,406 @@
+//! The numbers are those of the operator's list of acceptance tests, which are here in the time of a model.
+
+use std::{
+    pin::pin,
+    task::{Context as Task, Waker},
+};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::model::{Replica, World, delays};
+use crate::known::RUN_NOW;
+
+const NAME: &str = "my-new-cron-object";
+
+/// The name of the Job for this time.
+fn job(time: &str) -> String {
+    format!("{NAME}-{}", time.parse::<Timestamp>().expect("a time").as_second())
+}
+
+fn created(world: &World) -> Vec<String> {
+    world.state().created.clone()
+}
+
+fn nothing(_: &World) {}
+
+fn count(world: &World, reason: &str) -> usize {
+    world.reasons().into_iter().filter(|it| *it == reason).count()
+}
+
+#[test]
+fn t02_t03_the_sample_waits_for_friday_and_starts_at_its_first_minute() {
+    let world = World::new("2026-11-19T12:34:56Z", &json!({}));
+    let operator = world.replica();
+    operator.live_until("2026-11-19T23:59:59.9Z", nothing);
+    assert_eq!(world.status().next_schedule_time, Some("2026-11-20T00:00:00Z".parse().expect("a time")));
+    assert!(created(&world).is_empty());
+    operator.live_until("2026-11-20T00:00:30Z", nothing);
+    assert_eq!(created(&world), ["my-new-cron-object-1795132800"]);
+    assert!(delays(&world)[0].as_millis() <= 200, "{:?}", delays(&world));
+    assert_eq!(world.state().writes, 2, "one at first sight, one for the run");
+    let status = world.status();
+    assert_eq!(status.active.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["my-new-cron-object-1795132800"]);
+    assert_eq!(status.last_schedule_time, Some("2026-11-20T00:00:00Z".parse().expect("a time")));
+    assert_eq!(world.reasons(), ["SuccessfulCreate"]);
+}
+
+#[test]
+fn t04_a_run_that_never_starts_does_not_flood_the_cluster() {
+    let world = World::new("2026-11-19T23:59:30Z", &json!({}));
+    world.replica().live_until("2026-11-20T01:00:30Z", nothing);
+    assert_eq!(created(&world).len(), 1);
+    assert_eq!(count(&world, "JobAlreadyActive"), 2, "when it begins, and after an hour");
+    let status = world.status();
+    assert_eq!(status.last_missed_time, Some("2026-11-20T01:00:00Z".parse().expect("a time")));
+    assert_eq!(status.last_missed_reason.as_deref(), Some("JobAlreadyActive"));
+    assert_eq!(world.state().writes, 1 + 1 + 60, "one a minute");
+}
+
+#[test]
+fn t05_no_run_on_saturday() {
+    let world = World::new("2026-11-20T23:58:30Z", &json!({}));
+    let operator = world.replica();
+    operator.live_until("2026-11-20T23:59:30Z", World::finish_all);
+    let before = created(&world).len();
+    operator.live_until("2026-11-21T23:59:59Z", World::finish_all);
+    assert_eq!(created(&world).len(), before);
+    operator.live_until("2026-11-22T00:00:01Z", World::finish_all);
+    assert_eq!(created(&world).last(), Some(&job("2026-11-22T00:00:00Z")));
+}
+
+#[test]
+fn t06_what_happens_when_the_run_before_goes_on() {
+    for (policy, active, skipped, deleted) in [("Allow", 2, 0, 0), ("Forbid", 1, 1, 0), ("Replace", 1, 0, 1)] {
+        let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *", "concurrencyPolicy": policy}));
+        world.made_at("2026-11-20T10:00:00Z");
+        world.replica().live_until("2026-11-20T12:00:30Z", nothing);
+        assert_eq!(world.state().jobs.len(), active, "{policy}");
+        assert_eq!(world.status().active_jobs, i32::try_from(active).expect("few"));
+        assert_eq!(count(&world, "JobAlreadyActive"), skipped, "{policy}");
+        assert_eq!(world.state().deleted.len(), deleted, "{policy}");
+        assert_eq!(count(&world, "SuccessfulDelete"), deleted, "{policy}");
+        assert_eq!(count(&world, "MissingJob"), 0, "{policy}");
+        if policy == "Replace" {
+            assert!(world.state().jobs.contains_key(&job("2026-11-20T12:00:00Z")));
+        }
+    }
+}
+
+#[test]
+fn allow_has_an_end() {
+    let spec = json!({"cronSpec": "* * * * *", "concurrencyPolicy": "Allow", "maxActiveJobs": 3});
+    let world = World::new("2026-11-20T10:00:30Z", &spec);
+    world.replica().live_until("2026-11-20T10:10:30Z", nothing);
+    assert_eq!(world.state().jobs.len(), 3);
+    assert_eq!(count(&world, "TooManyActiveJobs"), 1);
+    assert_eq!(world.problems(), ["TooManyActiveJobs"]);
+    world.finish_all();
+    world.replica().live_until("2026-11-20T10:11:30Z", nothing);
+    assert_eq!(world.problems(), [""; 0]);
+}
+
+#[test]
+fn t07_after_an_outage_the_newest_run_is_started_or_told_once_that_it_is_too_late() {
+    for (deadline, started, told) in [(Value::Null, 1, 0), (json!(60), 0, 1)] {
+        let mut spec = json!({"cronSpec": "0 * * * *"});
+        if !deadline.is_null() {
+            spec["startingDeadlineSeconds"] = deadline;
+        }
+        let world = World::new("2026-11-20T05:30:00Z", &spec);
+        world.made_at("2026-11-20T05:30:00Z");
+        world.replica().settle();
+        world.set_now("2026-11-20T10:30:00Z");
+        world.replica().settle();
+        for _ in 0..5 {
+            world.replica().settle();
+        }
+        assert_eq!((created(&world).len(), count(&world, "MissSchedule")), (started, told));
+        if started == 1 {
+            assert_eq!(created(&world), [job("2026-11-20T10:00:00Z")]);
+        }
+        assert_eq!(world.status().last_missed_time.is_some(), told == 1);
+    }
+}
+
+#[test]
+fn t10_a_change_of_replicas_is_for_the_next_run_and_zero_stops() {
+    let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"}));
+    let operator = world.replica();
+    world.edit(|crontab| crontab.spec.replicas = 0);
+    operator.live_until("2026-11-20T12:00:30Z", World::finish_all);
+    assert!(created(&world).is_empty());
+    world.edit(|crontab| crontab.spec.replicas = 2);
+    operator.live_until("2026-11-20T12:01:30Z", World::finish_all);
+    assert_eq!(created(&world), [job("2026-11-20T12:01:00Z")], "and nothing is made up for");
+}
+
+#[test]
+fn t11_the_newest_stay() {
+    let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"}));
+    let mut ended = 0;
+    world.replica().live_until("2026-11-20T10:09:30Z", |world| {
+        let running: Vec<String> =
+            world.state().jobs.values().filter(|job| job.end().is_none()).map(|job| job.name.to_string()).collect();
+        for name in running {
+            ended += 1;
+            world.finish(&name, if ended % 3 == 0 { "Failed" } else { "Complete" });
+        }
+    });
+    let state = world.state();
+    let (failed, completed): (Vec<_>, Vec<_>) =
+        state.jobs.values().partition(|job| job.end().is_some_and(|end| end.failure.is_some()));
+    assert_eq!((completed.len(), failed.len(), state.created.len()), (3, 1, 10));
+    let names: Vec<&str> = failed.iter().map(|job| &*job.name).collect();
+    assert_eq!(names, [job("2026-11-20T10:08:00Z")]);
+}
+
+#[test]
+fn ten_thousand_old_jobs_are_not_deleted_in_one_burst() {
+    let world = World::new("2026-11-20T10:00:30Z", &json!({"suspend": true}));
+    {
+        let mut state = world.state();
+        for number in 0..10_000 {
+            let name = format!("{NAME}-{}", 1_000_000_000 + number);
+            state.jobs.insert(name.clone(), crate::known::testing::job(&name, "+ 10:00"));
+        }
+    }
+    let operator = world.replica();
+    operator.wake().expect("works"); // the status first
+    let mut wakes = 0;
+    while world.state().jobs.len() > 3 {
+        operator.sync();
+        let before = world.state().jobs.len();
+        operator.wake().expect("works");
+        assert!(before - world.state().jobs.len() <= super::DELETED_AT_ONCE);
+        wakes += 1;
+    }
+    assert!((199..=201).contains(&wakes), "{wakes}");
+}
+
+#[test]
+fn t13_a_strangers_job_does_not_stop_the_clock() {
+    let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"}));
+    world.made_at("2026-11-20T10:00:30Z");
+    world.state().strangers.insert(job("2026-11-20T10:01:00Z"));
+    world.replica().live_until("2026-11-20T10:02:30Z", nothing);
+    assert_eq!(created(&world), [job("2026-11-20T10:02:00Z")]);
+    assert_eq!(world.reasons(), ["JobNameConflict", "SuccessfulCreate"]);
+    assert_eq!(world.status().last_missed_reason.as_deref(), Some("JobNameConflict"));
+}
+
+#[test]
+fn a_job_of_a_former_object_of_that_name_is_waited_for() {
+    let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
+    world.state().dying.insert(job("2026-11-20T10:00:00Z"));
+    assert_eq!(world.replica().settle(), Some(super::DYING));
+    world.state().dying.clear();
+    world.replica().settle();
+    assert_eq!(created(&world), [job("2026-11-20T10:00:00Z")]);
+}
+
+#[test]
+fn a_job_that_is_refused_stays_due_and_the_rest_goes_on() {
+    let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *", "successfulJobsHistoryLimit": 0}));
+    world.replica().settle();
+    world.finish_all();
+    world.state().refusal = Some("exceeded quota".to_owned());
+    world.set_now("2026-11-20T11:00:01Z");
+    world.replica().settle();
+    assert!(world.state().jobs.is_empty(), "history is cleaned up all the same");
+    assert!(world.reasons().contains(&"FailedCreate") && world.status().last_successful_time.is_some());
+    world.state().refusal = None;
+    world.set_now("2026-11-20T11:20:00Z");
+    world.replica().settle();
+    assert_eq!(created(&world).last(), Some(&job("2026-11-20T11:00:00Z")));
+}
+
+#[test]
+fn t15_days_on_which_clocks_are_changed() {
+    for (spec, from, until, times) in [
+        (
+            "30 1 * * *",
+            "2026-11-01T00:00:00-04:00",
+            "2026-11-01T23:00:00-05:00",
+            vec!["2026-11-01T01:30:00-04:00", "2026-11-01T01:30:00-05:00"],
+        ),
+        ("30 2 * * *", "2027-03-14T00:00:00-05:00", "2027-03-14T23:00:00-04:00", vec![]),
+    ] {
+        let world = World::new(from, &json!({"cronSpec": spec, "timeZone": "America/New_York"}));
+        world.made_at(from);
+        world.replica().live_until(until, World::finish_all);
+        assert_eq!(created(&world), times.into_iter().map(job).collect::<Vec<_>>(), "{spec}");
+    }
+}
+
+#[test]
+fn t16_clocks_that_jump() {
+    let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
+    let operator = world.replica();
+    operator.live_until("2026-11-20T12:00:30Z", World::finish_all);
+    let before = created(&world);
+    assert_eq!(before.len(), 3);
+    world.set_now("2026-11-20T10:00:30Z");
+    operator.live_until("2026-11-20T12:30:00Z", World::finish_all);
+    assert_eq!(created(&world), before, "two hours back: nothing twice");
+    world.set_now("2026-11-23T12:30:00Z");
+    operator.live_until("2026-11-23T12:31:00Z", World::finish_all);
+    assert_eq!(created(&world)[3..], [job("2026-11-23T12:00:00Z")], "three days on: the newest");
+    for (now, runs) in [("2036-11-23T12:31:00Z", 1), ("2026-11-23T12:31:01Z", 0), ("2036-11-23T12:31:01Z", 0)] {
+        let before = created(&world).len();
+        world.set_now(now);
+        operator.settle();
+        assert_eq!(created(&world).len() - before, runs, "{now}");
+    }
+}
+
+#[test]
+fn t17_an_active_job_that_somebody_deletes_is_not_started_again() {
+    let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
+    let operator = world.replica();
+    operator.settle();
+    let name = created(&world).remove(0);
+    world.state().jobs.remove(&name);
+    operator.live_until("2026-11-20T11:00:30Z", nothing);
+    assert_eq!(world.reasons(), ["SuccessfulCreate", "MissingJob", "SuccessfulCreate"]);
+    assert_eq!(created(&world), [job("2026-11-20T10:00:00Z"), job("2026-11-20T11:00:00Z")]);
+}
+
+#[test]
+fn a_cache_that_does_not_know_a_job_yet_is_no_reason_to_miss_it() {
+    let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
+    world.replica().settle();
+    let behind = world.replica();
+    let jobs = std::mem::take(&mut world.state().jobs);
+    behind.sync();
+    world.state().jobs = jobs;
+    behind.wake().expect("works");
+    assert_eq!(count(&world, "MissingJob"), 0);
+    assert_eq!(world.status().active_jobs, 1);
+}
+
+#[test]
+fn every_is_counted_from_the_last_run_also_after_a_restart() {
+    let world = World::new("2026-11-20T10:00:00Z", &json!({"cronSpec": "@every 30s"}));
+    world.made_at("2026-11-20T09:59:50Z");
+    world.replica().live_until("2026-11-20T10:00:51Z", World::finish_all);
+    assert_eq!(created(&world), [job("2026-11-20T10:00:20Z"), job("2026-11-20T10:00:50Z")], "two runs in a minute");
+    world.set_now("2026-11-20T10:05:02Z");
+    world.replica().settle();
+    assert_eq!(created(&world).last(), Some(&job("2026-11-20T10:04:50Z")));
+}
+
+#[test]
+fn a_run_that_is_asked_for_runs_once_and_is_no_run_of_the_schedule() {
+    let world = World::new("2026-11-20T10:10:30Z", &json!({"cronSpec": "0 12 * * *", "suspend": true}));
+    let ask = |token: &str| {
+        world.edit(|crontab| {
+            drop(crontab.metadata.annotations.get_or_insert_default().insert(RUN_NOW.into(), token.into()));
+        });
+    };
+    ask("a");
+    world.replica().settle();
+    world.replica().settle();
+    assert_eq!(created(&world).len(), 1);
+    assert_eq!((world.status().last_run_now.as_deref(), world.status().last_schedule_time), (Some("a"), None));
+    ask("b");
+    world.replica().settle();
+    assert_eq!(created(&world).len(), 1, "Forbid holds");
+    assert_eq!(world.reasons(), ["SuccessfulCreate", "JobAlreadyActive"]);
+    world.finish_all();
+    ask("c");
+    world.replica().settle();
+    assert_eq!(created(&world).len(), 2);
+    world.edit(|crontab| crontab.spec.replicas = 0);
+    ask("d");
+    world.replica().settle();
+    assert_eq!((created(&world).len(), world.status().last_run_now.as_deref()), (2, Some("d")));
+}
+
+/// The runs from ten to eleven, by these steps of ten minutes, with Jobs that end in between.
+fn hour(world: &World, operator: &mut Replica, crash: &mut impl FnMut(&World, &mut Replica)) {
+    for minute in ["10:00:30", "10:10:00", "10:10:30", "10:20:01", "10:30:00", "10:30:45"] {
+        world.set_now(&format!("2026-11-20T{minute}Z"));
+        crash(world, operator);
+        operator.settle();
+        world.finish_all();
+        crash(world, operator);
+        operator.settle();
+    }
+}
+
+const TIMES: [&str; 4] =
+    ["2026-11-20T10:00:00Z", "2026-11-20T10:10:00Z", "2026-11-20T10:20:00Z", "2026-11-20T10:30:00Z"];
+
+#[test]
+fn t08_killed_at_any_turn_every_run_that_is_due_has_one_job() {
+    let mut crashes = 0;
+    for policy in ["Allow", "Forbid", "Replace"] {
+        for limit in [0, 3] {
+            for stale in [false, true] {
+                for at in 0..40 {
+                    let spec = json!({
+                        "cronSpec": "*/10 * * * *", "concurrencyPolicy": policy, "successfulJobsHistoryLimit": limit,
+                    });
+                    let world = World::new("2026-11-20T10:00:30Z", &spec);
+                    let mut operator = world.leader();
+                    hour(&world, &mut operator, &mut |world, operator| {
+                        // What the next process knows of before the crash.
+                        let next = stale.then(|| world.replica());
+                        operator.sync();
+                        if operator.wake_for(at).is_some() {
+                            return;
+                        }
+                        crashes += 1;
+                        let mut next = match next {
+                            Some(next) => next.elected(),
+                            None => world.leader(),
+                        };
+                        next.holds_back = at % 2 == 1;
+                        // Its first wake-up rests on what it knew; it may fail, and is tried again.
+                        drop(next.wake());
+                        drop(next.wake());
+                        next.holds_back = false;
+                        *operator = next;
+                    });
+                    let context = format!("{policy}, limit {limit}, stale {stale}, killed at turn {at}");
+                    assert_eq!(created(&world), TIMES.map(job), "{context}");
+                    assert_eq!(world.state().jobs.len(), limit, "{context}");
+                    assert_eq!(world.status().last_schedule_time, Some(TIMES[3].parse().expect("a time")), "{context}");
+                    assert_eq!(count(&world, "JobAlreadyActive"), 0, "{context}");
+                }
+            }
+        }
+    }
+    println!("{crashes} crashes");
+    assert!(crashes > 500, "{crashes}");
+}
+
+#[test]
+fn t14_two_managers_on_the_same_tick_make_one_job() {
+    let mut random = fastrand::Rng::with_seed(14);
+    for round in 0..3_000 {
+        let policy = ["Allow", "Forbid", "Replace"][round % 3];
+        let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *", "concurrencyPolicy": policy}));
+        let elected = round % 2 == 0;
+        let mut first = if elected { world.leader() } else { world.replica() };
+        first.zombie = true; // it has lost its lease, and does not know
+        let second = if elected { world.leader() } else { world.replica() };
+        {
+            let (mut one, mut two) = (pin!(first.work()), pin!(second.work()));
+            let mut task = Task::from_waker(Waker::noop());
+            let (mut one_ended, mut two_ended) = (false, false);
+            while !(one_ended && two_ended) {
+                if !one_ended && (two_ended || random.bool()) {
+                    one_ended = one.as_mut().poll(&mut task).is_ready();
+                } else if !two_ended {
+                    two_ended = two.as_mut().poll(&mut task).is_ready();
+                }
+            }
+        }
+        second.settle();
+        assert_eq!(created(&world), [job("2026-11-20T10:00:00Z")], "{policy}, round {round}");
+        assert_eq!(world.state().jobs.len(), 1, "{policy}, round {round}");
+        assert_eq!(world.status().active_jobs, 1);
+    }
+}

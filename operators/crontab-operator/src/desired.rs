@@ -1,0 +1,225 @@
+//! The Job of one run as it should be. The runtime adds namespace and owner.
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        batch::v1::{Job, JobSpec},
+        core::v1::{Container, EnvVar, PodSpec, PodTemplateSpec, ResourceRequirements, SecurityContext},
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
+use kube::{ResourceExt, core::ObjectMeta};
+use schedule::Zone;
+use workloads::{App, ImagePullPolicy, SecurityProfile, given};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{CronTab, api::v1::CronTabSpec, config::Config};
+
+/// The container that runs the image.
+pub const CONTAINER: &str = "cron";
+
+/// The annotation of a Job that says for which time it was made.
+pub const SCHEDULED_AT: &str = "stable.example.com/scheduled-at";
+
+/// The variable that says the same to the program.
+pub const SCHEDULED_AT_VARIABLE: &str = "CRON_SCHEDULED_AT";
+
+/// What a Job is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Run<'a> {
+    /// A time of the schedule.
+    At(Timestamp),
+    /// Somebody asked, with this token.
+    Now(&'a str),
+}
+
+impl Run<'_> {
+    /// The name of its Job: one run, one name, so that it can be made only once.
+    pub fn job_name(self, crontab: &CronTab) -> String {
+        match self {
+            Self::At(time) => format!("{}-{:010}", crontab.name_any(), time.as_second()),
+            Self::Now(token) => format!("{}-{:010x}", crontab.name_any(), xxh3_64(token.as_bytes()) >> 24),
+        }
+    }
+}
+
+/// The Job of a run.
+pub fn job(crontab: &CronTab, run: Run<'_>, zone: &Zone, config: &Config) -> Job {
+    let spec = &crontab.spec;
+    let app = App::of(crontab);
+    let scheduled = match run {
+        Run::At(time) => Some(in_zone(time, zone)),
+        Run::Now(_) => None,
+    };
+    let annotations = scheduled.clone().map(|time| [(SCHEDULED_AT.to_owned(), time)].into());
+    let profile = spec.security_profile.unwrap_or(config.security_profile);
+    Job {
+        metadata: ObjectMeta { annotations, ..app.metadata(run.job_name(crontab)) },
+        spec: Some(JobSpec {
+            completions: Some(spec.replicas),
+            parallelism: Some(spec.replicas),
+            completion_mode: Some("Indexed".to_owned()),
+            backoff_limit: Some(spec.backoff_limit.unwrap_or(6)),
+            active_deadline_seconds: spec.active_deadline_seconds,
+            template: PodTemplateSpec {
+                metadata: Some(app.pod_metadata(&spec.pod_labels, &spec.pod_annotations)),
+                spec: Some(pod(spec, profile, scheduled)),
+            },
+            ..Default::default()
+        }),
+        status: None,
+    }
+}
+
+/// RFC 3339, by the clocks of the zone. `Z` for UTC.
+fn in_zone(time: Timestamp, zone: &Zone) -> String {
+    let zone = zone.time_zone();
+    if *zone == jiff::tz::TimeZone::UTC {
+        return time.to_string();
+    }
+    time.display_with_offset(zone.to_offset(time)).to_string()
+}
+
+fn pod(spec: &CronTabSpec, profile: SecurityProfile, scheduled: Option<String>) -> PodSpec {
+    let bare = profile.pod();
+    PodSpec {
+        restart_policy: Some(spec.restart_policy.unwrap_or_default().name()),
+        containers: vec![container(spec, profile, scheduled)],
+        // Who names an account wants to be it.
+        automount_service_account_token: bare
+            .automount_service_account_token
+            .filter(|_| spec.service_account_name.is_none()),
+        image_pull_secrets: given::list(&spec.image_pull_secrets),
+        node_selector: given::map(&spec.node_selector),
+        service_account_name: spec.service_account_name.clone(),
+        tolerations: given::list(&spec.tolerations),
+        volumes: given::list(&spec.volumes),
+        ..bare
+    }
+}
+
+fn container(spec: &CronTabSpec, profile: SecurityProfile, scheduled: Option<String>) -> Container {
+    let words = |given: &[String]| (!given.is_empty()).then(|| given.to_vec());
+    Container {
+        name: CONTAINER.to_owned(),
+        image: Some(spec.image.clone()),
+        image_pull_policy: spec.image_pull_policy.map(ImagePullPolicy::name),
+        command: words(&spec.command),
+        args: words(&spec.args),
+        env: env(spec, scheduled),
+        env_from: given::list(&spec.env_from),
+        resources: match &spec.resources {
+            Some(resources) => given::resources(resources),
+            None => Some(default_resources()),
+        },
+        security_context: Some(SecurityContext { run_as_user: spec.run_as_user, ..profile.container() }),
+        volume_mounts: given::list(&spec.volume_mounts),
+        ..Default::default()
+    }
+}
+
+/// Ours first, so that the others can be made of it.
+fn env(spec: &CronTabSpec, scheduled: Option<String>) -> Option<Vec<EnvVar>> {
+    let ours =
+        scheduled.map(|time| EnvVar { name: SCHEDULED_AT_VARIABLE.to_owned(), value: Some(time), value_from: None });
+    let theirs = spec.env.iter().filter(|variable| variable.name != SCHEDULED_AT_VARIABLE).cloned();
+    given::list(&ours.into_iter().chain(theirs).collect::<Vec<_>>())
+}
+
+/// Enough for the scheduler to spread pods; nothing is limited.
+fn default_resources() -> ResourceRequirements {
+    let requests = [("cpu", "50m"), ("memory", "64Mi")];
+    ResourceRequirements {
+        requests: Some(requests.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))).into()),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::samples;
+
+    fn at(time: &str) -> Run<'static> {
+        Run::At(time.parse().expect("a time"))
+    }
+
+    fn of(spec: &Value) -> JobSpec {
+        let crontab = samples::with_spec(spec);
+        job(&crontab, at("2026-11-20T00:01:00Z"), &Zone::utc(), &Config::default()).spec.expect("a spec")
+    }
+
+    #[test]
+    fn the_job_of_the_sample() {
+        let run = at("2026-11-20T00:01:00Z");
+        insta::assert_yaml_snapshot!(job(&samples::seed(), run, &Zone::utc(), &Config::default()));
+    }
+
+    #[test]
+    fn the_job_of_the_report() {
+        let zone = Zone::named("Europe/Berlin").expect("a zone");
+        let run = at("2026-11-20T03:30:00Z");
+        insta::assert_yaml_snapshot!(job(&samples::report(), run, &zone, &Config::default()));
+    }
+
+    #[test]
+    fn times_are_told_by_the_clocks_of_the_zone() {
+        for (zone, told) in [
+            ("UTC", "2026-11-20T00:01:00Z"),
+            ("Europe/Berlin", "2026-11-20T01:01:00+01:00"),
+            ("Asia/Kathmandu", "2026-11-20T05:46:00+05:45"),
+        ] {
+            let zone = Zone::named(zone).expect("a zone");
+            assert_eq!(in_zone("2026-11-20T00:01:00Z".parse().expect("a time"), &zone), told);
+        }
+    }
+
+    #[test]
+    fn a_run_has_one_name_that_fits_whatever_the_object_is_called() {
+        let mut crontab = samples::seed();
+        crontab.metadata.name = Some("a".repeat(49));
+        for run in [at("2026-11-20T00:00:30Z"), at("2001-09-09T01:46:40Z"), Run::Now("x"), Run::Now("")] {
+            let name = run.job_name(&crontab);
+            // A pod of it is called `<job>-99` inside.
+            assert_eq!(name.len() + 3, 63, "{name}");
+        }
+        assert_ne!(Run::Now("x").job_name(&crontab), Run::Now("y").job_name(&crontab));
+    }
+
+    #[test]
+    fn a_users_variable_does_not_hide_the_time_and_can_be_made_of_it() {
+        let env =
+            json!([{"name": "CRON_SCHEDULED_AT", "value": "never"}, {"name": "DAY", "value": "$(CRON_SCHEDULED_AT)"}]);
+        let spec = of(&json!({"cronSpec": "@daily", "image": "a", "env": env}));
+        let env = spec.template.spec.expect("a pod").containers[0].env.clone().expect("variables");
+        let names: Vec<_> = env.iter().map(|it| (it.name.as_str(), it.value.as_deref().unwrap_or_default())).collect();
+        assert_eq!(names, [("CRON_SCHEDULED_AT", "2026-11-20T00:01:00Z"), ("DAY", "$(CRON_SCHEDULED_AT)")]);
+    }
+
+    #[test]
+    fn a_run_that_somebody_asked_for_has_no_time() {
+        let crontab = samples::seed();
+        let job = job(&crontab, Run::Now("x"), &Zone::utc(), &Config::default());
+        assert_eq!(job.metadata.annotations, None);
+        assert_eq!(job.spec.and_then(|it| it.template.spec).expect("a pod").containers[0].env, None);
+    }
+
+    #[test]
+    fn profiles_and_accounts() {
+        let pod = |more: Value| {
+            let mut spec = json!({"cronSpec": "@daily", "image": "a"});
+            spec.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            of(&spec).template.spec.expect("a pod")
+        };
+        let restricted = pod(json!({}));
+        assert_eq!(restricted.automount_service_account_token, Some(false));
+        assert_eq!(restricted.security_context.and_then(|it| it.run_as_non_root), Some(true));
+        let named = pod(json!({"serviceAccountName": "me"}));
+        assert_eq!(named.automount_service_account_token, None);
+        let root = pod(json!({"securityProfile": "RootAllowed", "runAsUser": 0}));
+        assert_eq!(root.security_context.and_then(|it| it.run_as_non_root), None);
+        assert_eq!(root.containers[0].security_context.as_ref().and_then(|it| it.run_as_user), Some(0));
+    }
+}

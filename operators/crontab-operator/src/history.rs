@@ -1,0 +1,51 @@
+//! Which finished Jobs are kept.
+
+use crate::{api::v1::CronTabSpec, known::LiveJob};
+
+/// The Jobs beyond the limits: of those that completed and of those that failed, all but the newest, the oldest first.
+pub fn surplus(spec: &CronTabSpec, jobs: &[LiveJob]) -> Vec<LiveJob> {
+    let mut finished: Vec<&LiveJob> = jobs.iter().filter(|job| job.end().is_some() && job.deleting.is_none()).collect();
+    finished.sort_by(|a, b| a.order().cmp(&b.order()));
+    let (failed, completed): (Vec<&LiveJob>, Vec<&LiveJob>) =
+        finished.into_iter().partition(|job| job.end().is_some_and(|end| end.failure.is_some()));
+    let beyond = |jobs: &[&LiveJob], limit: usize| -> Vec<LiveJob> {
+        jobs[..jobs.len().saturating_sub(limit)].iter().map(|job| (*job).clone()).collect()
+    };
+    let mut surplus = beyond(&completed, spec.successful_jobs_history_limit());
+    surplus.extend(beyond(&failed, spec.failed_jobs_history_limit()));
+    surplus
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{known::testing::job, samples};
+
+    /// The names that go when these have ended: `+` completed, `-` failed, and otherwise goes on.
+    fn gone(limits: (i32, i32), jobs: &[(&str, &str)]) -> Vec<String> {
+        let spec = json!({
+            "cronSpec": "@daily", "image": "a", "successfulJobsHistoryLimit": limits.0, "failedJobsHistoryLimit": limits.1,
+        });
+        let jobs: Vec<LiveJob> = jobs.iter().map(|(name, how)| job(name, how)).collect();
+        surplus(&samples::with_spec(&spec).spec, &jobs).iter().map(|job| job.name.to_string()).collect()
+    }
+
+    #[test]
+    fn the_newest_stay() {
+        let jobs = [
+            ("a", "+ 10:00"),
+            ("d", "- 10:01"),
+            ("b", "+ 10:05"),
+            ("c", "+ 10:04"),
+            ("e", "- 10:02"),
+            ("f", "+ 10:03"),
+            ("g", "10:00"),
+        ];
+        assert_eq!(gone((3, 1), &jobs), ["a", "d"]);
+        assert_eq!(gone((0, 0), &jobs), ["a", "f", "c", "b", "d", "e"]);
+        assert_eq!(gone((9, 9), &jobs), [""; 0]);
+        assert_eq!(gone((1, 9), &[("b", "+ 10:00"), ("a", "+ 10:00")]), ["a"], "equals by name");
+    }
+}

@@ -1,0 +1,378 @@
+//! What is known of a CronTab at one wake-up, and what that comes to: values in, values out.
+//!
+//! The memory is in the status. What Jobs say of themselves is added to it, so that what happened right before a crash is
+//! not forgotten; and it only ever grows, so that each time of the schedule is decided on once.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use manager::EventType;
+use schedule::{Anchor, Concurrency, Decision, Due, Situation, Skip};
+use workloads::{JobView, Live};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::{
+    CronTab,
+    api::v1::{ConcurrencyPolicy, CronTabSpec, CronTabStatus, Failure, JobReference, Since},
+    timing::Timing,
+};
+
+/// The annotation that asks for a run at once.
+pub const RUN_NOW: &str = "stable.example.com/run-now";
+
+/// Longer tokens are remembered by their hash.
+const TOKEN_CHARACTERS: usize = 128;
+/// That a run is left out is told when it begins, and then so often.
+const TELL_AGAIN: Duration = Duration::from_hours(1);
+
+/// A Job of the cluster.
+pub type LiveJob = Arc<Live<JobView>>;
+
+/// All that a decision rests on.
+#[derive(Debug, Clone)]
+pub struct Known<'a> {
+    /// The object.
+    pub crontab: &'a CronTab,
+    /// When it runs.
+    pub timing: &'a Timing,
+    /// Its Jobs that are there.
+    pub jobs: Vec<LiveJob>,
+    /// What has happened.
+    pub memory: Memory,
+    /// The clock.
+    pub now: Timestamp,
+    /// Jobs that made room for a new one at this wake-up.
+    replaced: Vec<LiveJob>,
+}
+
+/// What has happened, as far as it matters later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// Since when the schedule is as it is.
+    pub anchor: Anchor,
+    /// The time of the latest run that was started.
+    pub last_schedule: Option<Timestamp>,
+    /// The time of the latest run that was left out, and why.
+    pub last_missed: Option<(Timestamp, String)>,
+    /// The token of the last run that somebody asked for.
+    pub last_run_now: Option<String>,
+    /// When a run last completed.
+    pub last_success: Option<Timestamp>,
+    /// The run that failed last.
+    pub last_failure: Option<Failure>,
+}
+
+/// Why a run is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missed {
+    /// It is too late for `startingDeadlineSeconds`.
+    TooLate,
+    /// The run before goes on, and `Forbid` holds.
+    StillRunning,
+    /// `maxActiveJobs` run.
+    TooManyActive,
+    /// A stranger's Job has its name.
+    NameTaken,
+}
+
+/// Something that people are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct News {
+    /// How serious it is.
+    pub type_: EventType,
+    /// The event's reason.
+    pub reason: &'static str,
+    /// In words.
+    pub message: String,
+}
+
+impl<'a> Known<'a> {
+    /// What the object and these Jobs of it say.
+    pub fn of(crontab: &'a CronTab, timing: &'a Timing, jobs: Vec<LiveJob>, now: Timestamp) -> Self {
+        let memory = Memory::of(crontab, timing, second(now));
+        let mut known = Self { crontab, timing, jobs: Vec::new(), memory, now, replaced: Vec::new() };
+        known.look(jobs);
+        known
+    }
+
+    /// These are its Jobs, by a newer look.
+    pub fn look(&mut self, jobs: Vec<LiveJob>) {
+        self.jobs = jobs;
+        self.jobs.sort_by(|a, b| (time_of(a), &a.name).cmp(&(time_of(b), &b.name)));
+        for job in &self.jobs {
+            self.memory.observe(job);
+        }
+    }
+
+    /// Its Jobs that have not ended, in the order of their times.
+    pub fn active(&self) -> impl Iterator<Item = &LiveJob> {
+        self.jobs.iter().filter(|job| job.end().is_none())
+    }
+
+    /// What the schedule has to know.
+    pub fn situation(&self) -> Situation<'a> {
+        let spec = &self.crontab.spec;
+        Situation {
+            schedule: &self.timing.schedule,
+            zone: &self.timing.zone,
+            now: self.now,
+            anchor: self.memory.anchor.since,
+            last: self.memory.last(),
+            held: spec.is_held(),
+            starting_deadline: spec.starting_deadline_seconds.map(i64::unsigned_abs),
+            concurrency: concurrency(spec),
+            active: self.active_count(),
+            max_active: spec.max_active_jobs(),
+        }
+    }
+
+    /// The token of a run that somebody asks for.
+    pub fn asked(&self) -> Option<&'a str> {
+        let token = self.crontab.annotations().get(RUN_NOW)?;
+        Some(token.as_str()).filter(|token| self.memory.last_run_now.as_deref() != Some(&*remembered(token)))
+    }
+
+    /// Whether there is something to decide.
+    pub fn has_to_decide(&self) -> bool {
+        self.asked().is_some() || self.situation().due().is_some()
+    }
+
+    /// Whether the decision depends on which Jobs run, so that a cache that lags behind could make it wrong.
+    pub fn depends_on_jobs(&self) -> bool {
+        let due = !matches!(self.situation().decide(), Decision::Nothing | Decision::Skip(_, Skip::TooLate));
+        self.crontab.spec.concurrency_policy != ConcurrencyPolicy::Allow && (due || self.asked().is_some())
+    }
+
+    /// Why a run that somebody asks for is left out; the deadline is for those of the schedule.
+    pub fn against_running_now(&self) -> Option<Missed> {
+        let situation = self.situation();
+        match situation.concurrency {
+            Concurrency::Forbid if situation.active > 0 => Some(Missed::StillRunning),
+            Concurrency::Allow if situation.active >= situation.max_active => Some(Missed::TooManyActive),
+            _ => None,
+        }
+    }
+
+    /// Remembers that the run of this time was left out. Says what people are told.
+    pub fn skip(&mut self, due: Due, why: Missed) -> Vec<News> {
+        let mut news: Vec<News> = many(due).into_iter().collect();
+        if self.tells_again(due.time, why) {
+            news.push(self.left_out(why, due.time));
+        }
+        self.memory.last_missed = Some((due.time, why.reason().to_owned()));
+        news
+    }
+
+    /// Remembers that the run of this time has its Job.
+    pub fn started(&mut self, due: Due, job: LiveJob) -> Vec<News> {
+        self.memory.last_schedule = self.memory.last_schedule.max(Some(due.time));
+        self.add(job);
+        many(due).into_iter().collect()
+    }
+
+    /// Remembers that what was asked for is done, or left out.
+    pub fn answered(&mut self, token: &str, job: Option<LiveJob>) {
+        self.memory.last_run_now = Some(remembered(token));
+        if let Some(job) = job {
+            self.add(job);
+        }
+    }
+
+    /// These Jobs were deleted to make room.
+    pub fn replace(&mut self, jobs: Vec<LiveJob>) {
+        self.jobs.retain(|known| jobs.iter().all(|job| job.uid != known.uid));
+        self.replaced = jobs;
+    }
+
+    /// What has become of Jobs that were in the status as running, and are not any more.
+    pub fn departed(&self, left: &[JobReference]) -> Vec<News> {
+        let told = |reference: &JobReference| {
+            let (name, is) = (&reference.name, |job: &&LiveJob| *job.uid == *reference.uid);
+            if self.replaced.iter().any(|job| is(&job)) {
+                return None; // people know
+            }
+            let Some(job) = self.jobs.iter().find(is) else {
+                return Some(News::normal("MissingJob", format!("Active job went missing: {name}")));
+            };
+            let how = if job.end()?.failure.is_some() { "Failed" } else { "Complete" };
+            Some(News::normal("SawCompletedJob", format!("Saw completed job: {name}, status: {how}")))
+        };
+        left.iter().filter_map(told).collect()
+    }
+
+    /// Why a run was left out, in words.
+    pub fn left_out(&self, why: Missed, time: Timestamp) -> News {
+        match why {
+            Missed::TooLate => News::warning("MissSchedule", format!("Missed scheduled time to start a job: {time}")),
+            Missed::StillRunning => News::normal(
+                "JobAlreadyActive",
+                "Not starting job because prior execution is running and concurrency policy is Forbid",
+            ),
+            Missed::TooManyActive => News::warning(
+                "TooManyActiveJobs",
+                format!("Not starting job because {} jobs are active (maxActiveJobs)", self.active_count()),
+            ),
+            Missed::NameTaken => News::warning(
+                "JobNameConflict",
+                format!(
+                    "Job \"{}\" already exists and is not managed by CronTab; the run at {time} is skipped",
+                    crate::desired::Run::At(time).job_name(self.crontab)
+                ),
+            ),
+        }
+    }
+
+    fn add(&mut self, job: LiveJob) {
+        self.jobs.retain(|known| known.uid != job.uid);
+        let mut jobs = std::mem::take(&mut self.jobs);
+        jobs.push(job);
+        self.look(jobs);
+    }
+
+    fn active_count(&self) -> u32 {
+        u32::try_from(self.active().count()).unwrap_or(u32::MAX)
+    }
+
+    /// For a run that goes on for long, the first time that is left out for it is told, and then one an hour.
+    fn tells_again(&self, time: Timestamp, why: Missed) -> bool {
+        let told = self.memory.last_missed.as_ref().filter(|(_, reason)| reason == why.reason()).map(|(time, _)| *time);
+        let oldest = self.active().next().map(|job| time_of(job));
+        match (why, oldest, told) {
+            (Missed::StillRunning | Missed::TooManyActive, Some(since), Some(told)) if told > since => {
+                let hours = |time: Timestamp| time.duration_since(since).as_secs() / TELL_AGAIN.as_secs().cast_signed();
+                hours(time) > hours(told)
+            }
+            _ => true,
+        }
+    }
+}
+
+impl Memory {
+    /// What the status remembers; on first sight, nothing but when the object was made.
+    fn of(crontab: &CronTab, timing: &Timing, now: Timestamp) -> Self {
+        let none = CronTabStatus::default();
+        let status = crontab.status.as_ref().unwrap_or(&none);
+        let spec = &crontab.spec;
+        let remembered = status.schedule.as_ref().map(|Since { hash, since }| Anchor {
+            // What passed during a pause is not made up for: the end of it is like an edit.
+            hash: if is_paused(status) { String::new() } else { hash.clone() },
+            since: *since,
+        });
+        let created = crontab.creation_timestamp().map_or(now, |time| time.0);
+        let anchor = Anchor::now(remembered.as_ref(), (&spec.cron_spec, &timing.zone, spec.is_held()), created, now);
+        Self {
+            anchor,
+            last_schedule: status.last_schedule_time,
+            last_missed: status
+                .last_missed_time
+                .map(|time| (time, status.last_missed_reason.clone().unwrap_or_default())),
+            last_run_now: status.last_run_now.clone(),
+            last_success: status.last_successful_time,
+            last_failure: status.last_failure.clone(),
+        }
+    }
+
+    /// The latest time that was decided on.
+    pub fn last(&self) -> Option<Timestamp> {
+        self.last_schedule.max(self.last_missed.as_ref().map(|(time, _)| *time))
+    }
+
+    /// Adds what a Job says of itself.
+    fn observe(&mut self, job: &Live<JobView>) {
+        self.last_schedule = self.last_schedule.max(job.scheduled());
+        let Some(end) = job.end() else { return };
+        let at = end.at.or(job.started()).or(job.created);
+        match (&end.failure, at) {
+            (None, at) => self.last_success = self.last_success.max(at),
+            (Some(reason), Some(time)) if self.last_failure.as_ref().is_none_or(|before| before.time < time) => {
+                self.last_failure = Some(Failure { job: job.name.to_string(), time, reason: reason.to_string() });
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Missed {
+    /// The event's reason, which is also `status.lastMissedReason`.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::TooLate => "MissSchedule",
+            Self::StillRunning => "JobAlreadyActive",
+            Self::TooManyActive => "TooManyActiveJobs",
+            Self::NameTaken => "JobNameConflict",
+        }
+    }
+}
+
+impl From<Skip> for Missed {
+    fn from(skip: Skip) -> Self {
+        match skip {
+            Skip::TooLate => Self::TooLate,
+            Skip::StillRunning => Self::StillRunning,
+            Skip::TooManyActive => Self::TooManyActive,
+        }
+    }
+}
+
+impl News {
+    /// For information.
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_: EventType::Normal, reason, message: message.into() }
+    }
+
+    /// Somebody should look.
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_: EventType::Warning, reason, message: message.into() }
+    }
+}
+
+/// The place of a Job in time: what it was made for, or when it was made.
+fn time_of(job: &Live<JobView>) -> Timestamp {
+    job.scheduled().or(job.created).unwrap_or(Timestamp::MAX)
+}
+
+fn many(due: Due) -> Option<News> {
+    due.has_missed_many().then(|| {
+        News::warning(
+            "TooManyMissedTimes",
+            format!(
+                "{} start times were missed; only the latest is started. Set or decrease spec.startingDeadlineSeconds or \
+                 check clock skew",
+                due.missed
+            ),
+        )
+    })
+}
+
+fn is_paused(status: &CronTabStatus) -> bool {
+    status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "Paused")
+}
+
+fn concurrency(spec: &CronTabSpec) -> Concurrency {
+    match spec.concurrency_policy {
+        ConcurrencyPolicy::Allow => Concurrency::Allow,
+        ConcurrencyPolicy::Forbid => Concurrency::Forbid,
+        ConcurrencyPolicy::Replace => Concurrency::Replace,
+    }
+}
+
+/// A token as it is remembered.
+fn remembered(token: &str) -> String {
+    if token.chars().count() <= TOKEN_CHARACTERS {
+        token.to_owned()
+    } else {
+        format!("{:032x}", xxh3_128(token.as_bytes()))
+    }
+}
+
+/// The whole second at or before an instant: what is remembered has no parts of seconds.
+fn second(time: Timestamp) -> Timestamp {
+    let floor = time.as_second() - i64::from(time.subsec_nanosecond() < 0);
+    Timestamp::from_second(floor).unwrap_or(time)
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

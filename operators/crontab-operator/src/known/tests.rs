@@ -1,0 +1,162 @@
+use serde_json::{Value, json};
+
+use super::{testing::at, testing::job, *};
+use crate::samples;
+
+/// The sample with this of its spec and its status.
+fn crontab(spec: &Value, status: &Value) -> CronTab {
+    let mut whole = json!({"cronSpec": "0 * * * *", "image": "a"});
+    whole.as_object_mut().expect("an object").extend(spec.as_object().expect("an object").clone());
+    CronTab { status: serde_json::from_value(status.clone()).expect("a status"), ..samples::with_spec(&whole) }
+}
+
+fn timing(crontab: &CronTab) -> Timing {
+    Timing::of(&crontab.spec).expect("a schedule")
+}
+
+/// The memory that is written now, as a status.
+fn remember(crontab: &CronTab, now: &str) -> CronTabStatus {
+    let timing = timing(crontab);
+    crate::status::of(&Known::of(crontab, &timing, vec![], at(now)), &[]).status
+}
+
+fn due(crontab: &CronTab, now: &str) -> Option<Timestamp> {
+    let timing = timing(crontab);
+    Known::of(crontab, &timing, vec![], at(now)).situation().due().map(|due| due.time)
+}
+
+#[test]
+fn an_edit_or_the_end_of_a_pause_starts_nothing_from_before_it() {
+    let daily = crontab(&json!({"cronSpec": "0 0 * * *"}), &json!({}));
+    let status = remember(&daily, "2026-11-20T12:30:00Z");
+    assert_eq!(status.schedule.as_ref().map(|it| it.since), Some(at("2026-11-19T12:00:00Z")), "on first sight");
+
+    // 4.13.9: edited at 15:00 to noon; nothing before noon tomorrow.
+    let mut edited = crontab(&json!({"cronSpec": "0 12 * * *"}), &json!({}));
+    edited.status = Some(status.clone());
+    assert_eq!(due(&edited, "2026-11-20T15:00:00.5Z"), None);
+    edited.status = Some(remember(&edited, "2026-11-20T15:00:00.5Z"));
+    assert_eq!(
+        edited.status.as_ref().and_then(|it| it.schedule.as_ref()).map(|it| it.since),
+        Some(at("2026-11-20T15:00:00Z"))
+    );
+    assert_eq!(due(&edited, "2026-11-21T11:59:59Z"), None);
+    assert_eq!(due(&edited, "2026-11-21T12:00:00Z"), Some(at("2026-11-21T12:00:00Z")));
+
+    for held in [json!({"suspend": true}), json!({"replicas": 0})] {
+        let mut crontab = crontab(&held, &json!({}));
+        crontab.status = Some(remember(&crontab, "2026-11-20T10:00:30Z"));
+        assert_eq!(crontab.status.as_ref().and_then(|it| it.next_schedule_time), None);
+        assert_eq!(due(&crontab, "2026-11-20T14:30:00Z"), None);
+        crontab.spec.suspend = false;
+        crontab.spec.replicas = 1;
+        assert_eq!(due(&crontab, "2026-11-20T15:00:01Z"), None, "{held}");
+        crontab.status = Some(remember(&crontab, "2026-11-20T15:00:01Z"));
+        assert_eq!(due(&crontab, "2026-11-20T16:00:00Z"), Some(at("2026-11-20T16:00:00Z")));
+    }
+}
+
+#[test]
+fn what_passed_while_paused_is_not_made_up_for_and_what_passed_while_away_is() {
+    let mut crontab = crontab(&json!({}), &json!({}));
+    crontab.status = Some(remember(&crontab, "2026-11-20T10:00:30Z"));
+    assert_eq!(due(&crontab, "2026-11-20T15:00:01Z"), Some(at("2026-11-20T15:00:00Z")), "away");
+    let ready = |reason: &str| json!([{"type": "Ready", "status": "Unknown", "reason": reason, "message": "", "lastTransitionTime": "2026-11-20T10:01:00Z"}]);
+    let conditions = serde_json::from_value(ready("Paused")).expect("conditions");
+    crontab.status.as_mut().expect("a status").conditions = conditions;
+    assert_eq!(due(&crontab, "2026-11-20T15:00:01Z"), None, "paused");
+}
+
+#[test]
+fn jobs_are_memory_too() {
+    let crontab = crontab(
+        &json!({}),
+        &json!({"lastScheduleTime": "2026-11-20T08:00:00Z", "lastSuccessfulTime": "2026-11-20T08:01:00Z"}),
+    );
+    let timing = timing(&crontab);
+    let jobs = vec![job("b", "- 10:00"), job("a", "+ 09:00"), job("c", "11:00"), job("d", "- 08:30")];
+    let known = Known::of(&crontab, &timing, jobs, at("2026-11-20T11:30:00Z"));
+    assert_eq!(known.memory.last(), Some(at("2026-11-20T11:00:00Z")));
+    assert_eq!(known.memory.last_success, Some(at("2026-11-20T09:00:30Z")));
+    let failure = known.memory.last_failure.clone().expect("a failure");
+    assert_eq!((failure.job.as_str(), failure.reason.as_str()), ("b", "BackoffLimitExceeded"));
+    assert_eq!(known.active().map(|job| &*job.name).collect::<Vec<_>>(), ["c"]);
+}
+
+#[test]
+fn that_a_run_is_left_out_is_told_when_it_begins_and_once_an_hour() {
+    let crontab = crontab(&json!({"cronSpec": "* * * * *"}), &json!({"lastScheduleTime": "2026-11-20T10:00:00Z"}));
+    let timing = timing(&crontab);
+    let mut known = Known::of(&crontab, &timing, vec![job("a", "10:00")], at("2026-11-20T10:00:00Z"));
+    let mut told = Vec::new();
+    for minute in 1..=180 {
+        known.now = at("2026-11-20T10:00:00Z") + Duration::from_secs(minute * 60);
+        let Decision::Skip(due, why) = known.situation().decide() else { panic!("{minute}") };
+        let news = known.skip(due, why.into());
+        assert!(news.iter().all(|news| news.reason == "JobAlreadyActive"));
+        told.extend(news.iter().map(|_| minute));
+    }
+    assert_eq!(told, [1, 60, 120, 180]);
+    assert_eq!(known.memory.last_missed.map(|(_, reason)| reason).as_deref(), Some("JobAlreadyActive"));
+}
+
+#[test]
+fn more_than_a_hundred_missed_times_are_told_and_the_newest_starts() {
+    let crontab = crontab(&json!({"cronSpec": "* * * * *"}), &json!({}));
+    let timing = timing(&crontab);
+    for (now, told) in [("2026-11-19T13:41:30Z", 0), ("2026-11-19T13:42:30Z", 1), ("2096-11-19T13:42:30Z", 1)] {
+        let mut known = Known::of(&crontab, &timing, vec![], at(now));
+        let Decision::Start(due) = known.situation().decide() else { panic!("{now}") };
+        assert_eq!(due.time, second(at(now)) - Duration::from_secs(30));
+        let news = known.started(due, job("a", "10:00"));
+        assert_eq!(news.len(), told, "{now}: {news:?}");
+        assert!(
+            news.iter()
+                .all(|news| news.reason == "TooManyMissedTimes" && news.message.starts_with(&due.missed.to_string()))
+        );
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_done_once() {
+    let mut crontab = crontab(&json!({"suspend": true}), &json!({}));
+    let long = "x".repeat(100_000);
+    for token in ["a", "", "2026-11-20", &long] {
+        crontab.annotations_mut().insert(RUN_NOW.to_owned(), token.to_owned());
+        crontab.status = None;
+        let timing = timing(&crontab);
+        let mut known = Known::of(&crontab, &timing, vec![], at("2026-11-20T10:00:00Z"));
+        assert_eq!(known.asked(), Some(token));
+        assert!(known.has_to_decide() && known.depends_on_jobs());
+        known.answered(token, None);
+        assert_eq!(known.asked(), None);
+        let status = crate::status::of(&known, &[]).status;
+        assert!(status.last_run_now.as_ref().is_some_and(|token| token.len() <= 128));
+        let again = CronTab { status: Some(status), ..crontab.clone() };
+        assert_eq!(Known::of(&again, &timing, vec![], at("2026-11-20T10:00:00Z")).asked(), None);
+    }
+}
+
+#[test]
+fn what_has_become_of_jobs_that_ran() {
+    let crontab = crontab(&json!({}), &json!({}));
+    let timing = timing(&crontab);
+    let jobs = vec![job("a", "+ 10:00"), job("b", "- 10:00"), job("c", "10:00")];
+    let mut known = Known::of(&crontab, &timing, jobs, at("2026-11-20T11:30:00Z"));
+    let left = ["a", "b", "c", "d"].map(|name| JobReference {
+        name: name.to_owned(),
+        uid: format!("uid of {name}"),
+        ..Default::default()
+    });
+    let told = |known: &Known<'_>| known.departed(&left).into_iter().map(|news| news.message).collect::<Vec<_>>();
+    assert_eq!(
+        told(&known),
+        [
+            "Saw completed job: a, status: Complete",
+            "Saw completed job: b, status: Failed",
+            "Active job went missing: d"
+        ]
+    );
+    known.replace(vec![job("c", "10:00"), job("d", "10:00")]);
+    assert_eq!(told(&known).len(), 2, "those that made room are not missed");
+}

@@ -1,0 +1,149 @@
+//! The operator's own metrics.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use manager::MetricRegistry;
+use prometheus::{Histogram, IntCounterVec, IntGaugeVec};
+
+use crate::{CronTab, known::Missed};
+
+/// From a tenth of a second to an hour.
+const SECONDS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 900.0, 3600.0];
+
+/// What became of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Tally {
+    /// Its Job was created, so long after its time.
+    Started(SignedDuration),
+    /// Somebody asked for it.
+    Asked,
+    /// It was left out.
+    Missed(Missed),
+    /// Its Job could not be created; that is tried again.
+    Failed,
+}
+
+/// Counts runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Runs {
+    delay: Histogram,
+    total: IntCounterVec,
+}
+
+impl Runs {
+    pub(crate) fn new(registry: &MetricRegistry) -> Self {
+        let delay = registry.histograms(
+            "crontab_operator_start_delay_seconds",
+            "How long after its time the Job of a run was created.",
+            &[],
+            &SECONDS,
+        );
+        let help = "Runs, by what became of them: started, skipped_forbid, skipped_too_many, missed_deadline, \
+                    name_conflict, error.";
+        let total = registry.counters("crontab_operator_runs_total", help, &["result"]);
+        for result in ["started", "skipped_forbid", "skipped_too_many", "missed_deadline", "name_conflict", "error"] {
+            total.with_label_values(&[result]);
+        }
+        Self { delay: delay.with_label_values::<&str>(&[]), total }
+    }
+
+    pub(crate) fn count(&self, tally: Tally) {
+        if let Tally::Started(delay) = tally {
+            self.delay.observe(delay.as_secs_f64().max(0.0));
+        }
+        self.total.with_label_values(&[result(tally)]).inc();
+    }
+}
+
+fn result(tally: Tally) -> &'static str {
+    match tally {
+        Tally::Started(_) | Tally::Asked => "started",
+        Tally::Missed(Missed::StillRunning) => "skipped_forbid",
+        Tally::Missed(Missed::TooManyActive) => "skipped_too_many",
+        Tally::Missed(Missed::TooLate) => "missed_deadline",
+        Tally::Missed(Missed::NameTaken) => "name_conflict",
+        Tally::Failed => "error",
+    }
+}
+
+/// Shows of every object what runs, when it runs next, and when it last succeeded.
+pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(&[Arc<CronTab>]) + Send + Sync + use<> {
+    let make = |name, help| registry.gauges(name, help, &["namespace", "name"]);
+    let gauges = Gauges {
+        active: make("crontab_operator_active_jobs", "Jobs that run, of every CronTab."),
+        next: make("crontab_operator_next_run_timestamp_seconds", "When every CronTab runs next."),
+        success: make("crontab_operator_last_success_timestamp_seconds", "When a run of every CronTab last completed."),
+    };
+    move |crontabs| gauges.show(crontabs)
+}
+
+struct Gauges {
+    active: IntGaugeVec,
+    next: IntGaugeVec,
+    success: IntGaugeVec,
+}
+
+impl Gauges {
+    fn show(&self, crontabs: &[Arc<CronTab>]) {
+        for gauge in [&self.active, &self.next, &self.success] {
+            gauge.reset(); // those that have gone
+        }
+        for crontab in crontabs {
+            let Some(status) = &crontab.status else { continue };
+            let (namespace, name) = (crontab.namespace().unwrap_or_default(), crontab.name_any());
+            let labels = [namespace.as_str(), name.as_str()];
+            self.active.with_label_values(&labels).set(status.active_jobs.into());
+            let show = |gauge: &IntGaugeVec, time: Option<Timestamp>| {
+                if let Some(time) = time {
+                    gauge.with_label_values(&labels).set(time.as_second());
+                }
+            };
+            show(&self.next, status.next_schedule_time);
+            show(&self.success, status.last_successful_time);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn every_result_is_there_from_the_start_and_counted() {
+        let registry = MetricRegistry::default();
+        let runs = Runs::new(&registry);
+        runs.count(Tally::Started(SignedDuration::from_millis(300)));
+        runs.count(Tally::Missed(Missed::StillRunning));
+        let count = |result: &str| runs.total.with_label_values(&[result]).get();
+        assert_eq!((count("started"), count("skipped_forbid"), count("error")), (1, 1, 0));
+        assert!((runs.delay.get_sample_sum() - 0.3).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_an_object_says_is_shown_as_long_as_it_is_there() {
+        let labels = ["namespace", "name"];
+        let gauge = |name: &str| IntGaugeVec::new(prometheus::Opts::new(name, name), &labels).expect("a metric");
+        let gauges = Gauges { active: gauge("a"), next: gauge("b"), success: gauge("c") };
+        let mut crontab = samples::seed();
+        let status = json!({"activeJobs": 2, "nextScheduleTime": "2026-11-20T00:01:00Z"});
+        crontab.status = Some(serde_json::from_value(status).expect("a status"));
+        let shown = |gauge: &IntGaugeVec| {
+            let families = prometheus::core::Collector::collect(gauge);
+            families
+                .iter()
+                .flat_map(prometheus::proto::MetricFamily::get_metric)
+                .map(|it| it.get_gauge().get_value())
+                .collect::<Vec<_>>()
+        };
+        gauges.show(&[Arc::new(crontab)]);
+        assert_eq!((shown(&gauges.active), shown(&gauges.next)), (vec![2.0], vec![1_795_132_860.0]));
+        assert!(shown(&gauges.success).is_empty());
+        gauges.show(&[]);
+        assert!(shown(&gauges.active).is_empty());
+    }
+}

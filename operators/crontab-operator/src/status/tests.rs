@@ -1,0 +1,133 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    known::testing::{at, job},
+    samples,
+    timing::Timing,
+};
+
+fn crontab(spec: &Value, status: &Value) -> CronTab {
+    let mut whole = json!({"cronSpec": "0 * * * *", "image": "a"});
+    whole.as_object_mut().expect("an object").extend(spec.as_object().expect("an object").clone());
+    CronTab { status: serde_json::from_value(status.clone()).expect("a status"), ..samples::with_spec(&whole) }
+}
+
+fn report(crontab: &CronTab, jobs: Vec<LiveJob>, pods: &[Arc<Live<PodView>>]) -> Report<CronTabStatus> {
+    let timing = Timing::of(&crontab.spec).expect("a schedule");
+    of(&Known::of(crontab, &timing, jobs, at("2026-11-20T11:30:00Z")), pods)
+}
+
+fn reasons(report: &Report<CronTabStatus>) -> Vec<&str> {
+    report.health.problems.iter().map(|problem| problem.reason).collect()
+}
+
+fn waiting(reason: &str, message: &str) -> Arc<Live<PodView>> {
+    let container = json!({"name": "cron", "image": "a", "state": {"waiting": {"reason": reason, "message": message}}});
+    pod(&json!({"phase": "Pending", "containerStatuses": [container]}))
+}
+
+fn pod(status: &Value) -> Arc<Live<PodView>> {
+    Arc::new(Live {
+        namespace: "default".into(),
+        name: "p".into(),
+        uid: "p".into(),
+        generation: 0,
+        created: Some(at("2026-11-20T11:29:30Z")),
+        deleting: None,
+        view: serde_json::from_value(json!({"status": status})).expect("a view"),
+    })
+}
+
+#[test]
+fn what_ran_what_runs_and_what_will() {
+    let jobs = vec![job("c", "11:00"), job("a", "+ 09:00"), job("b", "10:00")];
+    let Report { status, health } = report(&crontab(&json!({}), &json!({})), jobs, &[]);
+    assert_eq!(status.active.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!((status.active_jobs, status.replicas), (2, 2));
+    assert_eq!(status.active[0].uid, "uid of b");
+    assert_eq!(status.last_schedule_time, Some(at("2026-11-20T11:00:00Z")));
+    assert_eq!(status.last_successful_time, Some(at("2026-11-20T09:00:30Z")));
+    assert_eq!(status.next_schedule_time, Some(at("2026-11-20T12:00:00Z")));
+    assert_eq!(status.label_selector, "app.kubernetes.io/instance=my-new-cron-object,app.kubernetes.io/name=crontab");
+    assert_eq!(health.ready, Verdict::yes("Scheduled", "next run at 2026-11-20T12:00:00Z"));
+    assert!(health.problems.is_empty() && health.stays_ready);
+}
+
+#[test]
+fn nothing_comes_next_while_it_is_held() {
+    for (spec, reason) in [(json!({"suspend": true}), "Suspended"), (json!({"replicas": 0}), "ScaledToZero")] {
+        let Report { status, health } = report(&crontab(&spec, &json!({})), vec![], &[]);
+        assert_eq!((health.ready.status, health.ready.reason), (true, reason));
+        assert_eq!(status.next_schedule_time, None);
+    }
+}
+
+#[test]
+fn a_failure_is_told_until_a_later_run_completes_even_when_its_job_is_gone() {
+    let told = |jobs: Vec<LiveJob>, status: &Value| {
+        let report = report(&crontab(&json!({}), status), jobs, &[]);
+        report.health.problems.into_iter().map(|problem| problem.message).collect::<Vec<_>>()
+    };
+    let failed = ["job b failed: BackoffLimitExceeded"];
+    assert_eq!(told(vec![job("a", "+ 09:00"), job("b", "- 10:00")], &json!({})), failed);
+    assert_eq!(told(vec![job("b", "- 10:00"), job("c", "+ 11:00")], &json!({})), [""; 0]);
+    let gone = json!({"lastFailure": {"job": "b", "time": "2026-11-20T10:00:30Z", "reason": "BackoffLimitExceeded"}});
+    assert_eq!(told(vec![job("a", "+ 09:00")], &gone), failed);
+    assert_eq!(told(vec![job("c", "+ 11:00")], &gone), [""; 0]);
+}
+
+#[test]
+fn pods_that_do_not_start() {
+    let one = crontab(&json!({}), &json!({}));
+    let with = |pod: Arc<Live<PodView>>| report(&one, vec![], &[pod]);
+    assert_eq!(reasons(&with(waiting("ImagePullBackOff", "not found"))), ["ImagePullFailed"]);
+    let root = waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root");
+    assert_eq!(reasons(&with(root)), ["ImageRunsAsRoot"]);
+    let crashing = waiting("CrashLoopBackOff", "back-off");
+    assert_eq!(reasons(&with(crashing)), [""; 0], "the end of the run decides");
+
+    let unschedulable = |since: &str| {
+        pod(&json!({"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "message": "0/1 nodes", "lastTransitionTime": since},
+        ]}))
+    };
+    let early = with(unschedulable("2026-11-20T11:29:01Z"));
+    assert_eq!((reasons(&early).len(), early.health.recheck), (0, Some(at("2026-11-20T11:30:01Z"))));
+    assert_eq!(reasons(&with(unschedulable("2026-11-20T11:29:00Z"))), ["PodsNotStarting"]);
+}
+
+#[test]
+fn too_many_jobs_are_told_while_there_are() {
+    let spec = json!({"concurrencyPolicy": "Allow", "maxActiveJobs": 2});
+    let missed = json!({"lastMissedTime": "2026-11-20T11:10:00Z", "lastMissedReason": "TooManyActiveJobs"});
+    let crontab = crontab(&spec, &missed);
+    let full = report(&crontab, vec![job("a", "10:00"), job("b", "11:00")], &[]);
+    assert_eq!(full.health.problems[0].message, "Not starting job because 2 jobs are active (maxActiveJobs)");
+    assert!(reasons(&report(&crontab, vec![job("a", "+ 10:00"), job("b", "11:00")], &[])).is_empty());
+}
+
+#[test]
+fn a_schedule_that_is_wrong_leaves_what_runs_and_what_is_remembered() {
+    let stored = json!({
+        "lastScheduleTime": "2026-11-20T10:00:00Z", "nextScheduleTime": "2026-11-20T12:00:00Z",
+        "schedule": {"hash": "h", "since": "2026-11-20T09:00:00Z"},
+    });
+    let crontab = crontab(&json!({"cronSpec": "* * * *"}), &stored);
+    let error = Timing::of(&crontab.spec).expect_err("wrong");
+    let Report { status, health } = wrong(&crontab, &[job("a", "10:00")], &error);
+    assert_eq!((status.next_schedule_time, status.active_jobs), (None, 1));
+    assert_eq!(status.schedule.map(|it| it.hash).as_deref(), Some("h"));
+    assert_eq!((health.ready.status, health.ready.reason), (false, "InvalidSchedule"));
+    assert!(health.ready.message.starts_with("invalid cronSpec \"* * * *\": "), "{}", health.ready.message);
+}
+
+#[test]
+fn what_the_runtime_fills_in_makes_no_difference() {
+    let wanted = report(&crontab(&json!({}), &json!({})), vec![], &[]).status;
+    assert!(!is_stored(&wanted, None));
+    let stored =
+        CronTabStatus { observed_generation: Some(3), last_handled_reconcile_at: Some("x".into()), ..wanted.clone() };
+    assert!(is_stored(&wanted, Some(&stored)));
+    assert!(!is_stored(&wanted, Some(&CronTabStatus { active_jobs: 1, ..stored })));
+}

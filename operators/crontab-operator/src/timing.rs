@@ -1,0 +1,87 @@
+//! When a CronTab runs: its schedule and its zone, or what is wrong with them.
+
+use manager::Problem;
+use schedule::{Schedule, Zone};
+
+use crate::api::v1::CronTabSpec;
+
+/// A schedule and the clocks that it goes by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timing {
+    /// From `cronSpec`.
+    pub schedule: Schedule,
+    /// From `timeZone`.
+    pub zone: Zone,
+}
+
+/// Why a spec says no times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wrong {
+    /// `cronSpec` is no schedule, or never fires.
+    Schedule(schedule::Error),
+    /// `timeZone` is no zone.
+    Zone(schedule::UnknownZone),
+}
+
+impl Timing {
+    /// What `spec` says.
+    pub fn of(spec: &CronTabSpec) -> Result<Self, Wrong> {
+        let schedule = Schedule::parse_firing(&spec.cron_spec).map_err(Wrong::Schedule)?;
+        let zone = spec.time_zone.as_deref().map_or_else(|| Ok(Zone::utc()), Zone::named).map_err(Wrong::Zone)?;
+        Ok(Self { schedule, zone })
+    }
+}
+
+impl Wrong {
+    /// The field, as the user writes it.
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::Schedule(_) => "spec.cronSpec",
+            Self::Zone(_) => "spec.timeZone",
+        }
+    }
+
+    /// What is wrong, and what is allowed.
+    pub fn why(&self) -> String {
+        match self {
+            Self::Schedule(error) => error.why(),
+            Self::Zone(error) => error.to_string(),
+        }
+    }
+
+    /// The same for the status.
+    pub fn problem(&self) -> Problem {
+        match self {
+            Self::Schedule(error) => Problem::new("InvalidSchedule", error.to_string()),
+            Self::Zone(error) => Problem::new("UnknownTimeZone", error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::samples;
+
+    fn problem(cron_spec: &str, zone: &str) -> Option<(&'static str, String)> {
+        let spec = samples::with_spec(&json!({"cronSpec": cron_spec, "timeZone": zone, "image": "a"})).spec;
+        Timing::of(&spec).err().map(|wrong| (wrong.field(), wrong.problem().message))
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert_eq!(problem("* * * * */5", "Europe/Berlin"), None);
+        let (field, message) = problem("0 0 * * 7", "UTC").expect("wrong");
+        assert_eq!(field, "spec.cronSpec");
+        assert_eq!(
+            message,
+            "invalid cronSpec \"0 0 * * 7\": day of week, character 9: 7 is too large; use 0 for Sunday"
+        );
+        let (_, message) = problem("0 0 30 2 *", "UTC").expect("wrong");
+        assert!(message.contains("never fires"), "{message}");
+        let (field, message) = problem("@daily", "Mars/Base").expect("wrong");
+        assert_eq!((field, &*message), ("spec.timeZone", "unknown time zone \"Mars/Base\""));
+    }
+}

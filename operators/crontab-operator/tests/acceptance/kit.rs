@@ -1,0 +1,103 @@
+//! The sample, worlds with this operator in them, and the parts of the Job controller and the clock.
+
+use crontab_operator::{CronTab, CronTabOperator};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+use manager_testing::World;
+use serde_json::{Value, json};
+
+pub(crate) const NAME: &str = "my-new-cron-object";
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_crontab-operator");
+
+/// Without the operator running.
+pub(crate) async fn quiet_world() -> Option<World> {
+    let shared = || cluster::Cluster::shared(cluster::Nodes::None);
+    World::prepare(&CronTabOperator, BINARY, shared).await
+}
+
+/// With the operator running, and its clock standing still at this instant: one that is to come, since the API server's clock
+/// says when an object was made. 20 November 2037 is a Friday.
+pub(crate) async fn world(now: &str) -> Option<World> {
+    let mut world = quiet_world().await?;
+    world.set_clock(at(now));
+    world.run(&[]);
+    Some(world)
+}
+
+pub(crate) fn at(time: &str) -> Timestamp {
+    time.parse().expect("a time")
+}
+
+pub(crate) fn crontab(name: &str, spec: &Value) -> String {
+    let mut whole = json!({"cronSpec": "* * * * */5", "image": "my-awesome-cron-image"});
+    whole.as_object_mut().expect("an object").extend(spec.as_object().expect("an object").clone());
+    json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": name}, "spec": whole})
+        .to_string()
+}
+
+/// Applies a CronTab whose schedule begins at the operator's time, not at the time at which it was made.
+pub(crate) async fn begin(world: &World, name: &str, spec: &Value) -> CronTab {
+    let mut held = spec.clone();
+    held["suspend"] = json!(true);
+    world.apply(&crontab(name, &held)).await;
+    world.until_condition::<CronTab>(name, "Ready", "True", "Suspended").await;
+    world.apply(&crontab(name, spec)).await;
+    world.until_condition(name, "Ready", "True", "Scheduled").await
+}
+
+/// Moves the clock, and makes the operator look.
+pub(crate) async fn tick(world: &World, name: &str, now: &str) -> CronTab {
+    world.set_clock(at(now));
+    look(world, name).await
+}
+
+/// Makes the operator look once more.
+pub(crate) async fn look(world: &World, name: &str) -> CronTab {
+    world.reconcile_again::<CronTab>(name).await;
+    world.get(name).await.expect("a CronTab")
+}
+
+/// The name of the Job for this time.
+pub(crate) fn job(name: &str, time: &str) -> String {
+    format!("{name}-{}", at(time).as_second())
+}
+
+/// The names of the Jobs of a CronTab, sorted.
+pub(crate) async fn jobs(world: &World, name: &str) -> Vec<String> {
+    let jobs = world.list::<Job>().await;
+    let ours = jobs.iter().filter(|job| job.labels().get("app.kubernetes.io/instance").is_some_and(|it| it == name));
+    let mut names: Vec<String> = ours.map(ResourceExt::name_any).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Plays the Job controller: the pods of the Job run.
+pub(crate) async fn run(world: &World, name: &str, now: &str) {
+    world.patch_status::<Job>(name, json!({"startTime": now, "active": 1})).await;
+}
+
+/// Plays the Job controller: the Job has ended.
+pub(crate) async fn finish(world: &World, name: &str, how: &str, now: &str) {
+    let first = if how == "Complete" { "SuccessCriteriaMet" } else { "FailureTarget" };
+    let condition = |type_: &str| {
+        json!({
+            "type": type_, "status": "True", "reason": "BackoffLimitExceeded", "message": "",
+            "lastTransitionTime": now, "lastProbeTime": now,
+        })
+    };
+    let begun = json!({"startTime": now, "active": 0, "conditions": [condition(first)]});
+    world.patch_status::<Job>(name, begun).await;
+    let mut ended = json!({"conditions": [condition(first), condition(how)]});
+    if how == "Complete" {
+        ended["completionTime"] = json!(now);
+        ended["succeeded"] = json!(1);
+        ended["completedIndexes"] = json!("0");
+    }
+    world.patch_status::<Job>(name, ended).await;
+}
+
+/// How often something was said of the object: events, and how often each was repeated.
+pub(crate) async fn told(world: &World, name: &str, reason: &str) -> usize {
+    world.events(name).await.into_iter().filter(|event| event.1 == reason).count()
+}

@@ -1,0 +1,226 @@
+//! What a run is, and what becomes of it.
+
+use crontab_operator::CronTab;
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use manager_testing::{condition, contains};
+use serde_json::json;
+
+use crate::kit::{NAME, at, begin, finish, job, jobs, look, run, tick, told, world};
+
+const FRIDAY: &str = "2037-11-20T00:00:00Z";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t02_t03_t04_the_sample_starts_one_job_and_says_that_its_image_cannot_be_pulled() {
+    let Some(world) = world("2037-11-19T12:34:56Z").await else { return };
+    begin(&world, NAME, &json!({})).await;
+    let waiting = look(&world, NAME).await;
+    assert_eq!(waiting.status.and_then(|it| it.next_schedule_time), Some(at(FRIDAY)));
+    assert!(jobs(&world, NAME).await.is_empty());
+
+    let before = world.requests();
+    let started = tick(&world, NAME, FRIDAY).await;
+    let name = "my-new-cron-object-2142288000";
+    assert_eq!(jobs(&world, NAME).await, [name]);
+    let live: Job = world.get(name).await.expect("the Job");
+    let uid = started.metadata.uid.clone();
+    let labels = json!({
+        "app.kubernetes.io/name": "crontab", "app.kubernetes.io/instance": NAME,
+        "app.kubernetes.io/managed-by": "crontab-operator",
+    });
+    let container = json!({
+        "name": "cron", "image": "my-awesome-cron-image", "env": [{"name": "CRON_SCHEDULED_AT", "value": FRIDAY}],
+        "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true},
+    });
+    let wanted = json!({
+        "metadata": {
+            "labels": labels, "annotations": {"stable.example.com/scheduled-at": FRIDAY},
+            "ownerReferences": [{
+                "apiVersion": "stable.example.com/v1", "kind": "CronTab", "name": NAME, "uid": uid, "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "completions": 1, "parallelism": 1, "completionMode": "Indexed", "backoffLimit": 6,
+            "template": {"metadata": {"labels": labels}, "spec": {
+                "restartPolicy": "OnFailure", "automountServiceAccountToken": false, "enableServiceLinks": false,
+                "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+                "containers": [container],
+            }},
+        },
+    });
+    contains(&serde_json::to_value(&live).expect("JSON"), &wanted, "");
+    let status = started.status.expect("a status");
+    assert_eq!((status.active[0].name.as_str(), status.active_jobs), (name, 1));
+    assert_eq!(
+        (status.last_schedule_time, status.next_schedule_time),
+        (Some(at(FRIDAY)), Some(at("2037-11-20T00:01:00Z")))
+    );
+    let after = world.requests();
+    let sent = |what: &str| after.count(what) - before.count(what);
+    println!(
+        "one run: {} writes, {} lists, {} reads",
+        after.writes() - before.writes(),
+        sent("list jobs"),
+        sent("get jobs")
+    );
+    assert_eq!((sent("create jobs"), sent("list jobs")), (1, 1));
+    assert!(sent("patch crontabs/status") <= 2, "the run, and the answer to the test's question");
+
+    let table = world.cluster.kubectl(["get", "ct", "--namespace", &world.namespace]).output().expect("kubectl");
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    let columns: Vec<&str> =
+        table.lines().next().unwrap_or_default().split("  ").filter(|it| !it.is_empty()).map(str::trim).collect();
+    assert_eq!(columns, ["NAME", "SCHEDULE", "SUSPEND", "ACTIVE", "LAST SCHEDULE", "NEXT", "AGE"], "{table}");
+    assert!(table.contains("* * * * */5") && table.contains("2037-11-20T00:01:00Z"), "{table}");
+
+    // 4: its pod cannot pull the image for an hour.
+    let template = &live.spec.expect("a spec").template;
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template.metadata, "spec": template.spec});
+    pod["metadata"]["name"] = json!("cron-0");
+    world.create::<Pod>(pod).await;
+    world.container_state("cron-0", json!({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}})).await;
+    for minute in ["01", "02", "17", "59"] {
+        tick(&world, NAME, &format!("2037-11-20T00:{minute}:00Z")).await;
+    }
+    let stuck = world.until_condition::<CronTab>(NAME, "Degraded", "True", "ImagePullFailed").await;
+    let message = "Pod cron-0: cannot pull image \"my-awesome-cron-image\": not found";
+    assert_eq!(condition(&stuck, "Degraded").map(|it| it.message.as_str()), Some(message));
+    assert_eq!(condition(&stuck, "Ready").map(|it| it.reason.as_str()), Some("Scheduled"), "the schedule goes on");
+    assert_eq!(jobs(&world, NAME).await, [name], "the cluster is not flooded");
+    world.until_event(NAME, "Normal", "JobAlreadyActive").await;
+    assert_eq!(told(&world, NAME, "JobAlreadyActive").await, 1);
+    let status = look(&world, NAME).await.status.expect("a status");
+    assert_eq!(status.last_missed_time, Some(at("2037-11-20T00:59:00Z")));
+    assert_eq!(status.last_missed_reason.as_deref(), Some("JobAlreadyActive"));
+    assert!(world.requests().forbidden().is_empty(), "{:?}", world.requests());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t06_allow_forbid_and_replace() {
+    let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
+    let (first, second) = ("2037-11-20T10:00:00Z", "2037-11-20T11:00:00Z");
+    for (policy, left) in [("Allow", vec![first, second]), ("Forbid", vec![first]), ("Replace", vec![second])] {
+        let name = policy.to_lowercase();
+        world.set_clock(at("2037-11-20T09:30:00Z"));
+        begin(&world, &name, &json!({"cronSpec": "0 * * * *", "concurrencyPolicy": policy})).await;
+        tick(&world, &name, first).await;
+        run(&world, &job(&name, first), first).await;
+        let crontab = tick(&world, &name, second).await;
+        let left: Vec<String> = left.into_iter().map(|time| job(&name, time)).collect();
+        assert_eq!(jobs(&world, &name).await, left, "{policy}");
+        let active: Vec<String> = crontab.status.expect("a status").active.into_iter().map(|it| it.name).collect();
+        assert_eq!(active, left, "{policy}");
+        let reason = match policy {
+            "Forbid" => "JobAlreadyActive",
+            "Replace" => "SuccessfulDelete",
+            _ => "SuccessfulCreate",
+        };
+        world.until_event(&name, "Normal", reason).await;
+        assert_eq!(told(&world, &name, "MissingJob").await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t10_scaling_is_for_the_next_run() {
+    let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
+    begin(&world, NAME, &json!({"cronSpec": "0 * * * *", "concurrencyPolicy": "Allow"})).await;
+    tick(&world, NAME, "2037-11-20T10:00:00Z").await;
+    let scale = |replicas: &str| {
+        let arguments = ["scale", "ct/my-new-cron-object", "--namespace", &world.namespace, replicas];
+        assert!(world.cluster.kubectl(arguments).output().expect("kubectl").status.success());
+    };
+    scale("--replicas=3");
+    tick(&world, NAME, "2037-11-20T11:00:00Z").await;
+    let pods = async |time: &str| {
+        let spec = world.get::<Job>(&job(NAME, time)).await.and_then(|it| it.spec).expect("a Job");
+        (spec.completions, spec.parallelism, spec.completion_mode)
+    };
+    let indexed = || Some("Indexed".to_owned());
+    assert_eq!(pods("2037-11-20T11:00:00Z").await, (Some(3), Some(3), indexed()));
+    assert_eq!(pods("2037-11-20T10:00:00Z").await, (Some(1), Some(1), indexed()), "the one that runs is unchanged");
+    scale("--replicas=0");
+    world.until_condition::<CronTab>(NAME, "Ready", "True", "ScaledToZero").await;
+    tick(&world, NAME, "2037-11-20T13:00:00Z").await;
+    assert_eq!(jobs(&world, NAME).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t11_history_is_as_long_as_asked_and_the_status_knows_before() {
+    let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
+    begin(&world, NAME, &json!({"cronSpec": "0 * * * *"})).await;
+    for hour in 10..18 {
+        let time = format!("2037-11-20T{hour}:00:00Z");
+        tick(&world, NAME, &time).await;
+        finish(&world, &job(NAME, &time), if hour % 3 == 1 { "Failed" } else { "Complete" }, &time).await;
+        world
+            .until("it is not active any more", async || {
+                let status = world.get::<CronTab>(NAME).await?.status?;
+                status.active.is_empty().then_some(())
+            })
+            .await;
+    }
+    // 10, 13 and 16 failed; 11, 12, 14, 15 and 17 completed.
+    let kept: Vec<String> = [14, 15, 16, 17].map(|hour| job(NAME, &format!("2037-11-20T{hour}:00:00Z"))).into();
+    world.until("the newest are left", async || (jobs(&world, NAME).await == kept).then_some(())).await;
+    let status = look(&world, NAME).await.status.expect("a status");
+    assert_eq!(status.last_successful_time, Some(at("2037-11-20T17:00:00Z")));
+    assert_eq!(status.last_failure.map(|it| it.job), Some(job(NAME, "2037-11-20T16:00:00Z")));
+    world.until_event(NAME, "Normal", "SawCompletedJob").await;
+
+    let failed = "2037-11-20T18:00:00Z";
+    tick(&world, NAME, failed).await;
+    finish(&world, &job(NAME, failed), "Failed", failed).await;
+    let degraded = world.until_condition::<CronTab>(NAME, "Degraded", "True", "LastRunFailed").await;
+    let message = format!("job {} failed: BackoffLimitExceeded", job(NAME, failed));
+    assert_eq!(condition(&degraded, "Degraded").map(|it| &it.message), Some(&message));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t13_a_strangers_job_is_left_alone_and_the_next_run_starts() {
+    let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
+    begin(&world, NAME, &json!({"cronSpec": "0 * * * *"})).await;
+    let taken = job(NAME, "2037-11-20T10:00:00Z");
+    let pod = json!({"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]});
+    let stranger = json!({"metadata": {"name": taken}, "spec": {"template": {"spec": pod}}});
+    let uid = world.create::<Job>(stranger).await.metadata.uid;
+    tick(&world, NAME, "2037-11-20T10:00:00Z").await;
+    let note = world.until_event(NAME, "Warning", "JobNameConflict").await;
+    assert_eq!(
+        note,
+        format!(
+            "Job \"{taken}\" already exists and is not managed by CronTab; the run at 2037-11-20T10:00:00Z is skipped"
+        )
+    );
+    tick(&world, NAME, "2037-11-20T11:00:00Z").await;
+    assert_eq!(jobs(&world, NAME).await, [job(NAME, "2037-11-20T11:00:00Z")]);
+    assert_eq!(world.get::<Job>(&taken).await.and_then(|it| it.metadata.uid), uid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t17_a_job_that_somebody_deletes_is_missed_and_not_started_again() {
+    let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
+    begin(&world, NAME, &json!({"cronSpec": "0 * * * *"})).await;
+    tick(&world, NAME, "2037-11-20T10:00:00Z").await;
+    let name = job(NAME, "2037-11-20T10:00:00Z");
+    let background = kube::api::DeleteParams::background();
+    drop(world.api::<Job>().delete(&name, &background).await.expect("deleted"));
+    assert_eq!(world.until_event(NAME, "Normal", "MissingJob").await, format!("Active job went missing: {name}"));
+    look(&world, NAME).await;
+    assert!(jobs(&world, NAME).await.is_empty());
+    tick(&world, NAME, "2037-11-20T11:00:00Z").await;
+    assert_eq!(jobs(&world, NAME).await, [job(NAME, "2037-11-20T11:00:00Z")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_asked_for() {
+    let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
+    begin(&world, NAME, &json!({"cronSpec": "0 12 * * *"})).await;
+    let ask = json!({"metadata": {"annotations": {"stable.example.com/run-now": "please"}}});
+    world.patch::<CronTab>(NAME, ask).await;
+    world.until("a Job", async || (jobs(&world, NAME).await.len() == 1).then_some(())).await;
+    let asked: Job = world.get(&jobs(&world, NAME).await[0]).await.expect("the Job");
+    assert_eq!(asked.metadata.annotations, None);
+    let status = look(&world, NAME).await.status.expect("a status");
+    assert_eq!((status.last_run_now.as_deref(), status.last_schedule_time), (Some("please"), None));
+    assert_eq!(jobs(&world, NAME).await.len(), 1, "once");
+}
