@@ -309,6 +309,7 @@ fn failed(refusal: &Refusal) -> Event {
     Event { frame, text: line("ERROR", &refusal.status()) }
 }
 
+/// The type comes first, as the real server sends it: a client that keeps the object as text relies on that.
 fn line(type_: &str, object: &Value) -> String {
-    format!("{}\n", json!({"type": type_, "object": object}))
+    format!("{{\"type\":{},\"object\":{object}}}\n", json!(type_))
 }
