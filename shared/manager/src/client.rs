@@ -123,3 +123,29 @@ where
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::metrics::MetricRegistry;
+
+    #[tokio::test]
+    async fn every_request_is_counted() {
+        let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
+        let counted = Counted { metrics: metrics.clone(), host: "api:6443".into() };
+        let server = counted.layer(tower::service_fn(async |request: http::Request<()>| match request.uri().path() {
+            "/away" => Err("no answer"),
+            _ => Ok(http::Response::new(())),
+        }));
+        for (method, path) in [("GET", "/a"), ("GET", "/b"), ("PATCH", "/a"), ("GET", "/away")] {
+            let request = http::Request::builder().method(method).uri(path).body(()).expect("a request");
+            drop(server.clone().oneshot(request).await);
+        }
+        for (code, method, times) in [("200", "GET", 2), ("200", "PATCH", 1), ("<error>", "GET", 1)] {
+            let count = metrics.client_requests.with_label_values(&[code, method, "api:6443"]).get();
+            assert_eq!(count, times, "{code} {method}");
+        }
+    }
+}

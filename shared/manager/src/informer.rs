@@ -6,7 +6,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -41,8 +41,8 @@ const PAGE_SIZE: u32 = 100;
 pub(crate) struct Informer<R: Representation> {
     pub(crate) store: Arc<Store<R>>,
     pub(crate) health: Arc<InformerHealth>,
-    subscribers: OnceLock<Vec<Subscriber>>,
-    pending: Mutex<Vec<Subscriber>>,
+    /// Until [`Informer::run`] takes them: they hold what holds the informer.
+    subscribers: Mutex<Vec<Subscriber>>,
 }
 
 /// Called for each change, in order, from the informer's task: must not block.
@@ -111,14 +111,13 @@ where
                 objects: AtomicU64::new(0),
                 undecodable: AtomicU64::new(0),
             }),
-            subscribers: OnceLock::new(),
-            pending: Mutex::default(),
+            subscribers: Mutex::default(),
         }
     }
 
     /// Adds a subscriber; only before [`Informer::run`].
     pub(crate) fn subscribe(&self, subscriber: Subscriber) {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(subscriber);
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(subscriber);
     }
 
     /// Watches until `stop`: all namespaces, or each of `namespaces` by itself.
@@ -129,15 +128,14 @@ where
         selector: Option<String>,
         stop: CancellationToken,
     ) {
-        let subscribers = std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(self.subscribers.set(subscribers));
+        let subscribers = std::mem::take(&mut *self.subscribers.lock().unwrap_or_else(PoisonError::into_inner));
         let apis: Vec<(&str, Api<Wire<R>>)> = if namespaces.is_empty() {
             vec![("", Api::all(client))]
         } else {
             namespaces.iter().map(|scope| (scope.as_str(), Api::namespaced(client.clone(), scope))).collect()
         };
         self.health.unsynced.store(apis.len(), Ordering::Relaxed);
-        let watches = apis.into_iter().map(|(scope, api)| self.watch(scope, api, selector.as_deref()));
+        let watches = apis.into_iter().map(|(scope, api)| self.watch(scope, api, selector.as_deref(), &subscribers));
         tokio::select! {
             () = stop.cancelled() => {}
             _ = futures::future::join_all(watches) => {}
@@ -145,7 +143,7 @@ where
     }
 
     /// Watches one namespace, or all with an empty `scope`, for ever.
-    async fn watch(&self, scope: &str, api: Api<Wire<R>>, selector: Option<&str>) {
+    async fn watch(&self, scope: &str, api: Api<Wire<R>>, selector: Option<&str>, subscribers: &[Subscriber]) {
         let mut config = watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS).page_size(PAGE_SIZE);
         if let Some(selector) = selector {
             config = config.labels(selector);
@@ -163,7 +161,12 @@ where
                         _ => listing,
                     };
                     let done = matches!(event, Event::InitDone);
-                    self.take(scope, event, if listing || done { Origin::List } else { Origin::Live });
+                    let origin = if listing || done { Origin::List } else { Origin::Live };
+                    for delta in self.take(scope, event) {
+                        for subscriber in subscribers {
+                            subscriber(&delta, origin);
+                        }
+                    }
                     if done {
                         self.health.synced(&mut synced);
                     }
@@ -176,30 +179,22 @@ where
         }
     }
 
-    fn take(&self, scope: &str, event: Event<Wire<R>>, origin: Origin) {
+    /// Takes an event into the store, and says what it changed.
+    fn take(&self, scope: &str, event: Event<Wire<R>>) -> Vec<Delta> {
         match event {
-            Event::Init => self.store.begin_list(scope),
+            Event::Init => {
+                self.store.begin_list(scope);
+                Vec::new()
+            }
             Event::InitApply(object) | Event::Apply(object) => {
-                if let Some(delta) = object.into_decoded().and_then(|decoded| self.store.deliver(&decoded)) {
-                    self.tell(&delta, origin);
-                }
+                let delta = object.into_decoded().and_then(|decoded| self.store.deliver(&decoded));
+                delta.into_iter().collect()
             }
             Event::Delete(object) => {
-                if let Some(delta) = object.into_decoded().and_then(|decoded| self.store.deliver_gone(&decoded)) {
-                    self.tell(&delta, origin);
-                }
+                let delta = object.into_decoded().and_then(|decoded| self.store.deliver_gone(&decoded));
+                delta.into_iter().collect()
             }
-            Event::InitDone => {
-                for delta in self.store.end_list(scope) {
-                    self.tell(&delta, origin);
-                }
-            }
-        }
-    }
-
-    fn tell(&self, delta: &Delta, origin: Origin) {
-        for subscriber in self.subscribers.get().into_iter().flatten() {
-            subscriber(delta, origin);
+            Event::InitDone => self.store.end_list(scope),
         }
     }
 }

@@ -19,6 +19,7 @@
 //! `run` (the life of the process).
 
 mod api;
+mod assembly;
 mod client;
 mod clock;
 pub mod conditions;
@@ -28,6 +29,8 @@ mod crd;
 mod entry;
 mod error;
 mod events;
+#[doc(hidden)]
+pub mod harness;
 mod informer;
 mod informers;
 mod leading;

@@ -9,6 +9,8 @@ use prometheus::{GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec}
 use crate::{informer::InformerHealth, object::ObjectKey};
 
 mod registry;
+#[cfg(test)]
+mod tests;
 
 pub use registry::{Described, MetricRegistry};
 

@@ -14,16 +14,14 @@ use tokio::{net::TcpListener, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    assembly::Assembly,
     client, clock,
     context::Outside,
-    controller::Running,
     error::chain,
     events::Recorder,
-    informer::InformerHealth,
-    informers::Informers,
     leading::{Leading, Tell},
     metrics::Metrics,
-    operator::{Background, Manager},
+    operator::Manager,
     probes::{self, Probes},
     settings::BindAddress,
     telemetry::Traces,
@@ -72,8 +70,6 @@ pub(crate) async fn run(
         None => None,
     };
 
-    let mut informers = Informers::new(metrics.clone());
-    let built: Vec<_> = manager.controllers.into_iter().map(|declared| (declared.build)(&mut informers)).collect();
     let flushed = CancellationToken::new();
     let (recorder, events) = Recorder::new(client.clone(), instance(), metrics.clone(), flushed.clone());
     let elector = match &election {
@@ -94,15 +90,13 @@ pub(crate) async fn run(
         settings: settings.clone(),
         leading: if elector.is_some() { Leading::elected() } else { Leading::default() },
     });
-    let controllers: Arc<Vec<Running>> =
-        Arc::new(built.into_iter().map(|built| built.start(outside.clone())).collect());
-    let (states, informer_tasks) = informers.start(&client, &settings.watch_namespaces, &stop);
+    let (assembly, named) = Assembly::new(manager.controllers, manager.background, &outside, &stop);
 
     let mut tasks = Tasks { set: JoinSet::new() };
     let serving = CancellationToken::new();
     let probes = Probes {
-        informers: states.clone(),
-        controllers: controllers.clone(),
+        informers: assembly.informers.clone(),
+        controllers: assembly.controllers.clone(),
         started: Instant::now(),
         cache_sync_timeout: settings.cache_sync_timeout,
         reconcile_timeout: settings.reconcile_timeout,
@@ -111,37 +105,17 @@ pub(crate) async fn run(
         webhooks: webhooks.as_ref().map(|(_, health)| health.clone()),
     };
     tasks.serve("probes", probes_listener, probes::routes(Arc::new(probes)), &serving);
-    tasks.serve(
-        "metrics",
-        metrics_listener,
-        metrics_routes(metrics.clone(), states.clone(), controllers.clone(), traces),
-        &serving,
-    );
+    tasks.serve("metrics", metrics_listener, metrics_routes(metrics, assembly.clone(), traces), &serving);
     if let Some((server, _)) = webhooks {
         tasks.spawn("server of webhooks".to_owned(), server.run(serving.clone()));
     }
     let events = tokio::spawn(events);
-    for (name, task) in informer_tasks {
+    for (name, task) in named {
         tasks.spawn(name, task);
     }
-    for Background { name, start } in manager.background {
-        tasks.spawn(name.to_owned(), start(stop.clone()));
-    }
-    for index in 0..controllers.len() {
-        let controller = &controllers[index];
-        let concurrency = settings.max_concurrent_reconciles.of(&controller.kind, &controller.group);
-        metrics.prepare(&controller.name, concurrency);
-        let name = format!("resync of {}", controller.kind);
-        tasks.spawn(name, resync(controllers.clone(), index, settings.resync_interval, stop.clone()));
-    }
-    let workers = Workers {
-        controllers: controllers.clone(),
-        informers: states,
-        concurrency: settings.max_concurrent_reconciles.clone(),
-        graceful_shutdown: settings.graceful_shutdown_timeout,
-    };
+    let workers = assembly.workers(&settings);
     let mut working = tokio::spawn(work(workers, elector, outside.leading.clone(), stop.clone()));
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), controllers = controllers.len(), "Started");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), controllers = assembly.controllers.len(), "Started");
 
     let mut signals = Signals::new()?;
     let result = tokio::select! {
@@ -174,37 +148,11 @@ async fn work(workers: Workers, elector: Option<Elector>, leading: Leading, stop
     tracing::debug!(?ended, "The election has ended");
 }
 
-async fn resync(controllers: Arc<Vec<Running>>, index: usize, interval: Duration, stop: CancellationToken) {
-    loop {
-        // ± 10 %, so that controllers do not all resync at once.
-        let wait = interval.mul_f64(fastrand::f64().mul_add(0.2, 0.9));
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {
-                tracing::debug!(controller = &*controllers[index].name, "Resync");
-                (controllers[index].resync)();
-            }
-            () = stop.cancelled() => return,
-        }
-    }
-}
-
-fn metrics_routes(
-    metrics: Arc<Metrics>,
-    informers: Vec<Arc<InformerHealth>>,
-    controllers: Arc<Vec<Running>>,
-    traces: Traces,
-) -> Router {
+fn metrics_routes(metrics: Arc<Metrics>, assembly: Assembly, traces: Traces) -> Router {
     let scrape = move || {
         metrics.scrape(|| {
             metrics.spans_dropped.inc_by(traces.dropped().saturating_sub(metrics.spans_dropped.get()));
-            for informer in &informers {
-                metrics.show(informer);
-            }
-            for controller in controllers.iter() {
-                controller.queue.len(); // counts keys whose delay has run out
-                metrics.show_queue(&controller.name, controller.queue.unfinished());
-                (controller.scrape)(&metrics);
-            }
+            assembly.show(&metrics);
         })
     };
     Router::new().route(
@@ -279,6 +227,29 @@ impl Signals {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{body::Body, http::Request};
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::metrics::MetricRegistry;
+
+    #[tokio::test]
+    async fn nothing_but_metrics_is_served() {
+        let assembly = Assembly { controllers: Arc::default(), informers: Vec::new() };
+        let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
+        let routes = metrics_routes(metrics, assembly, Traces::default());
+        for (path, code) in
+            [("/metrics", 200), ("/", 404), ("/metrics/", 404), ("/debug/pprof/", 404), ("/healthz", 404)]
+        {
+            let request = Request::get(path).body(Body::empty()).expect("a request");
+            let answer = routes.clone().oneshot(request).await.expect("an answer");
+            assert_eq!(answer.status().as_u16(), code, "{path}");
         }
     }
 }

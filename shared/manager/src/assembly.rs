@@ -1,0 +1,89 @@
+//! The controllers wired to their caches and to the outside world: what a process and a test of one have in common.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    context::Outside,
+    controller::{Declared, Running},
+    informer::InformerHealth,
+    informers::Informers,
+    metrics::Metrics,
+    operator::Background,
+    settings::Settings,
+    workers::Workers,
+};
+
+/// What works, as probes, metrics and workers see it. A clone is the same.
+#[derive(Clone)]
+pub(crate) struct Assembly {
+    pub(crate) controllers: Arc<Vec<Running>>,
+    pub(crate) informers: Vec<Arc<InformerHealth>>,
+}
+
+/// A task that runs until the stop, and its name.
+pub(crate) type Named = (String, Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl Assembly {
+    /// Wires everything. What keeps it going is in the tasks; the workers are the caller's to start.
+    pub(crate) fn new(
+        declared: Vec<Declared>,
+        background: Vec<Background>,
+        outside: &Arc<Outside>,
+        stop: &CancellationToken,
+    ) -> (Self, Vec<Named>) {
+        let settings = &outside.settings;
+        let mut informers = Informers::new(outside.metrics.clone());
+        let built: Vec<_> = declared.into_iter().map(|declared| (declared.build)(&mut informers)).collect();
+        let controllers: Arc<Vec<Running>> =
+            Arc::new(built.into_iter().map(|built| built.start(outside.clone())).collect());
+        let (informers, mut tasks) = informers.start(&outside.client, &settings.watch_namespaces, stop);
+        for Background { name, start } in background {
+            tasks.push((name.to_owned(), start(stop.clone())));
+        }
+        for (index, controller) in controllers.iter().enumerate() {
+            let concurrency = settings.max_concurrent_reconciles.of(&controller.kind, &controller.group);
+            outside.metrics.prepare(&controller.name, concurrency);
+            let task = resync(controllers.clone(), index, settings.resync_interval, stop.clone());
+            tasks.push((format!("resync of {}", controller.kind), Box::pin(task)));
+        }
+        (Self { controllers, informers }, tasks)
+    }
+
+    /// The workers of all controllers.
+    pub(crate) fn workers(&self, settings: &Settings) -> Workers {
+        Workers {
+            controllers: self.controllers.clone(),
+            informers: self.informers.clone(),
+            concurrency: settings.max_concurrent_reconciles.clone(),
+            graceful_shutdown: settings.graceful_shutdown_timeout,
+        }
+    }
+
+    /// Brings up to date what is computed on a scrape.
+    pub(crate) fn show(&self, metrics: &Metrics) {
+        for informer in &self.informers {
+            metrics.show(informer);
+        }
+        for controller in self.controllers.iter() {
+            controller.queue.len(); // counts keys whose delay has run out
+            metrics.show_queue(&controller.name, controller.queue.unfinished());
+            (controller.scrape)(metrics);
+        }
+    }
+}
+
+async fn resync(controllers: Arc<Vec<Running>>, index: usize, interval: Duration, stop: CancellationToken) {
+    loop {
+        // ± 10 %, so that controllers do not all resync at once.
+        let wait = interval.mul_f64(fastrand::f64().mul_add(0.2, 0.9));
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {
+                tracing::debug!(controller = &*controllers[index].name, "Resync");
+                (controllers[index].resync)();
+            }
+            () = stop.cancelled() => return,
+        }
+    }
+}

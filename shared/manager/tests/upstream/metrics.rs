@@ -1,0 +1,120 @@
+//! What a scrape says about running controllers.
+
+use kube::ResourceExt;
+use manager::Action;
+use model_apiserver::Model;
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::kit::{Calls, MOMENT, failure, model, put, run, value};
+
+fn results(scrape: &str) -> Vec<(&'static str, Option<f64>)> {
+    let of = |result| (result, value(scrape, &total(result)));
+    ["success", "error", "requeue", "requeue_after"].into_iter().map(of).collect()
+}
+
+fn total(result: &str) -> String {
+    format!("controller_runtime_reconcile_total{{controller=\"toy\",result=\"{result}\"}}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_results_are_there_from_the_start() {
+    let harness = run(&model(), &[], |_, _| async { Ok(Action::Done) });
+    let zero = Some(0.0);
+    assert_eq!(
+        results(&harness.scrape()),
+        [("success", zero), ("error", zero), ("requeue", zero), ("requeue_after", zero)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_result_is_counted() {
+    let model = model();
+    put(&model, &["success", "error", "later"]);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let harness = run(&model, &[], move |toy, _| {
+        noted.note(&toy);
+        async move {
+            match &*toy.name_any() {
+                "error" => Err(failure()),
+                "later" => Ok(Action::After(MOMENT / 4)),
+                _ => Ok(Action::Done),
+            }
+        }
+    });
+    sleep(MOMENT).await;
+    let scrape = harness.scrape();
+    let counted = |name: &str| u32::try_from(calls.of(name)).ok().map(f64::from);
+    assert!(calls.of("error") > 1 && calls.of("later") > 1);
+    assert_eq!(
+        results(&scrape),
+        [
+            ("success", Some(1.0)),
+            ("error", counted("error")),
+            ("requeue", Some(0.0)),
+            ("requeue_after", counted("later"))
+        ]
+    );
+    let observed = value(&scrape, r#"controller_runtime_reconcile_time_seconds_count{controller="toy"}"#);
+    assert_eq!(observed, u32::try_from(calls.count()).ok().map(f64::from));
+}
+
+/// Makes objects that are ready.
+fn put_ready(model: &Model, numbers: std::ops::Range<usize>) {
+    for number in numbers {
+        model.put(json!({
+            "apiVersion": "tests.example.com/v1", "kind": "Toy",
+            "metadata": {"name": format!("toy-{number}"), "namespace": "default", "generation": 1}, "spec": {"size": 1},
+            "status": {"conditions": [{
+                "type": "Ready", "status": "True", "reason": "Ready", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        }));
+    }
+}
+
+const NAMED: &str = "operator_resource_condition{";
+const COUNTED: &str = r#"operator_resource_conditions{kind="Toy",status="True",type="Ready"}"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_object_leaves_no_series_behind() {
+    let model = model();
+    put_ready(&model, 0..2);
+    let harness = run(&model, &[], |_, _| async { Ok(Action::Done) });
+    sleep(MOMENT).await;
+    let before = harness.scrape();
+    assert_eq!(before.matches("name=\"toy-1\"").count(), 1, "{before}");
+    assert_eq!(value(&before, COUNTED), Some(2.0));
+
+    model.take("toys.tests.example.com", "default", "toy-1").expect("it was there");
+    sleep(MOMENT).await;
+    let after = harness.scrape();
+    assert!(!after.contains("toy-1"), "{after}");
+    assert_eq!(after.matches(NAMED).count(), 1, "{after}");
+    assert_eq!(value(&after, COUNTED), Some(1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_many_objects_none_is_named() {
+    let model = model();
+    put_ready(&model, 0..3);
+    let harness = run(&model, &["--metrics-max-objects=3"], |_, _| async { Ok(Action::Done) });
+    sleep(MOMENT).await;
+    let scrape = harness.scrape();
+    assert_eq!(scrape.matches(NAMED).count(), 3, "{scrape}");
+    assert_eq!(value(&scrape, r#"operator_resource_condition_aggregated{kind="Toy"}"#), Some(0.0));
+
+    put_ready(&model, 3..4);
+    sleep(MOMENT).await;
+    let four = harness.scrape();
+    assert_eq!(four.matches(NAMED).count(), 0, "{four}");
+    assert_eq!(value(&four, r#"operator_resource_condition_aggregated{kind="Toy"}"#), Some(1.0));
+    assert_eq!(value(&four, COUNTED), Some(4.0));
+
+    put_ready(&model, 4..200);
+    sleep(MOMENT).await;
+    let many = harness.scrape();
+    assert_eq!(value(&many, COUNTED), Some(200.0));
+    assert_eq!(many.lines().count(), four.lines().count(), "as many series for 200 objects as for four");
+}

@@ -1,0 +1,167 @@
+//! What becomes of an object after each way in which a reconcile can end.
+
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use kube::ResourceExt;
+use manager::{Action, Error, Request};
+use tokio::time::sleep;
+
+use crate::kit::{Calls, MOMENT, change, failure, model, put, run, value};
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_counted_and_tried_again_and_delays_no_other() {
+    let model = model();
+    put(&model, &["bad", "good"]);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let harness = run(&model, &["--max-concurrent-reconciles=1"], move |toy, _| {
+        noted.note(&toy);
+        async move {
+            assert_eq!(toy.name_any(), "good");
+            Ok(Action::Done)
+        }
+    });
+    sleep(MOMENT).await;
+    assert_eq!(calls.of("good"), 1);
+    let (bad, scrape) = (calls.of("bad"), harness.scrape());
+    assert!(bad > 3, "tried {bad} times");
+    for counter in ["reconcile_panics", "reconcile_errors"] {
+        let counted = value(&scrape, &format!("controller_runtime_{counter}_total{{controller=\"toy\"}}"));
+        assert_eq!(counted.map(|it| format!("{it}")), Some(bad.to_string()), "{counter}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_real_time_out_is_counted_as_one() {
+    let cases = [
+        ("success", 0.0),
+        ("error", 0.0),
+        ("deadline of a request", 0.0),
+        ("panic", 0.0),
+        ("slow", 0.0),
+        ("hangs", 1.0),
+    ];
+    for (case, expected) in cases {
+        let model = model();
+        put(&model, &["a"]);
+        let harness = run(&model, &["--reconcile-timeout=10s"], move |_, _| async move {
+            match case {
+                "error" => return Err(failure()),
+                "deadline of a request" => {
+                    let (kind, name) = ("Service".to_owned(), "a".to_owned());
+                    let request = Request { verb: "create", kind, namespace: String::new(), name };
+                    return Err(Error::Deadline { request, after: MOMENT });
+                }
+                "panic" => panic!("{case}"),
+                "slow" => sleep(9 * MOMENT).await,
+                "hangs" => pending().await,
+                _ => {}
+            }
+            Ok(Action::Done)
+        });
+        sleep(15 * MOMENT).await;
+        let timeouts = value(&harness.scrape(), r#"controller_runtime_reconcile_timeouts_total{controller="toy"}"#);
+        assert_eq!(timeouts, Some(expected), "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_terminal_error_waits_for_a_change() {
+    let model = model();
+    put(&model, &["a"]);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let harness = run(&model, &[], move |toy, _| {
+        noted.note(&toy);
+        async { Err(Error::Invalid { field: "spec.size".to_owned(), why: "is too much".to_owned() }) }
+    });
+    sleep(3_600 * MOMENT).await;
+    assert_eq!(calls.count(), 1);
+    change(&model, "a", 2).await;
+    sleep(3_600 * MOMENT).await;
+    assert_eq!(calls.count(), 2);
+    let scrape = harness.scrape();
+    for counter in ["reconcile_errors", "terminal_reconcile_errors"] {
+        let counted = value(&scrape, &format!("controller_runtime_{counter}_total{{controller=\"toy\"}}"));
+        assert_eq!(counted, Some(2.0), "{counter}");
+    }
+    assert_eq!(value(&scrape, r#"workqueue_retries_total{controller="toy",name="toy"}"#), Some(0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn back_off_grows_until_there_is_no_error() {
+    let model = model();
+    put(&model, &["a"]);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let _harness = run(&model, &[], move |toy, _| {
+        noted.note(&toy);
+        let fails = noted.count() != 10; // one success in the middle
+        async move { if fails { Err(failure()) } else { Ok(Action::Done) } }
+    });
+    sleep(60 * MOMENT).await;
+    let first = calls.gaps();
+    assert_eq!(first.len(), 9, "nine failures, then a success: {first:?}");
+    change(&model, "a", 2).await;
+    sleep(MOMENT).await;
+    let second = calls.gaps().split_off(10); // without the wait for the change
+    assert!(second.len() >= 5, "{second:?}");
+    for gaps in [first, second] {
+        for (gap, doublings) in gaps.into_iter().zip(0..) {
+            let nominal = Duration::from_millis(5) * 2_u32.pow(doublings);
+            // Timers have a grain of a millisecond.
+            let allowed = nominal.mul_f64(0.8)..=nominal.mul_f64(1.2) + Duration::from_millis(2);
+            assert!(allowed.contains(&gap), "after {doublings} doublings {gap:?}, and not {allowed:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn looking_again_after_a_time_is_not_rate_limited() {
+    let model = model();
+    put(&model, &["a"]);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let _harness = run(&model, &[], move |toy, _| {
+        noted.note(&toy);
+        async { Ok(Action::After(30 * MOMENT)) }
+    });
+    sleep(610 * MOMENT).await;
+    assert_eq!(calls.count(), 21, "every 30 seconds");
+    let late =
+        calls.gaps().into_iter().find(|gap| *gap < 30 * MOMENT || *gap > 30 * MOMENT + Duration::from_millis(10));
+    assert_eq!(late, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_reconciles_at_a_time_as_asked() {
+    let model = model();
+    put(&model, &["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
+    let (calls, running, most) = (Calls::default(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (noted, now, peak) = (calls.clone(), running.clone(), most.clone());
+    let harness = run(&model, &["--max-concurrent-reconciles=1,Toy=3"], move |toy, _| {
+        noted.note(&toy);
+        let (now, peak) = (now.clone(), peak.clone());
+        async move {
+            peak.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            sleep(10 * MOMENT).await;
+            now.fetch_sub(1, Ordering::Relaxed);
+            Ok(Action::Done)
+        }
+    });
+    sleep(5 * MOMENT).await;
+    let scrape = harness.scrape();
+    for gauge in ["max_concurrent_reconciles", "active_workers"] {
+        let shown = value(&scrape, &format!("controller_runtime_{gauge}{{controller=\"toy\"}}"));
+        assert_eq!(shown, Some(3.0), "{gauge}");
+    }
+    sleep(26 * MOMENT).await;
+    assert_eq!((calls.count(), most.load(Ordering::Relaxed), running.load(Ordering::Relaxed)), (9, 3, 0));
+}

@@ -1,0 +1,87 @@
+//! From the signal to the end.
+
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use manager::{Action, EventType};
+use tokio::{
+    runtime::Handle,
+    task::yield_now,
+    time::{Instant, sleep},
+};
+
+use crate::kit::{Calls, MOMENT, model, put, run, value};
+
+/// Counts how often it was dropped.
+struct Dropped(Arc<AtomicUsize>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_task_is_left_over() {
+    let model = model();
+    let before = Handle::current().metrics().num_alive_tasks();
+    put(&model, &["a", "b", "c"]);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let mut harness = run(&model, &["--max-concurrent-reconciles=1"], move |toy, context| {
+        noted.note(&toy);
+        context.event(EventType::Normal, "Seen", "there it is");
+        async {
+            sleep(MOMENT).await;
+            Ok(Action::Done)
+        }
+    });
+    sleep(MOMENT / 2).await;
+    let begun = Instant::now();
+    harness.stop().await;
+    let took = begun.elapsed();
+    assert!(took >= MOMENT / 2 && took < MOMENT, "the reconcile that runs may finish, and no other begins: {took:?}");
+    assert_eq!(calls.count(), 1);
+    assert_eq!(model.objects("events.events.k8s.io").len(), 1, "its event is still sent");
+
+    drop(harness);
+    let (requests, patience) = (model.requests().len(), Instant::now());
+    while Handle::current().metrics().num_alive_tasks() > before && patience.elapsed() < MOMENT {
+        yield_now().await; // tasks of the client end when it has gone
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), before);
+    put(&model, &["d"]);
+    sleep(60 * MOMENT).await;
+    assert_eq!((calls.count(), model.requests().len()), (1, requests), "nothing is done any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_that_does_not_end_is_cancelled_at_the_time_out() {
+    let model = model();
+    put(&model, &["a"]);
+    let dropped: Arc<AtomicUsize> = Arc::default();
+    let counted = dropped.clone();
+    let mut harness = run(&model, &["--graceful-shutdown-timeout=5s"], move |_, _| {
+        let guard = Dropped(counted.clone());
+        async move {
+            let _guard = guard;
+            pending().await
+        }
+    });
+    sleep(MOMENT).await;
+    assert_eq!(dropped.load(Ordering::Relaxed), 0, "it runs");
+    let begun = Instant::now();
+    harness.stop().await;
+    let took = begun.elapsed();
+    assert!(took >= 5 * MOMENT && took < 6 * MOMENT, "{took:?}");
+    assert_eq!(dropped.load(Ordering::Relaxed), 1, "it is gone");
+    let timeouts = value(&harness.scrape(), r#"controller_runtime_reconcile_timeouts_total{controller="toy"}"#);
+    assert_eq!(timeouts, Some(0.0), "it did not run out of its own time");
+}

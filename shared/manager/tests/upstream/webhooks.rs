@@ -1,0 +1,38 @@
+//! What is found before anything starts.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use manager::{Findings, Manager, Operator, Webhook, permissions};
+
+use crate::kit::Toy;
+
+struct Twice;
+
+impl Operator for Twice {
+    fn name(&self) -> &'static str {
+        "twice"
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        Vec::new()
+    }
+
+    fn sample(&self) -> &'static str {
+        "{}"
+    }
+
+    fn webhooks(&self) -> Vec<Webhook> {
+        vec![
+            Webhook::validating::<Toy>(|_, _| Findings::none()),
+            Webhook::defaulting::<Toy>(|_| ()), // another path
+            Webhook::warning::<Toy>(|_, _| Findings::none()),
+        ]
+    }
+
+    fn setup(&self, _: &mut Manager) {}
+}
+
+#[test]
+#[should_panic(expected = "two webhooks are registered at one path")]
+fn two_webhooks_of_one_path_are_a_panic() {
+    permissions(&[&Twice]);
+}
