@@ -100,8 +100,9 @@ async fn t05_an_autoscaler_raises_it_and_is_not_fought() {
         },
     });
     world.create::<HorizontalPodAutoscaler>(autoscaler).await;
+    // The autoscaler looks every 15 s, and finds new objects when it likes.
     let raised = world
-        .until("the autoscaler raises the size", async || {
+        .within(Duration::from_mins(3), "the autoscaler raises the size", async || {
             world.get::<HelloApp>(NAME).await.filter(|app| app.spec.size == 3)
         })
         .await;

@@ -123,8 +123,8 @@ fn a_container_that_cannot_be_started() {
 fn a_pod_whose_volumes_are_not_ready() {
     let conditions = |ready: &str| {
         json!([
-            {"type": "PodReadyToStartContainers", "status": ready},
-            {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"},
+            {"type": "PodReadyToStartContainers", "status": ready, "lastTransitionTime": "2026-11-21T10:00:00Z"},
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T09:00:00Z"},
         ])
     };
     let creating = json!([{"name": "app", "state": {"waiting": {"reason": "ContainerCreating"}}}]);

@@ -110,7 +110,9 @@ fn unschedulable(scheduled: &Condition) -> Option<Trouble> {
 /// The kubelet waits for volumes, and then for the network, before it pulls the first image; it says which in events only.
 fn preparing(scheduled: &Condition, ready_to_start: &Condition) -> Option<Trouble> {
     let waits = &*scheduled.status == "True" && &*ready_to_start.status == "False";
-    waits.then_some(Trouble::Preparing { since: scheduled.last_transition_time })
+    // The later of the two: a pod that has run already may have to begin anew.
+    let since = [scheduled, ready_to_start].into_iter().filter_map(|it| it.last_transition_time).max();
+    waits.then_some(Trouble::Preparing { since })
 }
 
 impl Container {
