@@ -67,7 +67,8 @@ impl World {
         let metadata = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
         let namespace = Namespace { metadata, ..Namespace::default() };
         Api::all(world.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-        until("Memcached is served", async || world.caches().list(&kube::api::ListParams::default()).await.is_ok()).await;
+        until("Memcached is served", async || world.caches().list(&kube::api::ListParams::default()).await.is_ok())
+            .await;
         Some(world)
     }
 
@@ -78,7 +79,11 @@ impl World {
     }
 
     fn caches(&self) -> Api<DynamicObject> {
-        let kind = kube::core::GroupVersionKind::gvk("memcached.cache.example.com", "v1", "Memcached");
+        self.caches_of("v1")
+    }
+
+    fn caches_of(&self, version: &str) -> Api<DynamicObject> {
+        let kind = kube::core::GroupVersionKind::gvk("memcached.cache.example.com", version, "Memcached");
         let resource = ApiResource::from_gvk_with_plural(&kind, "memcacheds");
         Api::namespaced_with(self.client.clone(), NAMESPACE, &resource)
     }
@@ -161,8 +166,13 @@ impl Manager {
 }
 
 fn cache(name: &str, spec: &Value) -> DynamicObject {
+    cache_of("v1", name, spec)
+}
+
+fn cache_of(version: &str, name: &str, spec: &Value) -> DynamicObject {
+    let api_version = format!("memcached.cache.example.com/{version}");
     serde_json::from_value(json!({
-        "apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached", "metadata": {"name": name}, "spec": spec,
+        "apiVersion": api_version, "kind": "Memcached", "metadata": {"name": name}, "spec": spec,
     }))
     .unwrap()
 }
@@ -298,7 +308,8 @@ async fn h3_certificates_and_authorities_are_renewed_without_one_failure() {
 async fn replicas_share_one_certificate_and_leave_other_webhooks_alone() {
     let Some(world) = World::new().await else { return };
     let mut configuration: ValidatingWebhookConfiguration = serde_json::from_value(
-        manager::webhook_configurations(controller_manager::OPERATORS, "controller-manager", NAMESPACE, "hooks").remove(0),
+        manager::webhook_configurations(controller_manager::OPERATORS, "controller-manager", NAMESPACE, "hooks")
+            .remove(0),
     )
     .unwrap();
     let webhooks = configuration.webhooks.as_mut().unwrap();
@@ -312,8 +323,7 @@ async fn replicas_share_one_certificate_and_leave_other_webhooks_alone() {
     world.configurations().create(&PostParams::default(), &configuration).await.unwrap();
 
     let service = format!("{NAMESPACE}/hooks");
-    let replicas: Vec<Manager> =
-        (0..3).map(|_| world.start(free_port(), &["--webhook-service", &service])).collect();
+    let replicas: Vec<Manager> = (0..3).map(|_| world.start(free_port(), &["--webhook-service", &service])).collect();
     for replica in &replicas {
         replica.until_ready().await;
     }
@@ -354,7 +364,8 @@ async fn h2_a_certificate_that_nobody_would_trust_is_told_by_readiness() {
 
     let flags = ["--webhook-service", &format!("{NAMESPACE}/hooks"), "--webhook-cert-dir", path(folder.path())];
     let manager = world.start(free_port(), &flags);
-    until("the folder is empty", async || manager.readiness().await.contains("[-]webhooks failed: --webhook-cert-dir")).await;
+    until("the folder is empty", async || manager.readiness().await.contains("[-]webhooks failed: --webhook-cert-dir"))
+        .await;
     write("tls.crt", &certificate.pem());
     write("tls.key", &key.serialize_pem());
     let told = "[-]webhooks failed: the API server would not trust our certificate for hooks.webhooks.svc";
@@ -393,7 +404,9 @@ async fn h5_whatever_is_sent_gets_a_proper_answer() {
         let answer = manager.send(&bundle, request.as_bytes()).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{what}: {answer:.200}");
     }
-    let over = format!("POST {validate} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n");
+    let over = format!(
+        "POST {validate} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n"
+    );
     let answer = manager.send(&bundle, over.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer:.200}");
     world.create("a", &json!({})).await.expect("it still serves");
@@ -415,4 +428,82 @@ async fn switched_off_nothing_is_served_and_nothing_is_written() {
         conditions.as_array().into_iter().flatten().any(|it| it["type"] == "Ready" && it["reason"] == "InvalidSpec")
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t12_both_versions_of_an_object_are_served_while_somebody_converts() {
+    let Some(world) = World::new().await else { return };
+    let (v1, v1alpha1) = (world.caches(), world.caches_of("v1alpha1"));
+    let is_served = async || v1alpha1.list(&kube::api::ListParams::default()).await.is_ok();
+    assert!(!is_served().await, "nobody converts yet");
+    let mut manager = world.by_url(&[]).await;
+    until("v1alpha1 is served", is_served).await;
+
+    let create = async |version: &str, name: &str, spec: Value| {
+        world.caches_of(version).create(&PostParams::default(), &cache_of(version, name, &spec)).await
+    };
+    let size = async |version: &str, name: &str| {
+        let object = world.caches_of(version).get(name).await.unwrap();
+        (object.data["spec"]["size"].clone(), object.metadata.annotations)
+    };
+    create("v1alpha1", "a", json!({"size": "3"})).await.unwrap();
+    assert_eq!((size("v1", "a").await, size("v1alpha1", "a").await), ((json!(3), None), (json!("3"), None)));
+    create("v1", "b", json!({"size": 5})).await.unwrap();
+    assert_eq!((size("v1", "b").await, size("v1alpha1", "b").await), ((json!(5), None), (json!("5"), None)));
+    let seven = Patch::Merge(json!({"spec": {"size": "7"}}));
+    v1alpha1.patch("b", &PatchParams::default(), &seven).await.unwrap();
+    assert_eq!(size("v1", "b").await.0, 7);
+    create("v1alpha1", "c", json!({})).await.unwrap();
+    assert_eq!((size("v1", "c").await.0, size("v1alpha1", "c").await.0), (json!(1), json!("1")));
+
+    for (version, given) in [
+        ("v1alpha1", json!(3)),
+        ("v1", json!("3")),
+        ("v1alpha1", json!("65")),
+        ("v1alpha1", json!("-1")),
+        ("v1alpha1", json!("3 ")),
+    ] {
+        let error = create(version, "d", json!({"size": given})).await.expect_err("is refused");
+        assert!(message(&error).contains("spec.size"), "{version} {given}: {error}");
+    }
+    // The rules of v1 hold for objects of both.
+    let error = create("v1alpha1", "d", refused()).await.expect_err("is refused");
+    assert!(message(&error).contains("spec.config.extraArgs[0]: \"-p\""), "{error}");
+
+    let kubectl = world
+        .cluster
+        .kubectl(["get", "--namespace", NAMESPACE, "memcacheds.v1alpha1.memcached.cache.example.com", "a"])
+        .output()
+        .unwrap();
+    let (shown, said) = (String::from_utf8_lossy(&kubectl.stdout), String::from_utf8_lossy(&kubectl.stderr));
+    assert!(said.contains("Warning: memcached.cache.example.com/v1alpha1 Memcached is deprecated; use v1"), "{said}");
+    let row: Vec<&str> = shown.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+    assert_eq!(row.get(..2), Some(&["a", "3"][..]), "{shown}");
+
+    // The same children, whichever version was written.
+    let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let wanted = async |name: &str| deployments.get_opt(name).await.unwrap().and_then(|it| it.spec?.replicas);
+    until("three nodes", async || wanted("a").await == Some(3)).await;
+
+    // What was no size is shown as it was, and freezes the number of nodes until somebody says what it is.
+    let note = "memcached.cache.example.com/invalid-size";
+    let mut frozen = cache("frozen", &json!({"size": 1}));
+    frozen.metadata.annotations = Some([(note.to_owned(), "\"three\"".to_owned())].into());
+    v1.create(&PostParams::default(), &frozen).await.unwrap();
+    until("it is told", async || {
+        let conditions = v1.get("frozen").await.unwrap().data["status"]["conditions"].clone();
+        conditions.as_array().into_iter().flatten().any(|it| it["type"] == "Degraded" && it["reason"] == "InvalidSize")
+    })
+    .await;
+    assert_eq!((size("v1alpha1", "frozen").await.0, wanted("frozen").await), (json!("three"), None));
+    let two = Patch::Merge(json!({"spec": {"size": 2}}));
+    v1.patch("frozen", &PatchParams::default(), &two).await.unwrap();
+    until("two nodes", async || wanted("frozen").await == Some(2)).await;
+    until("the note is gone", async || size("v1", "frozen").await == (json!(2), None)).await;
+
+    let pid = rustix::process::Pid::from_child(&manager.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(manager.child.wait().unwrap().success());
+    until("v1alpha1 is not served any more", async || !is_served().await).await;
+    assert_eq!(size("v1", "b").await.0, 7);
 }
