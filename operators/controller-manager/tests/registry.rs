@@ -102,11 +102,16 @@ fn without_a_cluster_the_error_says_what_to_give() {
 fn a_busy_port_is_an_error_at_once_and_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    let output = run(&["run", "--health-probe-bind-address", &address]);
-    assert_eq!(output.status.code(), Some(1));
-    let error = error_of(&output);
-    assert!(error.contains(&format!("cannot listen on {address} for health probes")), "{error}");
-    assert!(error.contains("--health-probe-bind-address"), "{error}");
+    let flags = [("health probes", "--health-probe-bind-address"), ("metrics", "--metrics-bind-address")];
+    for (purpose, flag) in flags {
+        let others = flags.iter().filter(|(_, other)| *other != flag).flat_map(|(_, other)| [*other, "0"]);
+        let arguments: Vec<&str> = ["run", flag, &address].into_iter().chain(others).collect();
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let error = error_of(&output);
+        assert!(error.contains(&format!("cannot listen on {address} for {purpose}")), "{error}");
+        assert!(error.contains(flag), "{error}");
+    }
 }
 
 #[test]

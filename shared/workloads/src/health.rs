@@ -58,6 +58,13 @@ pub struct Health {
     pub recheck: Option<Timestamp>,
 }
 
+impl Health {
+    /// Of a kind that is ready or not, and has no more to tell.
+    pub fn of(ready: Verdict) -> Self {
+        Self { available: None, progressing: None, problems: Vec::new(), ready, stays_ready: false, recheck: None }
+    }
+}
+
 impl Problem {
     /// Which reason wins when several apply, the strongest first. Reasons of one line are equals.
     pub const RANKING: &'static [&'static [&'static str]] = &[

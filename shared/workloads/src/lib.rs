@@ -8,6 +8,7 @@
 
 mod app;
 mod budget;
+mod config_map;
 mod defaults;
 mod deployed;
 mod deployment;
@@ -31,6 +32,7 @@ mod text;
 mod weight;
 
 pub use app::App;
+pub use config_map::ConfigMapView;
 pub use budget::{BudgetMode, DisruptionBudget};
 pub use deployed::{Pace, deployment, service};
 pub use deployment::{DeploymentView, Progress};

@@ -1,0 +1,139 @@
+//! Traces as a collector receives them: a real manager beside a real API server, and a stand-in for the collector.
+#![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use cluster::{Cluster, Nodes};
+use manager_testing::World;
+use memcached_operator::MemcachedOperator;
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::{
+        ExportTraceServiceRequest, ExportTraceServiceResponse,
+        trace_service_server::{TraceService, TraceServiceServer},
+    },
+    common::v1::{KeyValue, any_value::Value},
+    trace::v1::Span,
+};
+use tonic::{Request, Response, Status};
+
+/// Keeps what it receives.
+#[derive(Clone, Default)]
+struct Collector {
+    spans: Arc<Mutex<Vec<Span>>>,
+    resources: Arc<Mutex<BTreeMap<String, String>>>,
+}
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        for batch in request.into_inner().resource_spans {
+            let attributes = batch.resource.into_iter().flat_map(|resource| resource.attributes);
+            self.resources.lock().unwrap().extend(attributes.map(|it| (it.key.clone(), text(&it))));
+            self.spans.lock().unwrap().extend(batch.scope_spans.into_iter().flat_map(|scope| scope.spans));
+        }
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+fn text(attribute: &KeyValue) -> String {
+    match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
+        Some(Value::StringValue(text)) => text.clone(),
+        Some(Value::IntValue(number)) => number.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn attributes(span: &Span) -> BTreeMap<&str, String> {
+    span.attributes.iter().map(|attribute| (attribute.key.as_str(), text(attribute))).collect()
+}
+
+async fn collect() -> (Collector, SocketAddr) {
+    let collector = Collector::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(collector.clone()));
+    tokio::spawn(server.serve_with_incoming(incoming));
+    (collector, address)
+}
+
+async fn world() -> Option<World> {
+    let shared = || Cluster::shared(Nodes::None);
+    World::prepare(&MemcachedOperator, env!("CARGO_BIN_EXE_controller-manager"), shared).await
+}
+
+const SAMPLE: &str = "{apiVersion: memcached.cache.example.com/v1, kind: Memcached, metadata: {name: a}, spec: {size: 1}}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reconcile_is_one_trace_with_its_requests_as_children() {
+    let Some(mut world) = world().await else { return };
+    let (collector, address) = collect().await;
+    world.run(&["--operators", "memcached", "--otlp-endpoint", &format!("http://{address}")]);
+    world.apply(SAMPLE).await;
+
+    let (root, children) = world
+        .within(Duration::from_mins(1), "the trace of the first reconcile", async || {
+            let spans = collector.spans.lock().unwrap().clone();
+            let created = spans.iter().find(|span| span.name == "create Deployment" && in_namespace(span, &world))?;
+            let root = spans.iter().find(|span| span.span_id == created.parent_span_id)?.clone();
+            let children = spans.into_iter().filter(|span| span.parent_span_id == root.span_id).collect::<Vec<_>>();
+            Some((root, children))
+        })
+        .await;
+    assert_eq!(root.name, "reconcile Memcached");
+    assert!(root.parent_span_id.is_empty(), "it is a root");
+    let said = attributes(&root);
+    assert_eq!((said["controller"].as_str(), said["name"].as_str()), ("memcached", "a"));
+    assert!(said.contains_key("queue_wait_ms"), "{said:?}");
+    for child in &children {
+        assert_eq!(child.trace_id, root.trace_id, "one trace");
+        let said = attributes(child);
+        assert!(["verb", "resource", "status_code"].iter().all(|key| said.contains_key(key)), "{said:?}");
+    }
+    let created = children.iter().find(|span| span.name == "create Deployment").expect("found before");
+    assert_eq!((attributes(created)["resource"].as_str(), attributes(created)["status_code"].as_str()), ("deployments", "201"));
+    assert_eq!(collector.resources.lock().unwrap()["service.name"], "controller-manager");
+}
+
+fn in_namespace(span: &Span, world: &World) -> bool {
+    attributes(span).get("namespace").is_some_and(|namespace| *namespace == world.namespace)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_away_costs_a_counter_and_nothing_else() {
+    let Some(mut world) = world().await else { return };
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (nobody, metrics) = (free(), free());
+    let (endpoint, address) = (format!("http://{nobody}"), metrics.to_string());
+    world.run(&["--operators", "memcached", "--otlp-endpoint", &endpoint, "--metrics-bind-address", &address]);
+    world.apply(SAMPLE).await;
+    world
+        .until("the Deployment", async || {
+            world.get::<k8s_openapi::api::apps::v1::Deployment>("a").await
+        })
+        .await;
+    world
+        .until("spans are counted as dropped", async || {
+            let text = scrape(metrics).await?;
+            let line = text.lines().find(|line| line.starts_with("operator_trace_spans_dropped_total "))?;
+            (line.rsplit_once(' ')?.1 != "0").then_some(())
+        })
+        .await;
+}
+
+async fn scrape(address: SocketAddr) -> Option<String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.ok()?;
+    Some(text)
+}
