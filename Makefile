@@ -1,6 +1,9 @@
 # The names that users of other operators know. Each is one line; what it does is in hack/xtask.
 
 .DEFAULT_GOAL := help
+# Where the API server calls the webhooks of `make run`.
+WEBHOOK_URL ?= https://127.0.0.1:9443
+export ENABLE_WEBHOOKS ?= true
 CRDS = $(wildcard charts/operators/files/*/crd-*.yaml)
 
 ##@ General
@@ -53,5 +56,5 @@ uninstall: ## Remove them, and with them every object of these kinds
 	kubectl delete --ignore-not-found $(CRDS:%=--filename=%)
 
 .PHONY: run
-run: ## Run the operators outside of the cluster
-	cargo run --package controller-manager -- run --log-format text
+run: ## Run the operators outside of the cluster; ENABLE_WEBHOOKS=false, or WEBHOOK_URL=… if it cannot call this machine
+	cargo run --package controller-manager -- run --log-format text --webhook-client-url $(WEBHOOK_URL)

@@ -1,6 +1,8 @@
 //! The operators on a real node: real pods, real addresses, Pod Security enforced, and the manager in an image of its
 //! own with only the permissions that the code declares.
 
+mod crontab;
 mod helloapp;
 mod kit;
 mod memcached;
+mod webhooks;
