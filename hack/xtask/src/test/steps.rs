@@ -36,6 +36,7 @@ pub(super) const STEPS: &[Step] = &[
         needs: &["tools", "cluster", "images"],
         run: |args| nextest::run(args.filter.as_deref()),
     },
+    Step { name: "examples", title: "examples in documentation", needs: &[], run: |_| examples() },
     Step { name: "clean-up", title: "clusters that tests have shared", needs: &[], run: |_| clean_up() },
 ];
 
@@ -91,6 +92,14 @@ fn images() -> Result<Outcome> {
     let store = Store::open(default_store()?)?;
     images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
     operator::build(workspace::root(), &store, &Reference::parse(operator::DEFAULT_TAG)?)?;
+    Ok(Outcome::Passed)
+}
+
+/// Nextest does not run them.
+fn examples() -> Result<Outcome> {
+    let mut examples = workspace::cargo();
+    examples.args(["test", "--workspace", "--doc"]);
+    workspace::run(&mut examples, "an example in the documentation does not hold, see above")?;
     Ok(Outcome::Passed)
 }
 

@@ -34,6 +34,11 @@ const NOT_BELOW: &[(&str, &[&str], &str)] = &[
     ("workqueue", OURS, "the queue is below everything"),
     ("leader-election", OURS, "the elector knows nothing of controllers"),
     ("model-apiserver", OURS, "the model must not share our mistakes"),
+    (
+        "schedule",
+        &["kube", "k8s-openapi", "tokio", "manager", "workloads"],
+        "schedules know neither clusters nor clocks",
+    ),
     ("workloads", &["manager", "workqueue", "tokio"], "views of built-in kinds are pure"),
     ("manager", &["manager-testing", "model-apiserver", "controller-manager"], "the runtime is below what uses it"),
 ];
@@ -134,6 +139,11 @@ mod tests {
             "[dependencies]\ntokio.workspace = true\nkube.workspace = true\n[dev-dependencies]\nk8s-openapi = \"1\"\n";
         let files = [("shared/workqueue/Cargo.toml", manifest), ("shared/manager/Cargo.toml", manifest)];
         assert_eq!(found(crates_depend_downwards, &files), ["shared/workqueue/Cargo.toml:3"]);
+        let files = [("shared/schedule/Cargo.toml", manifest)];
+        assert_eq!(
+            found(crates_depend_downwards, &files),
+            ["shared/schedule/Cargo.toml:2", "shared/schedule/Cargo.toml:3"]
+        );
     }
 
     #[test]
