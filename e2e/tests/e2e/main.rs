@@ -2,6 +2,7 @@
 //! own with only the permissions that the code declares.
 
 mod crontab;
+mod crontab;
 mod helloapp;
 mod kit;
 mod memcached;
