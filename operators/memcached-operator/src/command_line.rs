@@ -3,16 +3,23 @@
 
 use std::fmt;
 
-use crate::api::v1::CacheConfig;
+use crate::api::v1::{CacheConfig, ClientAuth, MemcachedSpec};
+
+/// Where a node finds its certificate.
+pub const TLS_FOLDER: &str = "/etc/memcached/tls";
+
+/// Where a node finds the passwords of its clients.
+pub const PASSWORDS_FOLDER: &str = "/etc/memcached/passwords";
 
 /// The arguments of a node, in their fixed order.
-pub fn args(config: &CacheConfig, port: i32) -> Vec<String> {
+pub fn args(spec: &MemcachedSpec) -> Vec<String> {
+    let config = spec.config();
     let valued = [
         ("-m", config.memory_mb.to_string()),
         ("-c", config.max_connections.to_string()),
         ("-t", config.threads.to_string()),
         ("-I", format!("{}k", config.max_item_size_kib)),
-        ("-p", port.to_string()),
+        ("-p", spec.port().to_string()),
     ];
     let mut args: Vec<String> = valued.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
     if !config.evictions {
@@ -21,8 +28,24 @@ pub fn args(config: &CacheConfig, port: i32) -> Vec<String> {
     if config.verbosity > 0 {
         args.push(format!("-{}", "v".repeat(config.verbosity.unsigned_abs() as usize)));
     }
-    args.extend_from_slice(&config.extra_args);
+    if let Some(auth) = &spec.auth {
+        args.extend(["-Y".to_owned(), format!("{PASSWORDS_FOLDER}/{}", auth.key)]);
+    }
+    if let Some(tls) = spec.tls.as_ref().filter(|tls| tls.secret_name.is_some()) {
+        args.extend(["-Z".to_owned(), "-o".to_owned(), tls_options(tls.client_auth)]);
+    }
+    args.extend(config.extra_args);
     args
+}
+
+fn tls_options(client_auth: ClientAuth) -> String {
+    let options = format!("ssl_chain_cert={TLS_FOLDER}/tls.crt,ssl_key={TLS_FOLDER}/tls.key");
+    let verify_mode = match client_auth {
+        ClientAuth::None => return options,
+        ClientAuth::Request => 1,
+        ClientAuth::Require => 2,
+    };
+    format!("{options},ssl_ca_cert={TLS_FOLDER}/ca.crt,ssl_verify_mode={verify_mode}")
 }
 
 /// The memory that a node needs, in MiB: the items, what the process itself takes, a tenth for the items' index and
@@ -67,9 +90,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Looks for the first argument that a user may not give; says where it is.
-pub fn check_extra_args(extra_args: &[String]) -> Result<(), (usize, Refusal)> {
+/// Looks for the first argument that a user may not give; says where it is. With `tls`, the options of TLS are taken.
+pub fn check_extra_args(extra_args: &[String], tls: bool) -> Result<(), (usize, Refusal)> {
     let mut after_flag = false;
+    let mut before = None;
     for (index, arg) in extra_args.iter().enumerate() {
         let is_flag = arg.starts_with('-');
         if !is_flag && !after_flag {
@@ -78,7 +102,15 @@ pub fn check_extra_args(extra_args: &[String]) -> Result<(), (usize, Refusal)> {
         if let Some(refusal) = arg.strip_prefix("--").map_or_else(|| check_short(arg), check_long) {
             return Err((index, refusal));
         }
+        let options = match before.and_then(options_in) {
+            Some("") => Some(arg.as_str()),
+            _ => options_in(arg),
+        };
+        if let Some(option) = options.filter(|_| tls).and_then(tls_option) {
+            return Err((index, Refusal::SetByField { flag: option.to_owned(), field: "spec.tls" }));
+        }
         after_flag = is_flag;
+        before = Some(arg.as_str());
     }
     Ok(())
 }
@@ -99,12 +131,12 @@ const RESERVED: &[Reserved] = &[
     owned('p', "port", "spec.port"),
     owned('M', "disable-evictions", "spec.config.evictions"),
     owned('v', "verbose", "spec.config.verbosity"),
+    owned('Y', "auth-file", "spec.auth"),
+    owned('Z', "enable-ssl", "spec.tls"),
     // Another way in than the port, or none at all.
     forbidden('U', "udp-port"),
     forbidden('l', "listen"),
     forbidden('s', "unix-socket"),
-    forbidden('Y', "auth-file"),
-    forbidden('Z', "enable-ssl"),
     // The container decides about these.
     forbidden('d', "daemon"),
     forbidden('u', "user"),
@@ -126,6 +158,22 @@ const fn owned(short: char, long: &'static str, field: &'static str) -> Reserved
 
 const fn forbidden(short: char, long: &'static str) -> Reserved {
     Reserved { short, long, field: None }
+}
+
+/// The value of `-o` or `--extended` in an argument; empty if it is the next argument.
+fn options_in(arg: &str) -> Option<&str> {
+    if let Some(long) = arg.strip_prefix("--") {
+        let (name, value) = long.split_once('=').unwrap_or((long, ""));
+        return (!name.is_empty() && "extended".starts_with(name)).then_some(value);
+    }
+    let flags = arg.strip_prefix('-')?;
+    flags[flags.find(|flag| VALUED.contains(flag))?..].strip_prefix('o')
+}
+
+/// The first option of TLS among options such as `modern,ssl_key=…`.
+fn tls_option(options: &str) -> Option<&str> {
+    let names = options.split(',').filter_map(|option| option.split('=').next());
+    names.map(str::trim).find(|name| name.starts_with("ssl_"))
 }
 
 /// One argument may hold several flags (`-CF`), the last with its value (`-Cm64`).
@@ -163,6 +211,12 @@ fn div_ceil(dividend: i64, divisor: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn spec(config: CacheConfig, port: i32) -> MemcachedSpec {
+        let mut spec = crate::samples::seed().spec;
+        (spec.config, spec.port) = (Some(config), Some(port));
+        spec
+    }
 
     fn config(change: impl FnOnce(&mut CacheConfig)) -> CacheConfig {
         let mut config = CacheConfig::default();
@@ -207,7 +261,7 @@ mod tests {
                 "-m 2048 -c 4096 -t 8 -I 8192k -p 1024 -M -vv -o no_modern -f 1.1",
             ),
         ] {
-            assert_eq!(args(&config, port), words(expected));
+            assert_eq!(args(&spec(config, port)), words(expected));
         }
     }
 
@@ -236,7 +290,7 @@ mod tests {
             "--listen-backlog=64",
             "--slab-growth-factor 1.1",
         ] {
-            assert_eq!(check_extra_args(&words(given)), Ok(()), "{given}");
+            assert_eq!(check_extra_args(&words(given), true), Ok(()), "{given}");
         }
     }
 
@@ -258,17 +312,54 @@ mod tests {
             ("-U 11211", 0, r#""-U" is not allowed"#),
             ("-o modern -l 0.0.0.0", 2, r#""-l" is not allowed"#),
             ("-CFu root", 0, r#""-u" is not allowed"#),
-            ("--enable-ssl", 0, r#""--enable-ssl" is not allowed"#),
+            ("--enable-ssl", 0, r#""--enable-ssl" is set by the operator; use spec.tls"#),
+            ("-Y a", 0, r#""-Y" is set by the operator; use spec.auth"#),
             ("--enable-shutdown", 0, r#""--enable-shutdown" is not allowed"#),
             ("--", 0, r#""--" is not allowed"#),
             ("modern", 0, r#"must begin with "-" or follow an argument that does"#),
             ("-o modern again", 2, r#"must begin with "-" or follow an argument that does"#),
         ] {
-            let (index, refusal) = check_extra_args(&words(given)).expect_err(given);
+            let (index, refusal) = check_extra_args(&words(given), false).expect_err(given);
             assert_eq!((index, &*refusal.to_string()), (expected_index, expected), "{given}");
         }
         for flag in "mctIpMvUlsduPYZhViAk".chars() {
-            assert!(check_extra_args(&[format!("-{flag}")]).is_err(), "-{flag}");
+            assert!(check_extra_args(&[format!("-{flag}")], false).is_err(), "-{flag}");
         }
+    }
+
+    #[test]
+    fn options_of_tls_are_refused_while_there_is_tls() {
+        for (given, index, option) in [
+            ("-o ssl_key=/tmp/key", 1, "ssl_key"),
+            ("-o modern,ssl_verify_mode=0", 1, "ssl_verify_mode"),
+            ("-Cossl_session_cache", 0, "ssl_session_cache"),
+            ("-F -Co ssl_key=a", 2, "ssl_key"),
+            ("--extended=ssl_key=a", 0, "ssl_key"),
+            ("--ext ssl_key=a", 1, "ssl_key"),
+        ] {
+            let (at, refusal) = check_extra_args(&words(given), true).expect_err(given);
+            let expected = format!("\"{option}\" is set by the operator; use spec.tls");
+            assert_eq!((at, refusal.to_string()), (index, expected), "{given}");
+            assert_eq!(check_extra_args(&words(given), false), Ok(()), "{given}");
+        }
+    }
+
+    #[test]
+    fn passwords_and_certificates_come_before_further_arguments() {
+        let secured =
+            |client_auth: &str| {
+                args(&crate::samples::with_spec(&serde_json::json!({
+                "config": {"extraArgs": ["-C"], "verbosity": 1},
+                "auth": {"secretName": "a", "key": "users"}, "tls": {"secretName": "b", "clientAuth": client_auth},
+            })).spec)[10..].join(" ")
+            };
+        let files = "-v -Y /etc/memcached/passwords/users \
+                     -Z -o ssl_chain_cert=/etc/memcached/tls/tls.crt,ssl_key=/etc/memcached/tls/tls.key";
+        assert_eq!(secured("None"), format!("{files} -C"));
+        let authority = "ssl_ca_cert=/etc/memcached/tls/ca.crt";
+        assert_eq!(secured("Request"), format!("{files},{authority},ssl_verify_mode=1 -C"));
+        assert_eq!(secured("Require"), format!("{files},{authority},ssl_verify_mode=2 -C"));
+        let off = crate::samples::with_spec(&serde_json::json!({"tls": {}}));
+        assert!(!args(&off.spec).contains(&"-Z".to_owned()));
     }
 }

@@ -11,7 +11,9 @@ use crate::{
         Memcached,
         convert::{INVALID_SIZE, invalid_size},
     },
-    desired, status, validation,
+    desired,
+    secrets::{self, Secrets},
+    status, validation,
 };
 
 /// Brings the cluster one step closer to what `memcached` asks for.
@@ -25,9 +27,21 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
         ctx.get::<Deployment>(&memcached.name_any())
     } else {
         ctx.annotate(&[(INVALID_SIZE, None)]).await?;
+        let secrets = secrets::read(&memcached.spec, &ctx).await?;
+        let applied = match secrets {
+            Secrets::Read(hash) => Some(ctx.apply(desired::deployment(&memcached, ctx.config(), hash.as_deref()))),
+            Secrets::Missing => None,
+        };
+        let nodes = async {
+            match applied {
+                Some(applied) => applied.await,
+                // Nodes that run go on with what they have.
+                None => Ok(ctx.get::<Deployment>(&memcached.name_any())),
+            }
+        };
         let (deployment, _, _) = ctx
             .all((
-                ctx.apply(desired::deployment(&memcached, ctx.config())),
+                nodes,
                 ctx.apply(desired::service(&memcached)),
                 ctx.apply_or_delete(desired::disruption_budget(&memcached)),
             ))

@@ -2,7 +2,11 @@
 
 use clap::{Args, Command};
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget},
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Pod, Secret, Service},
+        policy::v1::PodDisruptionBudget,
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use manager::{Controller, Manager, Operator, Webhook};
@@ -44,6 +48,7 @@ impl Operator for MemcachedOperator {
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()
                 .watches_labelled::<Pod>()
+                .reads::<Secret>()
                 .annotates()
                 .reconcile(controller::reconcile),
         );

@@ -20,7 +20,8 @@ pub fn review(_: Option<&Memcached>, memcached: &Memcached) -> Findings {
 }
 
 fn extra_args(memcached: &Memcached) -> Option<FieldError> {
-    let refused = check_extra_args(&memcached.spec.config().extra_args);
+    let has_tls = memcached.spec.tls.as_ref().is_some_and(|tls| tls.secret_name.is_some());
+    let refused = check_extra_args(&memcached.spec.config().extra_args, has_tls);
     let (index, refusal) = refused.err()?;
     Some(FieldError { field: format!("spec.config.extraArgs[{index}]"), why: refusal.to_string() })
 }
@@ -76,6 +77,11 @@ mod tests {
         let expected = r#"spec.config.extraArgs[2]: "-m" is set by the operator; use spec.config.memoryMB"#;
         assert_eq!(refused, Err(expected.to_owned()));
         assert_eq!(check(&json!({"config": {"extraArgs": ["-o", "modern", "--max-reqs-per-event=40"]}})), Ok(()));
+        let options = json!({"extraArgs": ["-o", "ssl_key=a"]});
+        assert_eq!(check(&json!({"config": options, "tls": {}})), Ok(()));
+        let refused = check(&json!({"config": options, "tls": {"secretName": "a"}}));
+        let expected = r#"spec.config.extraArgs[1]: "ssl_key" is set by the operator; use spec.tls"#;
+        assert_eq!(refused, Err(expected.to_owned()));
     }
 
     #[test]

@@ -18,6 +18,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use workloads::{DisruptionBudget, ImagePullPolicy, schemas};
 
+mod access;
+
+pub use access::{AuthSettings, ClientAuth, TlsSettings};
+
 /// What the cache should be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
@@ -49,6 +53,12 @@ use workloads::{DisruptionBudget, ImagePullPolicy, schemas};
         .message("metadata.name must be a DNS-1035 label of at most 52 characters")
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.tls) || self.tls.clientAuth == 'None' || has(self.tls.secretName)",
+        "message": "tls.clientAuth needs tls.secretName",
+    },
+]))]
 pub struct MemcachedSpec {
     /// Number of memcached servers, called nodes. 0 keeps the Service and stops all nodes. Default: 1.
     #[serde(default = "one")]
@@ -116,6 +126,15 @@ pub struct MemcachedSpec {
     /// How a change is carried from node to node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutSettings>,
+
+    /// TLS between clients and nodes. A change, also of the Secret, restarts the nodes one by one. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsSettings>,
+
+    /// Passwords that clients have to give, in memcached's text protocol. A change, also of the Secret, restarts the nodes
+    /// one by one. Default: none, and everybody who reaches a node may use it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<AuthSettings>,
 
     /// How long a node may take to end, of which the first 5 s are spent waiting for clients to look elsewhere.
     /// Default: 30.

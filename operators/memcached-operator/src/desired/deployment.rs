@@ -21,6 +21,7 @@ use crate::{
     },
     command_line,
     config::Config,
+    secrets,
 };
 
 /// The container that is the node.
@@ -38,21 +39,26 @@ const USER: i64 = 11211;
 /// A node keeps answering for so long after it was told to end, so that clients lose its address first.
 const LINGER_SECONDS: i64 = 5;
 
-/// Runs `size` nodes. Nothing but `size` and `rollout` changes without restarting them.
-pub fn deployment(memcached: &Memcached, config: &Config) -> Deployment {
+/// Runs `size` nodes. Nothing but `size` and `rollout` changes without restarting them; neither does the hash of the
+/// Secrets that they use.
+pub fn deployment(memcached: &Memcached, config: &Config, secret_hash: Option<&str>) -> Deployment {
     let spec = &memcached.spec;
     let app = App::of(memcached);
     let RolloutSettings { max_surge, max_unavailable, min_ready_seconds } = spec.rollout();
     let pace =
         Pace { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds: PROGRESS_DEADLINE_SECONDS };
-    let template = PodTemplateSpec { metadata: Some(pod_metadata(spec, &app)), spec: Some(pod(spec, &app, config)) };
+    let template =
+        PodTemplateSpec { metadata: Some(pod_metadata(spec, &app, secret_hash)), spec: Some(pod(spec, &app, config)) };
     workloads::deployment(memcached.name_any(), &app, spec.size, pace, template)
 }
 
-fn pod_metadata(spec: &MemcachedSpec, app: &App) -> ObjectMeta {
+fn pod_metadata(spec: &MemcachedSpec, app: &App, secret_hash: Option<&str>) -> ObjectMeta {
     let mut metadata = app.pod_metadata(&spec.pod_labels, &spec.pod_annotations);
     let component = ("app.kubernetes.io/component".to_owned(), "cache".to_owned());
     metadata.labels.get_or_insert_default().extend([component]);
+    if let Some(hash) = secret_hash {
+        metadata.annotations.get_or_insert_default().insert(secrets::HASH.to_owned(), hash.to_owned());
+    }
     metadata
 }
 
@@ -65,6 +71,7 @@ fn pod(spec: &MemcachedSpec, app: &App, config: &Config) -> PodSpec {
         priority_class_name: spec.priority_class_name.clone(),
         termination_grace_period_seconds: Some(spec.termination_grace_period_seconds()),
         tolerations: given::list(&spec.tolerations),
+        volumes: Some(secrets::volumes(spec)).filter(|it| !it.is_empty()),
         ..SecurityProfile::Restricted.pod()
     }
 }
@@ -75,7 +82,7 @@ fn node(spec: &MemcachedSpec, config: &Config) -> Container {
         name: CONTAINER.to_owned(),
         image: Some(spec.image.clone().unwrap_or_else(|| config.default_image())),
         image_pull_policy: spec.image_pull_policy.map(ImagePullPolicy::name),
-        args: Some(command_line::args(&cache, spec.port())),
+        args: Some(command_line::args(spec)),
         ports: Some(vec![ContainerPort {
             name: Some(PORT.to_owned()),
             container_port: spec.port(),
@@ -101,6 +108,7 @@ fn node(spec: &MemcachedSpec, config: &Config) -> Container {
             Some(resources) => given::resources(resources),
             None => Some(default_resources(&cache)),
         },
+        volume_mounts: Some(secrets::mounts(spec)).filter(|it| !it.is_empty()),
         security_context: Some(SecurityContext {
             run_as_user: Some(USER),
             run_as_group: Some(USER),
@@ -155,7 +163,7 @@ mod tests {
     use crate::samples;
 
     fn of(spec: &Value) -> DeploymentSpec {
-        deployment(&samples::with_spec(spec), &Config::default()).spec.expect("a spec")
+        deployment(&samples::with_spec(spec), &Config::default(), None).spec.expect("a spec")
     }
 
     fn pod_of(spec: &Value) -> PodSpec {
@@ -164,12 +172,12 @@ mod tests {
 
     #[test]
     fn the_deployment_of_the_sample() {
-        insta::assert_yaml_snapshot!(deployment(&samples::seed(), &Config::default()));
+        insta::assert_yaml_snapshot!(deployment(&samples::seed(), &Config::default(), None));
     }
 
     #[test]
     fn the_deployment_of_the_tuned_sample() {
-        insta::assert_yaml_snapshot!(deployment(&samples::tuned(), &Config::default()));
+        insta::assert_yaml_snapshot!(deployment(&samples::tuned(), &Config::default(), None));
     }
 
     #[test]
@@ -196,7 +204,7 @@ mod tests {
     fn the_image_comes_from_the_spec_or_from_the_operator() {
         let image = |spec: &Value, registry: Option<&str>| {
             let config = Config { image_registry: registry.map(ToOwned::to_owned), ..Config::default() };
-            let pod = deployment(&samples::with_spec(spec), &config).spec.and_then(|it| it.template.spec);
+            let pod = deployment(&samples::with_spec(spec), &config, None).spec.and_then(|it| it.template.spec);
             pod.expect("a pod").containers[0].image.clone().expect("an image")
         };
         let own = json!({"image": "memcached:1.5"});
@@ -217,6 +225,34 @@ mod tests {
             json!({"requests": {"cpu": "2"}})
         );
         assert_eq!(resources(&json!({"resources": {}})), Value::Null);
+    }
+
+    #[test]
+    fn secrets_are_mounted_key_by_key_and_their_hash_is_ours() {
+        let spec = json!({
+            "tls": {"secretName": "certs", "clientAuth": "Request"}, "auth": {"secretName": "users"},
+            "podAnnotations": {secrets::HASH: "theirs"},
+        });
+        let deployment = deployment(&samples::with_spec(&spec), &Config::default(), Some("ours"));
+        let template = serde_json::to_value(deployment.spec.expect("a spec").template).expect("JSON");
+        assert_eq!(template["metadata"]["annotations"], json!({secrets::HASH: "ours"}));
+        let item = |key: &str| json!({"key": key, "path": key});
+        assert_eq!(
+            template["spec"]["volumes"],
+            json!([
+                {"name": "tls", "secret": {
+                    "secretName": "certs", "items": [item("tls.crt"), item("tls.key"), item("ca.crt")],
+                }},
+                {"name": "passwords", "secret": {"secretName": "users", "items": [item("password-file")]}},
+            ])
+        );
+        assert_eq!(
+            template["spec"]["containers"][0]["volumeMounts"],
+            json!([
+                {"name": "tls", "mountPath": "/etc/memcached/tls", "readOnly": true},
+                {"name": "passwords", "mountPath": "/etc/memcached/passwords", "readOnly": true},
+            ])
+        );
     }
 
     #[test]
@@ -266,8 +302,9 @@ mod tests {
             }
         }
         let tolerations = json!([{"key": "a", "operator": "Exists", "value": "", "effect": ""}]);
-        for spec in [json!({}), json!({"rollout": {"minReadySeconds": 0}, "resources": {}, "tolerations": tolerations})]
-        {
+        let secured = json!({"tls": {"secretName": "a"}, "auth": {"secretName": "b"}});
+        let bare = json!({"rollout": {"minReadySeconds": 0}, "resources": {}, "tolerations": tolerations});
+        for spec in [json!({}), bare, secured] {
             let sent = serde_json::to_value(of(&spec)).expect("JSON");
             assert!(!empty(&sent), "{sent:#}");
             assert_ne!(sent["minReadySeconds"], json!(0));

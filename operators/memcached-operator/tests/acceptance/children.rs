@@ -43,7 +43,7 @@ async fn t01_the_sample_gets_its_three_children() {
 
     let config = Config::default();
     for (live, desired) in [
-        (serde_json::to_value(&deployment), serde_json::to_value(desired::deployment(&memcached, &config))),
+        (serde_json::to_value(&deployment), serde_json::to_value(desired::deployment(&memcached, &config, None))),
         (serde_json::to_value(&service), serde_json::to_value(desired::service(&memcached))),
         (serde_json::to_value(&budget), serde_json::to_value(desired::disruption_budget(&memcached))),
     ] {

@@ -7,4 +7,5 @@ mod faults;
 mod kit;
 mod leading;
 mod proxied;
+mod secrets;
 mod status;
