@@ -5,7 +5,6 @@ pub mod manifests;
 
 use crontab_operator::CronTabOperator;
 use foo_operator::FooOperator;
-use crontab_operator::CronTabOperator;
 use helloapp_operator::HelloAppOperator;
 use manager::Operator;
 use memcached_operator::MemcachedOperator;

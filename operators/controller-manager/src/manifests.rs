@@ -126,7 +126,8 @@ fn election_binding(deployed: &Deployed<'_>) -> Value {
 }
 
 fn deployment(deployed: &Deployed<'_>) -> Value {
-    let flags: Vec<&str> = ["run", "--leader-elect", "--webhook-service", WEBHOOKS].iter().chain(deployed.flags).copied().collect();
+    let flags: Vec<&str> =
+        ["run", "--leader-elect", "--webhook-service", WEBHOOKS].iter().chain(deployed.flags).copied().collect();
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": NAME, "namespace": deployed.namespace, "labels": labels()},

@@ -70,7 +70,8 @@ async fn world() -> Option<World> {
     World::prepare(&MemcachedOperator, env!("CARGO_BIN_EXE_controller-manager"), shared).await
 }
 
-const SAMPLE: &str = "{apiVersion: memcached.cache.example.com/v1, kind: Memcached, metadata: {name: a}, spec: {size: 1}}";
+const SAMPLE: &str =
+    "{apiVersion: memcached.cache.example.com/v1, kind: Memcached, metadata: {name: a}, spec: {size: 1}}";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reconcile_is_one_trace_with_its_requests_as_children() {
@@ -99,7 +100,10 @@ async fn a_reconcile_is_one_trace_with_its_requests_as_children() {
         assert!(["verb", "resource", "status_code"].iter().all(|key| said.contains_key(key)), "{said:?}");
     }
     let created = children.iter().find(|span| span.name == "create Deployment").expect("found before");
-    assert_eq!((attributes(created)["resource"].as_str(), attributes(created)["status_code"].as_str()), ("deployments", "201"));
+    assert_eq!(
+        (attributes(created)["resource"].as_str(), attributes(created)["status_code"].as_str()),
+        ("deployments", "201")
+    );
     assert_eq!(collector.resources.lock().unwrap()["service.name"], "controller-manager");
 }
 
@@ -110,30 +114,15 @@ fn in_namespace(span: &Span, world: &World) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_costs_a_counter_and_nothing_else() {
     let Some(mut world) = world().await else { return };
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (nobody, metrics) = (free(), free());
-    let (endpoint, address) = (format!("http://{nobody}"), metrics.to_string());
-    world.run(&["--operators", "memcached", "--otlp-endpoint", &endpoint, "--metrics-bind-address", &address]);
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    world.run(&["--operators", "memcached", "--otlp-endpoint", &format!("http://{nobody}")]);
     world.apply(SAMPLE).await;
-    world
-        .until("the Deployment", async || {
-            world.get::<k8s_openapi::api::apps::v1::Deployment>("a").await
-        })
-        .await;
+    world.until("the Deployment", async || world.get::<k8s_openapi::api::apps::v1::Deployment>("a").await).await;
     world
         .until("spans are counted as dropped", async || {
-            let text = scrape(metrics).await?;
+            let text = world.operator.as_ref()?.metrics()?;
             let line = text.lines().find(|line| line.starts_with("operator_trace_spans_dropped_total "))?;
             (line.rsplit_once(' ')?.1 != "0").then_some(())
         })
         .await;
-}
-
-async fn scrape(address: SocketAddr) -> Option<String> {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address).await.ok()?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.ok()?;
-    Some(text)
 }

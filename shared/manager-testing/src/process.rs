@@ -16,6 +16,7 @@ pub struct Process {
     child: Child,
     log: PathBuf,
     probes: u16,
+    metrics: u16,
 }
 
 impl Process {
@@ -29,13 +30,13 @@ impl Process {
     ) -> Result<Self> {
         let file = File::options().create(true).append(true).open(&log);
         let file = file.with_context(|| format!("could not write {}", log.display()))?;
-        let probes = free_port()?;
+        let (probes, metrics) = (free_port()?, free_port()?);
         let child = Command::new(binary)
             .arg("run")
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--watch-namespaces", namespace])
-            .args(["--metrics-bind-address", &format!("127.0.0.1:{}", free_port()?)])
+            .args(["--metrics-bind-address", &format!("127.0.0.1:{metrics}")])
             .args(["--health-probe-bind-address", &format!("127.0.0.1:{probes}")])
             .args(["--log-level", "info,manager=debug"])
             .args(flags)
@@ -45,7 +46,7 @@ impl Process {
             .stderr(file)
             .spawn()
             .with_context(|| format!("could not start {}", binary.display()))?;
-        Ok(Self { child, log, probes })
+        Ok(Self { child, log, probes, metrics })
     }
 
     /// What it has logged, and what earlier runs in the same world have.
@@ -55,12 +56,12 @@ impl Process {
 
     /// What one of its probes answers: status code and body; `None` while it does not listen.
     pub fn probe(&self, path: &str) -> Option<(u16, String)> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.probes)).ok()?;
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        Some((head.split_whitespace().nth(1)?.parse().ok()?, body.to_owned()))
+        get(self.probes, path)
+    }
+
+    /// Its metrics, in Prometheus' text format; `None` while it does not listen.
+    pub fn metrics(&self) -> Option<String> {
+        get(self.metrics, "/metrics").map(|(_, text)| text)
     }
 
     /// Ends it as a crash would: no word to anybody.
@@ -87,6 +88,15 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn get(port: u16, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.split_whitespace().nth(1)?.parse().ok()?, body.to_owned()))
 }
 
 /// A port that was free a moment ago.

@@ -2,9 +2,10 @@
 //! values out; the runtime (`manager`) decodes and stores the views.
 //!
 //! Reading order: [`live`](Live) (what the cache keeps of an object) → one file a kind ([`DeploymentView`],
-//! [`ServiceView`], [`PodDisruptionBudgetView`], [`JobView`], [`PodView`]) → [`rollout`], [`pods`] and [`Fleet`] (what the views say
-//! together) → [`App`], [`SecurityProfile`], [`deployment`], [`service`] and [`DisruptionBudget`] (what children have in
-//! common) → [`schemas`] and [`given`] (core types in custom resources: how they are offered, and how they are passed on).
+//! [`ServiceView`], [`PodDisruptionBudgetView`], [`NetworkPolicyView`], [`JobView`], [`PodView`]) → [`rollout`], [`pods`] and
+//! [`Fleet`] (what the views say together) → [`App`], [`SecurityProfile`], [`deployment`], [`service`] and
+//! [`DisruptionBudget`] (what children have in common) → [`schemas`] and [`given`] (core types in custom resources: how they
+//! are offered, and how they are passed on).
 
 mod app;
 mod budget;
@@ -20,6 +21,7 @@ mod health;
 mod image;
 mod job;
 mod live;
+mod network_policy;
 mod pod;
 pub mod pods;
 pub mod quantity;
@@ -43,6 +45,7 @@ pub use health::{Health, Problem, Verdict};
 pub use image::{ImagePullPolicy, runs_latest};
 pub use job::{End, JobView};
 pub use live::{Child, Live, Viewed};
+pub use network_policy::NetworkPolicyView;
 pub use pod::{Phase, PodView, Trouble};
 pub use security::SecurityProfile;
 pub use service::ServiceView;

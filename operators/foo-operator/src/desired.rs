@@ -1,0 +1,68 @@
+//! The Deployment of a Foo as it should be. The runtime adds namespace, labels and owner.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, DeploymentSpec},
+        core::v1::{Container, PodSpec, PodTemplateSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+};
+use kube::ResourceExt;
+use workloads::{App, SecurityProfile};
+
+use crate::Foo;
+
+/// nginx, with upstream's selector; it does not start as anybody but root, so it gets no more than `Baseline`.
+pub fn deployment(sample: &Foo) -> Deployment {
+    let labels = BTreeMap::from([("app".to_owned(), "nginx".to_owned()), ("controller".to_owned(), sample.name_any())]);
+    let container = Container {
+        name: "nginx".to_owned(),
+        image: Some("nginx:latest".to_owned()),
+        security_context: Some(SecurityProfile::Baseline.container()),
+        ..Container::default()
+    };
+    Deployment {
+        metadata: App::of(sample).metadata(sample.spec.deployment_name.clone()),
+        spec: Some(DeploymentSpec {
+            replicas: sample.spec.replicas,
+            selector: LabelSelector { match_labels: Some(labels.clone()), ..LabelSelector::default() },
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
+                spec: Some(PodSpec { containers: vec![container], ..SecurityProfile::Baseline.pod() }),
+            },
+            ..DeploymentSpec::default()
+        }),
+        ..Deployment::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn foo(spec: serde_json::Value) -> Foo {
+        let mut sample: Foo = serde_saphyr::from_str(include_str!("../samples/example-foo.yaml")).expect("a valid Foo");
+        sample.spec = serde_json::from_value(spec).expect("a valid spec");
+        sample
+    }
+
+    #[test]
+    fn the_selector_is_upstreams_and_the_pods_carry_nothing_else() {
+        let deployment = deployment(&foo(json!({"deploymentName": "web", "replicas": 2})));
+        let spec = serde_json::to_value(deployment.spec).expect("JSON");
+        let labels = json!({"app": "nginx", "controller": "example-foo"});
+        assert_eq!(spec["selector"], json!({"matchLabels": labels}));
+        assert_eq!(spec["template"]["metadata"], json!({"labels": labels}));
+        assert_eq!(deployment.metadata.name.as_deref(), Some("web"));
+        assert_eq!(spec["replicas"], 2);
+    }
+
+    #[test]
+    fn without_replicas_somebody_else_scales() {
+        assert_eq!(deployment(&foo(json!({"deploymentName": "web"}))).spec.expect("a spec").replicas, None);
+    }
+}

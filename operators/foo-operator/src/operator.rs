@@ -1,0 +1,31 @@
+//! The registration.
+
+use k8s_openapi::{
+    api::apps::v1::Deployment, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::CustomResourceExt;
+use manager::{Controller, Manager, Operator};
+
+use crate::{Foo, controller};
+
+/// The operator of [`Foo`].
+#[derive(Debug, Clone, Copy)]
+pub struct FooOperator;
+
+impl Operator for FooOperator {
+    fn name(&self) -> &'static str {
+        "foo"
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        vec![Foo::crd()]
+    }
+
+    fn sample(&self) -> &'static str {
+        include_str!("../samples/example-foo.yaml")
+    }
+
+    fn setup(&self, manager: &mut Manager) {
+        manager.add(Controller::of::<Foo>().owns::<Deployment>().never_adopts().reconcile(controller::reconcile));
+    }
+}

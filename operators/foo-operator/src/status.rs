@@ -1,0 +1,29 @@
+//! What users are told of a Foo.
+
+use manager::{Health, Report, Verdict};
+use workloads::{DeploymentView, Live};
+
+use crate::{Foo, api::FooStatus};
+
+manager::standard_status!(FooStatus);
+
+/// The status of `sample`, from its Deployment, if there is one.
+pub fn of(sample: &Foo, deployment: Option<&Live<DeploymentView>>) -> Report<FooStatus> {
+    let available = deployment.map_or(0, |it| it.available());
+    let wanted = sample.spec.replicas.or(deployment.map(|it| it.wanted())).unwrap_or(1);
+    let says = format!("{available}/{wanted} replicas are available");
+    let ready = match deployment {
+        Some(deployment) if deployment.is_observed() && available >= wanted => Verdict::yes("Ready", says),
+        _ => Verdict::no("ReplicasNotReady", says),
+    };
+    let status = FooStatus { available_replicas: available, ..FooStatus::default() };
+    Report { status, health: Health::of(ready) }
+}
+
+/// Whether `after` tells people something that `before` did not: what upstream's `Synced` stands for.
+pub fn has_moved_on(before: Option<&FooStatus>, after: Option<&FooStatus>) -> bool {
+    let degraded = |it: &FooStatus| it.conditions.iter().any(|it| it.type_ == "Degraded" && it.status == "True");
+    let told =
+        |status: Option<&FooStatus>| status.map(|it| (it.observed_generation, it.available_replicas, degraded(it)));
+    told(before) != told(after)
+}
