@@ -31,7 +31,7 @@ pub fn args(spec: &MemcachedSpec) -> Vec<String> {
     if let Some(auth) = &spec.auth {
         args.extend(["-Y".to_owned(), format!("{PASSWORDS_FOLDER}/{}", auth.key)]);
     }
-    if let Some(tls) = spec.tls.as_ref().filter(|tls| tls.secret_name.is_some()) {
+    if let Some(tls) = spec.tls.as_ref().filter(|_| spec.has_tls()) {
         args.extend(["-Z".to_owned(), "-o".to_owned(), tls_options(tls.client_auth)]);
     }
     args.extend(config.extra_args);

@@ -1,4 +1,4 @@
-//! Keeps a Deployment, a Service and a disruption budget per [`Memcached`].
+//! Keeps a Deployment and a Service, and a disruption budget and a network policy where they are wanted, per [`Memcached`].
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use crate::{
         convert::{INVALID_SIZE, invalid_size},
     },
     desired,
+    metrics::RolloutTimes,
     secrets::{self, Secrets},
     status, validation,
 };
@@ -32,18 +33,20 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
             Secrets::Read(hash) => Some(ctx.apply(desired::deployment(&memcached, ctx.config(), hash.as_deref()))),
             Secrets::Missing => None,
         };
-        let nodes = async {
+        // Boxed: it would hold the future of the write twice.
+        let nodes = Box::pin(async {
             match applied {
                 Some(applied) => applied.await,
                 // Nodes that run go on with what they have.
                 None => Ok(ctx.get::<Deployment>(&memcached.name_any())),
             }
-        };
-        let (deployment, _, _) = ctx
+        });
+        let (deployment, ..) = ctx
             .all((
                 nodes,
                 ctx.apply(desired::service(&memcached)),
                 ctx.apply_or_delete(desired::disruption_budget(&memcached)),
+                ctx.apply_or_delete(desired::network_policy(&memcached)),
             ))
             .await?;
         deployment
@@ -51,5 +54,6 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
     let pods = ctx.labelled::<Pod>();
 
     ctx.apply_status(status::of(&memcached, deployment.as_deref(), &pods, ctx.now())).await?;
+    ctx.config::<RolloutTimes>().observe(&memcached, &ctx.object(), ctx.now());
     Ok(Action::Done) // changes to what we own bring us back; the Context adds the timers that conditions need
 }

@@ -2,8 +2,11 @@
 
 mod deployment;
 mod disruption_budget;
+mod exporter;
+mod network_policy;
 mod service;
 
 pub use deployment::{CONTAINER, PROGRESS_DEADLINE_SECONDS, deployment};
 pub use disruption_budget::disruption_budget;
+pub use network_policy::network_policy;
 pub use service::service;

@@ -5,13 +5,14 @@ use k8s_openapi::{
     api::{
         apps::v1::Deployment,
         core::v1::{Pod, Secret, Service},
+        networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use manager::{Controller, Manager, Operator, Webhook};
 
-use crate::{Config, Memcached, api, controller, validation};
+use crate::{Config, Memcached, api, controller, metrics, validation};
 
 /// The operator of [`Memcached`].
 #[derive(Debug, Clone, Copy)]
@@ -44,12 +45,15 @@ impl Operator for MemcachedOperator {
         manager.add(
             Controller::of::<Memcached>()
                 .config(Config { image_registry, ..manager.args() })
+                .config(metrics::RolloutTimes::new(manager.metrics()))
                 .owns::<Deployment>()
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()
+                .owns::<NetworkPolicy>()
                 .watches_labelled::<Pod>()
                 .reads::<Secret>()
                 .annotates()
+                .on_scrape(metrics::nodes(manager.metrics()))
                 .reconcile(controller::reconcile),
         );
     }

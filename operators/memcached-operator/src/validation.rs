@@ -5,13 +5,14 @@ use manager::{FieldError, Findings};
 use workloads::BudgetMode;
 
 use crate::{
-    api::Memcached,
+    api::{Memcached, v1::ClientAuth},
     command_line::{PROCESS_MIB, check_extra_args},
 };
 
 /// Everything that is wrong.
 pub fn errors(memcached: &Memcached) -> Vec<FieldError> {
-    extra_args(memcached).into_iter().chain(memory_limit(memcached)).collect()
+    let found = [extra_args(memcached), memory_limit(memcached), metrics_port(memcached), client_auth(memcached)];
+    found.into_iter().flatten().collect()
 }
 
 /// What the webhook says. The runtime lets pass what was stored before and stays as it is.
@@ -20,8 +21,7 @@ pub fn review(_: Option<&Memcached>, memcached: &Memcached) -> Findings {
 }
 
 fn extra_args(memcached: &Memcached) -> Option<FieldError> {
-    let has_tls = memcached.spec.tls.as_ref().is_some_and(|tls| tls.secret_name.is_some());
-    let refused = check_extra_args(&memcached.spec.config().extra_args, has_tls);
+    let refused = check_extra_args(&memcached.spec.config().extra_args, memcached.spec.has_tls());
     let (index, refusal) = refused.err()?;
     Some(FieldError { field: format!("spec.config.extraArgs[{index}]"), why: refusal.to_string() })
 }
@@ -39,6 +39,18 @@ fn memory_limit(memcached: &Memcached) -> Option<FieldError> {
     }
 }
 
+/// The schema says so too, but it says nothing of objects that were stored under an older one. So with the next.
+fn metrics_port(memcached: &Memcached) -> Option<FieldError> {
+    let clash = memcached.spec.metrics().is_some_and(|it| it.port == memcached.spec.port());
+    clash.then(|| FieldError { field: "spec.metrics.port".to_owned(), why: "must differ from spec.port".to_owned() })
+}
+
+fn client_auth(memcached: &Memcached) -> Option<FieldError> {
+    let asks = memcached.spec.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::None);
+    (asks && !memcached.spec.has_tls())
+        .then(|| FieldError { field: "spec.tls.clientAuth".to_owned(), why: "needs spec.tls.secretName".to_owned() })
+}
+
 fn warnings(memcached: &Memcached) -> Vec<String> {
     let spec = &memcached.spec;
     let mut warnings = Vec::new();
@@ -50,6 +62,9 @@ fn warnings(memcached: &Memcached) -> Vec<String> {
     if always && spec.size == 1 {
         warnings
             .push("spec.podDisruptionBudget.mode: Always with size 1 lets no drain of its machine finish".to_owned());
+    }
+    if spec.metrics().is_some() && spec.auth.is_some() {
+        warnings.push("spec.metrics: the exporter has no password, and says of every node that it is down".to_owned());
     }
     warnings
 }
@@ -93,9 +108,22 @@ mod tests {
             assert_eq!(warned(&json!({"image": image})).len(), count, "{image}");
         }
         assert_eq!(warned(&json!({"image": format!("memcached@sha256:{}", "0".repeat(64))})), Vec::<String>::new());
+        let exporter = json!({"metrics": {"enabled": true}, "auth": {"secretName": "a"}});
+        assert!(warned(&exporter)[0].starts_with("spec.metrics: the exporter has no password"), "{exporter}");
         let blocked = warned(&json!({"size": 1, "podDisruptionBudget": {"mode": "Always"}}));
         assert!(blocked[0].starts_with("spec.podDisruptionBudget.mode: Always with size 1"), "{blocked:?}");
         assert_eq!(warned(&json!({"size": 2, "podDisruptionBudget": {"mode": "Always"}})), Vec::<String>::new());
+    }
+
+    #[test]
+    fn fields_that_contradict_each_other() {
+        let metrics = |port: i32| check(&json!({"port": 9150, "metrics": {"enabled": true, "port": port}}));
+        assert_eq!(metrics(9150), Err("spec.metrics.port: must differ from spec.port".to_owned()));
+        assert_eq!(metrics(9151), Ok(()));
+        assert_eq!(check(&json!({"port": 9150, "metrics": {"port": 9150}})), Ok(()));
+        let asked = check(&json!({"tls": {"clientAuth": "Request"}}));
+        assert_eq!(asked, Err("spec.tls.clientAuth: needs spec.tls.secretName".to_owned()));
+        assert_eq!(check(&json!({"tls": {"clientAuth": "Request", "secretName": "a"}})), Ok(()));
     }
 
     #[test]

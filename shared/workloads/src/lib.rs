@@ -34,8 +34,8 @@ mod text;
 mod weight;
 
 pub use app::App;
-pub use config_map::ConfigMapView;
 pub use budget::{BudgetMode, DisruptionBudget};
+pub use config_map::ConfigMapView;
 pub use deployed::{Pace, deployment, service};
 pub use deployment::{DeploymentView, Progress};
 pub use disruption_budget::PodDisruptionBudgetView;

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::{LocalObjectReference, ResourceRequirements, Toleration},
+    api::core::v1::{LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint},
     apimachinery::pkg::{apis::meta::v1::Condition, util::intstr::IntOrString},
 };
 use kube::{CustomResource, KubeSchema};
@@ -19,8 +19,11 @@ use serde::{Deserialize, Serialize};
 use workloads::{DisruptionBudget, ImagePullPolicy, schemas};
 
 mod access;
+mod metrics;
+mod placement;
 
-pub use access::{AuthSettings, ClientAuth, TlsSettings};
+pub use access::{AuthSettings, ClientAuth, NetworkPolicySettings, TlsSettings};
+pub use metrics::MetricsSettings;
 
 /// What the cache should be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -57,6 +60,10 @@ pub use access::{AuthSettings, ClientAuth, TlsSettings};
     {
         "rule": "!has(self.tls) || self.tls.clientAuth == 'None' || has(self.tls.secretName)",
         "message": "tls.clientAuth needs tls.secretName",
+    },
+    {
+        "rule": "!has(self.metrics) || !self.metrics.enabled || (has(self.port) ? self.port : 11211) != self.metrics.port",
+        "message": "metrics.port must differ from port",
     },
 ]))]
 pub struct MemcachedSpec {
@@ -106,6 +113,12 @@ pub struct MemcachedSpec {
     #[schemars(schema_with = "schemas::tolerations")]
     pub tolerations: Vec<Toleration>,
 
+    /// How evenly the nodes are spread over machines, zones or other domains; without a labelSelector, the nodes of this
+    /// Memcached are counted. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "placement::spread_constraints")]
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+
     /// PriorityClass of the nodes. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
@@ -135,6 +148,15 @@ pub struct MemcachedSpec {
     /// one by one. Default: none, and everybody who reaches a node may use it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSettings>,
+
+    /// Who reaches the nodes, for networks that obey a NetworkPolicy. Restarts nothing. Default: everybody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_policy: Option<NetworkPolicySettings>,
+
+    /// Metrics of the nodes for Prometheus, from an exporter in each pod. A change restarts the nodes one by one. Default:
+    /// none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsSettings>,
 
     /// How long a node may take to end, of which the first 5 s are spent waiting for clients to look elsewhere.
     /// Default: 30.
@@ -325,6 +347,16 @@ impl MemcachedSpec {
     /// `rollout`, or its defaults.
     pub fn rollout(&self) -> RolloutSettings {
         self.rollout.clone().unwrap_or_default()
+    }
+
+    /// `metrics`, if they are wanted.
+    pub fn metrics(&self) -> Option<&MetricsSettings> {
+        self.metrics.as_ref().filter(|it| it.enabled)
+    }
+
+    /// Whether clients have to speak TLS.
+    pub fn has_tls(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.secret_name.is_some())
     }
 
     /// `terminationGracePeriodSeconds`, or its default.

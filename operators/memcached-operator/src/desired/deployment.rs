@@ -6,7 +6,7 @@ use k8s_openapi::{
         core::v1::{
             Affinity, Container, ContainerPort, Lifecycle, LifecycleHandler, PodAffinityTerm, PodAntiAffinity, PodSpec,
             PodTemplateSpec, Probe, ResourceRequirements, SecurityContext, SleepAction, TCPSocketAction,
-            WeightedPodAffinityTerm,
+            TopologySpreadConstraint, WeightedPodAffinityTerm,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
@@ -14,6 +14,7 @@ use k8s_openapi::{
 use kube::{ResourceExt, core::ObjectMeta};
 use workloads::{App, ImagePullPolicy, Pace, SecurityProfile, given, quantity};
 
+use super::exporter::exporter;
 use crate::{
     api::{
         Memcached,
@@ -64,13 +65,14 @@ fn pod_metadata(spec: &MemcachedSpec, app: &App, secret_hash: Option<&str>) -> O
 
 fn pod(spec: &MemcachedSpec, app: &App, config: &Config) -> PodSpec {
     PodSpec {
-        containers: vec![node(spec, config)],
+        containers: std::iter::once(node(spec, config)).chain(exporter(spec, config)).collect(),
         affinity: affinity(spec.anti_affinity(), app),
         image_pull_secrets: given::list(&spec.image_pull_secrets),
         node_selector: given::map(&spec.node_selector),
         priority_class_name: spec.priority_class_name.clone(),
         termination_grace_period_seconds: Some(spec.termination_grace_period_seconds()),
         tolerations: given::list(&spec.tolerations),
+        topology_spread_constraints: spread(spec, app),
         volumes: Some(secrets::volumes(spec)).filter(|it| !it.is_empty()),
         ..SecurityProfile::Restricted.pod()
     }
@@ -129,6 +131,14 @@ fn default_resources(cache: &CacheConfig) -> ResourceRequirements {
     let memory = ("memory".to_owned(), quantity::mebibytes(command_line::memory_mib(cache)));
     let cpu = ("cpu".to_owned(), Quantity("50m".to_owned()));
     ResourceRequirements { requests: Some([cpu, memory.clone()].into()), limits: Some([memory].into()), claims: None }
+}
+
+fn spread(spec: &MemcachedSpec, app: &App) -> Option<Vec<TopologySpreadConstraint>> {
+    let mut constraints = given::list(&spec.topology_spread_constraints)?;
+    for constraint in &mut constraints {
+        constraint.label_selector.get_or_insert_with(|| app.label_selector());
+    }
+    Some(constraints)
 }
 
 fn affinity(anti_affinity: AntiAffinity, app: &App) -> Option<Affinity> {
@@ -193,6 +203,8 @@ mod tests {
         for spec in [
             json!({"size": 0}),
             json!({"podDisruptionBudget": {"mode": "Always", "maxUnavailable": "50%"}}),
+            json!({"networkPolicy": {"enabled": true}}),
+            json!({"metrics": {"enabled": false, "port": 1234}}),
             json!({"service": {"type": "ClusterIP", "annotations": {"a": "b"}}}),
             json!({"rollout": {"maxSurge": 0, "maxUnavailable": 1, "minReadySeconds": 0}}),
         ] {
@@ -225,6 +237,19 @@ mod tests {
             json!({"requests": {"cpu": "2"}})
         );
         assert_eq!(resources(&json!({"resources": {}})), Value::Null);
+    }
+
+    #[test]
+    fn spread_is_counted_over_our_nodes_unless_it_is_said_otherwise() {
+        let constraint = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"});
+        let (mut ours, mut theirs) = (constraint.clone(), constraint.clone());
+        theirs["labelSelector"] = json!({"matchLabels": {"a": "b"}});
+        let given = json!({"topologySpreadConstraints": [constraint, theirs]});
+        ours["labelSelector"] = json!({"matchLabels": {
+            "app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": "memcached-sample",
+        }});
+        let spread = serde_json::to_value(pod_of(&given).topology_spread_constraints).expect("JSON");
+        assert_eq!(spread, json!([ours, theirs]));
     }
 
     #[test]
@@ -304,7 +329,8 @@ mod tests {
         let tolerations = json!([{"key": "a", "operator": "Exists", "value": "", "effect": ""}]);
         let secured = json!({"tls": {"secretName": "a"}, "auth": {"secretName": "b"}});
         let bare = json!({"rollout": {"minReadySeconds": 0}, "resources": {}, "tolerations": tolerations});
-        for spec in [json!({}), bare, secured] {
+        let measured = json!({"metrics": {"enabled": true, "resources": {}}});
+        for spec in [json!({}), bare, secured, measured] {
             let sent = serde_json::to_value(of(&spec)).expect("JSON");
             assert!(!empty(&sent), "{sent:#}");
             assert_ne!(sent["minReadySeconds"], json!(0));

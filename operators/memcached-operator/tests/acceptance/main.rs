@@ -6,6 +6,7 @@ mod children;
 mod faults;
 mod kit;
 mod leading;
+mod optional;
 mod proxied;
 mod secrets;
 mod status;

@@ -211,6 +211,10 @@ fn random_spec(rng: &mut Rng) -> Value {
         ("podDisruptionBudget", json!({"mode": "Auto", "maxUnavailable": format!("{}%", rng.u8(1..=100))})),
         ("service", json!({"type": "ClusterIP", "annotations": {"a": rng.char(..).to_string()}})),
         ("rollout", json!({"maxSurge": rng.u8(1..=100), "maxUnavailable": 0, "minReadySeconds": rng.u16(..3600)})),
+        ("tls", json!({"secretName": "certs", "clientAuth": (["None", "Request", "Require"][rng.usize(..3)])})),
+        ("auth", json!({"secretName": "users", "key": "file"})),
+        ("networkPolicy", json!({"enabled": rng.bool(), "from": [{"podSelector": {}}]})),
+        ("metrics", json!({"enabled": rng.bool(), "port": rng.u16(1024..)})),
         ("terminationGracePeriodSeconds", json!(rng.u16(6..=600))),
         ("podAnnotations", json!({"b": rng.char(..).to_string()})),
     ];

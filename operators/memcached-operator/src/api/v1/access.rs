@@ -1,7 +1,10 @@
-//! Who may talk to the nodes, and how: TLS, passwords.
+//! Who may talk to the nodes, and how: TLS, passwords, the network.
 
+use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::placement;
 
 /// TLS between clients and nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +43,19 @@ pub struct AuthSettings {
     #[serde(default = "password_file")]
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[-._a-zA-Z0-9]*[-_a-zA-Z0-9]$"))]
     pub key: String,
+}
+
+/// Who reaches the nodes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NetworkPolicySettings {
+    /// Whether there is a NetworkPolicy. Default: false.
+    pub enabled: bool,
+
+    /// Who reaches the nodes' port, and that of their exporters. Default: the pods of the namespace.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "placement::peers")]
+    pub from: Vec<NetworkPolicyPeer>,
 }
 
 fn password_file() -> String {

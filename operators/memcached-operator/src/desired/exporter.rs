@@ -1,0 +1,123 @@
+//! The exporter beside a node.
+
+use k8s_openapi::{
+    api::core::v1::{Container, ContainerPort, ResourceRequirements, SecurityContext},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use workloads::{ImagePullPolicy, SecurityProfile, given};
+
+use crate::{
+    api::v1::{ClientAuth, MemcachedSpec},
+    command_line::TLS_FOLDER,
+    config::Config,
+    secrets,
+};
+
+/// The name of the port, in the pod and in the Service.
+pub(super) const PORT: &str = "metrics";
+
+/// The user of that name; the image has it by name only, which the kubelet cannot tell from root.
+const NOBODY: i64 = 65534;
+
+/// None unless it is asked for.
+pub(super) fn exporter(spec: &MemcachedSpec, config: &Config) -> Option<Container> {
+    let settings = spec.metrics()?;
+    let quantity = |name: &str, amount: &str| (name.to_owned(), Quantity(amount.to_owned()));
+    let small = ResourceRequirements {
+        requests: Some([quantity("cpu", "10m"), quantity("memory", "16Mi")].into()),
+        limits: Some([quantity("memory", "64Mi")].into()),
+        claims: None,
+    };
+    let asked = client_auth(spec).is_some_and(|it| it != ClientAuth::None);
+    Some(Container {
+        name: "exporter".to_owned(),
+        image: Some(settings.image.clone().unwrap_or_else(|| config.default_exporter_image())),
+        image_pull_policy: spec.image_pull_policy.map(ImagePullPolicy::name),
+        args: Some(args(spec, settings.port)),
+        ports: Some(vec![ContainerPort {
+            name: Some(PORT.to_owned()),
+            container_port: settings.port,
+            protocol: Some("TCP".to_owned()),
+            ..Default::default()
+        }]),
+        resources: match &settings.resources {
+            Some(resources) => given::resources(resources),
+            None => Some(small),
+        },
+        volume_mounts: asked.then(|| {
+            let mounts = secrets::mounts(spec).into_iter();
+            mounts.filter(|mount| mount.mount_path == TLS_FOLDER).collect()
+        }),
+        security_context: Some(SecurityContext {
+            run_as_user: Some(NOBODY),
+            run_as_group: Some(NOBODY),
+            read_only_root_filesystem: Some(true),
+            ..SecurityProfile::Restricted.container()
+        }),
+        ..Default::default()
+    })
+}
+
+fn args(spec: &MemcachedSpec, port: i32) -> Vec<String> {
+    let mut args =
+        vec![format!("--memcached.address=127.0.0.1:{}", spec.port()), format!("--web.listen-address=:{port}")];
+    let Some(client_auth) = client_auth(spec) else { return args };
+    // The certificate is made for the node's other names.
+    args.extend(["--memcached.tls.enable", "--memcached.tls.insecure-skip-verify"].map(ToOwned::to_owned));
+    if client_auth != ClientAuth::None {
+        args.push(format!("--memcached.tls.cert-file={TLS_FOLDER}/tls.crt"));
+        args.push(format!("--memcached.tls.key-file={TLS_FOLDER}/tls.key"));
+    }
+    args
+}
+
+/// `tls.clientAuth`, if there is TLS.
+fn client_auth(spec: &MemcachedSpec) -> Option<ClientAuth> {
+    spec.tls.as_ref().filter(|_| spec.has_tls()).map(|tls| tls.client_auth)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::samples;
+
+    fn of(spec: &Value) -> Value {
+        serde_json::to_value(exporter(&samples::with_spec(spec).spec, &Config::default())).expect("JSON")
+    }
+
+    #[test]
+    fn an_exporter_as_it_is_by_default() {
+        assert_eq!(of(&json!({"metrics": {}})), Value::Null);
+        insta::assert_yaml_snapshot!(of(&json!({"metrics": {"enabled": true}})));
+    }
+
+    #[test]
+    fn an_exporter_with_settings_of_its_own() {
+        let settings = json!({"enabled": true, "image": "mine:1", "port": 9999, "resources": {"limits": {"cpu": 1}}});
+        let exporter = of(&json!({"port": 2000, "metrics": settings}));
+        assert_eq!(exporter["image"], "mine:1");
+        assert_eq!(exporter["args"], json!(["--memcached.address=127.0.0.1:2000", "--web.listen-address=:9999"]));
+        assert_eq!(exporter["ports"][0]["containerPort"], 9999);
+        assert_eq!(exporter["resources"], json!({"limits": {"cpu": "1"}}));
+    }
+
+    #[test]
+    fn an_exporter_of_a_node_with_tls() {
+        let with = |client_auth: &str| {
+            let tls = json!({"secretName": "a", "clientAuth": client_auth});
+            of(&json!({"metrics": {"enabled": true}, "tls": tls, "auth": {"secretName": "b"}}))
+        };
+        let tls = json!(["--memcached.tls.enable", "--memcached.tls.insecure-skip-verify"]);
+        let args = with("None")["args"].clone();
+        assert_eq!(args.as_array().map(|it| &it[2..]), tls.as_array().map(Vec::as_slice));
+        assert_eq!(with("None").get("volumeMounts"), None);
+        let shown = with("Require");
+        assert_eq!(shown["args"][5], "--memcached.tls.key-file=/etc/memcached/tls/tls.key");
+        assert_eq!(
+            shown["volumeMounts"],
+            json!([{"name": "tls", "mountPath": "/etc/memcached/tls", "readOnly": true}])
+        );
+    }
+}
