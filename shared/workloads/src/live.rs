@@ -10,6 +10,10 @@ use serde_json::Value;
 /// reconcilers read, decoded straight from the wire.
 ///
 /// A typed Deployment takes 12 to 20 KB of memory, its view less than 200 bytes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be cached yet",
+    note = "add its view to `workloads`, as `workloads/src/config_map.rs` does for the simplest kind"
+)]
 pub trait Viewed: kube::Resource<DynamicType = ()> + Debug + Send + Sync + 'static {
     /// The part that is kept. Decoded from the whole object, so it nests as the object does
     /// (`spec.replicas`), and must tolerate absent fields; identity is kept beside it, in [`Live`].
@@ -17,6 +21,10 @@ pub trait Viewed: kube::Resource<DynamicType = ()> + Debug + Send + Sync + 'stat
 }
 
 /// A kind that operators create as a child of their own objects.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a child yet",
+    note = "add its view to `workloads`, as `workloads/src/config_map.rs` does for the simplest kind"
+)]
 pub trait Child: Viewed + Serialize {
     /// Fills in what the API server defaults in an object of this kind when it is created.
     ///
