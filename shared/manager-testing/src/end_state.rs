@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::{
     Api,
     api::ListParams,
-    core::{DynamicObject, GroupVersionKind},
+    core::{DynamicObject, GroupVersionKind, TypeMeta},
     discovery::ApiResource,
 };
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::world::World;
 
 /// All objects of some kinds, by kind and name.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct EndState(BTreeMap<String, Value>);
+pub struct EndState(BTreeMap<String, Value>);
 
 /// Fields that are different every time, wherever they are.
 const CHANCE: [&str; 7] =
@@ -22,32 +22,39 @@ const CHANCE: [&str; 7] =
 
 /// Reads the namespace as it is now.
 pub(crate) async fn of(world: &World, kinds: &[&str]) -> EndState {
-    let mut objects = BTreeMap::new();
-    let mut names = BTreeMap::new();
+    let mut objects = Vec::new();
     for kind in kinds {
         let (group_version, kind) = kind.rsplit_once('/').expect("group/version/Kind");
         let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.namespace, &resource);
-        for object in api.list(&ListParams::default()).await.expect("the API server answers").items {
-            let name = format!("{kind} {}", object.metadata.name.clone().unwrap_or_default());
-            names.insert(object.metadata.uid.clone().unwrap_or_default(), format!("the uid of {name}"));
-            objects.insert(name, serde_json::to_value(object).expect("JSON"));
+        for mut object in api.list(&ListParams::default()).await.expect("the API server answers").items {
+            // In a list, objects do not say what they are.
+            object.types = Some(TypeMeta { api_version: resource.api_version.clone(), kind: kind.to_owned() });
+            objects.push(serde_json::to_value(object).expect("JSON"));
         }
     }
-    for object in objects.values_mut() {
-        *object = clean(object, &names, &world.namespace);
-    }
-    EndState(objects)
+    EndState::new(&objects, &world.namespace)
 }
 
 impl EndState {
+    pub(crate) fn new(objects: &[Value], namespace: &str) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = |object: &Value| format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]));
+        let names: BTreeMap<String, String> = objects
+            .iter()
+            .map(|object| (text(&object["metadata"]["uid"]), format!("the uid of {}", name(object))))
+            .collect();
+        let objects = objects.iter().map(|object| (name(object), clean(object, &names, namespace)));
+        Self(objects.collect())
+    }
+
     pub(crate) fn mask(&mut self, mask: impl Fn(&mut Value)) {
         self.0.values_mut().for_each(mask);
     }
 
     /// The first difference, in words.
-    pub(crate) fn differs_from(&self, reference: &Self) -> Option<String> {
+    pub fn differs_from(&self, reference: &Self) -> Option<String> {
         let names = reference.0.keys().chain(self.0.keys());
         for name in names {
             match (self.0.get(name), reference.0.get(name)) {

@@ -4,6 +4,9 @@
 //! running as a user of its own with exactly the permissions that its code declares, and nobody else in it. Nothing runs
 //! pods there: the test plays kubelet and writes the status of children itself.
 //!
+//! [`InMemory`] is the same operator against a model of the API server in paused time: for what takes days, and for every
+//! moment at which it can be killed.
+//!
 //! ```ignore
 //! let Some(world) = World::start(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator")).await else { return };
 //! world.apply(SAMPLE).await;
@@ -16,6 +19,7 @@ mod audit;
 mod campaign;
 mod clock;
 mod end_state;
+mod in_memory;
 mod play;
 mod process;
 mod proxied;
@@ -23,6 +27,8 @@ mod world;
 
 pub use audit::Requests;
 pub use campaign::{Campaign, Life, Subject};
+pub use end_state::EndState;
+pub use in_memory::{InMemory, check, planned};
 pub use play::{Ours, condition, contains};
 pub use process::Process;
 pub use proxied::Proxied;

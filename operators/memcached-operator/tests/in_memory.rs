@@ -1,0 +1,193 @@
+//! A Memcached's life in memory: against a model of the API server and in paused time, so that an hour takes no time and the
+//! operator can be killed at each of its requests in turn.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fault_plan::{Plan, enumerate};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use manager_testing::{EndState, InMemory, check, planned};
+use memcached_operator::{Memcached, MemcachedOperator};
+use serde_json::{Value, json};
+
+const NAME: &str = "cache";
+const HOUR: Duration = Duration::from_hours(1);
+/// Lives of the usual run, which are the same each time; `FAULT_PLANS=all` lives all.
+const SAMPLE: usize = 24;
+const SEED: u64 = 17;
+/// What the end state is made of.
+const RESOURCES: &[&str] =
+    &["memcacheds.memcached.cache.example.com", "deployments.apps", "services", "poddisruptionbudgets.policy"];
+
+/// A user's object, as `kubectl apply` sends it.
+async fn apply(memory: &InMemory, size: i32, memory_mb: i32) {
+    let api: Api<Memcached> = Api::namespaced(memory.model.client(), "default");
+    let object = json!({
+        "apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached", "metadata": {"name": NAME},
+        "spec": {"size": size, "config": {"memoryMB": memory_mb}},
+    });
+    api.patch(NAME, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("it is taken");
+}
+
+/// Plays the other controllers: so many pods exist and are ready.
+async fn roll_out(memory: &InMemory, ready: i32) {
+    for pod in memory.model.objects("pods") {
+        memory.model.take("pods", "default", pod["metadata"]["name"].as_str().expect("a name"));
+    }
+    for number in 0..ready {
+        memory.model.put(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("{NAME}-{number}"), "namespace": "default", "labels": {
+                "app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": NAME,
+                "app.kubernetes.io/managed-by": "memcached-operator",
+            }},
+            "spec": {"containers": [{"name": "memcached", "image": "memcached"}]},
+            "status": {
+                "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }));
+    }
+    let generation = deployment(memory)["metadata"]["generation"].clone();
+    let status = json!({"status": {
+        "observedGeneration": generation, "replicas": ready, "updatedReplicas": ready, "readyReplicas": ready,
+        "availableReplicas": ready,
+        "conditions": [{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable", "message": ""}],
+    }});
+    let api: Api<Deployment> = Api::namespaced(memory.model.client(), "default");
+    api.patch_status(NAME, &PatchParams::default(), &Patch::Merge(status)).await.expect("it is taken");
+}
+
+fn deployment(memory: &InMemory) -> Value {
+    memory.model.object("deployments.apps", "default", NAME).expect("a Deployment")
+}
+
+/// Reason of the condition, if it is true.
+fn reason(memory: &InMemory, type_: &str) -> Option<String> {
+    let object = memory.model.object(RESOURCES[0], "default", NAME)?;
+    let conditions = object["status"]["conditions"].as_array()?;
+    let found = conditions.iter().find(|it| it["type"] == type_ && it["status"] == "True")?;
+    Some(found["reason"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Created, rolled out, changed, robbed of a child, scaled to zero.
+async fn live(memory: &mut InMemory) {
+    apply(memory, 3, 64).await;
+    memory.start();
+    memory.until_quiet().await;
+    roll_out(memory, 3).await;
+    memory.until_quiet().await;
+    assert_eq!(reason(memory, "Ready").as_deref(), Some("Ready"));
+
+    apply(memory, 4, 128).await;
+    memory.until_quiet().await;
+    assert_eq!(deployment(memory)["spec"]["replicas"], 4);
+    roll_out(memory, 4).await;
+    memory.until_quiet().await;
+    let services: Api<Service> = Api::namespaced(memory.model.client(), "default");
+    services.delete(NAME, &DeleteParams::default()).await.expect("it is deleted");
+    memory.until_quiet().await;
+    assert_eq!(memory.model.objects("services").len(), 1);
+
+    apply(memory, 0, 128).await;
+    memory.until_quiet().await;
+    assert_eq!(deployment(memory)["spec"]["replicas"], 0);
+    roll_out(memory, 0).await;
+    memory.until_quiet().await;
+    assert_eq!(reason(memory, "Ready").as_deref(), Some("ScaledToZero"));
+    assert!(memory.model.objects("poddisruptionbudgets.policy").is_empty());
+}
+
+/// How often each object was created, and the warnings that people were given.
+fn told(memory: &InMemory) -> BTreeMap<String, usize> {
+    let created = memory.writes().into_iter().filter(|it| it.changed && it.verb.as_str() == "create");
+    let created =
+        created.filter(|it| !it.resource.starts_with("events")).map(|it| format!("{} {}", it.resource, it.name));
+    let events = memory.model.objects("events.events.k8s.io").into_iter();
+    let warnings = events.filter(|it| it["type"] == "Warning").map(|it| format!("warning {}", it["reason"]));
+    let mut counts = BTreeMap::new();
+    for what in created.chain(warnings) {
+        *counts.entry(what).or_default() += 1;
+    }
+    counts
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_everything_is_there_not_one_request_is_made_but_to_watch() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    apply(&memory, 3, 64).await;
+    memory.start();
+    let writes = memory.until_quiet().await;
+    let created: Vec<&str> = writes
+        .iter()
+        .filter(|it| it.verb.as_str() == "create" && !it.resource.starts_with("events"))
+        .map(|it| &*it.resource)
+        .collect();
+    assert_eq!(created.len(), 3, "{created:?}");
+    roll_out(&memory, 3).await;
+    memory.until_quiet().await;
+    assert_eq!(reason(&memory, "Ready").as_deref(), Some("Ready"));
+
+    let before = memory.requests().len();
+    memory.pass(24 * HOUR).await; // resyncs, and watches that end
+    let after: Vec<_> =
+        memory.requests().split_off(before).into_iter().filter(|it| it.verb.as_str() != "watch").collect();
+    assert!(after.is_empty(), "{after:#?}");
+    memory.restart().await;
+    assert!(memory.until_quiet().await.is_empty(), "a new process finds nothing to do");
+    let model = memory.model.clone();
+    drop(memory);
+    assert!(check(&MemcachedOperator, &model).await.is_empty());
+}
+
+/// Lives with this plan; the end must be that of the undisturbed life.
+async fn lives_as(plan: &Plan, end: &EndState, counts: &BTreeMap<String, usize>) -> Result<(), String> {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    let faults = memory.plan(plan);
+    live(&mut memory).await;
+    if !faults.unused().is_empty() {
+        return Err("it did not happen".to_owned());
+    }
+    memory.no_plan();
+    memory.restart().await;
+    let late = memory.until_quiet().await;
+    if !late.is_empty() {
+        return Err(format!("a new process writes: {late:#?}"));
+    }
+    if let Some(difference) = memory.end_state(RESOURCES).differs_from(end) {
+        return Err(difference);
+    }
+    let told = told(&memory);
+    if told == *counts { Ok(()) } else { Err(format!("{told:?} and not {counts:?}")) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn t17_killed_at_each_request_in_turn_it_ends_the_same() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    live(&mut memory).await;
+    let (end, counts) = (memory.end_state(RESOURCES), told(&memory));
+    let requests = memory.requests();
+    assert!(counts.values().all(|count| *count <= 2), "only the Service is made twice: {counts:?}");
+
+    // Around each write: never sent, done and not told, told. And after each request that there is, whatever it was.
+    let writes: Vec<_> =
+        requests.iter().filter(|it| it.verb.writes() && !it.resource.starts_with("events")).map(planned).collect();
+    let turns = (1..=requests.len())
+        .map(|turn| format!("after * * as operator #{turn} -> signal kill + drop").parse().expect("a plan"));
+    let plans: Vec<Plan> = enumerate::crashes(&writes).into_iter().chain(turns).collect();
+    let everything = std::env::var("FAULT_PLANS").is_ok_and(|asked| asked == "all");
+    let (total, begun) = (plans.len(), std::time::Instant::now());
+    let plans = if everything { plans } else { enumerate::sample(plans, SAMPLE, SEED) };
+    let mut failed = Vec::new();
+    for plan in &plans {
+        if let Err(why) = lives_as(plan, &end, &counts).await {
+            failed.push(format!("{plan}: {why}"));
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    eprintln!("{} of {total} lives in {seconds:.1} s, {} failed", plans.len(), failed.len());
+    assert!(failed.is_empty(), "{} of {} failed:\n{}", failed.len(), plans.len(), failed.join("\n"));
+}

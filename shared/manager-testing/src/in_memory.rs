@@ -1,0 +1,171 @@
+//! An operator in memory: its controllers against a model of the API server, in one thread and in tokio's paused time.
+
+use std::{
+    future::pending,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use fault_plan::{Plan, Request, enumerate::KILL};
+use kube::Client;
+use manager::{Operator, harness::Harness, normalize};
+use model_apiserver::{Collecting, Entry, Kind, Model, NoFaults, Planned};
+use serde_json::Value;
+use tokio::{sync::Notify, time::sleep};
+use tower::ServiceExt;
+
+use crate::end_state::EndState;
+
+/// How long nothing is written before an operator counts as quiet: longer than a status is held back, shorter than what
+/// conditions say after a minute.
+const QUIET: Duration = Duration::from_secs(30);
+/// The name of the operator among the model's clients; plans say `as operator`.
+const CLIENT: &str = "operator";
+
+/// An operator and an API server of its own. Its tests run with `#[tokio::test(start_paused = true)]`.
+pub struct InMemory {
+    /// The API server. Garbage is collected at once.
+    pub model: Model,
+    operator: &'static dyn Operator,
+    flags: Vec<String>,
+    running: Option<Harness>,
+    /// Whether the operator that runs can still reach the API server.
+    alive: Arc<Mutex<Arc<AtomicBool>>>,
+    killed: Arc<Notify>,
+    /// How many writes were returned.
+    told: usize,
+}
+
+/// Runs `operator` on what `model` holds until it has nothing more to do, and returns what it has written.
+pub async fn check(operator: &'static dyn Operator, model: &Model) -> Vec<Entry> {
+    let mut memory = InMemory::on(model.clone(), operator, &[]);
+    memory.start();
+    memory.until_quiet().await
+}
+
+impl InMemory {
+    /// An API server with the definitions of `operator`, which is not started yet.
+    pub fn new(operator: &'static dyn Operator, flags: &[&str]) -> Self {
+        let model = Model::new();
+        model.set_collecting(Collecting::AtOnce);
+        // Not built into the model. Without its defaults: enough for operators that keep one only when asked to.
+        model.register(Kind::custom("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"));
+        for definition in operator.crds() {
+            model.install(&normalize(&definition));
+        }
+        Self::on(model, operator, flags)
+    }
+
+    fn on(model: Model, operator: &'static dyn Operator, flags: &[&str]) -> Self {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut memory =
+            Self { model, operator, flags, running: None, alive: Arc::default(), killed: Arc::default(), told: 0 };
+        memory.told = memory.writes().len();
+        memory
+    }
+
+    /// Starts the operator.
+    pub fn start(&mut self) {
+        let alive = Arc::new(AtomicBool::new(true));
+        *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = alive.clone();
+        let service = self.model.service(CLIENT);
+        let gate = tower::service_fn(move |request| {
+            let (alive, service) = (alive.clone(), service.clone());
+            async move {
+                if !alive.load(Ordering::Relaxed) {
+                    return pending().await; // a process that is dead asks nothing
+                }
+                service.oneshot(request).await
+            }
+        });
+        let (client, clock) = (Client::new(gate, "default"), self.model.clone());
+        let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
+        self.running = Some(Harness::start(self.operator, &flags, client, move || clock.now()));
+    }
+
+    /// Kills the operator and starts another.
+    pub async fn restart(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.crash().await;
+        }
+        self.start();
+    }
+
+    /// What goes wrong from now on. The signal `kill` kills the operator at that very request, and it is started again.
+    pub fn plan(&self, plan: &Plan) -> Arc<Planned> {
+        let (alive, killed) = (self.alive.clone(), self.killed.clone());
+        let planned = Arc::new(Planned::with_signals(plan, move |name| {
+            assert_eq!(name, KILL, "a signal that means nothing here");
+            alive.lock().unwrap_or_else(PoisonError::into_inner).store(false, Ordering::Relaxed);
+            killed.notify_one();
+            Box::pin(pending())
+        }));
+        self.model.set_shared_faults(planned.clone());
+        planned
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn no_plan(&self) {
+        self.model.set_faults(NoFaults);
+    }
+
+    /// Waits until the operator has written nothing for a while, and returns what it has written since the last time.
+    pub async fn until_quiet(&mut self) -> Vec<Entry> {
+        for _ in 0..1_000 {
+            let before = self.writes().len();
+            self.pass(QUIET).await;
+            let writes = self.writes();
+            if writes.len() == before {
+                return writes[std::mem::replace(&mut self.told, before)..].to_vec();
+            }
+        }
+        panic!("it never stops writing: {:#?}", &self.writes()[self.told..]);
+    }
+
+    /// Lets time pass; an operator that is killed meanwhile is started again.
+    pub async fn pass(&mut self, time: Duration) {
+        let passed = sleep(time);
+        tokio::pin!(passed);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.killed.notified() => self.restart().await,
+                () = &mut passed => return,
+            }
+        }
+    }
+
+    /// All writes of the operator so far.
+    pub fn writes(&self) -> Vec<Entry> {
+        self.requests().into_iter().filter(|entry| entry.verb.writes()).collect()
+    }
+
+    /// All requests of the operator so far.
+    pub fn requests(&self) -> Vec<Entry> {
+        self.model.requests().into_iter().filter(|entry| entry.client == CLIENT).collect()
+    }
+
+    /// The objects of these resources (`deployments.apps`), without what is different every time.
+    pub fn end_state(&self, resources: &[&str]) -> EndState {
+        let objects: Vec<Value> = resources.iter().flat_map(|resource| self.model.objects(resource)).collect();
+        EndState::new(&objects, "default")
+    }
+}
+
+/// The request as plans speak of it.
+pub fn planned(entry: &Entry) -> Request {
+    let (resource, group) = entry.resource.split_once('.').unwrap_or((&entry.resource, ""));
+    Request {
+        verb: entry.verb.as_str().to_owned(),
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        subresource: entry.subresource.clone(),
+        namespace: entry.namespace.clone(),
+        name: entry.name.clone(),
+        identity: entry.client.clone(),
+        ..Request::default()
+    }
+}
