@@ -28,10 +28,12 @@ pub(super) fn links(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// What `[text](target)` in a line leads to, without a heading.
+/// What `[text](target)` in a line leads to, without a heading. What is between back-ticks, such as a pattern, is no link.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
-    let starts = line.match_indices("](").map(|(at, open)| &line[at + open.len()..]);
-    starts.filter_map(|rest| rest.split(['#', ')', ' ']).next())
+    line.split('`').step_by(2).flat_map(|text| {
+        let starts = text.match_indices("](").map(|(at, open)| &text[at + open.len()..]);
+        starts.filter_map(|rest| rest.split(['#', ')', ' ']).next())
+    })
 }
 
 /// The path below the root.
@@ -61,8 +63,7 @@ mod tests {
 
     #[test]
     fn only_links_to_nowhere_are_found() {
-        let text =
-            "[a](../shared/a.md#part) [web](https://example.com/x) [here](#part)\n[b](b.md), [c](src)\n[root](..)\n";
+        let text = "[a](../shared/a.md#part) [web](https://example.com/x) [here](#part)\n[b](b.md), [`c`](src)\n[root](..) `[0-9](x)`\n";
         let files = [("operators/README.md", text), ("shared/a.md", ""), ("operators/src/lib.rs", "")];
         assert_eq!(found(links, &files), ["operators/README.md:2"]);
     }
