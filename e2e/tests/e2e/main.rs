@@ -2,7 +2,6 @@
 //! own with only the permissions that the code declares.
 
 mod crontab;
-mod crontab;
 mod helloapp;
 mod kit;
 mod memcached;
