@@ -118,6 +118,10 @@ impl World {
         self.replica()
     }
 
+    pub(super) fn now(&self) -> Timestamp {
+        self.state().now
+    }
+
     pub(super) fn set_now(&self, now: &str) {
         self.state().now = now.parse().expect("a time");
     }

@@ -376,6 +376,85 @@ fn t08_killed_at_any_turn_every_run_that_is_due_has_one_job() {
     assert!(crashes > 500, "{crashes}");
 }
 
+/// At eleven, with the run of ten behind it, which has left nothing but the status.
+fn at_eleven(policy: &str) -> (World, Replica) {
+    let spec = json!({"cronSpec": "0 * * * *", "concurrencyPolicy": policy, "successfulJobsHistoryLimit": 0});
+    let world = World::new("2026-11-20T10:00:30Z", &spec);
+    let leader = world.leader();
+    leader.settle();
+    world.finish_all();
+    leader.settle();
+    world.set_now("2026-11-20T11:00:01Z");
+    (world, leader)
+}
+
+#[test]
+fn a_new_leader_whose_cache_is_behind_starts_nothing_twice() {
+    for policy in ["Allow", "Forbid", "Replace"] {
+        let (world, leader) = at_eleven(policy);
+        let behind = world.replica();
+        leader.settle();
+        world.finish_all();
+        leader.settle();
+        assert!(world.state().jobs.is_empty(), "nothing but the status knows of the run");
+        let behind = behind.elected();
+        for _ in 0..3 {
+            drop(behind.wake());
+        }
+        assert_eq!(created(&world), [job("2026-11-20T10:00:00Z"), job("2026-11-20T11:00:00Z")], "{policy}");
+    }
+}
+
+#[test]
+fn t08_a_job_that_ended_during_an_outage_is_not_forgotten_before_the_status_knows() {
+    for turns in 1..6 {
+        let (world, leader) = at_eleven("Allow");
+        leader.sync();
+        assert!(leader.wake_for(turns).is_none() || turns > 4);
+        world.finish_all();
+        for _ in 0..3 {
+            let mut next = world.leader();
+            next.holds_back = true;
+            drop(next.wake());
+        }
+        world.replica().settle();
+        world.finish_all(); // where the first got nothing done
+        world.replica().settle();
+        assert_eq!(created(&world), [job("2026-11-20T10:00:00Z"), job("2026-11-20T11:00:00Z")], "{turns}");
+        assert_eq!(
+            (world.status().last_successful_time, count(&world, "MissingJob")),
+            (Some(world.now()), 0),
+            "{turns}"
+        );
+        assert!(world.state().jobs.is_empty());
+    }
+}
+
+#[test]
+fn a_decision_is_remembered_before_it_is_told() {
+    let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
+    let mut operator = world.replica();
+    operator.holds_back = true;
+    operator.settle();
+    world.set_now("2026-11-20T11:00:01Z");
+    for _ in 0..3 {
+        operator.settle();
+    }
+    assert_eq!(world.reasons(), ["SuccessfulCreate", "JobAlreadyActive"]);
+    assert_eq!(world.status().last_missed_time, Some("2026-11-20T11:00:00Z".parse().expect("a time")));
+}
+
+#[test]
+fn a_job_has_ended_when_the_api_server_says_so_whatever_the_cache_says() {
+    let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
+    let operator = world.replica();
+    operator.settle();
+    world.finish_all();
+    world.set_now("2026-11-20T11:00:01Z");
+    operator.wake().expect("works");
+    assert_eq!(created(&world).last(), Some(&job("2026-11-20T11:00:00Z")));
+}
+
 #[test]
 fn t14_two_managers_on_the_same_tick_make_one_job() {
     let mut random = fastrand::Rng::with_seed(14);
@@ -402,5 +481,6 @@ fn t14_two_managers_on_the_same_tick_make_one_job() {
         assert_eq!(created(&world), [job("2026-11-20T10:00:00Z")], "{policy}, round {round}");
         assert_eq!(world.state().jobs.len(), 1, "{policy}, round {round}");
         assert_eq!(world.status().active_jobs, 1);
+        assert_eq!((count(&world, "JobNameConflict"), world.status().last_missed_time), (0, None));
     }
 }

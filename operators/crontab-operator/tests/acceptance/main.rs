@@ -3,6 +3,7 @@
 //! (but in `node`): the tests play the other controllers, and move the operator's clock.
 
 mod campaign;
+mod commands;
 mod crowd;
 mod fence;
 mod kit;
