@@ -145,6 +145,7 @@ async fn once_everything_is_there_not_one_request_is_made_but_to_watch() {
 
 /// Lives with this plan; the end must be that of the undisturbed life.
 async fn lives_as(plan: &Plan, end: &EndState, counts: &BTreeMap<String, usize>) -> Result<(), String> {
+    eprintln!("{plan}"); // of a test that fails, the last one is shown
     let mut memory = InMemory::new(&MemcachedOperator, &[]);
     let faults = memory.plan(plan);
     live(&mut memory).await;
