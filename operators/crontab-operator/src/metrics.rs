@@ -69,7 +69,7 @@ fn result(tally: Tally) -> &'static str {
 }
 
 /// Shows of every object what runs, when it runs next, and when it last succeeded.
-pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, CronTab>) + Send + Sync + use<> {
+pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(&[Arc<CronTab>]) + Send + Sync + use<> {
     let make = |name, help| registry.gauges(name, help, &["namespace", "name"]);
     let gauges = Gauges {
         active: make("crontab_operator_active_jobs", "Jobs that run, of every CronTab."),
@@ -86,7 +86,7 @@ struct Gauges {
 }
 
 impl Gauges {
-    fn show(&self, crontabs: Objects<'_, CronTab>) {
+    fn show(&self, crontabs: &[Arc<CronTab>]) {
         for gauge in [&self.active, &self.next, &self.success] {
             gauge.reset(); // those that have gone
         }
