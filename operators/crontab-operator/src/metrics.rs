@@ -1,10 +1,8 @@
 //! The operator's own metrics.
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use manager::MetricRegistry;
+use manager::{MetricRegistry, Objects};
 use prometheus::{Histogram, IntCounterVec, IntGaugeVec};
 
 use crate::{CronTab, known::Missed};
@@ -69,7 +67,7 @@ fn result(tally: Tally) -> &'static str {
 }
 
 /// Shows of every object what runs, when it runs next, and when it last succeeded.
-pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(&[Arc<CronTab>]) + Send + Sync + use<> {
+pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, CronTab>) + Send + Sync + use<> {
     let make = |name, help| registry.gauges(name, help, &["namespace", "name"]);
     let gauges = Gauges {
         active: make("crontab_operator_active_jobs", "Jobs that run, of every CronTab."),
@@ -86,7 +84,7 @@ struct Gauges {
 }
 
 impl Gauges {
-    fn show(&self, crontabs: &[Arc<CronTab>]) {
+    fn show(&self, crontabs: Objects<'_, CronTab>) {
         for gauge in [&self.active, &self.next, &self.success] {
             gauge.reset(); // those that have gone
         }
@@ -108,6 +106,8 @@ impl Gauges {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
@@ -140,10 +140,10 @@ mod tests {
                 .map(|it| it.get_gauge().get_value())
                 .collect::<Vec<_>>()
         };
-        gauges.show(&[Arc::new(crontab)]);
+        gauges.show(&mut [Arc::new(crontab)].into_iter());
         assert_eq!((shown(&gauges.active), shown(&gauges.next)), (vec![2.0], vec![1_795_132_860.0]));
         assert!(shown(&gauges.success).is_empty());
-        gauges.show(&[]);
+        gauges.show(&mut std::iter::empty());
         assert!(shown(&gauges.active).is_empty());
     }
 }

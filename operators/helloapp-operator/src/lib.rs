@@ -7,7 +7,6 @@ pub mod api;
 mod config;
 mod controller;
 pub mod desired;
-mod metrics;
 mod operator;
 pub mod rollback;
 #[cfg(test)]

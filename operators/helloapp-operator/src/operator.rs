@@ -5,9 +5,9 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::CustomResourceExt;
-use manager::{Controller, Manager, Operator, Webhook};
+use manager::{Controller, FleetMetrics, Manager, Operator, Pods, Webhook};
 
-use crate::{Config, HelloApp, controller, metrics, webhook};
+use crate::{Config, HelloApp, controller, webhook};
 
 /// The operator of [`HelloApp`].
 #[derive(Debug, Clone, Copy)]
@@ -32,16 +32,22 @@ impl Operator for HelloAppOperator {
 
     fn setup(&self, manager: &mut Manager) {
         let security_profile = manager.settings().default_security_profile;
+        let metrics = FleetMetrics::new::<HelloApp>(manager.metrics(), "helloapp_operator", "replicas");
         manager.add(
             Controller::of::<HelloApp>()
                 .config(Config { security_profile })
-                .config(metrics::RolloutTimes::new(manager.metrics()))
+                .config(metrics.clone())
                 .owns::<Deployment>()
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()
                 .watches_labelled::<Pod>()
-                .on_scrape(metrics::replicas(manager.metrics()))
+                .on_scrape(move |objects| metrics.show(objects, pods))
                 .reconcile(controller::reconcile),
         );
     }
+}
+
+fn pods(object: &HelloApp) -> Pods {
+    let (ready, updated) = object.status.as_ref().map_or((0, 0), |it| (it.ready_replicas, it.updated_replicas));
+    Pods { desired: object.spec.size, ready, updated }
 }

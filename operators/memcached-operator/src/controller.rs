@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::ResourceExt;
-use manager::{Action, Context, Error};
+use manager::{Action, Context, Error, FleetMetrics};
 
 use crate::{
     api::{
@@ -12,7 +12,6 @@ use crate::{
         convert::{INVALID_SIZE, invalid_size},
     },
     desired,
-    metrics::RolloutTimes,
     secrets::{self, Secrets},
     status, validation,
 };
@@ -54,6 +53,6 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
     let pods = ctx.labelled::<Pod>();
 
     ctx.apply_status(status::of(&memcached, deployment.as_deref(), &pods, ctx.now())).await?;
-    ctx.config::<RolloutTimes>().observe(&memcached, &ctx.object(), ctx.now());
+    ctx.config::<FleetMetrics>().observe(&memcached, &ctx.object(), ctx.now());
     Ok(Action::Done) // changes to what we own bring us back; the Context adds the timers that conditions need
 }

@@ -8,7 +8,6 @@ pub mod command_line;
 mod config;
 mod controller;
 pub mod desired;
-mod metrics;
 mod operator;
 #[cfg(test)]
 mod samples;

@@ -10,9 +10,9 @@ use k8s_openapi::{
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use manager::{Controller, Manager, Operator, Webhook};
+use manager::{Controller, FleetMetrics, Manager, Operator, Pods, Webhook};
 
-use crate::{Config, Memcached, api, controller, metrics, validation};
+use crate::{Config, Memcached, api, controller, validation};
 
 /// The operator of [`Memcached`].
 #[derive(Debug, Clone, Copy)]
@@ -42,10 +42,11 @@ impl Operator for MemcachedOperator {
 
     fn setup(&self, manager: &mut Manager) {
         let image_registry = manager.settings().image_registry.clone();
+        let metrics = FleetMetrics::new::<Memcached>(manager.metrics(), "memcached_operator", "nodes");
         manager.add(
             Controller::of::<Memcached>()
                 .config(Config { image_registry, ..manager.args() })
-                .config(metrics::RolloutTimes::new(manager.metrics()))
+                .config(metrics.clone())
                 .owns::<Deployment>()
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()
@@ -53,10 +54,15 @@ impl Operator for MemcachedOperator {
                 .watches_labelled::<Pod>()
                 .reads::<Secret>()
                 .annotates()
-                .on_scrape(metrics::nodes(manager.metrics()))
+                .on_scrape(move |objects| metrics.show(objects, pods))
                 .reconcile(controller::reconcile),
         );
     }
+}
+
+fn pods(object: &Memcached) -> Pods {
+    let (ready, updated) = object.status.as_ref().map_or((0, 0), |it| (it.ready_replicas, it.updated_replicas));
+    Pods { desired: object.spec.size, ready, updated }
 }
 
 #[cfg(test)]

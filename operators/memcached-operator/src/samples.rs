@@ -21,13 +21,6 @@ pub(crate) fn with_spec(spec: &Value) -> Memcached {
     memcached
 }
 
-/// As [`with_spec`], and with what was told of it.
-pub(crate) fn with_status(spec: &Value, status: &Value) -> Memcached {
-    let mut memcached = with_spec(spec);
-    memcached.status = Some(serde_json::from_value(status.clone()).expect("a valid status"));
-    memcached
-}
-
 fn parse(yaml: &str) -> Memcached {
     serde_saphyr::from_str(yaml).expect("a valid Memcached")
 }

@@ -120,7 +120,10 @@ impl Default for Role {
 }
 
 /// Called with all objects of the kind, before a scrape.
-type Scraped<K> = Box<dyn Fn(&[Arc<K>]) + Send + Sync>;
+type Scraped<K> = Box<dyn Fn(Objects<'_, K>) + Send + Sync>;
+
+/// The cached objects of a kind, in no order, one at a time.
+pub type Objects<'a, K> = &'a mut dyn Iterator<Item = Arc<K>>;
 
 /// Called with the name of an object that has gone.
 type Gone = Box<dyn Fn(&ObjectKey) + Send + Sync>;
@@ -228,7 +231,7 @@ impl<K: Root> ControllerBuilder<K> {
 
     /// Calls `scraped` with all cached objects before the metrics are read, so that an operator can count them by what
     /// they say.
-    pub fn on_scrape(mut self, scraped: impl Fn(&[Arc<K>]) + Send + Sync + 'static) -> Self {
+    pub fn on_scrape(mut self, scraped: impl Fn(Objects<'_, K>) + Send + Sync + 'static) -> Self {
         self.scraped = Some(Box::new(scraped));
         self
     }
@@ -337,13 +340,20 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
             needs,
             queue,
             scrape: Box::new(move |metrics| {
-                let objects = shown.store.all();
-                let conditions =
-                    objects.iter().map(|(key, object)| (key, object.status().map_or(&[][..], Status::conditions)));
-                metrics.show_conditions(&shown.health.kind, limit, conditions);
+                let (kind, keys) = (&shown.health.kind, shown.store.keys());
+                let aggregated = keys.len() > limit;
+                metrics.show_aggregated(kind, aggregated);
+                // One at a time: they are decoded for this, and a scrape must not hold all of them at once.
+                let mut objects = keys.iter().filter_map(|key| {
+                    let object = shown.store.get(key)?;
+                    let conditions = object.status().map_or(&[][..], Status::conditions);
+                    metrics.show_conditions(kind, key, conditions, aggregated);
+                    Some(object)
+                });
                 if let Some(scraped) = &scraped {
-                    scraped(&objects.into_iter().map(|(_, object)| object).collect::<Vec<_>>());
+                    scraped(&mut objects);
                 }
+                objects.for_each(drop);
             }),
             resync: Box::new(move || {
                 for key in primary.store.keys() {

@@ -52,14 +52,14 @@ mod workers;
 pub use api::Namespaced;
 pub use conditions::{Health, Problem, Report, Verdict};
 pub use context::{Context, Creation, Root, SecretValues, Together};
-pub use controller::{Action, Controller, ControllerBuilder, Declared, Deletion, Finalize, Reconcile};
+pub use controller::{Action, Controller, ControllerBuilder, Declared, Deletion, Finalize, Objects, Reconcile};
 pub use crd::{normalize, printed};
 pub use entry::main;
 pub use error::{Error, Request, Retry};
 pub use events::EventType;
 /// A condition as it is stored.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-pub use metrics::{Described, MetricRegistry};
+pub use metrics::{Described, FleetMetrics, MetricRegistry, Pods};
 pub use object::ObjectKey;
 pub use operator::{
     Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, permissions,

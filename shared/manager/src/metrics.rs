@@ -8,10 +8,12 @@ use prometheus::{GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec}
 
 use crate::{informer::InformerHealth, object::ObjectKey};
 
+mod fleet;
 mod registry;
 #[cfg(test)]
 mod tests;
 
+pub use fleet::{FleetMetrics, Pods};
 pub use registry::{Described, MetricRegistry};
 
 /// Buckets of `controller_runtime_reconcile_time_seconds`, from controller-runtime.
@@ -304,21 +306,17 @@ impl Metrics {
         self.longest_seconds.with_label_values(&labels).set(unfinished.longest.as_secs_f64());
     }
 
-    /// Counts the conditions of the objects of one kind; names the objects too, unless there are more than `limit`.
-    pub(crate) fn show_conditions<'a>(
-        &self,
-        kind: &str,
-        limit: usize,
-        objects: impl ExactSizeIterator<Item = (&'a ObjectKey, &'a [Condition])>,
-    ) {
-        let aggregated = objects.len() > limit;
+    /// Says whether the objects of a kind are too many to be named.
+    pub(crate) fn show_aggregated(&self, kind: &str, aggregated: bool) {
         self.conditions_aggregated.with_label_values(&[kind]).set(aggregated.into());
-        for (key, conditions) in objects {
-            for Condition { type_, status, .. } in conditions {
-                self.conditions.with_label_values(&[kind, type_, status]).inc();
-                if !aggregated {
-                    self.condition.with_label_values(&[kind, &*key.namespace, &*key.name, type_, status]).set(1);
-                }
+    }
+
+    /// Counts the conditions of one object, and names it unless there are too many.
+    pub(crate) fn show_conditions(&self, kind: &str, key: &ObjectKey, conditions: &[Condition], aggregated: bool) {
+        for Condition { type_, status, .. } in conditions {
+            self.conditions.with_label_values(&[kind, type_, status]).inc();
+            if !aggregated {
+                self.condition.with_label_values(&[kind, &*key.namespace, &*key.name, type_, status]).set(1);
             }
         }
     }

@@ -130,12 +130,6 @@ impl<R: Representation> Store<R> {
         self.read().objects.iter().map(|slot| slot.key.clone()).collect()
     }
 
-    /// All objects, in no order.
-    pub(crate) fn all(&self) -> Vec<(ObjectKey, Arc<R::Item>)> {
-        let state = self.read();
-        state.objects.iter().filter_map(|slot| Some((slot.key.clone(), Self::item(slot)?))).collect()
-    }
-
     /// The names of the objects that `owner` controls, sorted.
     pub(crate) fn owned(&self, owner: Uid) -> Vec<ObjectKey> {
         let mut keys: Vec<ObjectKey> = self.read().objects.owned(owner).map(|slot| slot.key.clone()).collect();
