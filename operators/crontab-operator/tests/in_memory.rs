@@ -1,0 +1,143 @@
+//! The life of a schedule in memory: the whole operator against a model of the API server and in paused time, so that a
+//! weekend takes no time and the operator can be killed at each of its requests in turn.
+
+use std::time::Duration;
+
+use crontab_operator::{CronTab, CronTabOperator};
+use fault_plan::{Plan, enumerate};
+use k8s_openapi::api::batch::v1::Job;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use manager_testing::{InMemory, planned};
+use serde_json::{Value, json};
+
+const NAME: &str = "my-new-cron-object";
+const MINUTE: Duration = Duration::from_mins(1);
+/// Lives of the usual run, which are the same each time; `FAULT_PLANS=all` lives all.
+const SAMPLE: usize = 30;
+const SEED: u64 = 17;
+
+/// An operator that runs from this time on, with the sample and more of its spec, made at that time.
+async fn begun(now: &str, more: &Value) -> InMemory {
+    let memory = InMemory::new(&CronTabOperator, &[]);
+    memory.model.set_time(now.parse().expect("a time"));
+    let mut spec = json!({"cronSpec": "* * * * */5", "image": "my-awesome-cron-image"});
+    spec.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    let object = json!({
+        "apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": NAME}, "spec": spec,
+    });
+    let api: Api<CronTab> = Api::namespaced(memory.model.client(), "default");
+    api.patch(NAME, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("it is taken");
+    memory
+}
+
+/// The names of all Jobs that the operator ever created, in order.
+fn created(memory: &InMemory) -> Vec<String> {
+    let writes = memory.writes().into_iter();
+    writes
+        .filter(|it| it.changed && it.verb.as_str() == "create" && it.resource == "jobs.batch")
+        .map(|it| it.name.clone())
+        .collect()
+}
+
+fn job(time: &str) -> String {
+    format!("{NAME}-{}", time.parse::<jiff::Timestamp>().expect("a time").as_second())
+}
+
+fn status(memory: &InMemory) -> Value {
+    memory.model.object("crontabs.stable.example.com", "default", NAME).expect("it is there")["status"].take()
+}
+
+/// Plays the Job controller: all that run have ended well.
+async fn finish(memory: &InMemory) {
+    let now = memory.model.now().to_string();
+    let condition = json!({"type": "Complete", "status": "True", "lastTransitionTime": now, "lastProbeTime": now});
+    let ended = json!({"status": {"startTime": now, "completionTime": now, "conditions": [condition]}});
+    let api: Api<Job> = Api::namespaced(memory.model.client(), "default");
+    for job in memory.model.objects("jobs.batch").iter().filter(|job| job["status"]["conditions"].is_null()) {
+        let name = job["metadata"]["name"].as_str().expect("a name");
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&ended)).await.expect("it is taken");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn t02_t05_the_sample_lives_through_a_weekend() {
+    let mut memory = begun("2026-11-19T12:34:56Z", &json!({})).await;
+    memory.start();
+    memory.pass(11 * 60 * MINUTE).await;
+    assert!(created(&memory).is_empty());
+    assert_eq!(status(&memory)["nextScheduleTime"], "2026-11-20T00:00:00Z");
+    let before = memory.writes().len();
+    memory.pass(59 * MINUTE).await;
+    assert_eq!(created(&memory), ["my-new-cron-object-1795132800"], "it never ends, so it stays alone");
+    assert_eq!(status(&memory)["lastMissedReason"], "JobAlreadyActive");
+    let an_hour_less = memory.writes().len() - before;
+    println!("{an_hour_less} writes, events and all, in 34 minutes of which 33 are left out");
+    assert!(an_hour_less <= 34 + 5, "{an_hour_less}");
+
+    while created(&memory).len() < 100 {
+        finish(&memory).await;
+        memory.pass(MINUTE).await;
+    }
+    assert_eq!(memory.model.objects("jobs.batch").len(), 4, "three that ended and one that runs");
+    // One more that never ends, until Saturday: that is not in the schedule.
+    memory.pass(24 * 60 * MINUTE).await;
+    finish(&memory).await;
+    memory.pass(MINUTE).await;
+    let (runs, writes) = (created(&memory).len(), memory.writes().len());
+    memory.pass(20 * 60 * MINUTE).await;
+    assert_eq!((created(&memory).len(), memory.writes().len()), (runs, writes), "not one write on Saturday");
+    memory.pass(3 * 60 * MINUTE).await;
+    assert_eq!(created(&memory)[runs..], [job("2026-11-22T00:00:00Z")]);
+}
+
+/// Four runs, of which one is replaced and each other ends; nothing is kept of them.
+async fn live(memory: &mut InMemory) {
+    memory.start();
+    for ends in [true, false, true, true] {
+        memory.pass(10 * MINUTE).await;
+        if ends {
+            finish(memory).await;
+        }
+    }
+    memory.pass(2 * MINUTE).await;
+}
+
+async fn at_ten(policy: &str) -> InMemory {
+    let spec = json!({"cronSpec": "*/10 * * * *", "concurrencyPolicy": policy, "successfulJobsHistoryLimit": 0});
+    begun("2026-11-20T10:00:30Z", &spec).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn t08_killed_at_each_of_its_requests_every_run_has_one_job() {
+    let mut memory = at_ten("Replace").await;
+    live(&mut memory).await;
+    let runs = ["10:10", "10:20", "10:30", "10:40"].map(|time| job(&format!("2026-11-20T{time}:00Z")));
+    assert_eq!(created(&memory), runs);
+    let writes: Vec<_> = memory.writes().iter().filter(|it| !it.resource.starts_with("events")).map(planned).collect();
+    println!("{} writes in four runs, of which one is replaced", writes.len());
+    drop(memory);
+    let all = enumerate::crashes(&writes);
+    let plans = match std::env::var("FAULT_PLANS").as_deref() {
+        Ok("all") => all,
+        _ => enumerate::sample(all, SAMPLE, SEED),
+    };
+    for plan in &plans {
+        eprintln!("{plan}"); // of a test that fails, the last one is shown
+        let mut memory = at_ten("Replace").await;
+        lives_on(&mut memory, plan).await;
+        assert_eq!(created(&memory), runs, "{plan}");
+        assert_eq!(status(&memory)["lastScheduleTime"], "2026-11-20T10:40:00Z", "{plan}");
+        assert_eq!(status(&memory)["activeJobs"], 0, "{plan}");
+        assert!(memory.model.objects("jobs.batch").is_empty(), "{plan}");
+    }
+}
+
+async fn lives_on(memory: &mut InMemory, plan: &Plan) {
+    let faults = memory.plan(plan);
+    live(memory).await;
+    memory.no_plan();
+    drop(faults);
+}
