@@ -19,7 +19,7 @@ async fn t18_a_crowd_starts_in_time() {
     let Some(count) = std::env::var("CRONTAB_CROWD").ok().and_then(|count| count.parse::<usize>().ok()) else { return };
     let Some(mut world) = quiet_world().await else { return };
     // Held until all are there.
-    let held = json!({"cronSpec": "* * * * *", "suspend": true});
+    let held = json!({"cronSpec": "* * * * *", "suspend": true, "concurrencyPolicy": "Allow", "maxActiveJobs": 100});
     let applied = stream::iter(0..count).map(|number| {
         let (world, yaml) = (&world, crontab(&format!("c{number}"), &held));
         async move { drop(world.apply(&yaml).await) }
