@@ -1,4 +1,4 @@
-//! CronTabs with real runs.
+//! Real runs of `CronTab`s.
 
 use std::time::Duration;
 
