@@ -185,6 +185,13 @@ impl<'a> Known<'a> {
         self.replaced = jobs;
     }
 
+    /// Whether a Job was started that the status did not know of, where that takes the place of what runs: an earlier try
+    /// made room for it, and could not write that down.
+    fn has_replaced(&self, left: &[JobReference]) -> bool {
+        let is_new = |job: &LiveJob| left.iter().all(|reference| *job.uid != *reference.uid);
+        self.crontab.spec.concurrency_policy == ConcurrencyPolicy::Replace && self.active().any(is_new)
+    }
+
     /// What has become of Jobs that were in the status as running, and are not any more.
     pub fn departed(&self, left: &[JobReference]) -> Vec<News> {
         let told = |reference: &JobReference| {
@@ -193,6 +200,9 @@ impl<'a> Known<'a> {
                 return None; // people know
             }
             let Some(job) = self.jobs.iter().find(is) else {
+                if self.has_replaced(left) {
+                    return None;
+                }
                 return Some(News::normal("MissingJob", format!("Active job went missing: {name}")));
             };
             let how = if job.end()?.failure.is_some() { "Failed" } else { "Complete" };

@@ -160,3 +160,14 @@ fn what_has_become_of_jobs_that_ran() {
     known.replace(vec![job("c", "10:00"), job("d", "10:00")]);
     assert_eq!(told(&known).len(), 2, "those that made room are not missed");
 }
+
+#[test]
+fn a_job_that_an_earlier_try_replaced_is_not_missed_when_its_status_could_not_be_written() {
+    let left = [JobReference { name: "old".to_owned(), uid: "uid of old".to_owned(), ..Default::default() }];
+    for (policy, told) in [("Replace", 0), ("Allow", 1)] {
+        let crontab = crontab(&json!({"concurrencyPolicy": policy}), &json!({}));
+        let timing = timing(&crontab);
+        let known = Known::of(&crontab, &timing, vec![job("new", "11:00")], at("2026-11-20T11:00:00Z"));
+        assert_eq!(known.departed(&left).len(), told, "{policy}");
+    }
+}
