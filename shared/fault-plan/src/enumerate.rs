@@ -172,7 +172,7 @@ mod tests {
         let frame = |type_: &str| Frame { type_: type_.to_owned(), ..Frame::default() };
         let frames = ["ADDED", "BOOKMARK", "MODIFIED"].map(|type_| (record[0].clone(), frame(type_)));
         let events = events(&frames);
-        assert_eq!(events[5].to_string(), "frame * deployments.apps #2 -> hold");
+        assert_eq!(events[5].to_string(), "frame * deployments.apps */web #2 -> hold");
         let all = [crashes(&record), errors(&record), signals(&record, "x"), events].concat();
         assert_eq!(all.len(), 3 * (3 + 15 + 2) + 2 * 5);
         for plan in all {
