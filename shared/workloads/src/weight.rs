@@ -30,7 +30,7 @@ impl Heap for DeploymentView {
 
 impl Heap for JobView {
     fn heap(&self) -> usize {
-        JobView::heap(self)
+        Self::heap(self)
     }
 }
 
