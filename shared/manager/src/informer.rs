@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use kube::{
     Api, Client, Resource,
@@ -148,10 +148,32 @@ where
         if let Some(selector) = selector {
             config = config.labels(selector);
         }
-        let mut stream = std::pin::pin!(watcher::watcher(api, config).backoff(Patience::default()));
+        let stream = watcher::watcher(api, config).backoff(Patience::default());
+        self.follow(scope, std::pin::pin!(stream), subscribers).await;
+    }
+
+    /// Follows the events of one watch. When it fails to start anew after the first list, kube tries again every few
+    /// seconds and says nothing when it succeeds: so it has, when nothing is heard for longer than that.
+    async fn follow(
+        &self,
+        scope: &str,
+        mut stream: impl Stream<Item = watcher::Result<Event<Wire<R>>>> + Unpin,
+        subscribers: &[Subscriber],
+    ) {
         let mut synced = false;
         let mut listing = false;
-        while let Some(event) = stream.next().await {
+        loop {
+            let may_be_over = synced && !listing && self.health.phase() != Phase::Synced;
+            let heard = if may_be_over {
+                let Ok(heard) = tokio::time::timeout(RECOVERED_AFTER, stream.next()).await else {
+                    self.health.synced(&mut synced);
+                    continue;
+                };
+                heard
+            } else {
+                stream.next().await
+            };
+            let Some(event) = heard else { return };
             match event {
                 Ok(event) => {
                     self.health.touch();
@@ -302,6 +324,9 @@ fn diagnose(error: &watcher::Error, resource: &str) -> (Option<Phase>, &'static 
     }
 }
 
+/// Longer than two tries of a watch can be apart: 5 s of patience, 5 s to connect, and as much again.
+const RECOVERED_AFTER: Duration = Duration::from_secs(15);
+
 /// How long to wait before the next try: 200 ms, doubling up to 5 s, with jitter, so that a CRD that was just installed
 /// is noticed soon and an API server that comes back is not stormed.
 #[derive(Debug, Default)]
@@ -334,7 +359,36 @@ impl Backoff for Patience {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::core::Status;
+
     use super::*;
+    use crate::wire::Seen;
+
+    /// Seen on a real node: the definition of a kind was replaced, the watch was answered with 429 once, and the process
+    /// was not ready for as long as nobody wrote an object of that kind.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_started_again_in_silence_is_in_step() {
+        let informer = Informer::<Seen<Pod>>::new();
+        informer.health.unsynced.store(1, Ordering::Relaxed);
+        for code in [429, 403, 503] {
+            let refused = kube::Error::Api(Box::new(Status { code, ..Status::default() }));
+            let events = [Ok(Event::Init), Ok(Event::InitDone), Err(watcher::Error::WatchStartFailed(refused))];
+            let stream = futures::stream::iter(events).chain(futures::stream::pending());
+            let following = informer.follow("", stream, &[]);
+            let watched = async {
+                tokio::time::sleep(RECOVERED_AFTER / 2).await;
+                assert_ne!(informer.health.phase(), Phase::Synced, "{code}: it may be refused again");
+                tokio::time::sleep(RECOVERED_AFTER).await;
+                assert_eq!(informer.health.phase(), Phase::Synced, "{code}");
+            };
+            tokio::select! {
+                () = following => panic!("a watch does not end"),
+                () = watched => {}
+            }
+            informer.health.unsynced.store(1, Ordering::Relaxed);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_kind_that_keeps_failing_is_asked_for_ever_less_often() {
