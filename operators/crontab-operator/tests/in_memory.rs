@@ -10,7 +10,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use manager_testing::{InMemory, planned};
+use manager_testing::InMemory;
 use serde_json::{Value, json};
 
 const NAME: &str = "my-new-cron-object";
@@ -116,7 +116,8 @@ async fn t08_killed_at_each_of_its_requests_every_run_has_one_job() {
     live(&mut memory).await;
     let runs = ["10:10", "10:20", "10:30", "10:40"].map(|time| job(&format!("2026-11-20T{time}:00Z")));
     assert_eq!(created(&memory), runs);
-    let writes: Vec<_> = memory.writes().iter().filter(|it| !it.resource.starts_with("events")).map(planned).collect();
+    let writes: Vec<_> =
+        memory.writes().iter().filter(|it| !it.resource.starts_with("events")).map(fault_plan::Request::from).collect();
     println!("{} writes in four runs, of which one is replaced", writes.len());
     drop(memory);
     let all = enumerate::crashes(&writes);

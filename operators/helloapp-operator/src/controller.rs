@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use manager::{Action, Context, Error, FleetMetrics};
+use manager::{Action, Context, Error};
 
 use crate::{
     HelloApp, desired,
@@ -32,7 +32,6 @@ pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp>) -> R
     ctx.apply_status(report).await?;
 
     let now = ctx.object();
-    ctx.config::<FleetMetrics>().observe(&hello, &now, ctx.now());
     // What was decided about a rollback is acted on by a reconcile that reads it.
     let (before, after) = (Memory::stored(hello.status.as_ref()), Memory::stored(now.status.as_ref()));
     let decided = before.rolled_back != after.rolled_back;

@@ -36,7 +36,6 @@ impl Operator for HelloAppOperator {
         manager.add(
             Controller::of::<HelloApp>()
                 .config(Config { security_profile })
-                .config(metrics.clone())
                 .owns::<Deployment>()
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()

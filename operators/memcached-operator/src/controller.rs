@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::ResourceExt;
-use manager::{Action, Context, Error, FleetMetrics};
+use manager::{Action, Context, Error};
 
 use crate::{
     api::{
@@ -53,6 +53,5 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
     let pods = ctx.labelled::<Pod>();
 
     ctx.apply_status(status::of(&memcached, deployment.as_deref(), &pods, ctx.now())).await?;
-    ctx.config::<FleetMetrics>().observe(&memcached, &ctx.object(), ctx.now());
     Ok(Action::Done) // changes to what we own bring us back; the Context adds the timers that conditions need
 }

@@ -46,7 +46,6 @@ impl Operator for MemcachedOperator {
         manager.add(
             Controller::of::<Memcached>()
                 .config(Config { image_registry, ..manager.args() })
-                .config(metrics.clone())
                 .owns::<Deployment>()
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()

@@ -9,7 +9,7 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
 };
-use manager_testing::{EndState, InMemory, check, planned};
+use manager_testing::{EndState, InMemory, check};
 use memcached_operator::{Memcached, MemcachedOperator};
 use serde_json::{Value, json};
 
@@ -174,8 +174,11 @@ async fn t17_killed_at_each_request_in_turn_it_ends_the_same() {
     assert!(counts.values().all(|count| *count <= 2), "only the Service is made twice: {counts:?}");
 
     // Around each write: never sent, done and not told, told. And after each request that there is, whatever it was.
-    let writes: Vec<_> =
-        requests.iter().filter(|it| it.verb.writes() && !it.resource.starts_with("events")).map(planned).collect();
+    let writes: Vec<_> = requests
+        .iter()
+        .filter(|it| it.verb.writes() && !it.resource.starts_with("events"))
+        .map(fault_plan::Request::from)
+        .collect();
     let turns = (1..=requests.len())
         .map(|turn| format!("after * * as operator #{turn} -> signal kill + drop").parse().expect("a plan"));
     let plans: Vec<Plan> = enumerate::crashes(&writes).into_iter().chain(turns).collect();

@@ -9,13 +9,11 @@ use std::{
     time::Duration,
 };
 
-use fault_plan::{Plan, Request, enumerate::KILL};
-use kube::Client;
+use fault_plan::{Plan, enumerate::KILL};
 use manager::{Operator, harness::Harness, normalize};
 use model_apiserver::{Collecting, Entry, Kind, Model, NoFaults, Planned};
 use serde_json::Value;
 use tokio::{sync::Notify, time::sleep};
-use tower::ServiceExt;
 
 use crate::end_state::EndState;
 
@@ -71,17 +69,7 @@ impl InMemory {
     pub fn start(&mut self) {
         let alive = Arc::new(AtomicBool::new(true));
         *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = alive.clone();
-        let service = self.model.service(CLIENT);
-        let gate = tower::service_fn(move |request| {
-            let (alive, service) = (alive.clone(), service.clone());
-            async move {
-                if !alive.load(Ordering::Relaxed) {
-                    return pending().await; // a process that is dead asks nothing
-                }
-                service.oneshot(request).await
-            }
-        });
-        let (client, clock) = (Client::new(gate, "default"), self.model.clone());
+        let (client, clock) = (self.model.client_while(alive, CLIENT), self.model.clone());
         let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
         self.running = Some(Harness::start(self.operator, &flags, client, move || clock.now()));
     }
@@ -152,20 +140,5 @@ impl InMemory {
     pub fn end_state(&self, resources: &[&str]) -> EndState {
         let objects: Vec<Value> = resources.iter().flat_map(|resource| self.model.objects(resource)).collect();
         EndState::new(&objects, "default")
-    }
-}
-
-/// The request as plans speak of it.
-pub fn planned(entry: &Entry) -> Request {
-    let (resource, group) = entry.resource.split_once('.').unwrap_or((&entry.resource, ""));
-    Request {
-        verb: entry.verb.as_str().to_owned(),
-        group: group.to_owned(),
-        resource: resource.to_owned(),
-        subresource: entry.subresource.clone(),
-        namespace: entry.namespace.clone(),
-        name: entry.name.clone(),
-        identity: entry.client.clone(),
-        ..Request::default()
     }
 }

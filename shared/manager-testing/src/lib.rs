@@ -28,7 +28,7 @@ mod world;
 pub use audit::Requests;
 pub use campaign::{Campaign, Life, Subject};
 pub use end_state::EndState;
-pub use in_memory::{InMemory, check, planned};
+pub use in_memory::{InMemory, check};
 pub use play::{Ours, condition, contains};
 pub use process::Process;
 pub use proxied::Proxied;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// An operator that runs; it ends with this handle.
 #[derive(Debug)]
@@ -73,9 +74,22 @@ impl Process {
 
     /// Tells it to stop, as Kubernetes does, and waits until it has.
     pub fn terminate(&mut self) -> ExitStatus {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        self.signal(Signal::TERM);
         self.child.wait().expect("it ends")
+    }
+
+    /// Makes it stand still, as a node does that is suspended or has no time for it: it notices nothing.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
     /// Whether it has ended, and how.

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
-    error::{Error, Request},
+    error::{Error, NO_STATUS, Request},
     leading::Leading,
     object::ObjectKey,
     telemetry::TARGET,
@@ -201,7 +201,7 @@ async fn text(client: &Client, request: http::Request<Vec<u8>>) -> Result<String
         return Ok(text);
     }
     let mut status: Status = serde_json::from_str(&text)
-        .unwrap_or_else(|_| Status::failure(text.trim(), "Failed to parse error data").with_code(code.as_u16()));
+        .unwrap_or_else(|_| Status::failure(text.trim(), NO_STATUS).with_code(code.as_u16()));
     if let Some(seconds) = wait {
         let details = || StatusDetails {
             name: String::new(),
@@ -217,7 +217,7 @@ async fn text(client: &Client, request: http::Request<Vec<u8>>) -> Result<String
 }
 
 /// The seconds of a `Retry-After`. A date, which API servers do not send, is nothing that a clock here could judge.
-fn retry_after(headers: &HeaderMap) -> Option<u32> {
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u32> {
     let seconds: u32 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(seconds.min(LONGEST_WAIT))
 }

@@ -9,7 +9,7 @@ use crate::{
     controller::{Declared, Running},
     informer::InformerHealth,
     informers::Informers,
-    metrics::Metrics,
+    metrics::{ChildMetrics, Metrics},
     operator::Background,
     settings::Settings,
     workers::Workers,
@@ -28,14 +28,15 @@ pub(crate) type Named = (String, Pin<Box<dyn Future<Output = ()> + Send>>);
 impl Assembly {
     /// Wires everything. What keeps it going is in the tasks; the workers are the caller's to start.
     pub(crate) fn new(
-        declared: Vec<Declared>,
+        declared: Vec<(Declared, ChildMetrics)>,
         background: Vec<Background>,
         outside: &Arc<Outside>,
         stop: &CancellationToken,
     ) -> (Self, Vec<Named>) {
         let settings = &outside.settings;
         let mut informers = Informers::new(outside.metrics.clone());
-        let built: Vec<_> = declared.into_iter().map(|declared| (declared.build)(&mut informers)).collect();
+        let built: Vec<_> =
+            declared.into_iter().map(|(declared, children)| (declared.build)(&mut informers, children)).collect();
         let controllers: Arc<Vec<Running>> =
             Arc::new(built.into_iter().map(|built| built.start(outside.clone())).collect());
         let (informers, mut tasks) = informers.start(&outside.client, &settings.watch_namespaces, stop);
@@ -43,10 +44,17 @@ impl Assembly {
             tasks.push((name.to_owned(), start(stop.clone())));
         }
         for (index, controller) in controllers.iter().enumerate() {
-            let concurrency = settings.max_concurrent_reconciles.of(&controller.kind, &controller.group);
+            let concurrency =
+                settings.max_concurrent_reconciles.of(&controller.kind, &controller.group, controller.workers);
             outside.metrics.prepare(&controller.name, concurrency);
             let task = resync(controllers.clone(), index, settings.resync_interval, stop.clone());
             tasks.push((format!("resync of {}", controller.kind), Box::pin(task)));
+            // What is declared optional may come later; everything else is there when work begins.
+            let optional = controller.optional.iter().map(|health| (health, true));
+            for (health, arrives) in optional.chain([(&controller.primary, false)]) {
+                let task = whenever_back(controllers.clone(), index, health.clone(), arrives, stop.clone());
+                tasks.push((format!("{} that come back, for {}", health.kind, controller.kind), Box::pin(task)));
+            }
         }
         (Self { controllers, informers }, tasks)
     }
@@ -85,5 +93,32 @@ async fn resync(controllers: Arc<Vec<Running>>, index: usize, interval: Duration
             }
             () = stop.cancelled() => return,
         }
+    }
+}
+
+/// Looks at all objects whenever a kind is there that was not: so an outage ends for all of them at once, not for each
+/// when its back-off, which has grown as long as the outage, is over. `arrives` counts the first time too.
+async fn whenever_back(
+    controllers: Arc<Vec<Running>>,
+    index: usize,
+    health: Arc<InformerHealth>,
+    arrives: bool,
+    stop: CancellationToken,
+) {
+    let come_and_go = async {
+        health.until(true).await;
+        if arrives {
+            (controllers[index].resync)();
+        }
+        loop {
+            health.until(false).await;
+            health.until(true).await;
+            tracing::debug!(controller = &*controllers[index].name, kind = health.kind, "Back");
+            (controllers[index].resync)();
+        }
+    };
+    tokio::select! {
+        () = come_and_go => {}
+        () = stop.cancelled() => {}
     }
 }

@@ -16,6 +16,10 @@ use tower::{Layer, Service};
 
 use crate::{metrics::Metrics, settings::Settings};
 
+mod limit;
+
+use limit::Limit;
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -51,8 +55,11 @@ pub(crate) async fn connect(settings: &Settings, metrics: &Arc<Metrics>) -> Resu
     config.connect_timeout = Some(Duration::from_secs(5));
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let counted = Counted { metrics: metrics.clone(), host: host.into() };
-    let builder = ClientBuilder::try_from(config).map_err(Error::Client)?;
-    Ok(builder.with_layer(&counted).build())
+    let builder = ClientBuilder::try_from(config).map_err(Error::Client)?.with_layer(&counted);
+    Ok(match settings.kube_api_qps {
+        Some(rate) => builder.with_layer(&Limit::new(rate, settings.kube_api_burst)).build(),
+        None => builder.build(),
+    })
 }
 
 /// The elector's own client: a busy cache must not starve it.

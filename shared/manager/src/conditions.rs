@@ -7,6 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub use workloads::{Health, Problem, Verdict};
 
+mod external;
+
+pub use external::{External, Finding};
+
 /// A status with the health it was derived with: what `status::of` returns and `Context::apply_status` takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report<S> {
@@ -99,7 +103,7 @@ pub(crate) fn halted(halt: &Halt, circumstances: Circumstances<'_>) -> Vec<Condi
     };
     match halt {
         Halt::Paused(message) => {
-            let mut conditions = kept(&["Available", "Degraded"]);
+            let mut conditions = kept(&["Available", "Degraded", "Synced"]);
             if circumstances.stored.iter().any(|condition| condition.type_ == "Progressing") {
                 conditions.insert(
                     conditions.iter().take_while(|condition| condition.type_ == "Available").count(),

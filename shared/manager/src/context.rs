@@ -28,9 +28,9 @@ use crate::{
     controller::Role,
     error::Error,
     events::{EventType, Note, Recorder, Reference, gather},
-    informer::Informer,
+    informer::{Informer, InformerHealth},
     leading::Leading,
-    metrics::Metrics,
+    metrics::{ChildMetrics, Metrics},
     object::{ObjectKey, Uid},
     settings::Settings,
     status::{Status, StatusGate},
@@ -70,6 +70,7 @@ pub struct Context<K: Root> {
 pub(crate) struct Scope<K: Root> {
     pub(crate) outside: Arc<Outside>,
     pub(crate) names: Names,
+    pub(crate) children: ChildMetrics,
     pub(crate) requests: Requests,
     pub(crate) primary: Arc<Informer<Whole<K>>>,
     pub(crate) caches: Caches,
@@ -122,7 +123,11 @@ pub(crate) struct Names {
 
 /// The caches that a controller declared, by representation.
 #[derive(Default)]
-pub(crate) struct Caches(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+pub(crate) struct Caches {
+    by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    /// Those of kinds that a cluster may not have.
+    pub(crate) optional: Vec<Arc<InformerHealth>>,
+}
 
 /// Values that an operator brings along, by type.
 #[derive(Default, Clone)]
@@ -244,9 +249,13 @@ impl<K: Root> Context<K> {
     }
 
     fn store<C: Viewed + Namespaced>(&self) -> &Store<Seen<C>> {
+        &self.informer::<C>().store
+    }
+
+    fn informer<C: Viewed + Namespaced>(&self) -> &Informer<Seen<C>> {
         let informer = self.scope.caches.get::<Informer<Seen<C>>>();
         match informer {
-            Some(informer) => &informer.store,
+            Some(informer) => informer,
             None => panic!(
                 "{}'s controller uses {1} but does not declare it: add .owns::<{1}>()",
                 self.scope.names.kind,
@@ -318,11 +327,11 @@ impl Names {
 
 impl Caches {
     pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, cache: Arc<T>) {
-        self.0.insert(TypeId::of::<T>(), cache);
+        self.by_type.insert(TypeId::of::<T>(), cache);
     }
 
     fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+        self.by_type.get(&TypeId::of::<T>())?.downcast_ref()
     }
 }
 
@@ -334,7 +343,7 @@ impl StateMap {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

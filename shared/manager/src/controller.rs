@@ -12,35 +12,35 @@
 //! The declaration does no I/O, and it is all there is: which informers run, what wakes an object, and which permissions
 //! the operator needs are derived from it.
 
-use std::{collections::HashSet, future::Future, marker::PhantomData, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
 use workloads::{Child, Viewed};
 use workqueue::{Priority, WorkQueue};
 
 use crate::{
-    api::{Namespaced, Requests},
-    context::{Caches, Context, Names, Outside, Root, Scope, StateMap},
+    api::Namespaced,
+    context::{Caches, Context, Names, Root, StateMap},
     error::Error,
-    events::{EventType, Note, Reference},
-    informer::{Informer, Origin, Subscriber, resource_name},
+    informer::{Informer, InformerHealth, Origin, resource_name},
     informers::Informers,
-    metrics::Metrics,
+    metrics::ChildMetrics,
     object::ObjectKey,
     rbac::Rule,
-    status::{Status, StatusGate},
-    store::Delta,
-    wire::{AppKey, Owner, Undecodable, Whole},
+    store::{Delta, Values},
+    wire::{AppKey, Owner, Whole},
 };
 
 mod deletion;
 mod queue_metrics;
+mod running;
 mod worker;
 
 use deletion::Cleanup;
 pub use deletion::{Deletion, Finalize};
 
 use queue_metrics::QueueMetrics;
-use worker::Worker;
+use running::Built;
+pub(crate) use running::{Running, Start};
 
 /// What a successful reconcile says about the next one. Changes to the object and to what it owns always bring it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,19 +84,17 @@ pub struct Controller;
 impl Controller {
     /// A controller of all objects of kind `K`.
     pub fn of<K: Root>() -> ControllerBuilder<K> {
-        let rules =
-            vec![Rule::of::<K>(&["get", "list", "watch"]), Rule::of::<K>(&["get", "patch"]).subresource("status")];
-        ControllerBuilder {
-            sources: Vec::new(),
+        let rules = vec![Rule::of::<K>(&["get", "list", "watch"]), Rule::of::<K>(&["patch"]).subresource("status")];
+        let behaviour = Behaviour {
             needs: vec![resource_name::<K>()],
-            rules,
             state: StateMap::default(),
             role: Role::default(),
             cleanup: None,
             gone: None,
             scraped: None,
-            kind: PhantomData,
-        }
+            workers: None,
+        };
+        ControllerBuilder { sources: Vec::new(), children: Vec::new(), rules, indices: Vec::new(), behaviour }
     }
 }
 
@@ -105,6 +103,8 @@ impl Controller {
 pub(crate) struct Role {
     /// Resources that are read by name, without a cache: `secrets`.
     pub(crate) reads: HashSet<String>,
+    /// Kinds of children that a cluster may not have.
+    pub(crate) optional: HashSet<String>,
     /// The finalizer of `on_delete`.
     pub(crate) finalizer: Option<&'static str>,
     /// Whether the object's own metadata may be written.
@@ -115,7 +115,7 @@ pub(crate) struct Role {
 
 impl Default for Role {
     fn default() -> Self {
-        Self { reads: HashSet::new(), finalizer: None, annotates: false, adopts: true }
+        Self { reads: HashSet::new(), optional: HashSet::new(), finalizer: None, annotates: false, adopts: true }
     }
 }
 
@@ -133,14 +133,24 @@ type Gone = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 #[must_use = "a controller does nothing until it is given a reconciler and added to the manager"]
 pub struct ControllerBuilder<K: Root> {
     sources: Vec<Source<K>>,
-    needs: Vec<String>,
+    /// Kinds of children.
+    children: Vec<String>,
     rules: Vec<Rule>,
+    indices: Vec<(&'static str, Values<K>)>,
+    behaviour: Behaviour<K>,
+}
+
+/// What sets one controller apart while it runs.
+struct Behaviour<K: Root> {
+    /// The resources whose caches must be filled before it works.
+    needs: Vec<String>,
     state: StateMap,
     role: Role,
     cleanup: Option<Cleanup<K>>,
     gone: Option<Gone>,
     scraped: Option<Scraped<K>>,
-    kind: PhantomData<fn() -> K>,
+    /// How many workers it wants, if it has a wish of its own.
+    workers: Option<usize>,
 }
 
 /// Adds one cache to a controller, and what wakes it from there.
@@ -152,11 +162,23 @@ impl<K: Root> ControllerBuilder<K> {
     ///
     /// They are watched by `app.kubernetes.io/managed-by`, so strangers' objects cost nothing.
     pub fn owns<C: Child + Namespaced>(mut self) -> Self {
+        self.behaviour.needs.push(resource_name::<C>());
+        self.source_of_children::<C>(|_, _| ())
+    }
+
+    /// As [`owns`](Self::owns), for a kind that not every cluster has, such as `ServiceMonitor`. Where its definition is not
+    /// installed, such children are left out ([`Context::installed`]); when it comes, all objects are reconciled again.
+    pub fn owns_if_installed<C: Child + Namespaced>(mut self) -> Self {
+        self.behaviour.role.optional.insert(resource_name::<C>());
+        self.source_of_children::<C>(|caches, health| caches.optional.push(health.clone()))
+    }
+
+    fn source_of_children<C: Child + Namespaced>(mut self, note: fn(&mut Caches, &Arc<InformerHealth>)) -> Self {
         self.rules.push(Rule::of::<C>(&["get", "list", "watch", "create", "patch", "delete"]));
         // Clusters that enforce owner references (OpenShift does) ask for this right before a child may block its owner.
         self.rules.push(Rule::of::<K>(&["update"]).subresource("finalizers"));
-        self.needs.push(resource_name::<C>());
-        self.sources.push(Box::new(|informers, primary, queue, app, caches| {
+        self.children.push(C::kind(&()).into_owned());
+        self.sources.push(Box::new(move |informers, primary, queue, app, caches| {
             let informer = informers.seen::<C>(app);
             let (primary, queue, app) = (primary.clone(), queue.clone(), app.clone());
             informer.subscribe(Box::new(move |delta, origin| {
@@ -164,6 +186,7 @@ impl<K: Root> ControllerBuilder<K> {
                     queue.add(key, priority(origin));
                 }
             }));
+            note(caches, &informer.health);
             caches.insert(informer);
         }));
         self
@@ -172,8 +195,8 @@ impl<K: Root> ControllerBuilder<K> {
     /// Objects of kind `C` that carry the labels of an object of ours are read, and wake it when they change: pods that
     /// a child's own controller makes.
     pub fn watches_labelled<C: Viewed + Namespaced>(mut self) -> Self {
-        self.rules.push(Rule::of::<C>(&["get", "list", "watch"]));
-        self.needs.push(resource_name::<C>());
+        self.rules.push(Rule::of::<C>(&["list", "watch"]));
+        self.behaviour.needs.push(resource_name::<C>());
         self.sources.push(Box::new(|informers, _, queue, app, caches| {
             let informer = informers.seen::<C>(app);
             let (queue, app) = (queue.clone(), app.clone());
@@ -191,20 +214,20 @@ impl<K: Root> ControllerBuilder<K> {
     /// to list them.
     pub fn reads<C: Namespaced>(mut self) -> Self {
         self.rules.push(Rule::of::<C>(&["get"]));
-        self.role.reads.insert(C::plural(&()).into_owned());
+        self.behaviour.role.reads.insert(C::plural(&()).into_owned());
         self
     }
 
     /// Reconciles write annotations of the object itself ([`Context::annotate`]).
     pub fn annotates(mut self) -> Self {
         self.rules.push(Rule::of::<K>(&["patch"]));
-        self.role.annotates = true;
+        self.behaviour.role.annotates = true;
         self
     }
 
     /// Children that an earlier object of the same name left behind are strangers too, instead of being taken over.
     pub fn never_adopts(mut self) -> Self {
-        self.role.adopts = false;
+        self.behaviour.role.adopts = false;
         self
     }
 
@@ -214,9 +237,9 @@ impl<K: Root> ControllerBuilder<K> {
     /// The finalizer is never added by itself: [`Context::ensure_finalizer`] adds it, before the first thing is done
     /// outside. It is removed when `cleanup` returns [`Deletion::Finished`].
     pub fn on_delete<F: Finalize<K>>(mut self, finalizer: &'static str, cleanup: F) -> Self {
-        self.role.finalizer = Some(finalizer);
+        self.behaviour.role.finalizer = Some(finalizer);
         let cleanup = Arc::new(cleanup);
-        self.cleanup = Some(Box::new(move |object, context| {
+        self.behaviour.cleanup = Some(Box::new(move |object, context| {
             let cleanup = cleanup.clone();
             Box::pin(async move { cleanup.call(object, context).await })
         }));
@@ -225,20 +248,36 @@ impl<K: Root> ControllerBuilder<K> {
 
     /// Calls `gone` when an object has gone: to drop its metrics. Does not see an object that is created again at once.
     pub fn on_gone(mut self, gone: impl Fn(&ObjectKey) + Send + Sync + 'static) -> Self {
-        self.gone = Some(Box::new(gone));
+        self.behaviour.gone = Some(Box::new(gone));
         self
     }
 
     /// Calls `scraped` with all cached objects before the metrics are read, so that an operator can count them by what
     /// they say.
     pub fn on_scrape(mut self, scraped: impl Fn(Objects<'_, K>) + Send + Sync + 'static) -> Self {
-        self.scraped = Some(Box::new(scraped));
+        self.behaviour.scraped = Some(Box::new(scraped));
+        self
+    }
+
+    /// Works on so many objects at once, unless `--max-concurrent-reconciles` names the kind: for reconciles that mostly wait
+    /// for somebody outside.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.behaviour.workers = Some(workers);
+        self
+    }
+
+    /// Keeps the objects findable by what they say: [`Context::indexed`] gives those that have a value among `values`. What
+    /// `values` returns may be none, one or many; it must depend on the object alone.
+    ///
+    /// An object with one value takes about 75 bytes more, and each further value about 45, however long it is.
+    pub fn index(mut self, name: &'static str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self {
+        self.indices.push((name, Box::new(values)));
         self
     }
 
     /// A value that reconciles can read with [`Context::config`]: the operator's configuration, a client it brings.
     pub fn config<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.state = self.state.with(value);
+        self.behaviour.state = self.behaviour.state.with(value);
         self
     }
 
@@ -246,13 +285,24 @@ impl<K: Root> ControllerBuilder<K> {
     pub fn reconcile<F: Reconcile<K>>(self, reconciler: F) -> Declared {
         let names = Names::of::<K>();
         Declared {
+            names: names.clone(),
             rules: self.rules.clone(),
-            build: Box::new(move |informers| self.build(names, reconciler, informers)),
+            children: self.children.clone(),
+            build: Box::new(move |informers, children| self.build(names, reconciler, informers, children)),
         }
     }
 
-    fn build<F: Reconcile<K>>(mut self, names: Names, reconciler: F, informers: &mut Informers) -> Box<dyn Start> {
+    fn build<F: Reconcile<K>>(
+        mut self,
+        names: Names,
+        reconciler: F,
+        informers: &mut Informers,
+        children: ChildMetrics,
+    ) -> Box<dyn Start> {
         let primary = informers.whole::<K>();
+        for (name, values) in std::mem::take(&mut self.indices) {
+            primary.store.index(name, values);
+        }
         let queue = WorkQueue::new(workqueue::Config {
             metrics: Arc::new(QueueMetrics::of(&names.app, informers.metrics())),
             ..workqueue::Config::default()
@@ -263,124 +313,23 @@ impl<K: Root> ControllerBuilder<K> {
         for source in std::mem::take(&mut self.sources) {
             source(informers, &primary, &queue, &names.app, &mut caches);
         }
-        let Self { needs, state, role, cleanup, gone, scraped, .. } = self;
-        Box::new(Built { names, needs, primary, queue, caches, state, role, cleanup, gone, scraped, reconciler })
+        Box::new(Built { names, children, primary, queue, caches, behaviour: self.behaviour, reconciler })
     }
 }
 
 /// A complete controller, ready for [`Manager::add`](crate::Manager::add).
 #[must_use = "a controller does nothing until it is added to the manager"]
 pub struct Declared {
+    pub(crate) names: Names,
     pub(crate) rules: Vec<Rule>,
+    /// Kinds of children.
+    pub(crate) children: Vec<String>,
     pub(crate) build: Build,
 }
 
 /// Wires the caches.
-type Build = Box<dyn FnOnce(&mut Informers) -> Box<dyn Start>>;
+type Build = Box<dyn FnOnce(&mut Informers, ChildMetrics) -> Box<dyn Start>>;
 
-/// A controller with its caches wired, waiting for the outside world.
-pub(crate) trait Start {
-    fn start(self: Box<Self>, outside: Arc<Outside>) -> Running;
-}
-
-/// A controller with a handle to everything the manager needs of it.
-pub(crate) struct Running {
-    pub(crate) name: Arc<str>,
-    pub(crate) kind: String,
-    pub(crate) group: String,
-    /// The resources whose caches must be filled before it works.
-    pub(crate) needs: Vec<String>,
-    pub(crate) queue: WorkQueue<ObjectKey>,
-    /// Brings the metrics that are computed from objects up to date, before a scrape.
-    pub(crate) scrape: Box<dyn Fn(&Metrics) + Send + Sync>,
-    /// Puts every object of the kind into the queue again.
-    pub(crate) resync: Box<dyn Fn() + Send + Sync>,
-    /// One worker: takes keys until the queue is shut down.
-    pub(crate) work: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>,
-}
-
-struct Built<K: Root, F> {
-    names: Names,
-    needs: Vec<String>,
-    primary: Arc<Informer<Whole<K>>>,
-    queue: WorkQueue<ObjectKey>,
-    caches: Caches,
-    state: StateMap,
-    role: Role,
-    cleanup: Option<Cleanup<K>>,
-    gone: Option<Gone>,
-    scraped: Option<Scraped<K>>,
-    reconciler: F,
-}
-
-impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
-    fn start(self: Box<Self>, outside: Arc<Outside>) -> Running {
-        let Self { names, needs, primary, queue, caches, state, role, cleanup, gone, scraped, reconciler } = *self;
-        let requests = Requests::of::<K>(outside.client.clone(), &names.manager, outside.leading.clone());
-        let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
-        let scope = Arc::new(Scope {
-            outside,
-            names,
-            requests,
-            primary: primary.clone(),
-            caches,
-            state,
-            role,
-            gate: StatusGate::default(),
-            rollouts: std::sync::Mutex::default(),
-        });
-        primary.subscribe(tell_undecodable(&scope));
-        let (shown, limit) = (primary.clone(), scope.outside.settings.metrics_max_objects);
-        let worker = Arc::new(Worker { scope, queue: queue.clone(), reconciler, cleanup, gone });
-        let resynced = queue.clone();
-        Running {
-            name,
-            kind,
-            group,
-            needs,
-            queue,
-            scrape: Box::new(move |metrics| {
-                let (kind, keys) = (&shown.health.kind, shown.store.keys());
-                let aggregated = keys.len() > limit;
-                metrics.show_aggregated(kind, aggregated);
-                // One at a time: they are decoded for this, and a scrape must not hold all of them at once.
-                let mut objects = keys.iter().filter_map(|key| {
-                    let object = shown.store.get(key)?;
-                    let conditions = object.status().map_or(&[][..], Status::conditions);
-                    metrics.show_conditions(kind, key, conditions, aggregated);
-                    Some(object)
-                });
-                if let Some(scraped) = &scraped {
-                    scraped(&mut objects);
-                }
-                objects.for_each(drop);
-            }),
-            resync: Box::new(move || {
-                for key in primary.store.keys() {
-                    resynced.add(key, Priority::LOW);
-                }
-            }),
-            work: Box::new(move || Box::pin(worker.clone().work())),
-        }
-    }
-}
-/// An object that does not decode never reaches a reconciler, so its owner is told here.
-fn tell_undecodable<K: Root>(scope: &Arc<Scope<K>>) -> Subscriber {
-    let scope = scope.clone();
-    Box::new(move |delta, _| {
-        let Some(Undecodable { uid, error }) = &delta.undecodable else { return };
-        let message = format!("The object does not match its schema and is skipped: {error}");
-        tracing::warn!(kind = scope.names.kind, object = %delta.key, %error, "Undecodable object is skipped");
-        let regarding = Reference {
-            api_version: scope.names.api_version.clone(),
-            kind: scope.names.kind.clone(),
-            key: delta.key.clone(),
-            uid: uid.to_string(),
-        };
-        let note = Note { type_: EventType::Warning, reason: "Undecodable", message, related: None };
-        scope.outside.recorder.post(&scope.names.manager, regarding, note);
-    })
-}
 /// What a child's change wakes: the objects it belongs to by label, before and after, and its owner.
 fn woken(delta: &Delta, app: &Arc<str>, owner: impl Fn(&Owner, &Arc<str>) -> Option<ObjectKey>) -> Vec<ObjectKey> {
     let labelled = delta.apps.iter().flatten().filter(|belongs: &&AppKey| belongs.is_of(app));

@@ -10,7 +10,8 @@ const LONGEST_DESCRIPTION: usize = 512;
 ///
 /// * A field that may be absent may not be `null` as well; the API server drops a `null` that is sent.
 /// * Whole numbers have the formats that Kubernetes knows.
-/// * `status` has no defaults: it is written by programs, and read by tools that want to see what was written.
+/// * The fields of `status` have no defaults: it is written by programs, and read by tools that want to see what was written.
+///   Only a status as a whole may have one: what an object says that nobody has looked at yet.
 /// * A `spec` in which nothing is required may itself be left out.
 /// * Descriptions are paragraphs, without the line breaks of the source.
 pub fn normalize(definition: &CustomResourceDefinition) -> CustomResourceDefinition {
@@ -34,8 +35,8 @@ fn root(schema: &mut Value) {
     any(schema);
     let Some(object) = schema.as_object_mut() else { return };
     object.remove("title");
-    if let Some(status) = object.get_mut("properties").and_then(|it| it.get_mut("status")) {
-        strip_defaults(status);
+    if let Some(Value::Object(status)) = object.get_mut("properties").and_then(|it| it.get_mut("status")) {
+        for_each_subschema(status, strip_defaults);
     }
     let spec = object.get_mut("properties").and_then(|it| it.get_mut("spec")).and_then(Value::as_object_mut);
     if let Some(spec) = spec.filter(|it| !it.contains_key("required")) {
@@ -162,12 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn a_status_has_no_defaults() {
+    fn a_status_has_no_defaults_but_as_a_whole() {
         let derived = json!({"properties": {"status": {
             "type": "object", "nullable": true, "properties": {"nodes": {"type": "array", "default": []}},
+            "default": {"phase": "Pending"},
         }}});
-        let expected =
-            json!({"properties": {"status": {"type": "object", "properties": {"nodes": {"type": "array"}}}}});
+        let expected = json!({"properties": {"status": {
+            "type": "object", "properties": {"nodes": {"type": "array"}}, "default": {"phase": "Pending"},
+        }}});
         assert_eq!(normalized(&derived), expected);
     }
 

@@ -2,7 +2,7 @@
 
 use std::{future::Future, io::Write, process::ExitCode};
 
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use clap_complete::Shell;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::ObjectMeta;
@@ -12,7 +12,7 @@ use crate::{
     error::chain,
     leading::{election, pod_namespace},
     metrics::Metrics,
-    operator::{Manager, Operator, declared, permissions, webhook_configurations},
+    operator::{Manager, Operator, declared, metrics_permissions, permissions, webhook_configurations},
     run::{Fatal, run},
     settings::Settings,
     telemetry,
@@ -32,7 +32,7 @@ pub fn main(operators: &[&'static dyn Operator]) -> ExitCode {
     let result = match matches.subcommand() {
         Some(("run", matches)) => return start(operators, matches.clone()),
         Some(("crds", _)) => print_crds(operators),
-        Some(("rbac", _)) => print_rbac(operators),
+        Some(("rbac", matches)) => print_rbac(operators, matches.get_flag("metrics-secure")),
         Some(("webhooks", matches)) => print_webhooks(operators, matches),
         Some(("docs", _)) => print_docs(operators),
         Some(("completions", matches)) => {
@@ -79,7 +79,14 @@ fn command(operators: &[&'static dyn Operator]) -> Command {
         .subcommand(flags(&plain))
         .subcommands(operators.iter().flat_map(|operator| operator.commands()).map(|own| own.command))
         .subcommand(Command::new("crds").about("Print the custom resource definitions"))
-        .subcommand(Command::new("rbac").about("Print the ClusterRole that the operators need, derived from the code"))
+        .subcommand(
+            Command::new("rbac").about("Print the ClusterRole that the operators need, derived from the code").arg(
+                Arg::new("metrics-secure")
+                    .long("metrics-secure")
+                    .action(ArgAction::SetTrue)
+                    .help("With what --metrics-secure needs"),
+            ),
+        )
         .subcommand(
             Command::new("docs").about("Print the reference of kinds, flags, metrics and permissions, as Markdown"),
         )
@@ -183,9 +190,12 @@ fn print_crds(operators: &[&'static dyn Operator]) -> Result<(), String> {
     Ok(())
 }
 
-fn print_rbac(operators: &[&'static dyn Operator]) -> Result<(), String> {
+fn print_rbac(operators: &[&'static dyn Operator], metrics_secure: bool) -> Result<(), String> {
     let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
-    let rules: Vec<PolicyRule> = permissions(&plain);
+    let mut rules: Vec<PolicyRule> = permissions(&plain);
+    if metrics_secure {
+        rules.extend(metrics_permissions());
+    }
     let metadata = ObjectMeta { name: Some("controller-manager".to_owned()), ..ObjectMeta::default() };
     print_yaml(&ClusterRole { metadata, rules: Some(rules), aggregation_rule: None })
 }

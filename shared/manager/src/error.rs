@@ -146,24 +146,67 @@ impl fmt::Display for Request {
 /// An error and its causes, joined by `: `. Line breaks are taken out, so that a message cannot forge a log line.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut text = message(error);
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let next = message(cause);
+    let mut source = cause(error);
+    while let Some(error) = source {
+        let next = message(error);
         if !text.ends_with(&next) {
             text.push_str(": ");
             text.push_str(&next);
         }
-        source = cause.source();
+        source = cause(error);
     }
     text.replace(['\n', '\r'], " ")
 }
 
+fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    if answer(error).is_some() { None } else { error.source() }
+}
+
 fn message(error: &(dyn StdError + 'static)) -> String {
-    // kube prints a Status twice, the second time as Rust code; people want the server's sentence.
-    match error.downcast_ref::<kube::Error>() {
-        Some(kube::Error::Api(status)) => format!("{} (code {})", status.message, status.code),
-        _ => error.to_string(),
+    match answer(error) {
+        Some(status) => format!("{} (code {})", sentence(status), status.code),
+        None => error.to_string(),
     }
+}
+
+/// What the API server said. kube prints it twice, the second time as Rust code; people want the sentence, once.
+fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
+    let boxed = || error.downcast_ref::<Box<kube::Error>>().map(|error| &**error);
+    match error.downcast_ref().or_else(boxed) {
+        Some(kube::Error::Api(status)) => Some(status),
+        _ => None,
+    }
+}
+
+/// The reason that kube gives an answer which is no `Status`, but a page of a proxy or a load balancer.
+pub(crate) const NO_STATUS: &str = "Failed to parse error data";
+/// So many characters of such a page are told.
+const TOLD: usize = 200;
+
+/// What the server says, in its words; of a page its first line, without the markup.
+pub(crate) fn sentence(status: &Status) -> String {
+    if status.reason != NO_STATUS {
+        return status.message.clone();
+    }
+    let mut inside = false;
+    let text: String = status
+        .message
+        .chars()
+        .filter_map(|character| match character {
+            '<' => {
+                inside = true;
+                Some('\n')
+            }
+            '>' if inside => {
+                inside = false;
+                None
+            }
+            _ => (!inside).then_some(character),
+        })
+        .collect();
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("an empty answer");
+    let told: String = line.chars().take(TOLD).collect();
+    if told.len() < line.len() { told + "…" } else { told }
 }
 
 pub(crate) fn classify(error: &kube::Error) -> Class {
@@ -231,6 +274,26 @@ mod tests {
         ] {
             assert_eq!(classify(&error), class, "{error}");
         }
+    }
+
+    #[test]
+    fn a7_a_page_of_a_load_balancer_is_told_in_a_line() {
+        let long = "x".repeat(5_000);
+        let cut = format!("{}…", "x".repeat(TOLD));
+        for (page, told) in [
+            (
+                "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body><h1>Sorry</h1></body></html>",
+                "502 Bad Gateway",
+            ),
+            ("404 page not found", "404 page not found"),
+            ("", "an empty answer"),
+            ("<html", "an empty answer"),
+            ("a > b\nc", "a > b"),
+            (&long, &cut),
+        ] {
+            assert_eq!(chain(&api(502, NO_STATUS, page)), format!("{told} (code 502)"), "{page}");
+        }
+        assert_eq!(chain(&api(422, "Invalid", "spec.a: must be < 3")), "spec.a: must be < 3 (code 422)");
     }
 
     #[test]

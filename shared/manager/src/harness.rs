@@ -1,21 +1,23 @@
 //! An operator at work without a process: no signals, no ports, any client, any clock. For tests, which stop its time and
 //! look at what it asks of a model of the API server.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use clap::FromArgMatches;
 use jiff::Timestamp;
 use kube::Client;
-use tokio::task::JoinSet;
+use leader_election::Elector;
+use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     assembly::Assembly,
-    context::Outside,
+    context::{Clock, Outside},
     events::Recorder,
-    leading::Leading,
+    leading::{Leading, Tell, election},
     metrics::Metrics,
     operator::{Manager, Operator},
+    run::work,
     settings::Settings,
 };
 
@@ -27,6 +29,22 @@ pub struct Harness {
     flushed: CancellationToken,
     workers: JoinSet<()>,
     tasks: JoinSet<()>,
+}
+
+/// tokio's time, which tests stop.
+struct TokioClock {
+    zero: Instant,
+    wall: Clock,
+}
+
+impl leader_election::Clock for TokioClock {
+    fn now(&self) -> Duration {
+        self.zero.elapsed()
+    }
+
+    fn wall(&self) -> Timestamp {
+        (self.wall)()
+    }
 }
 
 impl Harness {
@@ -51,14 +69,23 @@ impl Harness {
         let metrics = Arc::new(Metrics::new(manager.metrics()));
         let (recorder, events) =
             Recorder::new(client.clone(), operator.name().to_owned(), metrics.clone(), flushed.clone());
+        let clock: Clock = Arc::new(clock);
+        let config = election(&settings).unwrap_or_else(|error| panic!("{error}"));
+        let elector = config.map(|config| {
+            let tell = Tell { metrics: metrics.clone(), recorder: recorder.clone(), config: config.clone() };
+            let time = TokioClock { zero: Instant::now(), wall: clock.clone() };
+            let elector = Elector::new(client.clone(), config).unwrap_or_else(|error| panic!("{error}"));
+            elector.observed_by(tell).with_clock(Arc::new(time)).with_seed(1)
+        });
+        let leading = if elector.is_some() { Leading::elected() } else { Leading::default() };
         let outside = Arc::new(Outside {
             client,
-            clock: Arc::new(clock),
+            clock,
             random: Arc::new(|| 0.5),
             recorder,
             metrics: metrics.clone(),
             settings: settings.clone(),
-            leading: Leading::default(),
+            leading: leading.clone(),
         });
         let (assembly, named) = Assembly::new(manager.controllers, manager.background, &outside, &stop);
         let (mut workers, mut tasks) = (JoinSet::new(), JoinSet::new());
@@ -66,7 +93,7 @@ impl Harness {
         for (_, task) in named {
             tasks.spawn(task);
         }
-        workers.spawn(assembly.workers(&settings).run(None, stop.clone()));
+        workers.spawn(work(assembly.workers(&settings), elector, leading, stop.clone()));
         Self { assembly, metrics, stop, flushed, workers, tasks }
     }
 

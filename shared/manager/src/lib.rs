@@ -50,7 +50,7 @@ mod wire;
 mod workers;
 
 pub use api::Namespaced;
-pub use conditions::{Health, Problem, Report, Verdict};
+pub use conditions::{External, Finding, Health, Problem, Report, Verdict};
 pub use context::{Context, Creation, Root, SecretValues, Together};
 pub use controller::{Action, Controller, ControllerBuilder, Declared, Deletion, Finalize, Objects, Reconcile};
 pub use crd::{normalize, printed};
@@ -62,10 +62,10 @@ pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use metrics::{Described, FleetMetrics, MetricRegistry, Pods};
 pub use object::ObjectKey;
 pub use operator::{
-    Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, permissions,
+    Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, metrics_permissions, permissions,
     webhook_configurations, webhook_permissions,
 };
-pub use settings::Settings;
+pub use settings::{Settings, duration};
 pub use status::Status;
 pub use telemetry::traceparent;
 pub use webhook::{FieldError, Findings, Reviewed, Webhook};

@@ -8,11 +8,14 @@ use prometheus::{GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec}
 
 use crate::{informer::InformerHealth, object::ObjectKey};
 
+mod children;
 mod fleet;
 mod registry;
+pub(crate) mod secure;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use children::{ChildMetrics, Written};
 pub use fleet::{FleetMetrics, Pods};
 pub use registry::{Described, MetricRegistry};
 
@@ -292,7 +295,7 @@ impl Metrics {
         };
         self.informer_objects.with_label_values(&kind).set(load(&health.objects));
         self.undecodable.with_label_values(&kind).set(load(&health.undecodable));
-        self.informer_last_event.with_label_values(&kind).set(health.last_event());
+        self.informer_last_event.with_label_values(&kind).set(health.last_heard());
         for (reason, count) in health.restarts() {
             let restarts = self.informer_restarts.with_label_values(&[health.kind.as_str(), reason]);
             restarts.inc_by(count.saturating_sub(restarts.get()));

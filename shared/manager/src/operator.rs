@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     controller::Declared,
-    metrics::MetricRegistry,
+    metrics::{ChildMetrics, MetricRegistry},
     rbac::{Rule, policy_rules},
     settings::Settings,
     webhook::{
@@ -63,7 +63,7 @@ pub struct Subcommand {
 
 /// Takes the controllers of the operators that were chosen, and whatever else they run.
 pub struct Manager {
-    pub(crate) controllers: Vec<Declared>,
+    pub(crate) controllers: Vec<(Declared, ChildMetrics)>,
     pub(crate) background: Vec<Background>,
     pub(crate) webhooks: Vec<Webhook>,
     metrics: MetricRegistry,
@@ -108,8 +108,19 @@ impl Manager {
     }
 
     /// Adds a controller.
+    ///
+    /// # Panics
+    ///
+    /// When there is one of this name already: its metrics, its labels and its field manager would be the other's. The
+    /// name is the kind in lower case, whatever its group.
     pub fn add(&mut self, controller: Declared) {
-        self.controllers.push(controller);
+        let name = &controller.names.app;
+        assert!(
+            self.controllers.iter().all(|(other, _)| other.names.app != *name),
+            "there already is a controller named \"{name}\": names of controllers must be unique"
+        );
+        let children = ChildMetrics::new(&self.metrics, name, &controller.children);
+        self.controllers.push((controller, children));
     }
 
     /// The operator's own flags, as given or by default.
@@ -144,6 +155,19 @@ pub fn leader_election_permissions(lease: &str) -> Vec<PolicyRule> {
             ..leases
         },
     ]
+}
+
+/// What `--metrics-secure` needs: to ask the API server who somebody is and what he may. Those who read need `get` on the
+/// non-resource URL `/metrics`.
+pub fn metrics_permissions() -> Vec<PolicyRule> {
+    [("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews")]
+        .map(|(group, resource)| PolicyRule {
+            api_groups: Some(vec![group.to_owned()]),
+            resources: Some(vec![resource.to_owned()]),
+            verbs: vec!["create".to_owned()],
+            ..PolicyRule::default()
+        })
+        .into()
 }
 
 /// What serving webhooks needs, beside what the operators need.
@@ -204,7 +228,7 @@ pub fn webhook_configurations(operators: &[&dyn Operator], name: &str, namespace
 ///
 /// When an operator's flags have no defaults.
 pub fn permissions(operators: &[&dyn Operator]) -> Vec<PolicyRule> {
-    let rules = declared(operators).controllers.into_iter().flat_map(|controller| controller.rules);
+    let rules = declared(operators).controllers.into_iter().flat_map(|(controller, _)| controller.rules);
     policy_rules(rules.chain([Rule::events()]))
 }
 

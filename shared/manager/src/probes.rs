@@ -90,7 +90,7 @@ impl Probes {
         let phase = informer.phase();
         let says = phase.describe(&informer.resource);
         let result = match phase {
-            Phase::Synced => Ok(None),
+            Phase::Synced => Ok(informer.remark()),
             Phase::NotInstalled | Phase::Forbidden(_) => Ok(Some(says)),
             Phase::Starting | Phase::Failing(_) if self.started.elapsed() > self.cache_sync_timeout => Ok(Some(says)),
             Phase::Starting | Phase::Failing(_) => Err(says),
@@ -227,6 +227,50 @@ mod tests {
                 assert_eq!((told.0, told.2), (200, body), "{path}");
             }
         }
+    }
+
+    /// A reconcile that blocks its thread cannot be cancelled at its time-out.
+    #[tokio::test(start_paused = true)]
+    async fn c9_l8_a_worker_that_never_ends_fails_liveness() {
+        let queue = workqueue::WorkQueue::new(workqueue::Config::default());
+        let controller = Running {
+            name: "toy".into(),
+            kind: "Toy".to_owned(),
+            group: String::new(),
+            needs: Vec::new(),
+            primary: Arc::new(InformerHealth::new("Toy".to_owned(), "toys".to_owned())),
+            optional: Vec::new(),
+            workers: None,
+            queue: queue.clone(),
+            scrape: Box::new(|_| ()),
+            resync: Box::new(|| ()),
+            work: Box::new(|| Box::pin(async {})),
+        };
+        let probes = Probes {
+            informers: Vec::new(),
+            controllers: Arc::new(vec![controller]),
+            started: Instant::now(),
+            cache_sync_timeout: Duration::ZERO,
+            reconcile_timeout: Duration::from_mins(2),
+            stopping: tokio_util::sync::CancellationToken::new(),
+            election: None,
+            webhooks: None,
+        };
+        queue.add(crate::object::ObjectKey::new("a", "b"), workqueue::Priority::LIVE);
+        let item = queue.get().await.expect("a key");
+        tokio::time::advance(Duration::from_secs(149)).await;
+        assert_eq!(
+            render("healthz", &probes.liveness(), &[]),
+            (true, "[+]ping ok\n[+]workers-toy ok\nhealthz check passed\n".to_owned())
+        );
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let (passed, text) = render("healthz", &probes.liveness(), &[]);
+        assert!(
+            !passed && text.contains("[-]workers-toy failed: a worker has been busy with one object for 151s"),
+            "{text}"
+        );
+        item.done(workqueue::Outcome::Success);
+        assert!(render("healthz", &probes.liveness(), &[]).0);
     }
 
     #[test]

@@ -10,17 +10,17 @@ use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, http::header, response::IntoResponse, routing::get};
 use leader_election::{Config, ConfigError, Elector};
-use tokio::{net::TcpListener, task::JoinSet, time::Instant};
+use serving::{Limits, Listener};
+use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     assembly::Assembly,
     client, clock,
     context::Outside,
-    error::chain,
     events::Recorder,
     leading::{Leading, Tell},
-    metrics::Metrics,
+    metrics::{Metrics, secure},
     operator::Manager,
     probes::{self, Probes},
     settings::BindAddress,
@@ -29,6 +29,11 @@ use crate::{
     workers::Workers,
 };
 
+/// Open connections for probes, and as many for metrics: one for each who looks, and some for those who only hold on.
+const CONNECTIONS: usize = 64;
+/// An answer that takes longer than this at the end of the process is not waited for.
+const DRAIN: Duration = Duration::from_secs(1);
+
 /// Why the process could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fatal {
@@ -36,6 +41,8 @@ pub(crate) enum Fatal {
     Client(#[from] client::Error),
     #[error("cannot listen on {address} for {purpose}: {source}; choose another address with {flag}")]
     Listen { address: SocketAddr, purpose: &'static str, flag: &'static str, source: std::io::Error },
+    #[error(transparent)]
+    Metrics(#[from] secure::Error),
     #[error("leader election: {0}")]
     Election(ConfigError),
     #[error("cannot receive signals")]
@@ -90,6 +97,7 @@ pub(crate) async fn run(
         settings: settings.clone(),
         leading: if elector.is_some() { Leading::elected() } else { Leading::default() },
     });
+    let mut signals = Signals::new()?; // before anything begins that has to be ended
     let (assembly, named) = Assembly::new(manager.controllers, manager.background, &outside, &stop);
 
     let mut tasks = Tasks { set: JoinSet::new() };
@@ -104,8 +112,18 @@ pub(crate) async fn run(
         election: elector.as_ref().map(Elector::health),
         webhooks: webhooks.as_ref().map(|(_, health)| health.clone()),
     };
-    tasks.serve("probes", probes_listener, probes::routes(Arc::new(probes)), &serving);
-    tasks.serve("metrics", metrics_listener, metrics_routes(metrics, assembly.clone(), traces), &serving);
+    if let Some(listener) = probes_listener {
+        tasks.serve("probes", listener, probes::routes(Arc::new(probes)), &serving);
+    }
+    if let Some(listener) = metrics_listener {
+        let routes = metrics_routes(metrics, assembly.clone(), traces);
+        let (listener, routes) = if settings.metrics_secure {
+            secure::secure(listener, routes, settings.metrics_cert_dir.as_deref(), client)?
+        } else {
+            (listener, routes)
+        };
+        tasks.serve("metrics", listener, routes, &serving);
+    }
     if let Some((server, _)) = webhooks {
         tasks.spawn("server of webhooks".to_owned(), server.run(serving.clone()));
     }
@@ -117,7 +135,6 @@ pub(crate) async fn run(
     let mut working = tokio::spawn(work(workers, elector, outside.leading.clone(), stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), controllers = assembly.controllers.len(), "Started");
 
-    let mut signals = Signals::new()?;
     let result = tokio::select! {
         () = signals.next() => Ok(()),
         ended = tasks.ended() => Err(Fatal::Task(ended)),
@@ -137,7 +154,7 @@ pub(crate) async fn run(
 }
 
 /// Works at once, or whenever this process leads.
-async fn work(workers: Workers, elector: Option<Elector>, leading: Leading, stop: CancellationToken) {
+pub(crate) async fn work(workers: Workers, elector: Option<Elector>, leading: Leading, stop: CancellationToken) {
     let Some(elector) = elector else { return workers.run(None, stop).await };
     let ended = elector
         .run(stop.clone(), |leadership| {
@@ -163,10 +180,10 @@ fn metrics_routes(metrics: Arc<Metrics>, assembly: Assembly, traces: Traces) -> 
     )
 }
 
-async fn listen(address: BindAddress, purpose: &'static str, flag: &'static str) -> Result<Option<TcpListener>, Fatal> {
+async fn listen(address: BindAddress, purpose: &'static str, flag: &'static str) -> Result<Option<Listener>, Fatal> {
     let Some(address) = address.0 else { return Ok(None) };
-    let listener = TcpListener::bind(address).await;
-    listener.map(Some).map_err(|source| Fatal::Listen { address, purpose, flag, source })
+    let listener = Listener::bind(address).await.map_err(|source| Fatal::Listen { address, purpose, flag, source })?;
+    Ok(Some(listener.limits(Limits { body_size: 0, connections: CONNECTIONS, drain: DRAIN, ..Limits::default() })))
 }
 
 /// Who reports events: the pod, or the machine and process outside a cluster.
@@ -183,14 +200,10 @@ impl Tasks {
         });
     }
 
-    fn serve(&mut self, name: &str, listener: Option<TcpListener>, routes: Router, stop: &CancellationToken) {
-        let Some(listener) = listener else { return };
+    fn serve(&mut self, name: &str, listener: Listener, routes: Router, stop: &CancellationToken) {
         let stop = stop.clone();
         self.spawn(format!("server of {name}"), async move {
-            let served = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await;
-            if let Err(error) = served {
-                tracing::error!(error = chain(&error), "A server failed");
-            }
+            listener.serve(routes, stop.cancelled_owned()).await;
         });
     }
 
@@ -205,7 +218,7 @@ impl Tasks {
 
     async fn finish(&mut self) {
         let all = async { while self.set.join_next().await.is_some() {} };
-        drop(tokio::time::timeout(Duration::from_secs(1), all).await);
+        drop(tokio::time::timeout(2 * DRAIN, all).await);
         self.set.shutdown().await;
     }
 }
@@ -234,6 +247,7 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use axum::{body::Body, http::Request};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tower::ServiceExt;
 
     use super::*;
@@ -251,5 +265,26 @@ mod tests {
             let answer = routes.clone().oneshot(request).await.expect("an answer");
             assert_eq!(answer.status().as_u16(), code, "{path}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_request_has_no_end_of_headers_but_a_limit() {
+        let stop = CancellationToken::new();
+        let address = BindAddress(Some(([127, 0, 0, 1], 0).into()));
+        let listener = listen(address, "probes", "--probes").await.expect("a port").expect("an address");
+        let at = listener.local_addr();
+        let mut tasks = Tasks { set: JoinSet::new() };
+        tasks.serve("probes", listener, Router::new().route("/healthz", get(async || "ok")), &stop);
+        for (size, code) in [(1_000, "200"), (20_000, "431")] {
+            let mut stream = tokio::net::TcpStream::connect(at).await.expect("a connection");
+            let request = format!("GET /healthz HTTP/1.0\r\nx: {}\r\n\r\n", "y".repeat(size));
+            stream.write_all(request.as_bytes()).await.expect("it is taken");
+            let mut answer = String::new();
+            // The rest of what was sent is not read, which may reset the connection behind the answer.
+            drop(stream.read_to_string(&mut answer).await);
+            assert_eq!(answer.split(' ').nth(1), Some(code), "{size}: {answer}");
+        }
+        stop.cancel();
+        tasks.finish().await;
     }
 }

@@ -12,6 +12,7 @@ use crate::client::Where;
 
 /// The flags, as typed. Each has an environment variable.
 #[derive(Debug, Clone, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags are on or off")]
 pub struct Settings {
     /// Which operators run: a comma list; `*` is all, `-name` takes one out (`*,-flightticket`).
     #[arg(
@@ -96,6 +97,15 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_METRICS_BIND_ADDRESS", default_value = "127.0.0.1:8080", help_heading = "Serving")]
     pub(crate) metrics_bind_address: BindAddress,
 
+    /// Serve metrics over TLS, and only to those whom the API server lets `get` the path: no sidecar is needed then.
+    #[arg(long, env = "OPERATOR_METRICS_SECURE", help_heading = "Serving",
+          num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) metrics_secure: bool,
+
+    /// Folder with tls.crt and tls.key for --metrics-secure, watched for changes; without it nobody has signed the certificate.
+    #[arg(long, env = "OPERATOR_METRICS_CERT_DIR", help_heading = "Serving")]
+    pub(crate) metrics_cert_dir: Option<std::path::PathBuf>,
+
     /// Of a kind with more objects than this, metrics count the conditions and do not name the objects.
     #[arg(long, env = "OPERATOR_METRICS_MAX_OBJECTS", default_value_t = 1_000, help_heading = "Serving")]
     pub(crate) metrics_max_objects: usize,
@@ -160,6 +170,16 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_OTLP_ENDPOINT", help_heading = "Logging")]
     pub(crate) otlp_endpoint: Option<String>,
 
+    /// At most so many requests to the API server in a second; no limit when not given, since the API server protects itself.
+    /// The leader's signs of life do not count.
+    #[arg(long, env = "OPERATOR_KUBE_API_QPS", value_parser = rate, help_heading = "Cluster")]
+    pub(crate) kube_api_qps: Option<f64>,
+
+    /// So many requests at once after a quiet time; twice --kube-api-qps when not given.
+    #[arg(long, env = "OPERATOR_KUBE_API_BURST", value_parser = clap::value_parser!(u32).range(1..), requires = "kube_api_qps",
+          help_heading = "Cluster")]
+    pub(crate) kube_api_burst: Option<u32>,
+
     /// Print the configuration that these flags and the environment make, and exit.
     #[arg(long, help_heading = "Cluster")]
     pub(crate) dry_run_config: bool,
@@ -222,9 +242,11 @@ pub(crate) fn unknown_operator(list: &[String], known: &[&str]) -> Option<String
 
 impl Concurrency {
     /// Workers for `kind` of `group`.
-    pub(crate) fn of(&self, kind: &str, group: &str) -> usize {
+    /// For a kind that is not named, its own number or else that of all.
+    pub(crate) fn of(&self, kind: &str, group: &str, own: Option<usize>) -> usize {
         let qualified = format!("{kind}.{group}");
-        self.kinds.get(&qualified).or_else(|| self.kinds.get(kind)).copied().unwrap_or(self.all)
+        let named = self.kinds.get(&qualified).or_else(|| self.kinds.get(kind)).copied();
+        named.or(own).unwrap_or(self.all)
     }
 }
 
@@ -274,11 +296,23 @@ impl fmt::Display for BindAddress {
     }
 }
 
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+/// Reads the value of a flag such as `30s`, `10m` or `1h30m`; for flags of operators too.
+///
+/// # Errors
+///
+/// Says what is expected.
+pub fn duration(text: &str) -> Result<Duration, String> {
     let parsed: Result<jiff::SignedDuration, _> = text.parse();
     match parsed.map(Duration::try_from) {
         Ok(Ok(duration)) if duration > Duration::ZERO => Ok(duration),
         _ => Err("expected a time such as 30s, 10m or 1h30m".to_owned()),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate @ 0.001..=1_000_000.0) => Ok(rate),
+        _ => Err("expected a number of requests in a second, such as 20 or 0.5".to_owned()),
     }
 }
 
@@ -311,9 +345,10 @@ mod tests {
         let settings =
             parse(&["--max-concurrent-reconciles", "3,Memcached=8,CronTab.stable.example.com=1"]).expect("parses");
         let concurrency = settings.max_concurrent_reconciles;
-        assert_eq!(concurrency.of("Memcached", "g"), 8);
-        assert_eq!(concurrency.of("CronTab", "stable.example.com"), 1);
-        assert_eq!(concurrency.of("CronTab", "other"), 3);
+        assert_eq!(concurrency.of("Memcached", "g", Some(20)), 8);
+        assert_eq!(concurrency.of("CronTab", "stable.example.com", None), 1);
+        assert_eq!(concurrency.of("CronTab", "other", None), 3);
+        assert_eq!(concurrency.of("FlightTicket", "g", Some(20)), 20, "its own, as long as nobody names the kind");
     }
 
     #[test]
@@ -323,6 +358,8 @@ mod tests {
             (["--max-concurrent-reconciles", "0"], "from 1 to 1000"),
             (["--resync-interval", "soon"], "30s, 10m or 1h30m"),
             (["--metrics-bind-address", "8080"], "0 to turn it off"),
+            (["--kube-api-qps", "0"], "such as 20 or 0.5"),
+            (["--kube-api-burst", "9"], "--kube-api-qps"),
         ] {
             let error = parse(&arguments).expect_err("is refused").to_string();
             assert!(error.contains(says), "{error}");

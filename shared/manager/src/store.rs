@@ -15,9 +15,13 @@ use crate::{
     wire::{AppKey, Decoded, Owner, Representation, Undecodable},
 };
 
+mod index;
 mod packed;
 mod slots;
 
+pub(crate) use index::Values;
+
+use index::Indices;
 use packed::Packer;
 use slots::{Slot, Slots};
 
@@ -30,6 +34,8 @@ pub(crate) struct Store<R: Representation> {
 #[derive(Debug)]
 struct State<I> {
     objects: Slots<I>,
+    /// What operators declare beside owners and labels.
+    indices: Indices<I>,
     packer: Packer,
     undecodable: HashMap<ObjectKey, Undecodable>,
     /// Objects that we deleted and whose last events may still arrive, by uid.
@@ -88,6 +94,7 @@ impl<R: Representation> Default for Store<R> {
     fn default() -> Self {
         let state = State {
             objects: Slots::default(),
+            indices: Indices::default(),
             packer: Packer::default(),
             undecodable: HashMap::new(),
             gone: HashSet::new(),
@@ -143,6 +150,22 @@ impl<R: Representation> Store<R> {
         let mut slots: Vec<&Slot<R::Item>> = state.objects.labelled(app).collect();
         slots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         slots.into_iter().filter_map(Self::item).collect()
+    }
+
+    /// Adds an index, before the first object.
+    pub(crate) fn index(&self, name: &'static str, values: Values<R::Item>) {
+        self.write().indices.declare(name, values);
+    }
+
+    /// The objects in this namespace that say `value` under the index, sorted by name. Panics when there is no such index.
+    pub(crate) fn indexed(&self, name: &str, namespace: &str, value: &str) -> Vec<Arc<R::Item>> {
+        let state = self.read();
+        let candidates = state.indices.candidates(name, namespace, value);
+        let mut slots: Vec<&Slot<R::Item>> =
+            candidates.into_iter().filter_map(|position| state.objects.slot(position)).collect();
+        slots.retain(|slot| *slot.key.namespace == *namespace);
+        slots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        slots.into_iter().filter_map(Self::item).filter(|item| state.indices.says(name, value, item)).collect()
     }
 
     /// Number of objects, and of those that do not decode.
@@ -268,13 +291,14 @@ impl<I> State<I> {
                 || old.facts.app != decoded.facts.app
                 || old.item.as_ref().is_none_or(|old| !R::same(old, &item))
         });
-        self.objects.put(Slot {
+        let position = self.objects.put(Slot {
             key: key.clone(),
             facts: decoded.facts.clone(),
             verified,
-            item: (!R::IS_REVIVED).then_some(item),
+            item: (!R::IS_REVIVED).then(|| item.clone()),
             text: decoded.text.as_ref().map(|text| self.packer.pack(text)),
         });
+        self.indices.put(position, key, &item);
         changed.then_some(delta)
     }
 
@@ -289,6 +313,7 @@ impl<I> State<I> {
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Option<Delta> {
+        self.indices.remove(self.objects.position(key)?);
         let slot = self.objects.remove(key)?;
         Some(Delta {
             key: key.clone(),

@@ -48,12 +48,12 @@ impl Workers {
     async fn work(self, index: usize, stop: CancellationToken) {
         let controller = &self.controllers[index];
         let needed = self.informers.iter().filter(|informer| controller.needs.contains(&informer.resource));
-        let synced = futures::future::join_all(needed.map(|informer| informer.until_synced()));
+        let synced = futures::future::join_all(needed.map(|informer| informer.until(true)));
         tokio::select! {
             _ = synced => {}
             () = stop.cancelled() => return,
         }
-        let workers = self.concurrency.of(&controller.kind, &controller.group);
+        let workers = self.concurrency.of(&controller.kind, &controller.group, controller.workers);
         tracing::info!(controller = &*controller.name, workers, "Workers started");
         let mut set = JoinSet::new();
         for _ in 0..workers {

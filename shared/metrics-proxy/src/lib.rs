@@ -28,6 +28,6 @@ pub use api_server::{ApiServer, ClientError, client};
 pub use flags::{FlagError, Flags, LogFormat};
 pub use guard::{Admitted, Guard, Rules, Times, admit};
 pub use metrics::Metrics;
-pub use program::{Fatal, Program};
+pub use program::{Fatal, Program, self_signed};
 pub use refusal::Refusal;
 pub use reviewer::{Decision, ReviewError, Reviewer};

@@ -277,9 +277,14 @@ fn certificates_of(flags: &Flags) -> Result<Certificates, Fatal> {
         return Certificates::from_files(certificate, key).map_err(failed);
     }
     tracing::warn!("no --tls-cert-file: using a certificate that nobody has signed");
-    let problem = |error: rcgen::Error| failed(CertificateError::Bundle(error.to_string()));
+    self_signed().map_err(failed)
+}
+
+/// A certificate that nobody has signed, for `localhost`: for those who check nothing, such as a scraper that was told so.
+pub fn self_signed() -> Result<Certificates, CertificateError> {
+    let problem = |error: rcgen::Error| CertificateError::Bundle(error.to_string());
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).map_err(problem)?;
-    Certificates::from_pem(made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes()).map_err(failed)
+    Certificates::from_pem(made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes())
 }
 
 fn connector(flags: &Flags) -> Result<HttpsConnector<HttpConnector>, Fatal> {

@@ -57,3 +57,20 @@ impl Entry {
         }
     }
 }
+
+/// As plans of faults speak of it.
+impl From<&Entry> for fault_plan::Request {
+    fn from(entry: &Entry) -> Self {
+        let (resource, group) = entry.resource.split_once('.').unwrap_or((&entry.resource, ""));
+        Self {
+            verb: entry.verb.as_str().to_owned(),
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: entry.subresource.clone(),
+            namespace: entry.namespace.clone(),
+            name: entry.name.clone(),
+            identity: entry.client.clone(),
+            ..Self::default()
+        }
+    }
+}

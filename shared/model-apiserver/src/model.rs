@@ -1,11 +1,15 @@
 //! The handle by which a test looks at the server.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
+use tower::ServiceExt;
 
 use crate::{
     faults::{Faults, NoFaults},
@@ -105,6 +109,22 @@ impl Model {
     /// apart by it. Must be called within a tokio runtime.
     pub fn client_named(&self, name: &str) -> Client {
         Client::new(self.service(name), "default")
+    }
+
+    /// The client of a process that can be killed: once `alive` is false, nothing that it asks arrives, and nothing is
+    /// answered. Must be called within a tokio runtime.
+    pub fn client_while(&self, alive: Arc<AtomicBool>, name: &str) -> Client {
+        let service = self.service(name);
+        let gate = tower::service_fn(move |request| {
+            let (alive, service) = (alive.clone(), service.clone());
+            async move {
+                if !alive.load(Ordering::Relaxed) {
+                    return std::future::pending().await;
+                }
+                service.oneshot(request).await
+            }
+        });
+        Client::new(gate, "default")
     }
 
     /// The service that a client is built on, for those who put layers around it.

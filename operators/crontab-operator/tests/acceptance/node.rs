@@ -25,7 +25,8 @@ fn busybox(cron_spec: &str, script: &str, more: &Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t19_real_pods_run_by_the_clock() {
-    let Some(mut world) = World::prepare(&CronTabOperator, BINARY, || Cluster::shared(Nodes::Real)).await else {
+    // Not the one that end-to-end tests share: there the chart brings the definitions, and operators for all namespaces.
+    let Some(mut world) = World::prepare(&CronTabOperator, BINARY, || Cluster::fresh(Nodes::Real)).await else {
         return;
     };
     world.run(&[]);

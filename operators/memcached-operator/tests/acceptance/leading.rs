@@ -58,3 +58,39 @@ async fn a_leader_that_is_killed_is_replaced_when_its_lease_has_run_out() {
     world.patch::<Memcached>(NAME, json!({"spec": {"size": 4}})).await;
     deployment(&world, NAME, 4).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_a_leader_that_stood_still_for_longer_than_its_lease_writes_nothing_when_it_goes_on() {
+    let times =
+        ["--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=1s"];
+    let Some(world) = quiet_world().await else { return };
+    let first = world.replica("-first", &flags(&world, &times));
+    world.until("the first leads", async || leads(&first).then_some(())).await;
+    world.apply(SAMPLE).await;
+    children(&world).await;
+    let second = world.replica("-second", &flags(&world, &times));
+    world.until("the second is ready", async || (second.probe("/readyz")?.0 == 200).then_some(())).await;
+
+    first.pause();
+    // Work for it: the event waits in its socket.
+    world.patch::<Memcached>(NAME, json!({"spec": {"size": 4}})).await;
+    world.until("the second leads", async || leads(&second).then_some(())).await;
+    deployment(&world, NAME, 4).await;
+    second.pause(); // whatever is written from now on, the first has written
+    world.patch::<Memcached>(NAME, json!({"spec": {"size": 5}})).await;
+    let mut before = world.requests().writes();
+    world
+        .until("what the second had sent is done", async || {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            (std::mem::replace(&mut before, world.requests().writes()) == before).then_some(())
+        })
+        .await;
+
+    first.resume();
+    let stopped = async || first.log().contains("\"msg\":\"Stopped leading\"").then_some(());
+    world.until("it knows that it does not lead", stopped).await;
+    // It has seen the second's lease for the first time, and that lasts for eight seconds.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(world.requests().writes(), before, "{}", first.log());
+    deployment(&world, NAME, 5).await; // then it leads again, as the second has gone
+}

@@ -13,38 +13,33 @@
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use kube::Resource;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use workloads::{Child, Live};
 
-use super::{Again, Context, Rollout, Root, lock};
+use super::{Again, Context, Root};
 use crate::{
     api::{Namespaced, Requests},
     conditions::{Problem, WAITING},
     error::{Class, Error},
-    events::{EventType, Note, Reference},
-    object::{Head, INSTANCE, MANAGED_BY, Metadata, NAME, ObjectKey, Uid},
-    owned::{self, Change, compare, covers, fields_of, hash, holder, project},
+    informer::resource_name,
+    metrics::Written,
+    object::{Head, Metadata, ObjectKey, Uid},
+    owned::{self, compare, covers, fields_of, project},
     store::{Known, Verified},
     wire::{Decoded, Seen, Undecodable},
 };
 
 mod edit;
+mod target;
+mod tell;
+
+pub(super) use target::Target;
+use target::{agrees, defaulted};
 
 /// A stranger without our labels is not watched, so his object is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 /// How often a write is started anew because the object changed under it.
 const ATTEMPTS: usize = 4;
-/// How many paths an event names.
-const PATHS: usize = 10;
-
-/// A desired child, ready to be sent and compared.
-pub(super) struct Target {
-    pub(super) key: ObjectKey,
-    /// The fields that we want to own: no name, no uid, no type.
-    fields: Value,
-    hash: u64,
-}
-
 /// Whose object it is that has the name we want.
 enum Claim {
     Ours,
@@ -60,12 +55,13 @@ impl<K: Root> Context<K> {
     /// of ours that are no longer in `desired` go. Sends nothing when nothing has to change.
     ///
     /// Returns the child as it is now, or `None` when it was refused (a stranger has the name, an admission rule says
-    /// no): that is recorded, [`apply_status`](Context::apply_status) tells people, and other children go on.
+    /// no): that is recorded, [`apply_status`](Context::apply_status) tells people, and other children go on. `None` too for
+    /// an optional kind that the cluster does not have, which is nothing to tell.
     ///
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub fn apply<C: Child + Namespaced>(&self, desired: C) -> impl Future<Output = Written<C>> + Send + use<'_, K, C> {
+    pub fn apply<C: Child + Namespaced>(&self, desired: C) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, C> {
         // Turned into JSON here, so that the future need not carry a whole typed object.
         let requests = self.requests::<C>();
         let target = self.target(&requests, desired);
@@ -80,7 +76,7 @@ impl<K: Root> Context<K> {
     pub fn apply_or_delete<C: Child + Namespaced>(
         &self,
         desired: Option<C>,
-    ) -> impl Future<Output = Written<C>> + Send + use<'_, K, C> {
+    ) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, C> {
         let applied = desired.map(|desired| self.apply(desired));
         async move {
             let Some(applied) = applied else {
@@ -129,7 +125,10 @@ impl<K: Root> Context<K> {
         self.remove::<C>(&self.requests::<C>(), &key, &child.uid).await
     }
 
-    async fn bring_in_line<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
+    async fn bring_in_line<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
+        if self.scope.role.optional.contains(&resource_name::<C>()) && !self.installed::<C>() {
+            return Ok(None);
+        }
         // The writes are boxed: most reconciles write nothing and should not carry the space for it.
         let written = match self.store::<C>().known(&target.key) {
             None => Box::pin(self.create_or_update::<C>(requests, target)).await,
@@ -168,12 +167,15 @@ impl<K: Root> Context<K> {
             // A conflict too: whether somebody else's object has the name now, the watch will say.
             Err(error) => return Err(error),
         };
+        if deleted {
+            self.scope.children.wrote(requests.kind(), Written::Deleted);
+        }
         self.store::<C>().observe_gone(key, Uid::of(uid));
         self.pass.changed_children.store(true, Ordering::Relaxed);
         Ok(deleted)
     }
 
-    async fn create_or_update<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
+    async fn create_or_update<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         match self.post::<C>(requests, target).await {
             // Somebody was faster: a stranger, an orphan, or our own request whose answer was lost.
             Err(error) if error.class() == Class::AlreadyExists => self.update::<C>(requests, target).await,
@@ -181,15 +183,16 @@ impl<K: Root> Context<K> {
         }
     }
 
-    async fn post<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
+    async fn post<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         let answer = requests.create(&target.key, &target.body(requests, None)).await?;
+        self.scope.children.wrote(requests.kind(), Written::Created);
         let live = self.observe::<C>(requests, target, &answer)?;
         let text = format!("Created {} \"{}\"", requests.kind(), target.key.name);
         self.tell(requests, &target.key, &live.uid, "Created", text);
         Ok(Some(live))
     }
 
-    async fn update<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
+    async fn update<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         let mut last = Ok(None);
         for _ in 0..ATTEMPTS {
             let written = match requests.get(&target.key).await {
@@ -207,7 +210,7 @@ impl<K: Root> Context<K> {
     }
 
     /// Brings the object that was just read in line.
-    async fn change<C: Child + Namespaced>(&self, requests: &Requests, target: &Target, text: &str) -> Written<C> {
+    async fn change<C: Child + Namespaced>(&self, requests: &Requests, target: &Target, text: &str) -> Outcome<C> {
         let broken = |source| Error::Decode { request: requests.describe("read", &target.key), source };
         let live: Value = serde_json::from_str(text).map_err(broken)?;
         let metadata = serde_json::from_str::<Head<'_>>(text).map_err(broken)?.metadata;
@@ -233,6 +236,7 @@ impl<K: Root> Context<K> {
         if let Some(what) = fixed.filter(|_| C::REPLACEABLE) {
             self.remove::<C>(requests, &target.key, &metadata.uid).await?;
             let answer = requests.create(&target.key, &target.body(requests, None)).await?;
+            self.scope.children.wrote(requests.kind(), Written::Created);
             let live = self.observe::<C>(requests, target, &answer)?;
             let text = format!("Recreated {} \"{}\" to change its {what}", requests.kind(), target.key.name);
             self.tell(requests, &target.key, &live.uid, "Recreated", text);
@@ -253,6 +257,7 @@ impl<K: Root> Context<K> {
         }
         let known = self.store::<C>().known(&target.key);
         let answer = requests.apply(&target.key, &target.body(requests, Some(&metadata.uid))).await?;
+        self.scope.children.wrote(requests.kind(), Written::Updated);
         let applied = self.observe::<C>(requests, target, &answer)?;
         if adopted {
             self.tell(
@@ -349,129 +354,10 @@ impl<K: Root> Context<K> {
         let outside = &self.scope.outside;
         Requests::of::<C>(outside.client.clone(), &self.scope.names.manager, outside.leading.clone())
     }
-
-    pub(super) fn target<C: Child + Namespaced>(&self, requests: &Requests, desired: C) -> Result<Target, Error> {
-        lock(&self.pass.asked).push(requests.kind().to_owned());
-        let name = desired.meta().name.clone().unwrap_or_default();
-        let key = ObjectKey { namespace: self.pass.key.namespace.clone(), name: name.into() };
-        let broken = |source| Error::Decode { request: requests.describe("write", &key), source };
-        let Value::Object(mut fields) = serde_json::to_value(desired).map_err(broken)? else {
-            return Ok(Target::empty(key));
-        };
-        fields.remove("apiVersion");
-        fields.remove("kind");
-        fields.remove("status");
-        let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-        if let Value::Object(metadata) = metadata {
-            metadata.remove("name");
-            metadata.remove("namespace");
-            let names = &self.scope.names;
-            let labels = metadata.entry("labels").or_insert_with(|| Value::Object(Map::new()));
-            labels[NAME] = json!(&*names.app);
-            labels[INSTANCE] = json!(&*self.pass.key.name);
-            labels[MANAGED_BY] = json!(names.managed_by);
-            metadata.insert(
-                "ownerReferences".to_owned(),
-                json!([{
-                    "apiVersion": names.api_version, "kind": names.kind, "name": &*self.pass.key.name,
-                    "uid": self.pass.uid, "controller": true, "blockOwnerDeletion": true,
-                }]),
-            );
-        }
-        let fields = Value::Object(fields);
-        Ok(Target { hash: hash(&fields), key, fields })
-    }
-
-    fn tell(&self, requests: &Requests, key: &ObjectKey, uid: &str, reason: &'static str, message: String) {
-        let (api_version, kind) = requests.type_meta();
-        let related = Reference {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            key: key.clone(),
-            uid: uid.to_owned(),
-        };
-        lock(&self.pass.notes).push(Note { type_: EventType::Normal, reason, message, related: Some(related) });
-    }
-
-    fn tell_changes(
-        &self,
-        requests: &Requests,
-        target: &Target,
-        uid: &str,
-        changes: &[Change],
-        metadata: &Metadata<'_>,
-        drift: bool,
-    ) {
-        let (kind, name) = (requests.kind(), &target.key.name);
-        let paths = list(changes);
-        if drift {
-            let other =
-                changes.iter().find_map(|change| holder(&change.path, requests.manager(), &metadata.managed_fields));
-            let other = other.unwrap_or("somebody");
-            let own = &self.scope.names.kind;
-            let message =
-                format!("Reverted changes to {kind} \"{name}\" made by {other}: {paths}; change the {own} instead");
-            self.event(EventType::Warning, "DriftReverted", message);
-            return;
-        }
-        match changes {
-            [Change { path, live: Some(live), desired: Some(desired) }] if path.starts_with(&["spec", "replicas"]) => {
-                self.tell(requests, &target.key, uid, "Scaled", format!("Scaled from {live} to {desired}"));
-            }
-            _ => {
-                self.tell(requests, &target.key, uid, "Updated", format!("Updated {kind} \"{name}\": {paths}"));
-                if changes.iter().any(|change| change.path.starts_with(&["spec", "template"])) {
-                    self.tell(requests, &target.key, uid, "RolloutStarted", format!("Rolling out {paths}"));
-                    let replicas = target.fields.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
-                    let rollout = Rollout { since: tokio::time::Instant::now(), replicas };
-                    lock(&self.scope.rollouts).insert(self.pass.key.clone(), rollout);
-                }
-            }
-        }
-    }
 }
 
 /// The child as it is now, `None` when it was refused, or an error that is worth another try.
-type Written<C> = Result<Option<Arc<Live<<C as workloads::Viewed>::View>>>, Error>;
-
-impl Target {
-    fn empty(key: ObjectKey) -> Self {
-        Self { key, fields: Value::Null, hash: 0 }
-    }
-
-    fn verified(&self, live: u64) -> Verified {
-        Verified { live, desired: self.hash }
-    }
-
-    /// The request body; with a uid it can only ever change that very object.
-    pub(super) fn body(&self, requests: &Requests, uid: Option<&str>) -> Value {
-        let mut body = self.fields.clone();
-        let (api_version, kind) = requests.type_meta();
-        body["apiVersion"] = json!(api_version);
-        body["kind"] = json!(kind);
-        body["metadata"]["name"] = json!(&*self.key.name);
-        body["metadata"]["namespace"] = json!(&*self.key.namespace);
-        if let Some(uid) = uid {
-            body["metadata"]["uid"] = json!(uid);
-        }
-        body
-    }
-}
-
-/// Decides from two hashes whether the live object says what we want.
-fn agrees<C: Child>(target: &Target, known: &Known<Live<C::View>>) -> bool {
-    if known.verified == Some(target.verified(known.fingerprint.hash)) {
-        return true;
-    }
-    let wanted = if known.fingerprint.from_create { hash(&defaulted::<C>(&target.fields)) } else { target.hash };
-    known.fingerprint.hash == wanted
-}
-
-fn defaulted<C: Child>(fields: &Value) -> Value {
-    let mut object = fields.clone();
-    C::set_defaults(&mut object);
-    object
-}
+type Outcome<C> = Result<Option<Arc<Live<<C as workloads::Viewed>::View>>>, Error>;
 
 /// A merge patch that turns our create entry into an apply entry. It carries uid and version: `managedFields` is a list
 /// that is replaced as a whole.
@@ -493,12 +379,4 @@ fn fold(live: &Value, manager: &str, metadata: &Metadata<'_>) -> Value {
     json!({"metadata": {
         "uid": &*metadata.uid, "resourceVersion": &*metadata.resource_version, "managedFields": entries,
     }})
-}
-
-fn list(changes: &[Change]) -> String {
-    let mut paths: Vec<String> = changes.iter().take(PATHS).map(|change| change.path.to_string()).collect();
-    if changes.len() > PATHS {
-        paths.push(format!("and {} more", changes.len() - PATHS));
-    }
-    paths.join(", ")
 }

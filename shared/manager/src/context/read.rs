@@ -45,12 +45,32 @@ impl<K: Root> Context<K> {
         store.owned(self.pass.id).iter().filter_map(|key| store.get(key)).collect()
     }
 
+    /// Whether the cluster has kind `C`, as far as the cache knows: what is declared with `owns_if_installed` may be missing,
+    /// and then [`apply`](Context::apply) does nothing. The object is reconciled again when that changes to the better.
+    ///
+    /// # Panics
+    ///
+    /// When the controller does not declare the kind.
+    pub fn installed<C: Viewed + Namespaced>(&self) -> bool {
+        self.informer::<C>().health.is_there()
+    }
+
+    /// The objects of the reconciled kind, in the same namespace, that have `value` in the index, sorted by name. From the
+    /// cache, this reconcile's own writes included.
+    ///
+    /// # Panics
+    ///
+    /// When the controller has no such [`index`](crate::ControllerBuilder::index).
+    pub fn indexed(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+        self.scope.primary.store.indexed(index, &self.pass.key.namespace, value)
+    }
+
     /// Reads one object from the API server, past the cache: for the rare decision that must not rest on a cache that
     /// lags behind. `None` when it is not there.
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns` or `watches_labelled`.
+    /// When the controller does not declare the kind with `owns`; of a kind that is only watched, nothing may be read by name.
     pub async fn live<C: Viewed + Namespaced>(&self, name: &str) -> Result<Option<Arc<Live<C::View>>>, Error> {
         let (requests, key) = (self.requests::<C>(), self.neighbour(name));
         match requests.get(&key).await {

@@ -1,12 +1,13 @@
 //! Writing the status: only when it differs, in bursts as one, and with an event when it turns bad.
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{Context, Root, lock};
+use super::{Context, Rollout, Root, lock};
 use crate::{
-    conditions::{Circumstances, Halt, Health, Problem, Report, combine, halted, is_true},
+    conditions::{Circumstances, External, Halt, Health, Problem, Report, combine, halted, is_true},
     error::{Class, Error},
     events::{EventType, cut},
     status::Status,
@@ -59,18 +60,30 @@ impl<K: Root> Context<K> {
         let fresh = fresh_problems(stored, &report.health, &refusals);
         let ready = is_true(&conditions, "Ready");
         let became_ready = ready && !is_true(stored, "Ready");
-        if self.write_status(report.status, conditions, may_wait && !became_ready).await? {
+        let (since, over) = (rolling_since(stored), is_stable(&conditions));
+        let written = self.write_status(report.status, conditions, may_wait && !became_ready).await?;
+        if written {
             for problem in &fresh {
                 if let Some((_, reason)) = EVENTS.iter().find(|(known, _)| *known == problem.reason) {
                     self.event(EventType::Warning, reason, problem.message.clone());
                 }
             }
-            if stored.iter().any(|stored| stored.type_ == "Ready" && stored.reason == "Paused") {
-                self.event(EventType::Normal, "Resumed", "Reconciliation resumed");
-            }
+            self.tell_resumed(stored);
         }
-        if ready {
-            self.tell_rollout_finished();
+        // Once: if the stored status speaks of it still, it is told with the write that does not.
+        if over && (written || since.is_none()) {
+            self.tell_rollout_finished(since);
+        }
+        Ok(())
+    }
+
+    /// As [`apply_status_at_once`](Context::apply_status_at_once), for an object that stands for something outside of the
+    /// cluster: its conditions are what was found there.
+    pub async fn apply_external(&self, status: K::Status, external: &External) -> Result<(), Error> {
+        let object = self.object();
+        let conditions = external.conditions(self.circumstances(&object));
+        if self.write_status(status, conditions, false).await? {
+            self.tell_resumed(stored_conditions(&*object));
         }
         Ok(())
     }
@@ -172,12 +185,36 @@ impl<K: Root> Context<K> {
         }
     }
 
-    fn tell_rollout_finished(&self) {
-        if let Some(rollout) = lock(&self.scope.rollouts).remove(&self.pass.key) {
-            let (replicas, seconds) = (rollout.replicas, rollout.since.elapsed().as_secs());
+    fn tell_resumed(&self, stored: &[Condition]) {
+        if stored.iter().any(|stored| stored.type_ == "Ready" && stored.reason == "Paused") {
+            self.event(EventType::Normal, "Resumed", "Reconciliation resumed");
+        }
+    }
+
+    /// Memory is exact; who has not seen it begin has `since` from the status, and does not know what it was about.
+    fn tell_rollout_finished(&self, since: Option<Timestamp>) {
+        let remembered = lock(&self.scope.rollouts).remove(&self.pass.key);
+        let took = match (remembered, since) {
+            (Some(rollout), _) => rollout.since.elapsed(),
+            (None, Some(since)) => self.now().duration_since(since).max(SignedDuration::ZERO).unsigned_abs(),
+            (None, None) => return,
+        };
+        self.scope.children.rolled_out(took);
+        if let Some(Rollout { replicas, .. }) = remembered {
+            let seconds = took.as_secs();
             self.event(EventType::Normal, "RolloutFinished", format!("All {replicas} replicas updated in {seconds}s"));
         }
     }
+}
+
+/// Since when a change of pods is being carried out, as these conditions say.
+fn rolling_since(conditions: &[Condition]) -> Option<Timestamp> {
+    let rolling = |it: &&Condition| it.type_ == "Progressing" && it.status == "True" && it.reason == "RollingOut";
+    conditions.iter().find(rolling).map(|it| it.last_transition_time.0)
+}
+
+fn is_stable(conditions: &[Condition]) -> bool {
+    conditions.iter().any(|it| it.type_ == "Progressing" && it.status == "False" && it.reason == "Stable")
 }
 
 fn stored_conditions<K: Root>(object: &K) -> &[Condition] {

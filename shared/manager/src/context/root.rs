@@ -9,6 +9,7 @@ use super::{Context, Root, lock};
 use crate::{
     api::{Namespaced, Requests},
     error::{Class, Error},
+    metrics::Written,
     object::Head,
     wire::{Decoded, Whole},
 };
@@ -41,6 +42,7 @@ impl<K: Root> Context<K> {
         let target = self.target(&requests, desired)?;
         match requests.create(&target.key, &target.body(&requests, None)).await {
             Ok(answer) => {
+                self.scope.children.wrote(requests.kind(), Written::Created);
                 let live = self.learn::<C>(&requests, &target.key, &answer)?;
                 self.pass.changed_children.store(true, Ordering::Relaxed);
                 Ok(Creation::Created(live))

@@ -1,6 +1,12 @@
 //! One worker: takes a key, runs the reconciler with everything that protects the others from it, and says what is next.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures::FutureExt;
 use tokio::time::Instant;
@@ -10,7 +16,7 @@ use workqueue::{Item, Outcome, WorkQueue};
 use super::{Action, Cleanup, Deletion, Gone, Reconcile};
 use crate::{
     conditions::{Halt, Problem},
-    context::{Context, Root, Scope, annotation, has_finalizer},
+    context::{Context, Root, Scope, annotation, has_finalizer, lock},
     error::{Error, Retry},
     events::EventType,
     object::ObjectKey,
@@ -24,6 +30,8 @@ pub(super) struct Worker<K: Root, F> {
     pub(super) reconciler: F,
     pub(super) cleanup: Option<Cleanup<K>>,
     pub(super) gone: Option<Gone>,
+    /// Until when objects are left alone, because somebody has asked for it: no event brings them back earlier.
+    pub(super) spared: Mutex<HashMap<ObjectKey, Instant>>,
 }
 
 /// How one reconcile ended, for the metrics.
@@ -36,6 +44,10 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
     /// Until the queue is shut down.
     pub(super) async fn work(self: Arc<Self>) {
         while let Some(item) = self.queue.get().await {
+            if let Some(wait) = self.is_spared(item.key()) {
+                item.done(Outcome::RetryAfter(wait));
+                continue;
+            }
             let metrics = &self.scope.outside.metrics;
             let controller = [&*self.scope.names.app];
             let active = metrics.active_workers.with_label_values(&controller);
@@ -65,8 +77,22 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
                 Ended::Failed(Retry::WhenChanged) => ("error", Outcome::WaitForChange),
             };
             metrics.reconcile_total.with_label_values(&[controller[0], result]).inc();
+            if let Outcome::RetryAfter(wait) = outcome {
+                lock(&self.spared).insert(item.key().clone(), Instant::now() + wait);
+            }
             item.done(outcome);
         }
+    }
+
+    /// How much longer this object is left alone.
+    fn is_spared(&self, key: &ObjectKey) -> Option<Duration> {
+        let mut spared = lock(&self.spared);
+        let wait = spared.get(key)?.saturating_duration_since(Instant::now());
+        if wait.is_zero() {
+            spared.remove(key);
+            return None;
+        }
+        Some(wait)
     }
 
     /// The root of this reconcile's trace; nothing when traces are off.

@@ -79,8 +79,8 @@ impl<I> Slots<I> {
         self.by_app.iter_hash(self.hasher.hash_one(app)).filter_map(|at| self.slot(*at)).filter(belongs)
     }
 
-    /// Puts an object in its place, in that of an earlier form of it if there is one.
-    pub(super) fn put(&mut self, slot: Slot<I>) {
+    /// Puts an object in its place, in that of an earlier form of it if there is one, and says which it is.
+    pub(super) fn put(&mut self, slot: Slot<I>) -> u32 {
         let Some(position) = self.position(&slot.key) else {
             let position = self.free.pop().unwrap_or_else(|| {
                 self.places.push(None);
@@ -88,15 +88,16 @@ impl<I> Slots<I> {
             });
             self.places[position as usize] = Some(Box::new(slot));
             self.index(position, true, true, true);
-            return;
+            return position;
         };
-        let Some(old) = self.slot(position) else { return };
+        let Some(old) = self.slot(position) else { return position };
         let (owner, app) = (old.facts.owner != slot.facts.owner, old.facts.app != slot.facts.app);
         self.unindex(position, false, owner, app);
         if let Some(place) = self.places[position as usize].as_deref_mut() {
             *place = slot;
         }
         self.index(position, false, owner, app);
+        position
     }
 
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Slot<I>> {
@@ -106,12 +107,12 @@ impl<I> Slots<I> {
         self.places[position as usize].take().map(|slot| *slot)
     }
 
-    fn position(&self, key: &ObjectKey) -> Option<u32> {
+    pub(super) fn position(&self, key: &ObjectKey) -> Option<u32> {
         let is_it = |at: &u32| self.slot(*at).is_some_and(|slot| slot.key == *key);
         self.by_name.find(self.hasher.hash_one(key), is_it).copied()
     }
 
-    fn slot(&self, position: u32) -> Option<&Slot<I>> {
+    pub(super) fn slot(&self, position: u32) -> Option<&Slot<I>> {
         self.places.get(position as usize)?.as_deref()
     }
 

@@ -138,3 +138,47 @@ fn agreement_is_forgotten_with_the_object_it_was_about() {
     store.deliver(&object("a", "2", 6, 3));
     assert_eq!(store.known(&key("a")).and_then(|known| known.verified), None);
 }
+
+/// What an index says, against looking at all objects, after each of many random changes.
+#[test]
+fn an_index_is_exact_after_every_change() {
+    let mut random = fastrand::Rng::with_seed(4);
+    let store = Deployments::default();
+    // Two values or none, and two objects with the same.
+    let values = |live: &Live<DeploymentView>| match live.wanted() {
+        0 => Vec::new(),
+        wanted => vec![(wanted % 3).to_string(), "some".to_owned(), "some".to_owned()],
+    };
+    store.index("thirds", Box::new(values));
+    store.index("other", Box::new(|live| vec![live.name.to_string()]));
+    for version in 1..2_000 {
+        let name = format!("{}", random.u8(0..12));
+        let changed = object(&name, &format!("{name}-{}", random.u8(0..2)), version, random.i64(0..7));
+        match random.u8(0..4) {
+            0 => drop(store.deliver_gone(&changed)),
+            1 => store.observe(&changed),
+            2 => store.observe_gone(&changed.key, changed.facts.uid),
+            _ => drop(store.deliver(&changed)),
+        }
+        for value in ["0", "1", "2", "some", "3"] {
+            let mut all: Vec<_> = store.keys().iter().filter_map(|key| store.get(key)).collect();
+            all.retain(|live| values(live).iter().any(|it| it == value));
+            all.sort_by(|a, b| a.name.cmp(&b.name));
+            let names =
+                |found: Vec<Arc<Live<DeploymentView>>>| found.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+            assert_eq!(names(store.indexed("thirds", "default", value)), names(all), "{value} at {version}");
+            assert!(store.indexed("thirds", "elsewhere", value).is_empty());
+        }
+        assert_eq!(store.indexed("other", "default", &name).len(), usize::from(store.get(&key(&name)).is_some()));
+    }
+}
+
+#[test]
+fn an_index_that_panics_at_an_object_leaves_it_out() {
+    let store = Deployments::default();
+    store.index("fragile", Box::new(|live| if live.wanted() == 3 { panic!("three") } else { vec!["fine".to_owned()] }));
+    store.deliver(&object("a", "1", 5, 3));
+    store.deliver(&object("b", "2", 6, 4));
+    assert_eq!(store.indexed("fragile", "default", "fine").len(), 1);
+    assert_eq!(replicas(&store, "a"), Some(3));
+}

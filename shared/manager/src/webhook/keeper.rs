@@ -31,6 +31,8 @@ pub(super) struct Keeper {
     pub(super) vault: Vault,
     pub(super) policy: Policy,
     pub(super) trust: Trust,
+    /// What the last round has found or made.
+    pub(super) served: Option<Material>,
 }
 
 /// What a round has found or made.
@@ -80,6 +82,12 @@ impl Error {
 impl Keeper {
     /// Looks at what is stored and trusted, and brings both one step further.
     pub(super) async fn round(&mut self, now: Timestamp) -> Result<Round, Error> {
+        let round = self.step(now).await?;
+        self.served = Some(round.material.clone());
+        Ok(round)
+    }
+
+    async fn step(&mut self, now: Timestamp) -> Result<Round, Error> {
         for _ in 0..ATTEMPTS {
             let (stored, version) = self.vault.load().await?;
             // Only a bundle that was in place before this round has reached every API server by now.
@@ -88,7 +96,7 @@ impl Keeper {
                 None => None,
             };
             let settled = told.as_ref().is_some_and(|told| told.settled);
-            let Some(planned) = pki::plan(stored.as_ref(), &self.policy, now, settled)? else {
+            let Some(planned) = pki::plan(stored.as_ref(), self.served.as_ref(), &self.policy, now, settled)? else {
                 let Some((material, told)) = stored.zip(told) else { continue };
                 return Ok(Round { material, trusted: told.bundle, remark: told.remark });
             };
@@ -216,17 +224,17 @@ mod tests {
     fn what_is_stored_is_what_is_read() {
         let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) };
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
-        let first = pki::plan(None, &policy, now, false).expect("plans").expect("a change");
+        let first = pki::plan(None, None, &policy, now, false).expect("plans").expect("a change");
         let normal = |material: &Material| super::material(&data(material)).expect("is complete");
         let stored = normal(&first);
         assert_eq!(stored, normal(&stored));
         assert_eq!(stored.serving, first.serving);
 
         let later = now + SignedDuration::from_hours(66);
-        let announced = pki::plan(Some(&stored), &policy, later, true).expect("plans").expect("a change");
+        let announced = pki::plan(Some(&stored), None, &policy, later, true).expect("plans").expect("a change");
         let stored = normal(&announced);
         assert!(stored.next.is_some() && stored.former.is_empty());
-        let promoted = pki::plan(Some(&stored), &policy, later, true).expect("plans").expect("a change");
+        let promoted = pki::plan(Some(&stored), None, &policy, later, true).expect("plans").expect("a change");
         assert_eq!(normal(&promoted).former.len(), 1);
         assert_eq!(normal(&promoted), normal(&normal(&promoted)));
     }

@@ -62,38 +62,48 @@ impl Material {
     }
 }
 
-/// What is to be stored instead of `stored`, if anything. `trusted` says that the bundle of `stored` has been read back
-/// from everywhere the API server reads it.
+/// What is to be stored instead of `stored`, if anything. `served` is what this process has last read or made; `trusted`
+/// says that the bundle of `stored` has been read back from everywhere the API server reads it.
 pub(crate) fn plan(
     stored: Option<&Material>,
+    served: Option<&Material>,
     policy: &Policy,
     now: Timestamp,
     trusted: bool,
 ) -> Result<Option<Material>, Error> {
-    let Some(stored) = stored else { return fresh(policy, now).map(Some) };
-    let (Ok(authority), Ok(serving)) =
-        (Facts::of(&stored.authority.certificate), Facts::of(&stored.serving.certificate))
-    else {
-        return fresh(policy, now).map(Some); // nobody can work with what is there
+    let living = |material: Option<&Material>| {
+        let material = material?.clone();
+        let authority = Facts::of(&material.authority.certificate).ok()?;
+        (authority.not_after > now).then_some((material, authority))
     };
-    if authority.not_after <= now {
-        return fresh(policy, now).map(Some);
-    }
-    let mut planned = stored.clone();
+    let Some((mut planned, authority)) = living(stored) else {
+        // Lost or damaged: what replicas serve has to be trusted until all of them have another certificate.
+        let planned = match living(served) {
+            Some((served, _)) => announce(served, policy, now),
+            None => fresh(policy, now),
+        };
+        return planned.map(Some);
+    };
     planned.former.retain(|former| Facts::of(former).is_ok_and(|facts| facts.not_after > now));
-    match planned.next.take() {
-        Some(next) if trusted => {
-            planned.former.insert(0, std::mem::replace(&mut planned.authority, next).certificate);
-            planned.serving = serve(&planned.authority, policy, now)?;
-        }
-        Some(next) => planned.next = Some(next),
-        None if authority.is_due(now) => planned.next = Some(sign_itself(policy, now)?),
-        None => {}
+    if trusted && let Some(next) = planned.next.take() {
+        planned.former.insert(0, std::mem::replace(&mut planned.authority, next).certificate);
+        planned.serving = serve(&planned.authority, policy, now)?;
+    } else if authority.is_due(now) {
+        planned = announce(planned, policy, now)?;
     }
-    if planned.authority == stored.authority && (serving.is_due(now) || !serving.covers(&policy.names)) {
+    let serving = Facts::of(&planned.serving.certificate);
+    if !serving.is_ok_and(|serving| !serving.is_due(now) && serving.covers(&policy.names)) {
         planned.serving = serve(&planned.authority, policy, now)?;
     }
-    Ok((planned != *stored).then_some(planned))
+    Ok((stored != Some(&planned)).then_some(planned))
+}
+
+/// Adds the authority that will take over, unless there is one.
+fn announce(mut material: Material, policy: &Policy, now: Timestamp) -> Result<Material, Error> {
+    if material.next.is_none() {
+        material.next = Some(sign_itself(policy, now)?);
+    }
+    Ok(material)
 }
 
 fn fresh(policy: &Policy, now: Timestamp) -> Result<Material, Error> {
@@ -208,7 +218,7 @@ mod tests {
     }
 
     fn made(names: &[&str]) -> Material {
-        plan(None, &policy(names), start(), false).expect("is made").expect("a change")
+        plan(None, None, &policy(names), start(), false).expect("is made").expect("a change")
     }
 
     #[test]
@@ -224,14 +234,18 @@ mod tests {
     fn nothing_changes_before_its_time() {
         let material = made(&["a"]);
         for (day, trusted) in [(0, true), (59, false), (59, true)] {
-            assert_eq!(plan(Some(&material), &policy(&["a"]), after(day), trusted).expect("plans"), None, "day {day}");
+            assert_eq!(
+                plan(Some(&material), None, &policy(&["a"]), after(day), trusted).expect("plans"),
+                None,
+                "day {day}"
+            );
         }
     }
 
     #[test]
     fn the_serving_certificate_is_renewed_by_the_same_authority() {
         let material = made(&["a"]);
-        let renewed = plan(Some(&material), &policy(&["a"]), after(61), true).expect("plans").expect("a change");
+        let renewed = plan(Some(&material), None, &policy(&["a"]), after(61), true).expect("plans").expect("a change");
         assert_eq!(renewed.authority, material.authority);
         assert_eq!(renewed.bundle(), material.bundle());
         assert_ne!(renewed.serving, material.serving);
@@ -240,7 +254,8 @@ mod tests {
     #[test]
     fn another_name_needs_another_certificate() {
         let material = made(&["a"]);
-        let renewed = plan(Some(&material), &policy(&["a", "b"]), start(), true).expect("plans").expect("a change");
+        let renewed =
+            plan(Some(&material), None, &policy(&["a", "b"]), start(), true).expect("plans").expect("a change");
         assert!(Facts::of(&renewed.serving.certificate).expect("reads").covers(&["b".to_owned()]));
         assert_eq!(renewed.authority, material.authority);
     }
@@ -248,8 +263,9 @@ mod tests {
     #[test]
     fn a_new_authority_signs_only_after_it_is_trusted() {
         let policy = policy(&["a"]);
-        let step =
-            |material: &Material, day, trusted| plan(Some(material), &policy, after(day), trusted).expect("plans");
+        let step = |material: &Material, day, trusted| {
+            plan(Some(material), None, &policy, after(day), trusted).expect("plans")
+        };
         let old = made(&["a"]);
         let announced = step(&old, 245, true).expect("a change");
         let next = announced.next.clone().expect("a next authority");
@@ -271,9 +287,29 @@ mod tests {
     fn what_has_expired_or_is_broken_is_made_anew() {
         let material = made(&["a"]);
         let policy = policy(&["a"]);
-        let anew = plan(Some(&material), &policy, after(400), false).expect("plans").expect("a change");
+        let anew = plan(Some(&material), None, &policy, after(400), false).expect("plans").expect("a change");
         assert_ne!(anew.authority, material.authority);
-        let broken = Material { serving: Pair { certificate: "-".to_owned(), key: String::new() }, ..material };
-        assert!(plan(Some(&broken), &policy, start(), true).expect("plans").is_some());
+        let nothing = || Pair { certificate: "-".to_owned(), key: String::new() };
+        let broken = Material { serving: nothing(), ..material.clone() };
+        let mended = plan(Some(&broken), None, &policy, start(), true).expect("plans").expect("a change");
+        assert_eq!(mended.authority, material.authority, "only what is broken");
+        let broken = Material { authority: nothing(), ..material };
+        assert!(plan(Some(&broken), None, &policy, start(), true).expect("plans").is_some());
+    }
+
+    #[test]
+    fn what_is_lost_while_it_is_served_stays_trusted_until_another_has_taken_over() {
+        let (served, policy) = (made(&["a"]), policy(&["a"]));
+        let announced = plan(None, Some(&served), &policy, start(), false).expect("plans").expect("a change");
+        assert_eq!((&announced.authority, &announced.serving), (&served.authority, &served.serving));
+        let next = announced.next.clone().expect("another authority");
+        assert!(announced.bundle().contains(&next.certificate));
+        let taken_over =
+            plan(Some(&announced), Some(&served), &policy, start(), true).expect("plans").expect("a change");
+        assert_eq!(taken_over.authority, next);
+        assert!(taken_over.bundle().contains(&served.authority.certificate));
+
+        let expired = plan(None, Some(&served), &policy, after(400), false).expect("plans").expect("a change");
+        assert!(!expired.bundle().contains(&served.authority.certificate));
     }
 }

@@ -273,3 +273,27 @@ impl serving::Observer for Watched {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::MetricRegistry;
+
+    #[test]
+    fn each_look_at_a_certificate_is_counted_and_so_is_each_that_fails() {
+        let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
+        let [first, second] = [(); 2].map(|()| {
+            let made = rcgen::generate_simple_self_signed(["a".to_owned()]).expect("a certificate");
+            (made.cert.pem(), made.signing_key.serialize_pem())
+        });
+        let certificates = Certificates::from_pem(first.0.as_bytes(), first.1.as_bytes()).expect("a pair");
+        certificates.observe(Arc::new(Watched(metrics.clone())));
+        let expiry = metrics.certificate_expiry.with_label_values::<&str>(&[]).get();
+        assert!(expiry > Timestamp::now().as_second(), "{expiry}");
+        let before = metrics.certificate_reads.get();
+        certificates.replace(second.0.as_bytes(), second.1.as_bytes()).expect("a pair");
+        assert_eq!((metrics.certificate_reads.get() - before, metrics.certificate_errors.get()), (1, 0));
+        certificates.replace(first.0.as_bytes(), second.1.as_bytes()).expect_err("no pair");
+        assert_eq!((metrics.certificate_reads.get() - before, metrics.certificate_errors.get()), (2, 1));
+    }
+}

@@ -88,7 +88,7 @@ pub(crate) async fn prepare(
                 webhooks: webhooks.clone(),
                 before: Vec::new(),
             };
-            Source::Own(Box::new(Keeper { vault, policy, trust }))
+            Source::Own(Box::new(Keeper { vault, policy, trust, served: None }))
         }
     };
     let health = WebhookHealth::default();

@@ -1,7 +1,8 @@
 //! Whom the API server trusts: the `caBundle` in the webhook configurations, and in definitions that are converted.
 //!
 //! In a cluster the configurations are the chart's, and only `caBundle` is written, by server-side apply, so that neither
-//! undoes the other's work. With `--webhook-client-url` there is no chart: the configurations are written as a whole, and
+//! undoes the other's work. Then the ownership of it is given up: what we own would stay when the chart takes an entry away
+//! by server-side apply, an entry without anything but a `caBundle`, which is invalid, and so the upgrade would fail. With `--webhook-client-url` there is no chart: the configurations are written as a whole, and
 //! taken back at the end.
 
 use k8s_openapi::{
@@ -150,12 +151,37 @@ impl Trust {
         if let Some(stored) = &stored
             && wanted.entries().iter().all(|entry| is_in_place(entry, &stored.entries(), &self.reach))
         {
+            self.disown(&api, stored).await?;
             return Ok(Told { settled: true, bundle: trusted(stored), remark: None });
         }
         let parameters = PatchParams::apply(MANAGER).force();
         let what = format!("cannot write {kind} {name}");
         let written = ask(&what, api.patch(name, &parameters, &Patch::Apply(&patch))).await?;
+        self.disown(&api, &written).await?;
         Ok(Told { settled: false, bundle: trusted(&written), remark: None })
+    }
+
+    /// Gives up what we own of the object, without changing it.
+    async fn disown<K>(&self, api: &Api<K>, stored: &K) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        let entries = stored.meta().managed_fields.as_deref().unwrap_or_default();
+        let ours = entries.iter().position(|entry| entry.manager.as_deref() == Some(MANAGER));
+        let (Reach::Service { .. }, Some(at)) = (&self.reach, ours) else { return Ok(()) };
+        let name = stored.meta().name.as_deref().unwrap_or_default();
+        // Whoever writes in between moves the entries: the API server refuses then, and another replica or the next round
+        // looks again.
+        let removal = json!([
+            {"op": "test", "path": "/metadata/resourceVersion", "value": stored.meta().resource_version},
+            {"op": "remove", "path": format!("/metadata/managedFields/{at}")},
+        ]);
+        let patch = Patch::<()>::Json(serde_json::from_value(removal).unwrap_or_default());
+        let what = format!("cannot give up what is ours of {} {name}", K::kind(&()));
+        match ask(&what, api.patch(name, &PatchParams::default(), &patch)).await {
+            Err(error) if !matches!(error.class(), Class::Conflict | Class::Rejected) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     async fn tell_definition(&mut self, name: &str, bundle: &str) -> Result<Told, Error> {
@@ -171,6 +197,7 @@ impl Trust {
         let what = format!("cannot write the conversion of CustomResourceDefinition {name}");
         match &self.reach {
             Reach::Service { .. } if config.is_none() || trusts => {
+                self.disown(&api, &stored).await?;
                 let bundle = config.is_some().then(|| bundle.to_owned());
                 Ok(Told { settled: true, bundle, remark: None })
             }
@@ -180,7 +207,9 @@ impl Trust {
                     "metadata": {"name": name},
                     "spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": encoded(bundle)}}}},
                 });
-                ask(&what, api.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch))).await?;
+                let parameters = PatchParams::apply(MANAGER).force();
+                let written = ask(&what, api.patch(name, &parameters, &Patch::Apply(&patch))).await?;
+                self.disown(&api, &written).await?;
                 Ok(Told { settled: false, bundle: Some(bundle.to_owned()), remark: None })
             }
             Reach::Url(_) => {

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    pin::Pin,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -13,8 +14,11 @@ use kube::{
     Api, CustomResource, CustomResourceExt, ResourceExt,
     api::{Patch, PatchParams},
 };
-use manager::{Action, Condition, Context, Controller, Error, Manager, Operator, Reconcile, harness::Harness};
-use model_apiserver::Model;
+use manager::{
+    Action, Condition, Context, Controller, Error, Health, Manager, Operator, Reconcile, Report, Verdict,
+    harness::Harness,
+};
+use model_apiserver::{Model, Planned};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -28,7 +32,7 @@ pub(crate) const NO_RESYNC: &str = "--resync-interval=10000h";
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(group = "tests.example.com", version = "v1", kind = "Toy", namespaced, status = "ToyStatus")]
 pub(crate) struct ToySpec {
-    size: i32,
+    pub(crate) size: i32,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -73,9 +77,18 @@ where
     F: Fn(Arc<Toy>, Context<Toy>) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Result<Action, Error>> + Send,
 {
+    run_as(model, "toys", flags, reconcile)
+}
+
+/// The same, under a name by which plans know it.
+pub(crate) fn run_as<F, R>(model: &Model, name: &str, flags: &[&str], reconcile: F) -> Harness
+where
+    F: Fn(Arc<Toy>, Context<Toy>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<Action, Error>> + Send,
+{
     let clock = model.clone();
     let flags = [flags, &[NO_RESYNC]].concat();
-    Harness::start(&Toys(reconcile), &flags, model.client_named("toys"), move || clock.now())
+    Harness::start(&Toys(reconcile), &flags, model.client_named(name), move || clock.now())
 }
 
 /// Makes objects.
@@ -127,3 +140,66 @@ impl Calls {
         self.0.lock().expect("no panic").windows(2).map(|pair| pair[1].1 - pair[0].1).collect()
     }
 }
+
+/// A reconciler that keeps one Service, with the object's size as its port, and tells that it is there.
+pub(crate) async fn keep(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let port = json!([{"name": "a", "port": toy.spec.size, "protocol": "TCP", "targetPort": toy.spec.size}]);
+    let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": port}});
+    let kept =
+        context.apply::<Service>(serde_json::from_value(service).map_err(|error| Error::Other(error.into()))?).await?;
+    let verdict =
+        if kept.is_some() { Verdict::yes("Ready", "it is there") } else { Verdict::no("Missing", "it is not") };
+    context.apply_status(Report { status: ToyStatus::default(), health: Health::of(verdict) }).await?;
+    Ok(Action::Done)
+}
+
+/// The same, with every call noted.
+pub(crate) fn keeper(calls: &Calls) -> impl Fn(Arc<Toy>, Context<Toy>) -> Keeping + Clone + Send + Sync + 'static {
+    let calls = calls.clone();
+    move |toy, context| {
+        calls.note(&toy);
+        Box::pin(keep(toy, context))
+    }
+}
+
+type Keeping = Pin<Box<dyn Future<Output = Result<Action, Error>> + Send>>;
+
+/// What goes wrong from now on.
+pub(crate) fn plan(model: &Model, text: &str) -> Arc<Planned> {
+    let planned = Arc::new(Planned::new(&text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))));
+    model.set_shared_faults(planned.clone());
+    planned
+}
+
+/// The port of the Service with this name, if it is of the object that has the name.
+pub(crate) fn port(model: &Model, name: &str) -> Option<i64> {
+    let (toy, service) = (model.object(TOYS, "default", name)?, model.object("services", "default", name)?);
+    let is_its = service["metadata"]["ownerReferences"][0]["uid"] == toy["metadata"]["uid"];
+    service["spec"]["ports"][0]["port"].as_i64().filter(|_| is_its)
+}
+
+/// Whether the object is told to be ready, as it is now.
+pub(crate) fn is_ready(model: &Model, name: &str) -> bool {
+    let Some(toy) = model.object(TOYS, "default", name) else { return false };
+    let ready = toy["status"]["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == "Ready");
+    ready.is_some_and(|it| it["status"] == "True" && it["observedGeneration"] == toy["metadata"]["generation"])
+}
+
+/// Waits until it is so, and returns how long that took; at most an hour.
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_hours(1), "never so: {what}");
+        tokio::time::sleep((begun.elapsed() / 50).max(Duration::from_millis(10))).await;
+    }
+    begun.elapsed()
+}
+
+/// The requests that changed something, or tried to: verb, resource, code.
+pub(crate) fn writes(model: &Model) -> Vec<(&'static str, String, Option<u16>)> {
+    let entries = model.requests().into_iter().filter(|it| it.verb.writes() && it.client.starts_with("toys"));
+    let told = entries.filter(|it| !it.resource.starts_with("events") && !it.resource.starts_with("leases"));
+    told.map(|it| (it.verb.as_str(), it.resource, it.code)).collect()
+}
+
+pub(crate) const TOYS: &str = "toys.tests.example.com";

@@ -1,11 +1,16 @@
-//! What controller-runtime's own tests hold it to, held against this runtime; `UPSTREAM-TESTS.md` has the whole list.
+//! What controller-runtime's own tests hold it to, and what this project adds to that, held against this runtime:
+//! `UPSTREAM-TESTS.md` and `RELIABILITY.md` have the whole lists.
 //!
 //! Controllers run as they do in a process, against a model of the API server and in tokio's paused time: a wait of an hour
 //! takes no time, and is an hour exactly.
 
+mod declaring;
+mod faults;
 mod kit;
+mod leading;
 mod metrics;
+mod optional;
 mod outcomes;
 mod starting;
 mod stopping;
-mod webhooks;
+mod watches;

@@ -1,12 +1,16 @@
 //! What a scrape says about running controllers.
 
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::Service;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
 use manager::Action;
 use model_apiserver::Model;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::kit::{Calls, MOMENT, failure, model, put, run, value};
+use crate::kit::{Calls, MOMENT, change, failure, model, put, run, value};
 
 fn results(scrape: &str) -> Vec<(&'static str, Option<f64>)> {
     let of = |result| (result, value(scrape, &total(result)));
@@ -117,4 +121,40 @@ async fn with_many_objects_none_is_named() {
     let many = harness.scrape();
     assert_eq!(value(&many, COUNTED), Some(200.0));
     assert_eq!(many.lines().count(), four.lines().count(), "as many series for 200 objects as for four");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_to_children_is_counted_by_kind() {
+    let model = model();
+    let harness = run(&model, &[], |toy, context| async move {
+        let ports = json!([{"name": "a", "port": toy.spec.size, "protocol": "TCP", "targetPort": toy.spec.size}]);
+        let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": ports}});
+        let service: Option<Service> = serde_json::from_value(service).ok().filter(|_| toy.spec.size > 0);
+        context.apply_or_delete(service).await?;
+        Ok(Action::Done)
+    });
+    let counted = || {
+        let scrape = harness.scrape();
+        let writes =
+            |op| value(&scrape, &format!("toy_operator_children_writes_total{{child=\"Service\",op=\"{op}\"}}"));
+        let drift = value(&scrape, "toy_operator_drift_repairs_total{child=\"Service\"}");
+        [writes("create"), writes("update"), writes("delete"), drift]
+            .map(|it| it.map(|it| format!("{it}")).unwrap_or_default())
+    };
+    sleep(MOMENT).await;
+    assert_eq!(counted(), ["0", "0", "0", "0"], "there from the start");
+    put(&model, &["a"]);
+    sleep(MOMENT).await;
+    assert_eq!(counted(), ["1", "0", "0", "0"]);
+    change(&model, "a", 2).await;
+    sleep(MOMENT).await;
+    assert_eq!(counted(), ["1", "1", "0", "0"]);
+    let services: Api<Service> = Api::namespaced(model.client(), "default");
+    let theirs = json!({"spec": {"ports": [{"name": "a", "port": 9, "protocol": "TCP", "targetPort": 9}]}});
+    services.patch("a", &PatchParams::default(), &Patch::Merge(theirs)).await.expect("it is taken");
+    sleep(MOMENT).await;
+    assert_eq!(counted(), ["1", "2", "0", "1"]);
+    change(&model, "a", 0).await;
+    sleep(MOMENT).await;
+    assert_eq!(counted(), ["1", "2", "1", "1"]);
 }

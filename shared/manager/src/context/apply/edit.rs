@@ -3,10 +3,11 @@
 use serde_json::Value;
 use workloads::Child;
 
-use super::{Context, Root, Target, Written, defaulted};
+use super::{Context, Outcome, Root, Target, defaulted};
 use crate::{
     api::{Namespaced, Requests},
     error::{Class, Error},
+    metrics::Written,
     object::Head,
     owned::{self, compare, fields_of, hash, project},
     wire::{Decoded, Seen},
@@ -15,7 +16,7 @@ use crate::{
 impl<K: Root> Context<K> {
     /// Changes a child of ours as the cache knows it: one request, if plain fields are to be set. `None` when that would
     /// not be exact, or the child is not what the cache says.
-    pub(super) async fn edit<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Written<C> {
+    pub(super) async fn edit<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         let Some(text) = self.store::<C>().text(&target.key) else { return Ok(None) };
         let broken = |source| Error::Decode { request: requests.describe("read", &target.key), source };
         let live: Value = serde_json::from_str(&text).map_err(broken)?;
@@ -35,6 +36,7 @@ impl<K: Root> Context<K> {
             }
             Err(error) => return Err(error),
         };
+        self.scope.children.wrote(requests.kind(), Written::Updated);
         self.tell_changes(requests, target, &metadata.uid, &changes, &metadata, drift);
         let decoded = Decoded::read::<Seen<C>>(&answer).map_err(broken)?;
         if decoded.facts.fingerprint.hash != hash(&defaulted::<C>(&target.fields)) {

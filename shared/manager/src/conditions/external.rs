@@ -1,0 +1,89 @@
+//! Conditions of an object that stands for something outside of the cluster. It is not made of children whose health could
+//! be combined: the operator says what it found, and may have found out nothing.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::{Circumstances, Verdict};
+
+/// One condition, which may be unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// `None` is Unknown.
+    pub status: Option<bool>,
+    /// A `CamelCase` word, part of the API.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// What was found outside: `Ready`, `Synced`, and from them `Reconciling` or `Stalled`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct External {
+    /// It is there.
+    pub ready: Finding,
+    /// It is as the spec says.
+    pub synced: Finding,
+    /// Nothing more is tried before a person has changed something.
+    pub stalled: bool,
+}
+
+impl External {
+    pub(crate) fn conditions(&self, circumstances: Circumstances<'_>) -> Vec<Condition> {
+        let condition = |type_: &str, finding: &Finding| {
+            let Finding { status, reason, message } = finding.clone();
+            let verdict = Verdict { status: status == Some(true), reason, message };
+            let found = circumstances.condition(type_, &verdict);
+            match status {
+                Some(_) => found,
+                None => circumstances.timed(Condition { status: "Unknown".to_owned(), ..found }),
+            }
+        };
+        let mut conditions = vec![condition("Ready", &self.ready), condition("Synced", &self.synced)];
+        let still = Finding { status: Some(true), ..self.ready.clone() };
+        if self.stalled {
+            conditions.push(condition("Stalled", &still));
+        } else if self.ready.status != Some(true) {
+            conditions.push(condition("Reconciling", &still));
+        }
+        conditions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn finding(status: Option<bool>) -> Finding {
+        Finding { status, reason: "Because", message: "of it".to_owned() }
+    }
+
+    fn said(ready: Option<bool>, stalled: bool, stored: &[Condition], now: Timestamp) -> Vec<Condition> {
+        let external = External { ready: finding(ready), synced: finding(None), stalled };
+        external.conditions(Circumstances { stored, generation: 3, now })
+    }
+
+    #[test]
+    fn what_is_unknown_is_said_to_be_and_reconciling_and_stalled_are_never_both() {
+        let now = "2026-11-21T10:00:00Z".parse().expect("a time");
+        let words = |conditions: Vec<Condition>| -> Vec<String> {
+            conditions.iter().map(|it| format!("{}={}/{}", it.type_, it.status, it.reason)).collect()
+        };
+        let of = |ready, stalled| words(said(ready, stalled, &[], now)).join(" ");
+        assert_eq!(of(Some(true), false), "Ready=True/Because Synced=Unknown/Because");
+        assert_eq!(of(Some(false), false), "Ready=False/Because Synced=Unknown/Because Reconciling=True/Because");
+        assert_eq!(of(None, false), "Ready=Unknown/Because Synced=Unknown/Because Reconciling=True/Because");
+        assert_eq!(of(Some(false), true), "Ready=False/Because Synced=Unknown/Because Stalled=True/Because");
+    }
+
+    #[test]
+    fn an_unknown_condition_keeps_its_time_too() {
+        let (then, now) =
+            ("2026-11-21T10:00:00Z".parse().expect("a time"), "2026-11-21T11:00:00Z".parse().expect("a time"));
+        let stored = said(None, false, &[], then);
+        assert_eq!(said(None, false, &stored, now), stored);
+        let ready = said(Some(true), false, &stored, now).remove(0);
+        assert_eq!(ready.last_transition_time.0, now);
+    }
+}

@@ -1,0 +1,98 @@
+//! A child as it is wanted: what is sent, and what is compared.
+
+use serde_json::{Map, Value, json};
+use workloads::{Child, Live};
+
+use super::super::{Context, Root, lock};
+use crate::{
+    api::{Namespaced, Requests},
+    error::Error,
+    object::{INSTANCE, MANAGED_BY, NAME, ObjectKey},
+    owned::hash,
+    store::{Known, Verified},
+};
+
+/// A desired child, ready to be sent and compared.
+pub(in crate::context) struct Target {
+    pub(in crate::context) key: ObjectKey,
+    /// The fields that we want to own: no name, no uid, no type.
+    pub(super) fields: Value,
+    pub(super) hash: u64,
+}
+
+impl<K: Root> Context<K> {
+    pub(in crate::context) fn target<C: Child + Namespaced>(
+        &self,
+        requests: &Requests,
+        desired: C,
+    ) -> Result<Target, Error> {
+        lock(&self.pass.asked).push(requests.kind().to_owned());
+        let name = desired.meta().name.clone().unwrap_or_default();
+        let key = ObjectKey { namespace: self.pass.key.namespace.clone(), name: name.into() };
+        let broken = |source| Error::Decode { request: requests.describe("write", &key), source };
+        let Value::Object(mut fields) = serde_json::to_value(desired).map_err(broken)? else {
+            return Ok(Target::empty(key));
+        };
+        fields.remove("apiVersion");
+        fields.remove("kind");
+        fields.remove("status");
+        let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(metadata) = metadata {
+            metadata.remove("name");
+            metadata.remove("namespace");
+            let names = &self.scope.names;
+            let labels = metadata.entry("labels").or_insert_with(|| Value::Object(Map::new()));
+            labels[NAME] = json!(&*names.app);
+            labels[INSTANCE] = json!(&*self.pass.key.name);
+            labels[MANAGED_BY] = json!(names.managed_by);
+            metadata.insert(
+                "ownerReferences".to_owned(),
+                json!([{
+                    "apiVersion": names.api_version, "kind": names.kind, "name": &*self.pass.key.name,
+                    "uid": self.pass.uid, "controller": true, "blockOwnerDeletion": true,
+                }]),
+            );
+        }
+        let fields = Value::Object(fields);
+        Ok(Target { hash: hash(&fields), key, fields })
+    }
+}
+
+impl Target {
+    fn empty(key: ObjectKey) -> Self {
+        Self { key, fields: Value::Null, hash: 0 }
+    }
+
+    pub(super) fn verified(&self, live: u64) -> Verified {
+        Verified { live, desired: self.hash }
+    }
+
+    /// The request body; with a uid it can only ever change that very object.
+    pub(in crate::context) fn body(&self, requests: &Requests, uid: Option<&str>) -> Value {
+        let mut body = self.fields.clone();
+        let (api_version, kind) = requests.type_meta();
+        body["apiVersion"] = json!(api_version);
+        body["kind"] = json!(kind);
+        body["metadata"]["name"] = json!(&*self.key.name);
+        body["metadata"]["namespace"] = json!(&*self.key.namespace);
+        if let Some(uid) = uid {
+            body["metadata"]["uid"] = json!(uid);
+        }
+        body
+    }
+}
+
+/// Decides from two hashes whether the live object says what we want.
+pub(super) fn agrees<C: Child>(target: &Target, known: &Known<Live<C::View>>) -> bool {
+    if known.verified == Some(target.verified(known.fingerprint.hash)) {
+        return true;
+    }
+    let wanted = if known.fingerprint.from_create { hash(&defaulted::<C>(&target.fields)) } else { target.hash };
+    known.fingerprint.hash == wanted
+}
+
+pub(super) fn defaulted<C: Child>(fields: &Value) -> Value {
+    let mut object = fields.clone();
+    C::set_defaults(&mut object);
+    object
+}

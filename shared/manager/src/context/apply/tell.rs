@@ -1,0 +1,76 @@
+//! Telling people what was done to a child.
+
+use serde_json::Value;
+
+use super::{
+    super::{Context, Rollout, Root, lock},
+    Target,
+};
+use crate::{
+    api::Requests,
+    events::{EventType, Note, Reference},
+    object::{Metadata, ObjectKey},
+    owned::{Change, holder},
+};
+
+/// How many paths an event names.
+const PATHS: usize = 10;
+
+impl<K: Root> Context<K> {
+    pub(super) fn tell(&self, requests: &Requests, key: &ObjectKey, uid: &str, reason: &'static str, message: String) {
+        let (api_version, kind) = requests.type_meta();
+        let related = Reference {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            key: key.clone(),
+            uid: uid.to_owned(),
+        };
+        lock(&self.pass.notes).push(Note { type_: EventType::Normal, reason, message, related: Some(related) });
+    }
+
+    pub(super) fn tell_changes(
+        &self,
+        requests: &Requests,
+        target: &Target,
+        uid: &str,
+        changes: &[Change],
+        metadata: &Metadata<'_>,
+        drift: bool,
+    ) {
+        let (kind, name) = (requests.kind(), &target.key.name);
+        let paths = list(changes);
+        if drift {
+            self.scope.children.repaired(kind);
+            let other =
+                changes.iter().find_map(|change| holder(&change.path, requests.manager(), &metadata.managed_fields));
+            let other = other.unwrap_or("somebody");
+            let own = &self.scope.names.kind;
+            let message =
+                format!("Reverted changes to {kind} \"{name}\" made by {other}: {paths}; change the {own} instead");
+            self.event(EventType::Warning, "DriftReverted", message);
+            return;
+        }
+        match changes {
+            [Change { path, live: Some(live), desired: Some(desired) }] if path.starts_with(&["spec", "replicas"]) => {
+                self.tell(requests, &target.key, uid, "Scaled", format!("Scaled from {live} to {desired}"));
+            }
+            _ => {
+                self.tell(requests, &target.key, uid, "Updated", format!("Updated {kind} \"{name}\": {paths}"));
+                if changes.iter().any(|change| change.path.starts_with(&["spec", "template"])) {
+                    self.tell(requests, &target.key, uid, "RolloutStarted", format!("Rolling out {paths}"));
+                    let replicas = target.fields.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+                    let rollout = Rollout { since: tokio::time::Instant::now(), replicas };
+                    lock(&self.scope.rollouts).insert(self.pass.key.clone(), rollout);
+                }
+            }
+        }
+    }
+}
+
+fn list(changes: &[Change]) -> String {
+    let mut paths: Vec<String> = changes.iter().take(PATHS).map(|change| change.path.to_string()).collect();
+    if changes.len() > PATHS {
+        paths.push(format!("and {} more", changes.len() - PATHS));
+    }
+    paths.join(", ")
+}

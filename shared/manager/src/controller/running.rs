@@ -1,0 +1,134 @@
+//! A controller on its way from its declaration to its workers.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+};
+
+use workqueue::{Priority, WorkQueue};
+
+use super::{Behaviour, Reconcile, worker::Worker};
+use crate::{
+    api::Requests,
+    context::{Caches, Names, Outside, Root, Scope},
+    events::{EventType, Note, Reference},
+    informer::{Informer, InformerHealth, Subscriber},
+    metrics::{ChildMetrics, Metrics},
+    object::ObjectKey,
+    status::{Status, StatusGate},
+    wire::{Undecodable, Whole},
+};
+
+/// A controller with its caches wired, waiting for the outside world.
+pub(crate) trait Start {
+    fn start(self: Box<Self>, outside: Arc<Outside>) -> Running;
+}
+
+/// A controller with a handle to everything the manager needs of it.
+pub(crate) struct Running {
+    pub(crate) name: Arc<str>,
+    pub(crate) kind: String,
+    pub(crate) group: String,
+    /// The resources whose caches must be filled before it works.
+    pub(crate) needs: Vec<String>,
+    /// The cache of its own kind.
+    pub(crate) primary: Arc<InformerHealth>,
+    /// Those of kinds that may be installed later.
+    pub(crate) optional: Vec<Arc<InformerHealth>>,
+    /// How many workers it wants, if it has a wish of its own.
+    pub(crate) workers: Option<usize>,
+    pub(crate) queue: WorkQueue<ObjectKey>,
+    /// Brings the metrics that are computed from objects up to date, before a scrape.
+    pub(crate) scrape: Box<dyn Fn(&Metrics) + Send + Sync>,
+    /// Puts every object of the kind into the queue again.
+    pub(crate) resync: Box<dyn Fn() + Send + Sync>,
+    /// One worker: takes keys until the queue is shut down.
+    pub(crate) work: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>,
+}
+
+pub(super) struct Built<K: Root, F> {
+    pub(super) names: Names,
+    pub(super) children: ChildMetrics,
+    pub(super) primary: Arc<Informer<Whole<K>>>,
+    pub(super) queue: WorkQueue<ObjectKey>,
+    pub(super) caches: Caches,
+    pub(super) behaviour: Behaviour<K>,
+    pub(super) reconciler: F,
+}
+
+impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
+    fn start(self: Box<Self>, outside: Arc<Outside>) -> Running {
+        let Self { names, children, primary, queue, caches, behaviour, reconciler } = *self;
+        let Behaviour { needs, state, role, cleanup, gone, scraped, workers } = behaviour;
+        let requests = Requests::of::<K>(outside.client.clone(), &names.manager, outside.leading.clone());
+        let optional = caches.optional.clone();
+        let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
+        let scope = Arc::new(Scope {
+            outside,
+            names,
+            children,
+            requests,
+            primary: primary.clone(),
+            caches,
+            state,
+            role,
+            gate: StatusGate::default(),
+            rollouts: std::sync::Mutex::default(),
+        });
+        primary.subscribe(tell_undecodable(&scope));
+        let (shown, limit) = (primary.clone(), scope.outside.settings.metrics_max_objects);
+        let worker =
+            Arc::new(Worker { scope, queue: queue.clone(), reconciler, cleanup, gone, spared: Mutex::default() });
+        let resynced = queue.clone();
+        Running {
+            name,
+            kind,
+            group,
+            needs,
+            primary: primary.health.clone(),
+            optional,
+            workers,
+            queue,
+            scrape: Box::new(move |metrics| {
+                let (kind, keys) = (&shown.health.kind, shown.store.keys());
+                let aggregated = keys.len() > limit;
+                metrics.show_aggregated(kind, aggregated);
+                // One at a time: they are decoded for this, and a scrape must not hold all of them at once.
+                let mut objects = keys.iter().filter_map(|key| {
+                    let object = shown.store.get(key)?;
+                    let conditions = object.status().map_or(&[][..], Status::conditions);
+                    metrics.show_conditions(kind, key, conditions, aggregated);
+                    Some(object)
+                });
+                if let Some(scraped) = &scraped {
+                    scraped(&mut objects);
+                }
+                objects.for_each(drop);
+            }),
+            resync: Box::new(move || {
+                for key in primary.store.keys() {
+                    resynced.add(key, Priority::LOW);
+                }
+            }),
+            work: Box::new(move || Box::pin(worker.clone().work())),
+        }
+    }
+}
+/// An object that does not decode never reaches a reconciler, so its owner is told here.
+fn tell_undecodable<K: Root>(scope: &Arc<Scope<K>>) -> Subscriber {
+    let scope = scope.clone();
+    Box::new(move |delta, _| {
+        let Some(Undecodable { uid, error }) = &delta.undecodable else { return };
+        let message = format!("The object does not match its schema and is skipped: {error}");
+        tracing::warn!(kind = scope.names.kind, object = %delta.key, %error, "Undecodable object is skipped");
+        let regarding = Reference {
+            api_version: scope.names.api_version.clone(),
+            kind: scope.names.kind.clone(),
+            key: delta.key.clone(),
+            uid: uid.to_string(),
+        };
+        let note = Note { type_: EventType::Warning, reason: "Undecodable", message, related: None };
+        scope.outside.recorder.post(&scope.names.manager, regarding, note);
+    })
+}

@@ -1,0 +1,207 @@
+//! What an informer is doing, in words for probes and numbers for metrics.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kube::runtime::watcher;
+use tokio::{sync::watch, time::Instant};
+
+use crate::error::{chain, sentence};
+
+/// Bookmarks come every minute: a watch that has been silent for longer is said to be, before it is given up.
+const QUIET: Duration = Duration::from_secs(150);
+
+/// What one informer is doing, for probes and metrics.
+#[derive(Debug)]
+pub(crate) struct InformerHealth {
+    /// The kind in `CamelCase`.
+    pub(crate) kind: String,
+    pub(crate) resource: String,
+    /// The state of the watch that is worst off.
+    phase: watch::Sender<Phase>,
+    /// One for each namespace, or one for all.
+    watches: Mutex<Vec<Watch>>,
+    /// Whether it was in step, and the kind has not been taken away since.
+    there: AtomicBool,
+    restarts: Mutex<BTreeMap<&'static str, u64>>,
+    pub(crate) objects: AtomicU64,
+    pub(crate) undecodable: AtomicU64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Watch {
+    phase: Phase,
+    /// When the API server last said something on it, if only that there is nothing new.
+    heard: Option<Instant>,
+}
+
+/// Where an informer stands, from good to bad.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Listed, watching.
+    Synced,
+    /// The API server does not know the kind.
+    NotInstalled,
+    /// RBAC does not let us.
+    Forbidden(String),
+    /// The first list is under way.
+    #[default]
+    Starting,
+    /// Something else, which is tried again.
+    Failing(String),
+}
+
+impl InformerHealth {
+    pub(crate) fn new(kind: String, resource: String) -> Self {
+        Self {
+            kind,
+            resource,
+            phase: watch::Sender::default(),
+            watches: Mutex::default(),
+            there: AtomicBool::new(false),
+            restarts: Mutex::default(),
+            objects: AtomicU64::new(0),
+            undecodable: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase.borrow().clone()
+    }
+
+    /// Waits until the cache is in step, or is not.
+    pub(crate) async fn until(&self, in_step: bool) {
+        let mut phase = self.phase.subscribe();
+        // The sender lives in `self`, so waiting cannot fail.
+        drop(phase.wait_for(|phase| (*phase == Phase::Synced) == in_step).await);
+    }
+
+    /// Whether the cluster has the kind: it was listed, and has not been taken away since.
+    pub(crate) fn is_there(&self) -> bool {
+        self.there.load(Ordering::Relaxed)
+    }
+
+    /// How long the most silent watch has been silent; `None` before all of them were heard.
+    fn silence(&self) -> Option<Duration> {
+        let watches = self.watches();
+        watches.iter().map(|watch| watch.heard.map(|at| at.elapsed())).collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    /// What is worth saying of an informer that is in step.
+    pub(crate) fn remark(&self) -> Option<String> {
+        let silence = self.silence().filter(|silence| *silence > QUIET)?;
+        Some(format!("{} not heard of for {}s", self.resource, silence.as_secs()))
+    }
+
+    /// When the most silent watch was last heard, in seconds since 1970; 0 before that.
+    pub(crate) fn last_heard(&self) -> i64 {
+        self.silence().map_or(0, |silence| (Timestamp::now() - silence).as_second())
+    }
+
+    pub(crate) fn restarts(&self) -> Vec<(&'static str, u64)> {
+        let restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
+        restarts.iter().map(|(reason, count)| (*reason, *count)).collect()
+    }
+
+    /// From now on there are so many watches.
+    pub(super) fn begin(&self, watches: usize) {
+        *self.watches() = vec![Watch::default(); watches];
+    }
+
+    /// The API server has said something on this watch.
+    pub(super) fn heard(&self, watch: usize) {
+        self.watches()[watch].heard = Some(Instant::now());
+    }
+
+    pub(super) fn count(&self, (objects, undecodable): (usize, usize)) {
+        self.objects.store(objects as u64, Ordering::Relaxed);
+        self.undecodable.store(undecodable as u64, Ordering::Relaxed);
+    }
+
+    /// This watch has its list, or goes on from where it was.
+    pub(super) fn synced(&self, watch: usize) {
+        self.change(watch, Phase::Synced);
+    }
+
+    pub(super) fn failed(&self, watch: usize, error: &watcher::Error) {
+        let (phase, reason) = diagnose(error, &self.resource);
+        *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
+        if let Some(phase) = phase {
+            self.change(watch, phase);
+        } else {
+            tracing::debug!(kind = self.kind, error = chain(error), "Watch ended and starts again");
+        }
+    }
+
+    /// One log line per change of state, so that an API server which is away for an hour does not fill a disk.
+    fn change(&self, watch: usize, next: Phase) {
+        let mut watches = self.watches();
+        watches[watch].phase = next;
+        let Some(worst) = watches.iter().map(|watch| &watch.phase).max().cloned() else { return };
+        match worst {
+            Phase::Synced => self.there.store(true, Ordering::Relaxed),
+            Phase::NotInstalled => self.there.store(false, Ordering::Relaxed),
+            _ => {}
+        }
+        self.phase.send_if_modified(|phase| {
+            let same_state = std::mem::discriminant(phase) == std::mem::discriminant(&worst);
+            if !same_state {
+                match &worst {
+                    Phase::Synced => tracing::debug!(kind = self.kind, "Cache is in step"),
+                    other => {
+                        tracing::warn!(
+                            kind = self.kind,
+                            state = other.describe(&self.resource),
+                            "Cache is not in step"
+                        );
+                    }
+                }
+            }
+            let changed = *phase != worst;
+            *phase = worst;
+            changed
+        });
+    }
+
+    fn watches(&self) -> MutexGuard<'_, Vec<Watch>> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Phase {
+    /// What is missing, in words a user can act on.
+    pub(crate) fn describe(&self, resource: &str) -> String {
+        match self {
+            Self::Starting => format!("{resource} not listed yet"),
+            Self::Synced => "ok".to_owned(),
+            Self::NotInstalled => format!("crd {resource} not installed"),
+            Self::Forbidden(message) | Self::Failing(message) => message.clone(),
+        }
+    }
+}
+
+/// The state that an error stands for, if it says more than "the connection ended", and a word for the metric.
+fn diagnose(error: &watcher::Error, resource: &str) -> (Option<Phase>, &'static str) {
+    let (source, starting) = match error {
+        watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source) => (source, true),
+        watcher::Error::WatchError(status) => return (None, if status.code == 410 { "expired" } else { "error" }),
+        watcher::Error::WatchFailed(_) => return (None, "disconnected"),
+        watcher::Error::NoResourceVersion => return (None, "error"),
+    };
+    match source {
+        kube::Error::Api(status) if status.code == 404 => (Some(Phase::NotInstalled), "not_installed"),
+        kube::Error::Api(status) if status.code == 403 => {
+            (Some(Phase::Forbidden(format!("may not list or watch {resource}: {}", sentence(status)))), "forbidden")
+        }
+        kube::Error::Api(status) if status.code == 410 => (None, "expired"),
+        _ if starting => (Some(Phase::Failing(format!("cannot reach {resource}: {}", chain(source)))), "unreachable"),
+        _ => (None, "error"),
+    }
+}

@@ -1,0 +1,112 @@
+//! What passes between one watch and the API server, and what `kube`'s watcher does not make of it: it does not tell that
+//! a watch has begun, waits for ever for an answer to begin, and knows no `Retry-After`.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::{Client, client::Body, runtime::utils::Backoff};
+use tokio::time::{Instant, timeout};
+use tower::{BoxError, service_fn};
+
+use super::InformerHealth;
+use crate::api::retry_after;
+
+/// The API server gives up any request but a watch after a minute.
+const ANSWER: Duration = Duration::from_mins(1);
+
+/// The API server, or what is between it and us, has said nothing for too long.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {}s", ANSWER.as_secs())]
+struct Silent;
+
+/// One watch's line to the API server.
+#[derive(Debug)]
+pub(super) struct Line {
+    health: Arc<InformerHealth>,
+    /// Which of the informer's watches this is.
+    pub(super) watch: usize,
+    /// For how many seconds the API server asked to be left alone, until somebody takes note.
+    asked: AtomicU32,
+}
+
+impl Line {
+    pub(super) fn new(health: Arc<InformerHealth>, watch: usize) -> Arc<Self> {
+        Arc::new(Self { health, watch, asked: AtomicU32::new(0) })
+    }
+
+    /// A client whose requests go over this line.
+    pub(super) fn over(self: &Arc<Self>, client: Client) -> Client {
+        let line = self.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let (line, client) = (line.clone(), client.clone());
+            async move {
+                let is_watch =
+                    request.uri().query().into_iter().flat_map(|it| it.split('&')).any(|it| it == "watch=true");
+                let answer = timeout(ANSWER, async {
+                    let (head, body) = client.send(request).await?.into_parts();
+                    // A list is read to its end here, so that it cannot stop in the middle either.
+                    let body = if is_watch { body } else { body.collect_bytes().await?.into() };
+                    Ok::<_, kube::Error>((head, body))
+                });
+                let (head, body) = answer.await.map_err(|_| Silent)??;
+                line.health.heard(line.watch);
+                if let StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE = head.status {
+                    line.asked.store(retry_after(&head.headers).unwrap_or(0), Ordering::Relaxed);
+                }
+                if is_watch && head.status.is_success() {
+                    line.health.synced(line.watch);
+                }
+                let body = body.map_frame(move |frame| {
+                    line.health.heard(line.watch);
+                    frame
+                });
+                Ok::<_, BoxError>(Response::from_parts(head, body))
+            }
+        });
+        Client::new(service, "")
+    }
+
+    /// How long to wait before what failed on this line is tried again.
+    pub(super) fn patience(self: &Arc<Self>) -> Patience {
+        Patience { line: self.clone(), failures: 0, last: None }
+    }
+}
+
+/// How long to wait before the next try: 200 ms, doubling up to 5 s, with jitter, so that a CRD that was just installed
+/// is noticed soon and an API server that comes back is not stormed. Or as long as the API server asks for.
+#[derive(Debug)]
+pub(super) struct Patience {
+    line: Arc<Line>,
+    failures: u32,
+    last: Option<Instant>,
+}
+
+/// A watch that has lasted this long starts anew at the shortest wait.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(30);
+
+impl Iterator for Patience {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        if self.last.is_none_or(|last| last.elapsed() > FORGIVEN_AFTER) {
+            self.failures = 0;
+        }
+        self.last = Some(Instant::now());
+        let ceiling = Duration::from_millis(200).saturating_mul(1 << self.failures.min(8)).min(Duration::from_secs(5));
+        self.failures += 1;
+        let asked = Duration::from_secs(self.line.asked.swap(0, Ordering::Relaxed).into());
+        Some(ceiling.mul_f64(fastrand::f64().mul_add(0.5, 0.5)).max(asked))
+    }
+}
+
+impl Backoff for Patience {
+    /// Called for every event, also for the one that only says that a list begins: what counts is time without failure.
+    fn reset(&mut self) {}
+}

@@ -1,0 +1,141 @@
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::utils::Backoff;
+use model_apiserver::{Entry, Model, Planned, Verb};
+use serde_json::json;
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, advance, sleep},
+};
+
+use super::*;
+use crate::{object::ObjectKey, wire::Seen};
+
+/// An informer of pods at work, on a model where this goes wrong.
+fn at_work(plan: &str) -> (Model, Arc<Informer<Seen<Pod>>>, JoinHandle<()>) {
+    let model = Model::new();
+    model.set_faults(Planned::new(&plan.parse().expect("a plan")));
+    let informer = Arc::new(Informer::<Seen<Pod>>::new());
+    let running = informer.clone().run(model.client(), Vec::new(), None, CancellationToken::new());
+    (model, informer, tokio::spawn(running))
+}
+
+fn asked(model: &Model, verb: Verb) -> usize {
+    model.requests().iter().filter(|entry: &&Entry| entry.verb == verb).count()
+}
+
+fn seconds(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
+
+/// Seen on a real node: the definition of a kind was replaced, the watch was answered with 429 once, and the process
+/// was not ready for as long as nobody wrote an object of that kind.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_started_again_in_silence_is_in_step() {
+    for code in [429, 403, 503, 500] {
+        let (_model, informer, _running) = at_work(&format!("before watch pods.core #1..3 -> answer {code}"));
+        sleep(Duration::from_millis(200)).await;
+        assert_ne!(informer.health.phase(), Phase::Synced, "{code}: it was refused");
+        sleep(seconds(3)).await;
+        assert_eq!(informer.health.phase(), Phase::Synced, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn w3_a_watch_that_has_expired_is_no_outage() {
+    for expired in ["before watch pods.core #1..3 -> answer 410", "frame ADDED pods.core #1..3 -> gone"] {
+        let (model, informer, _running) = at_work(expired);
+        informer.health.until(true).await;
+        for number in 0..500 {
+            if number % 100 == 1 {
+                let metadata = json!({"name": format!("pod-{number}"), "namespace": "default"});
+                model.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}));
+            }
+            assert_eq!(informer.health.phase(), Phase::Synced, "{expired}");
+            sleep(Duration::from_millis(10)).await;
+        }
+        sleep(seconds(10)).await;
+        assert_eq!((informer.store.counts().0, informer.health.restarts()), (5, vec![("expired", 3)]), "{expired}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_again_and_again_is_not_in_step() {
+    let (_model, informer, _running) = at_work("before watch pods.core -> answer 503");
+    for _ in 0..100 {
+        sleep(seconds(3)).await;
+        assert!(matches!(informer.health.phase(), Phase::Failing(_)), "{:?}", informer.health.phase());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a6_the_api_server_is_left_alone_for_as_long_as_it_asks() {
+    for (verb, kind) in [("list", Verb::List), ("watch", Verb::Watch)] {
+        let refused = format!("before {verb} pods.core #1 -> answer 429 Retry-After=\"42\"");
+        let (model, informer, _running) = at_work(&refused);
+        sleep(seconds(41)).await;
+        assert_eq!(asked(&model, kind), 1, "{verb}");
+        sleep(seconds(2)).await;
+        assert_eq!(asked(&model, kind), 2, "{verb}");
+        assert_eq!(informer.health.phase(), Phase::Synced, "{verb}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a17_an_answer_that_never_comes_is_not_waited_for() {
+    for stalled in [
+        "before list pods.core #1 -> stall",
+        "before watch pods.core #1 -> stall",
+        "after list pods.core #1 -> trickle 1 1s",
+    ] {
+        let (_model, informer, _running) = at_work(stalled);
+        sleep(seconds(70)).await;
+        assert_eq!(informer.health.phase(), Phase::Synced, "{stalled}");
+        assert_eq!(informer.health.restarts(), [("unreachable", 1)], "{stalled}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn w12_a_watch_that_stalls_in_silence_is_told_and_heals() {
+    let (model, informer, _running) = at_work("after watch pods.core #1 -> stall");
+    sleep(seconds(10)).await;
+    model.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"}}));
+    let pod = ObjectKey::new("default", "a");
+    let (begun, mut told) = (Instant::now(), Vec::new());
+    while informer.store.get(&pod).is_none() {
+        assert!(begun.elapsed() < seconds(900), "never seen");
+        sleep(seconds(10)).await;
+        told.extend(informer.health.remark());
+    }
+    let silent = begun.elapsed();
+    assert!(silent < seconds(240), "a stalled watch is given up in less than four minutes: {silent:?}");
+    assert!(told.contains(&"pods not heard of for 180s".to_owned()), "{told:?}");
+    assert_eq!(informer.health.remark(), None, "heard again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn w9_nothing_but_bookmarks_is_no_silence() {
+    let (model, informer, _running) = at_work("");
+    for _ in 0..600 {
+        sleep(seconds(7)).await;
+        assert_eq!(informer.health.remark(), None);
+    }
+    assert_eq!(asked(&model, Verb::List), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_keeps_failing_is_asked_for_ever_less_often() {
+    let informer = Informer::<Seen<Pod>>::new();
+    let mut patience = Line::new(informer.health, 0).patience();
+    let mut total = Duration::ZERO;
+    for _ in 0..10 {
+        patience.reset(); // a list begins
+        let wait = patience.next().expect("a wait");
+        total += wait;
+        advance(wait).await;
+    }
+    assert!(total > seconds(12), "{total:?}");
+    advance(seconds(31)).await;
+    assert!(patience.next().expect("a wait") <= Duration::from_millis(200), "after a quiet time");
+}

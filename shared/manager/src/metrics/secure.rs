@@ -1,0 +1,74 @@
+//! `--metrics-secure`: metrics over TLS, for those whom the API server lets read them. What the sidecar does, without it.
+
+use std::{path::Path, sync::Arc};
+
+use axum::{Router, middleware};
+use metrics_proxy::{ApiServer, Guard, Metrics, Rules, Times, admit, self_signed};
+use serving::{CertificateError, Certificates, Listener, Tls, TlsError};
+
+/// Why metrics cannot be served securely.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("--metrics-cert-dir: {}", crate::error::chain(.0))]
+    Certificate(CertificateError),
+    #[error("--metrics-secure: {0}")]
+    Tls(#[from] TlsError),
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// The listener with TLS, the routes behind a guard, and what the guard counts.
+pub(crate) fn secure(
+    listener: Listener,
+    routes: Router,
+    folder: Option<&Path>,
+    client: kube::Client,
+) -> Result<(Listener, Router), Error> {
+    let metrics = Arc::new(Metrics::new()?);
+    let certificates = match folder {
+        Some(folder) => Certificates::from_files(folder.join("tls.crt"), folder.join("tls.key")),
+        None => self_signed(),
+    };
+    let certificates = certificates.map_err(Error::Certificate)?;
+    certificates.observe(metrics.clone());
+    let reviewer = Arc::new(ApiServer::new(client, Vec::new()));
+    let guard = Arc::new(Guard::new(Rules::default(), reviewer, Times::default(), metrics.clone()));
+    let listener = listener.observed_by(metrics).tls(Tls::new(certificates))?;
+    Ok((listener, routes.layer(middleware::from_fn_with_state(guard, admit))))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{
+        body::Body,
+        http::{Request, StatusCode},
+        routing::get,
+    };
+    use model_apiserver::Model;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn listener() -> Listener {
+        Listener::bind(([127, 0, 0, 1], 0).into()).await.expect("a port")
+    }
+
+    /// What a real API server says of tokens is tested with the binary, in `secure_metrics`.
+    #[tokio::test]
+    async fn who_shows_no_token_reads_nothing() {
+        let routes = Router::new().route("/metrics", get(async || "secret"));
+        let (_listener, routes) = secure(listener().await, routes, None, Model::new().client()).expect("a server");
+        for path in ["/metrics", "/", "/healthz"] {
+            let request = Request::get(path).body(Body::empty()).expect("a request");
+            let answer = routes.clone().oneshot(request).await.expect("an answer");
+            assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_folder_without_a_certificate_is_told_with_its_flag() {
+        let refused = secure(listener().await, Router::new(), Some(Path::new("nowhere")), Model::new().client());
+        let error = refused.err().expect("is refused").to_string();
+        assert!(error.starts_with("--metrics-cert-dir: ") && error.contains("nowhere"), "{error}");
+    }
+}

@@ -1,0 +1,305 @@
+//! What goes wrong on the way to the API server and back: rows A and C of `RELIABILITY.md`.
+
+use std::{sync::Arc, time::Duration};
+
+use fault_plan::{Plan, Request, enumerate};
+use kube::ResourceExt;
+use manager::{Action, Context, Error};
+use model_apiserver::{Model, NoFaults, Planned};
+use serde_json::json;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
+
+use crate::kit::{
+    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, run, until, value, writes,
+};
+
+/// Whether everything is as it should be, and nothing more is written.
+async fn settles(model: &Model, what: &str) -> Duration {
+    let took = until(what, || port(model, "a") == Some(1) && is_ready(model, "a")).await;
+    assert_eq!(model.objects("services").len(), 1, "{what}");
+    sleep(MOMENT).await;
+    let before = writes(model);
+    sleep(600 * MOMENT).await;
+    assert_eq!(writes(model), before, "{what}: nothing is written any more");
+    took
+}
+
+/// How an attempt at the create of the Service may fail, and how long it may take to be over it.
+#[tokio::test(start_paused = true)]
+async fn a5_a7_a8_a9_a10_a14_a16_a17_whatever_becomes_of_a_write_it_is_done_once() {
+    let cases = [
+        ("before create services.core #1..5 -> answer 409", MOMENT),
+        ("before create services.core #1..5 -> answer 401", MOMENT),
+        ("before create services.core #1..5 -> answer 500", MOMENT),
+        ("before create services.core #1..5 -> answer 502 html", MOMENT),
+        ("before create services.core #1..5 -> answer 503 empty", MOMENT),
+        ("before create services.core #1..5 -> answer 504 content-type=\"text/plain\" body=\"later\"", MOMENT),
+        ("before create services.core #1..5 -> drop", MOMENT),
+        ("after create services.core #1 -> answer 500", MOMENT),
+        ("after create services.core #1 -> answer 504 html", MOMENT),
+        ("after create services.core #1 -> drop", MOMENT),
+        ("after create services.core #1 -> drop; frame * services.core -> delay 60s", MOMENT),
+        ("after create services.core #1 -> truncate 60", MOMENT),
+        ("after create services.core #1 -> trickle 1 1s", 25 * MOMENT),
+        ("before create services.core #1 -> stall", 25 * MOMENT),
+        ("after create services.core #1 -> stall", 25 * MOMENT),
+        ("before patch toys.tests.example.com/status #1..5 -> answer 409", 2 * MOMENT),
+        ("after patch toys.tests.example.com/status #1 -> drop", 2 * MOMENT),
+        ("after list services.core #1 -> truncate 60", 2 * MOMENT),
+        ("after list toys.tests.example.com #1 -> truncate 200", 2 * MOMENT),
+    ];
+    for (faults, limit) in cases {
+        let model = model();
+        put(&model, &["a"]);
+        let planned = plan(&model, faults);
+        let calls = Calls::default();
+        let harness = run(&model, &[], keeper(&calls));
+        let took = settles(&model, faults).await;
+        assert!(took < limit, "{faults}: {took:?}");
+        assert!(planned.unused().is_empty(), "{faults}");
+        assert_eq!(
+            value(&harness.scrape(), r#"controller_runtime_reconcile_panics_total{controller="toy"}"#),
+            Some(0.0)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a7_who_looks_is_told_in_a_line_what_a_load_balancer_said_in_a_page() {
+    let model = model();
+    put(&model, &["a"]);
+    plan(&model, "before create services.core -> answer 503 html");
+    let _harness = run(&model, &[], keeper(&Calls::default()));
+    sleep(30 * MOMENT).await;
+    let events = model.objects("events.events.k8s.io");
+    let note = "could not create Service \"a\" in namespace \"default\": 503 from a load balancer (code 503)";
+    assert!(events.iter().any(|event| event["type"] == "Warning" && event["note"] == note), "{events:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a6_nothing_cuts_short_the_time_that_the_api_server_asks_for() {
+    for faults in ["answer 429 Retry-After=\"30\"", "answer 503 Retry-After=\"30\""] {
+        let model = model();
+        put(&model, &["a", "b"]);
+        plan(&model, &format!("before create services.core */a #1 -> {faults}"));
+        let _harness = run(&model, &[], keeper(&Calls::default()));
+        let asked = || {
+            model
+                .requests()
+                .iter()
+                .filter(|it| it.verb.as_str() == "create" && it.name == "a" && it.resource == "services")
+                .count()
+        };
+        sleep(MOMENT).await;
+        assert_eq!((asked(), port(&model, "b")), (1, Some(1)), "others go on");
+        for size in 2..7 {
+            change(&model, "a", size).await; // a live event, each of which would bring it back at once
+            sleep(4 * MOMENT).await;
+            assert_eq!(asked(), 1, "{faults}");
+        }
+        let took = until("the Service", || port(&model, "a") == Some(6)).await;
+        assert!(took < 10 * MOMENT, "{took:?}");
+        assert_eq!(asked(), 2, "{faults}");
+    }
+}
+
+/// Of an API server that is away and comes back, each time at another of the operator's requests.
+#[tokio::test(start_paused = true)]
+async fn a11_an_api_server_that_goes_away_at_any_request_and_comes_back_is_waited_for() {
+    // Two lists, two watches, child, event and status; and what is asked when watches end.
+    for at in 1..16 {
+        let model = model();
+        put(&model, &["a"]);
+        let planned = plan(&model, &format!("before * * as toys #{at}.. -> drop; frame * * as toys -> cut"));
+        let _harness = run(&model, &[], keeper(&Calls::default()));
+        sleep(120 * MOMENT).await; // back-off has grown by then
+        assert!(planned.unused().len() < 2, "at {at}");
+        model.set_faults(NoFaults);
+        let took = settles(&model, &format!("at {at}")).await;
+        assert!(took < 10 * MOMENT, "at {at}: {took:?} after it was back");
+        change(&model, "a", 2).await;
+        until("it is followed again", || port(&model, "a") == Some(2)).await;
+    }
+}
+
+/// The crashes that there can be at the writes of an object's life: before each of them, after it, and behind its answer.
+async fn crashes() -> Vec<Plan> {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = run(&model, &[], keeper(&Calls::default()));
+    settles(&model, "without a fault").await;
+    let asked = model.requests().into_iter().filter(|it| it.client == "toys" && it.verb.writes());
+    let asked = asked.filter(|it| !it.resource.starts_with("events")); // whose names are never the same
+    let record: Vec<_> = asked.map(|it| Request::from(&it)).collect();
+    enumerate::crashes(&record)
+}
+
+/// An object's life with these crashes, one after the other. A second one may find nothing to happen at any more.
+async fn crashed(plans: &[&Plan]) {
+    let what = plans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", then ");
+    let model = model();
+    put(&model, &["a"]);
+    for (number, crash) in plans.iter().enumerate() {
+        let killed = Arc::new(Notify::new());
+        let told = killed.clone();
+        let planned = Planned::with_signals(crash, move |_| {
+            told.notify_one();
+            Box::pin(std::future::pending())
+        });
+        model.set_faults(planned);
+        let running = run(&model, &[], keeper(&Calls::default()));
+        tokio::select! {
+            () = killed.notified() => {}
+            () = sleep(600 * MOMENT), if number > 0 => {}
+        }
+        running.crash().await;
+    }
+    model.set_faults(NoFaults);
+    let _last = run(&model, &[], keeper(&Calls::default()));
+    settles(&model, &what).await;
+    let made = |it: &&(&str, String, Option<u16>)| it.0 == "create" && it.1 == "services" && it.2 == Some(201);
+    assert_eq!(writes(&model).iter().filter(made).count(), 1, "{what}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a1_a2_a3_a_crash_at_any_write_leaves_no_second_child() {
+    let plans = crashes().await;
+    assert!(plans.len() >= 6, "{plans:?}");
+    for plan in &plans {
+        crashed(&[plan]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a4_two_crashes_at_any_two_writes_leave_no_second_child() {
+    let plans = crashes().await;
+    for first in &plans {
+        for second in &plans {
+            crashed(&[first, second]).await;
+        }
+    }
+}
+
+/// Between our look at a child and our write, somebody puts his own in its place.
+#[tokio::test(start_paused = true)]
+async fn a_namesake_that_takes_a_childs_place_before_our_write_is_left_alone() {
+    // The second write of an apply is the apply itself; the first turns the entry of the create into one of an apply.
+    for nth in [1, 2] {
+        let model = model();
+        put(&model, &["a"]);
+        let harness = run(&model, &[], |toy: Arc<Toy>, context: Context<Toy>| async move {
+            // Another number of ports is a change that no JSON patch can do.
+            let ports: Vec<_> =
+                (1..=toy.spec.size).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+            let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": ports}});
+            context
+                .apply::<k8s_openapi::api::core::v1::Service>(serde_json::from_value(service).expect("a Service"))
+                .await?;
+            Ok::<_, Error>(Action::Done)
+        });
+        until("the Service", || port(&model, "a") == Some(1)).await;
+        let (stage, theirs) = (
+            model.clone(),
+            json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "default", "labels": {"whose": "mine"}},
+                "spec": {"ports": [{"name": "theirs", "port": 7, "protocol": "TCP", "targetPort": 7}]},
+            }),
+        );
+        let placed = theirs.clone();
+        let faults = format!("before patch services.core #{nth} -> signal stranger");
+        model.set_shared_faults(Arc::new(Planned::with_signals(&faults.parse().expect("a plan"), move |_| {
+            stage.take("services", "default", "a");
+            stage.put(placed.clone());
+            Box::pin(std::future::ready(()))
+        })));
+        change(&model, "a", 3).await;
+        sleep(90 * MOMENT).await;
+        let found = model.object("services", "default", "a").expect("it is there");
+        assert_eq!(
+            (&found["spec"]["ports"], &found["metadata"]["labels"]),
+            (&theirs["spec"]["ports"], &theirs["metadata"]["labels"]),
+            "{nth}"
+        );
+        for ours in ["ownerReferences", "managedFields"] {
+            assert!(found["metadata"][ours].is_null(), "{nth}: {found:#}");
+        }
+        drop(harness);
+    }
+}
+
+/// Made by hand, by another controller, or by an earlier object of our name: none of that is ours.
+#[tokio::test(start_paused = true)]
+async fn what_has_another_owner_is_left_alone() {
+    let owner = |name: &str| json!([{"apiVersion": "tests.example.com/v1", "kind": "Toy", "name": name, "uid": "another", "controller": true}]);
+    let labels = |name: &str| json!({"app.kubernetes.io/name": "toy", "app.kubernetes.io/instance": name, "app.kubernetes.io/managed-by": "toy-operator"});
+    let metadata = [
+        json!({"name": "a", "namespace": "default"}),
+        json!({"name": "a", "namespace": "default", "ownerReferences": owner("b")}),
+        json!({"name": "a", "namespace": "default", "ownerReferences": owner("a")}),
+        json!({"name": "a", "namespace": "default", "ownerReferences": owner("a"), "labels": labels("a")}),
+        json!({"name": "a", "namespace": "default", "labels": labels("b")}),
+    ];
+    for metadata in metadata {
+        let model = model();
+        let theirs = model.put(
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 7}]}}),
+        );
+        put(&model, &["a"]);
+        let calls = Calls::default();
+        let _harness = run(&model, &[], keeper(&calls));
+        sleep(150 * MOMENT).await;
+        assert_eq!(model.object("services", "default", "a").as_ref(), Some(&theirs));
+        assert!(calls.count() >= 3, "it is looked at again each minute: {}", calls.count());
+        model.take("services", "default", "a");
+        let took = until("ours", || port(&model, "a") == Some(1)).await;
+        assert!(took <= 61 * MOMENT, "{took:?}");
+    }
+}
+
+/// One name, made and taken a thousand times: nothing is left of those that were, and nothing is mixed up.
+#[tokio::test(start_paused = true)]
+async fn c10_a_name_that_comes_and_goes_leaves_nothing_behind() {
+    let model = model();
+    model.set_collecting(model_apiserver::Collecting::AtOnce);
+    let harness = run(&model, &[], keeper(&Calls::default()));
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let (mut lines, mut alive) = (0, 0);
+    for round in 0..1_000_u32 {
+        put(&model, &["a"]);
+        if round % 2 == 0 {
+            sleep(Duration::from_millis(3)).await;
+            model.collect(); // not before there is another one of the name
+        }
+        let pause = Instant::now();
+        if round % 3 == 0 {
+            until("the Service of this one", || port(&model, "a") == Some(1)).await;
+        } else {
+            sleep(Duration::from_millis(u64::from(round % 7))).await;
+        }
+        assert!(pause.elapsed() < 10 * MOMENT, "{round}");
+        model.take(TOYS, "default", "a");
+        if round % 2 == 1 {
+            model.collect();
+        }
+        model.clear_requests();
+        for event in model.objects("events.events.k8s.io") {
+            model.take("events.events.k8s.io", "default", event["metadata"]["name"].as_str().expect("a name"));
+        }
+        if round == 10 {
+            sleep(60 * MOMENT).await;
+            (lines, alive) = (harness.scrape().lines().count(), tasks());
+        }
+    }
+    sleep(60 * MOMENT).await;
+    assert_eq!(
+        model.objects("services"),
+        Vec::<serde_json::Value>::new(),
+        "all are collected, and none made for nobody"
+    );
+    assert_eq!((harness.scrape().lines().count(), tasks()), (lines, alive));
+    put(&model, &["a"]);
+    settles(&model, "the last one").await;
+}

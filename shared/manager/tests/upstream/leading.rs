@@ -1,0 +1,209 @@
+//! What is done with the leadership, and when it is lost: rows L of `RELIABILITY.md`. The election itself is tested in
+//! `leader-election`.
+
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use manager::{Action, Context, Error};
+use model_apiserver::{Model, NoFaults};
+use tokio::time::{Instant, sleep};
+
+use crate::kit::{
+    Calls, MOMENT, Toy, change, is_ready, keep, keeper, model, plan, port, put, run_as, until, value, writes,
+};
+
+const ELECT: &[&str] = &["--leader-elect", "--leader-election-namespace=default", "--reconcile-timeout=10h"];
+
+/// Counts what runs.
+struct Running(Arc<AtomicUsize>);
+
+impl Running {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn holder(model: &Model) -> String {
+    let lease = model.object("leases.coordination.k8s.io", "default", "controller-manager.operators");
+    lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// A reconcile that writes for ever, one child after the other.
+async fn write_on(toy: Arc<Toy>, context: Context<Toy>, running: Arc<AtomicUsize>) -> Result<Action, Error> {
+    let _running = Running::new(&running);
+    for port in 1.. {
+        let mut next = (*toy).clone();
+        next.spec.size = port;
+        keep(Arc::new(next), context.clone()).await?;
+        sleep(MOMENT / 2).await;
+    }
+    Ok(Action::Done)
+}
+
+#[tokio::test(start_paused = true)]
+async fn l1_l9_when_the_lease_cannot_be_renewed_reconciles_are_cancelled_in_time_and_begin_again() {
+    let model = model();
+    put(&model, &["a", "b"]);
+    let running: Arc<AtomicUsize> = Arc::default();
+    let count = running.clone();
+    let harness = run_as(&model, "toys-1", ELECT, move |toy, context| write_on(toy, context, count.clone()));
+    until("both are written", || port(&model, "a") > Some(3) && port(&model, "b") > Some(3)).await;
+    assert_eq!(running.load(Ordering::Relaxed), 2);
+
+    // The lease alone is out of reach, and everything else answers.
+    for round in 0..3 {
+        plan(&model, "before * leases.coordination.k8s.io -> drop");
+        let begun = Instant::now();
+        let took = until("no reconcile runs", || running.load(Ordering::Relaxed) == 0).await;
+        assert!(took > 5 * MOMENT && took <= 11 * MOMENT, "{round}: {took:?}, and a leader has 10 s");
+        let before = writes(&model);
+        sleep(60 * MOMENT).await;
+        assert_eq!(writes(&model), before, "{round}: nothing is written after the deadline");
+        assert_eq!(
+            value(&harness.scrape(), r#"leader_election_master_status{name="controller-manager.operators"}"#),
+            Some(0.0)
+        );
+        model.set_faults(NoFaults);
+        until("it leads and works again", || running.load(Ordering::Relaxed) == 2).await;
+        assert!(begun.elapsed() < 120 * MOMENT, "{round}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn l1_a_reconcile_between_two_writes_sends_no_second_one_when_the_lease_is_lost() {
+    let model = model();
+    put(&model, &["a"]);
+    let harness = run_as(&model, "toys-1", ELECT, |toy, context| async move {
+        keep(toy.clone(), context.clone()).await?;
+        // The task of another: nobody can cancel it.
+        let late = tokio::spawn(async move {
+            sleep(60 * MOMENT).await;
+            let mut next = (*toy).clone();
+            next.spec.size = 9;
+            keep(Arc::new(next), context).await
+        });
+        drop(late.await);
+        Ok(Action::Done)
+    });
+    until("the first write", || port(&model, "a") == Some(1)).await;
+    plan(&model, "before * leases.coordination.k8s.io -> drop");
+    let before = writes(&model).len();
+    sleep(90 * MOMENT).await;
+    let sent = writes(&model).split_off(before);
+    assert!(sent.iter().all(|(_, resource, _)| resource != "services"), "{sent:?}");
+    assert_eq!(port(&model, "a"), Some(1), "the second write was refused locally");
+    drop(harness);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_running_reconciles_end_before_the_lease_is_given_back_and_a_standby_works_at_once() {
+    let model = model();
+    put(&model, &["a"]);
+    let running: Arc<AtomicUsize> = Arc::default();
+    let count = running.clone();
+    let mut first = run_as(&model, "toys-1", ELECT, move |_, _| {
+        let running = Running::new(&count);
+        async move {
+            let _running = running;
+            sleep(5 * MOMENT).await;
+            Ok(Action::Done)
+        }
+    });
+    until("it works", || running.load(Ordering::Relaxed) == 1).await;
+    let leader = holder(&model);
+    let calls = Calls::default();
+    let _second = run_as(&model, "toys-2", ELECT, keeper(&calls));
+    sleep(2 * MOMENT).await;
+    assert_eq!(calls.count(), 0, "a standby does nothing");
+    let lasts = async {
+        while running.load(Ordering::Relaxed) > 0 {
+            assert_eq!(holder(&model), leader, "it leads as long as it works");
+            sleep(MOMENT / 100).await;
+        }
+        Instant::now()
+    };
+    let ((), ended) = tokio::join!(first.stop(), lasts);
+    until("the second works", || port(&model, "a") == Some(1)).await;
+    assert!(ended.elapsed() < 2 * MOMENT, "{:?}", ended.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn l7_a_standby_that_is_stopped_never_works() {
+    let model = model();
+    put(&model, &["a"]);
+    let _first = run_as(&model, "toys-1", ELECT, |_, _| pending());
+    sleep(MOMENT).await;
+    let calls = Calls::default();
+    let mut second = run_as(&model, "toys-2", ELECT, keeper(&calls));
+    sleep(5 * MOMENT).await;
+    second.stop().await;
+    sleep(60 * MOMENT).await;
+    assert_eq!(calls.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l5_a_lease_that_somebody_deletes_or_takes_is_fought_for_and_never_held_twice() {
+    let model = model();
+    put(&model, &["a"]);
+    let running: Arc<AtomicUsize> = Arc::default();
+    let most: Arc<AtomicUsize> = Arc::default();
+    let replica = |name: &str| {
+        let (running, most) = (running.clone(), most.clone());
+        run_as(&model, name, ELECT, move |_, _| {
+            let one = Running::new(&running);
+            most.fetch_max(running.load(Ordering::Relaxed), Ordering::Relaxed);
+            async move {
+                let _one = one;
+                pending().await
+            }
+        })
+    };
+    let _replicas = [replica("toys-1"), replica("toys-2")];
+    for round in 0..10 {
+        until("one works", || running.load(Ordering::Relaxed) == 1).await;
+        sleep(Duration::from_millis(round * 773)).await;
+        model.take("leases.coordination.k8s.io", "default", "controller-manager.operators");
+        sleep(30 * MOMENT).await;
+    }
+    until("one works", || running.load(Ordering::Relaxed) == 1).await;
+    assert_eq!(most.load(Ordering::Relaxed), 1, "never two");
+}
+
+/// Away for eight seconds of every sixteen: less than a leader has.
+#[tokio::test(start_paused = true)]
+async fn l9_an_api_server_that_flaps_ends_nobody() {
+    let model = model();
+    put(&model, &["a"]);
+    let calls = Calls::default();
+    let harness = run_as(&model, "toys-1", ELECT, keeper(&calls));
+    until("it is there", || is_ready(&model, "a")).await;
+    let leader = holder(&model);
+    for size in 2..10 {
+        plan(&model, "before * * -> drop; frame * * -> cut");
+        sleep(8 * MOMENT).await;
+        model.set_faults(NoFaults);
+        change(&model, "a", size).await;
+        let took = until("it is followed", || port(&model, "a") == Some(i64::from(size))).await;
+        assert!(took < 8 * MOMENT, "{took:?}");
+        sleep((8 * MOMENT).saturating_sub(took)).await;
+        assert_eq!(holder(&model), leader);
+    }
+    assert_eq!(
+        value(&harness.scrape(), r#"leader_election_master_status{name="controller-manager.operators"}"#),
+        Some(1.0)
+    );
+    assert_eq!(model.objects("toys.tests.example.com").first().map(|toy| toy["metadata"]["name"] == "a"), Some(true));
+}

@@ -1,0 +1,138 @@
+//! What a controller may declare beside what controller-runtime's tests look at: kinds that a cluster may not have, and
+//! indices.
+
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::{
+    api::core::v1::Service, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{CustomResource, CustomResourceExt, ResourceExt};
+use manager::{Action, Context, Controller, Error, Manager, Operator, harness::Harness, normalize};
+use model_apiserver::Model;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use workloads::{Child, Viewed};
+
+use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, change, model, put, value};
+
+/// Somebody else's kind, as `ServiceMonitor` is.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(group = "gadgets.example.com", version = "v1", kind = "Gadget", namespaced)]
+struct GadgetSpec {
+    size: i32,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct GadgetView {}
+
+impl Viewed for Gadget {
+    type View = GadgetView;
+}
+
+impl Child for Gadget {
+    fn set_defaults(_: &mut Value) {}
+}
+
+/// Makes a gadget where that is possible, and a Service everywhere; notes which other toys have its size.
+#[derive(Clone, Default)]
+struct Gadgets {
+    calls: Calls,
+    twins: Arc<Mutex<Vec<String>>>,
+}
+
+impl Operator for Gadgets {
+    fn name(&self) -> &'static str {
+        "gadgets"
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        Vec::new()
+    }
+
+    fn sample(&self) -> &'static str {
+        "{}"
+    }
+
+    fn setup(&self, manager: &mut Manager) {
+        let this = self.clone();
+        manager.add(
+            Controller::of::<Toy>()
+                .owns::<Service>()
+                .owns_if_installed::<Gadget>()
+                .index("size", |toy: &Toy| vec![toy.spec.size.to_string()])
+                .reconcile(move |toy, context| reconcile(this.clone(), toy, context)),
+        );
+    }
+}
+
+async fn reconcile(gadgets: Gadgets, toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    gadgets.calls.note(&toy);
+    let twins = context.indexed("size", &toy.spec.size.to_string());
+    *gadgets.twins.lock().expect("no panic") = twins.iter().map(|toy| toy.name_any()).collect();
+    let gadget = Gadget::new(&toy.name_any(), GadgetSpec { size: toy.spec.size });
+    let made = context.apply_or_delete(Some(gadget)).await?;
+    assert_eq!(made.is_some(), context.installed::<Gadget>());
+    let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": [{"port": 80, "targetPort": 80}]}});
+    context.apply::<Service>(serde_json::from_value(service).expect("a Service")).await?;
+    Ok(Action::Done)
+}
+
+fn start(model: &Model) -> (Gadgets, Harness) {
+    let (gadgets, clock) = (Gadgets::default(), model.clone());
+    let harness = Harness::start(&gadgets, &[NO_RESYNC], model.client_named("toys"), move || clock.now());
+    (gadgets, harness)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_installed_holds_nothing_up_and_is_made_when_it_comes() {
+    let model = model();
+    put(&model, &["a"]);
+    let (gadgets, harness) = start(&model);
+    sleep(MOMENT).await;
+    assert_eq!(model.objects("services").len(), 1, "the other children are there");
+    let series = r#"controller_runtime_reconcile_errors_total{controller="toy"}"#;
+    assert_eq!(value(&harness.scrape(), series), Some(0.0));
+    let writes = |model: &Model| {
+        model.requests().iter().filter(|it| it.resource.starts_with("gadgets") && it.verb.writes()).count()
+    };
+    assert_eq!(writes(&model), 0, "nobody asks for what is not there");
+    let before = gadgets.calls.count();
+
+    model.install(&normalize(&Gadget::crd()));
+    sleep(10 * MOMENT).await;
+    assert_eq!(model.objects("gadgets.gadgets.example.com").len(), 1);
+    assert!(gadgets.calls.count() > before);
+
+    // Taken away, it is left alone again; and it is made again when it is back.
+    model.uninstall("gadgets.gadgets.example.com");
+    sleep(600 * MOMENT).await;
+    let asked = writes(&model);
+    change(&model, "a", 2).await;
+    sleep(10 * MOMENT).await;
+    assert_eq!(writes(&model), asked);
+    model.install(&normalize(&Gadget::crd()));
+    sleep(10 * MOMENT).await;
+    assert_eq!(model.objects("gadgets.gadgets.example.com").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_follows_what_objects_say() {
+    let model = model();
+    put(&model, &["a", "b", "c"]);
+    let (gadgets, _harness) = start(&model);
+    sleep(MOMENT).await;
+    let twins = || gadgets.twins.lock().expect("no panic").clone();
+    change(&model, "b", 2).await;
+    sleep(MOMENT).await;
+    assert_eq!(twins(), ["b"]);
+    change(&model, "c", 2).await;
+    sleep(MOMENT).await;
+    assert_eq!(twins(), ["b", "c"]);
+    model.take("toys.tests.example.com", "default", "b");
+    sleep(MOMENT).await;
+    change(&model, "a", 2).await;
+    sleep(MOMENT).await;
+    assert_eq!(twins(), ["a", "c"]);
+}

@@ -1,0 +1,129 @@
+//! What goes wrong in watches: rows W of `RELIABILITY.md`. Those of one informer alone are in `src/informer/tests.rs`.
+
+use kube::CustomResourceExt;
+use manager::normalize;
+use model_apiserver::{Collecting, Model};
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::kit::{
+    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, run, until, value, writes,
+};
+
+/// Verb, resource, code.
+type Write = (&'static str, String, Option<u16>);
+
+/// An object's life while this goes wrong in watches, and how often something was written in it.
+async fn live(faults: &str) -> (Model, Vec<Write>) {
+    let model = model();
+    put(&model, &["a"]);
+    let planned = plan(&model, faults);
+    let _harness = run(&model, &[], keeper(&Calls::default()));
+    until(faults, || port(&model, "a") == Some(1) && is_ready(&model, "a")).await;
+    for size in [2, 3] {
+        change(&model, "a", size).await;
+        sleep(MOMENT).await;
+    }
+    model.take("services", "default", "a"); // by somebody else
+    let seen = until(faults, || port(&model, "a") == Some(3) && is_ready(&model, "a")).await;
+    assert!(seen < 300 * MOMENT, "{faults}: {seen:?}");
+    sleep(600 * MOMENT).await;
+    assert_eq!(port(&model, "a"), Some(3), "{faults}");
+    assert!(faults.is_empty() || planned.unused().is_empty(), "{faults}");
+    let writes = writes(&model);
+    (model, writes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn w2_w3_w4_w5_w8_whatever_a_watch_does_the_end_is_the_same_and_nothing_is_written_twice() {
+    let (_, usual) = live("").await;
+    assert_eq!(usual.iter().filter(|(verb, ..)| *verb == "create").count(), 2, "made, and made again: {usual:?}");
+    let mut cases: Vec<String> = [
+        // Kept back until a newer one takes its place.
+        "frame MODIFIED toys.tests.example.com #1 -> hold",
+        "frame * services.core #1..2 -> hold",
+        // Expired, as an answer and within the stream.
+        "before watch toys.tests.example.com #1 -> answer 410",
+        "before watch services.core #1 -> answer 410",
+        "frame MODIFIED toys.tests.example.com #1 -> gone",
+        "frame DELETED services.core #1 -> gone",
+        // Twice.
+        "frame * * -> duplicate",
+        // Our own writes come back late.
+        "frame * services.core own -> delay 20s",
+        "frame * toys.tests.example.com own -> delay 20s",
+        // What no server sends.
+        "frame MODIFIED toys.tests.example.com #1 -> truncate 50",
+        "frame MODIFIED toys.tests.example.com #1 -> join",
+        "frame * services.core #1 -> replace \"{\\\"type\\\": 3}\"",
+    ]
+    .map(str::to_owned)
+    .into();
+    // The stream ends after so many events.
+    for resource in [TOYS, "services.core"] {
+        cases.extend((1..4).map(|frames| format!("after watch {resource} #1..8 -> cut {frames}")));
+    }
+    for faults in cases {
+        let (model, writes) = live(&faults).await;
+        let services = |verb: &str, of: &[Write]| of.iter().filter(|it| (it.0, &*it.1) == (verb, "services")).count();
+        assert_eq!(services("create", &writes), 2, "{faults}: {writes:?}");
+        assert!(services("patch", &writes) <= services("patch", &usual), "{faults}: {writes:?}");
+        assert!(writes.len() <= usual.len() + 1, "{faults}: {writes:?}, and usually {usual:?}");
+        assert_eq!(model.objects("services").len(), 1, "{faults}");
+    }
+}
+
+/// The deletion is in nobody's watch: the next list has another object of that name.
+#[tokio::test(start_paused = true)]
+async fn w7_an_object_that_was_replaced_unseen_is_another_object() {
+    let model = model();
+    model.set_collecting(Collecting::AtOnce);
+    put(&model, &["a"]);
+    let _harness = run(&model, &[], keeper(&Calls::default()));
+    until("the Service", || port(&model, "a") == Some(1) && is_ready(&model, "a")).await;
+    plan(&model, "frame DELETED toys.tests.example.com #1 -> gone; before list toys.tests.example.com #1 -> delay 5s");
+    model.take(TOYS, "default", "a");
+    sleep(MOMENT).await;
+    put(&model, &["a"]);
+    assert_eq!(port(&model, "a"), None, "nobody knows of the new one yet");
+    until("a Service of its own", || port(&model, "a") == Some(1) && is_ready(&model, "a")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn w10_one_object_that_does_not_decode_among_a_hundred_stops_no_other() {
+    let model = model();
+    let names: Vec<String> = (0..99).map(|number| format!("good-{number}")).collect();
+    put(&model, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    model.put(json!({
+        "apiVersion": "tests.example.com/v1", "kind": "Toy",
+        "metadata": {"name": "bad", "namespace": "default", "generation": 1}, "spec": {"size": "large"},
+    }));
+    let harness = run(&model, &[], keeper(&Calls::default()));
+    until("all others", || names.iter().all(|name| is_ready(&model, name))).await;
+    assert_eq!(model.objects("services").len(), 99);
+    assert_eq!(value(&harness.scrape(), r#"operator_undecodable_objects{kind="Toy"}"#), Some(1.0));
+    sleep(10 * MOMENT).await;
+    let told = model.objects("events.events.k8s.io").into_iter().find(|event| event["reason"] == "Undecodable");
+    assert_eq!(told.expect("an event")["regarding"]["name"], "bad");
+    change(&model, "bad", 4).await;
+    until("it is mended", || port(&model, "bad") == Some(4)).await;
+    assert_eq!(value(&harness.scrape(), r#"operator_undecodable_objects{kind="Toy"}"#), Some(0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn w11_a_definition_that_goes_and_comes_back_is_followed_again() {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = run(&model, &[], keeper(&Calls::default()));
+    until("the Service", || port(&model, "a") == Some(1)).await;
+    for round in 0..3 {
+        model.uninstall(TOYS);
+        model.collect();
+        sleep(300 * MOMENT).await;
+        assert!(model.objects("services").is_empty(), "{round}");
+        model.install(&normalize(&Toy::crd()));
+        put(&model, &["a", "b"]);
+        let took = until("followed again", || ["a", "b"].iter().all(|name| port(&model, name) == Some(1))).await;
+        assert!(took < 10 * MOMENT, "{round}: {took:?}");
+    }
+}
