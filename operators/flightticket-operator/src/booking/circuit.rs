@@ -1,0 +1,129 @@
+//! When a provider is not asked: while it is down, and faster than it was agreed. Pure: the time is an argument.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// So many failures in a row open it.
+const FAILURES: u32 = 10;
+/// For so long nobody is asked; then one request tries.
+pub(crate) const PAUSE: Duration = Duration::from_secs(30);
+/// A try that has not been heard of for so long is forgotten: its process or its reconcile has ended.
+const TRIAL: Duration = Duration::from_mins(2);
+/// Between two requests.
+pub(crate) const SPACING: Duration = Duration::from_millis(50);
+
+/// Opens after failures in a row, over all tickets, and lets one request at a time find out whether they are over.
+#[derive(Debug, Default)]
+pub(crate) struct Circuit {
+    failures: u32,
+    /// Nobody is asked before.
+    closed_at: Option<Instant>,
+    last: String,
+    slot: Option<Instant>,
+}
+
+/// Why not now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Open {
+    /// How long.
+    pub(crate) wait: Duration,
+    /// What went wrong last.
+    pub(crate) last: String,
+}
+
+impl Circuit {
+    /// Whether a request may be sent, and when.
+    pub(crate) fn enter(&mut self, now: Instant) -> Result<Instant, Open> {
+        if let Some(closed_at) = self.closed_at {
+            if now < closed_at {
+                return Err(Open { wait: closed_at - now, last: self.last.clone() });
+            }
+            self.closed_at = Some(now + TRIAL); // this one tries, and the others wait for what comes of it
+        }
+        let slot = self.slot.map_or(now, |slot| slot.max(now));
+        self.slot = Some(slot + SPACING);
+        Ok(slot)
+    }
+
+    /// The provider answered.
+    pub(crate) fn succeeded(&mut self) {
+        self.failures = 0;
+        self.closed_at = None;
+    }
+
+    /// It did not, or said that it cannot.
+    pub(crate) fn failed(&mut self, why: &str, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        why.clone_into(&mut self.last);
+        if self.failures >= FAILURES {
+            self.closed_at = Some(now + PAUSE);
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.closed_at.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(now: Instant) -> Circuit {
+        let mut circuit = Circuit::default();
+        for _ in 0..FAILURES {
+            assert!(circuit.enter(now).is_ok());
+            circuit.failed("down", now);
+        }
+        circuit
+    }
+
+    #[test]
+    fn ten_failures_in_a_row_open_it_for_all() {
+        let now = Instant::now();
+        let mut circuit = open(now);
+        assert!(circuit.is_open());
+        assert_eq!(circuit.enter(now), Err(Open { wait: PAUSE, last: "down".to_owned() }));
+
+        let mut circuit = Circuit::default();
+        for number in 0..100 {
+            if number % FAILURES == 0 { circuit.succeeded() } else { circuit.failed("down", now) }
+        }
+        assert!(!circuit.is_open(), "never ten in a row");
+    }
+
+    #[test]
+    fn after_the_pause_one_request_tries_and_decides_for_all() {
+        let now = Instant::now();
+        let mut circuit = open(now);
+        let later = now + PAUSE;
+        assert!(circuit.enter(later).is_ok());
+        assert!(circuit.enter(later).is_err(), "one at a time");
+        circuit.failed("still down", later);
+        assert_eq!(circuit.enter(later), Err(Open { wait: PAUSE, last: "still down".to_owned() }));
+
+        let later = later + PAUSE;
+        assert!(circuit.enter(later).is_ok());
+        circuit.succeeded();
+        assert!(circuit.enter(later).is_ok() && circuit.enter(later).is_ok());
+    }
+
+    #[test]
+    fn a_try_that_is_never_heard_of_holds_nobody_for_ever() {
+        let now = Instant::now();
+        let mut circuit = open(now);
+        assert!(circuit.enter(now + PAUSE).is_ok());
+        assert!(circuit.enter(now + PAUSE + TRIAL).is_ok());
+    }
+
+    #[test]
+    fn requests_keep_their_distance() {
+        let now = Instant::now();
+        let mut circuit = Circuit::default();
+        let slots: Vec<Duration> = (0..21).map(|_| circuit.enter(now).expect("closed") - now).collect();
+        assert_eq!((slots[0], slots[20]), (Duration::ZERO, Duration::from_secs(1)), "twenty in a second");
+        let later = now + Duration::from_mins(1);
+        assert_eq!(circuit.enter(later), Ok(later));
+    }
+}

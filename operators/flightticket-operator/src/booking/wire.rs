@@ -1,0 +1,206 @@
+//! Requests as HTTP, and answers as outcomes. Pure.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, Uri, header};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Booking, Order, Outcome, Refusal, Request, Standing, State, Unknown, Why, is_word, plain};
+
+/// An id or a code of the provider that is longer is none.
+const LONGEST_WORD: usize = 64;
+/// A provider that wants to be left alone for longer is asked after this time.
+const LONGEST_PAUSE: Duration = Duration::from_hours(1);
+
+/// The request for a provider whose address is `base`, without credentials.
+pub(crate) fn request(base: &Uri, request: &Request) -> Result<http::Request<Bytes>, http::Error> {
+    let (method, path, body) = match request {
+        Request::Book(order) => (Method::POST, "/v1/bookings".to_owned(), Some(document(order))),
+        Request::Get { id } => (Method::GET, format!("/v1/bookings/{id}"), None),
+        Request::Modify { id, number, .. } => {
+            (Method::PATCH, format!("/v1/bookings/{id}"), Some(json!({"number": number})))
+        }
+        Request::Adopt { id, expect, reference } => {
+            let body = json!({"reference": reference, "expect": expect});
+            (Method::PUT, format!("/v1/bookings/{id}/reference"), Some(body))
+        }
+        Request::Close { reference } => (Method::DELETE, format!("/v1/references/{reference}"), None),
+        Request::Lookup { reference } => (Method::GET, format!("/v1/references/{reference}"), None),
+    };
+    let address = format!("{}{path}", base.to_string().trim_end_matches('/'));
+    let mut builder = http::Request::builder()
+        .method(method)
+        .uri(address)
+        .header(header::ACCEPT, "application/json")
+        .header(header::ACCEPT_ENCODING, "identity")
+        .header(header::USER_AGENT, concat!("flightticket-operator/", env!("CARGO_PKG_VERSION")));
+    match request {
+        Request::Book(order) => builder = builder.header("Idempotency-Key", &order.reference),
+        Request::Modify { version, .. } => builder = builder.header(header::IF_MATCH, format!("\"{version}\"")),
+        _ => {}
+    }
+    let body = match body {
+        Some(body) => {
+            builder = builder.header(header::CONTENT_TYPE, "application/json");
+            Bytes::from(body.to_string())
+        }
+        None => Bytes::new(),
+    };
+    builder.body(body)
+}
+
+fn document(order: &Order) -> serde_json::Value {
+    let Order { reference, from, to, number, departure_date, cabin, contact: (namespace, name) } = order;
+    let mut document = json!({
+        "reference": reference, "from": from, "to": to, "number": number, "cabin": cabin,
+        "contact": {"namespace": namespace, "name": name},
+    });
+    if let Some(date) = departure_date {
+        document["departureDate"] = json!(date.to_string());
+    }
+    document
+}
+
+/// What the answer to `request` says.
+pub(crate) fn outcome(request: &Request, answer: &http::Response<Bytes>, now: Timestamp) -> Outcome {
+    let (status, body) = (answer.status(), answer.body());
+    if status.is_success() {
+        return match done(request, status, body) {
+            Ok(outcome) => outcome,
+            Err(problem) => Outcome::Unknown(Unknown {
+                why: format!("the answer {} cannot be understood: {}", status.as_u16(), plain(&problem)),
+                retry_after: None,
+                answered: true,
+            }),
+        };
+    }
+    let problem: Problem = serde_json::from_slice(body).unwrap_or_default();
+    let (code, detail) = (plain(&problem.code), plain(&problem.detail));
+    if let Some(why) = why(request, status, &problem.code) {
+        return Outcome::Refused(Refusal { why, code, detail, status: status.as_u16() });
+    }
+    let words = [code, detail].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": ");
+    let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+    let what = if status.is_redirection() { ", a redirect, which is not followed" } else { "" };
+    Outcome::Unknown(Unknown {
+        why: format!("the answer is {}{what}{words}", status.as_u16()),
+        retry_after: retry_after(answer.headers(), now),
+        answered: !status.is_server_error(),
+    })
+}
+
+/// What was refused for certain; `None` when that is not certain.
+fn why(request: &Request, status: StatusCode, code: &str) -> Option<Why> {
+    Some(match (request, status.as_u16(), code) {
+        (_, 401 | 403, _) => Why::Credentials,
+        (Request::Book(_) | Request::Modify { .. } | Request::Adopt { .. }, 400 | 422, _)
+        | (Request::Book(_), 404, "ROUTE_NOT_FOUND") => Why::Invalid,
+        (Request::Book(_) | Request::Modify { .. }, 409, "INSUFFICIENT_SEATS") => Why::NoSeats,
+        (Request::Book(_), 410, _) => Why::Closed,
+        (Request::Modify { .. } | Request::Adopt { .. }, 409, "NOT_MODIFIABLE")
+        | (Request::Close { .. }, 409, "NOT_CANCELLABLE") => Why::Fixed,
+        (Request::Adopt { .. }, 409, "REFERENCE_TAKEN") => Why::Taken,
+        (Request::Modify { .. } | Request::Adopt { .. }, 412, _) => Why::Stale,
+        // A wrong address also answers 404, and must not look like a booking that was lost.
+        (Request::Get { .. } | Request::Modify { .. } | Request::Adopt { .. }, 404, "BOOKING_NOT_FOUND")
+        | (Request::Lookup { .. } | Request::Close { .. }, 404, "REFERENCE_NOT_FOUND") => Why::Missing,
+        _ => return None,
+    })
+}
+
+fn done(request: &Request, status: StatusCode, body: &[u8]) -> Result<Outcome, String> {
+    if matches!(request, Request::Close { .. } | Request::Lookup { .. }) {
+        if status == StatusCode::NO_CONTENT && matches!(request, Request::Close { .. }) {
+            return Ok(Outcome::Standing(Standing { state: State::Cancelled, booking_id: None }));
+        }
+        let read: WireStanding = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        let booking_id = read.booking_id.map(word).transpose()?;
+        return Ok(Outcome::Standing(Standing { state: state(&read.state), booking_id }));
+    }
+    let read: WireBooking = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    if let Request::Get { id } | Request::Modify { id, .. } | Request::Adopt { id, .. } = request
+        && *id != read.id
+    {
+        return Err(format!("it is about booking {}", read.id));
+    }
+    Ok(Outcome::Booking(Booking {
+        id: word(read.id)?,
+        reference: if is_word(&read.reference, 128) {
+            read.reference
+        } else {
+            return Err("its reference is no word".into());
+        },
+        from: plain(&read.from),
+        to: plain(&read.to),
+        number: read.number,
+        departure_date: read.departure_date.as_deref().map(plain),
+        cabin: read.cabin.as_deref().map(plain),
+        state: state(&read.state),
+        confirmation_code: read.confirmation_code.map(|code| plain(&code).chars().take(LONGEST_WORD).collect()),
+        version: read.version,
+        message: read.message.as_deref().map(plain).filter(|message| !message.is_empty()),
+    }))
+}
+
+fn word(id: String) -> Result<String, String> {
+    if is_word(&id, LONGEST_WORD) { Ok(id) } else { Err("its id is no word".to_owned()) }
+}
+
+fn state(name: &str) -> State {
+    match name {
+        "PENDING" => State::Pending,
+        "CONFIRMED" => State::Confirmed,
+        "REJECTED" => State::Rejected,
+        "CANCELLED" => State::Cancelled,
+        other => State::Other(plain(other)),
+    }
+}
+
+/// Seconds, or a date.
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if let Ok(seconds) = text.parse() {
+        Duration::from_secs(seconds)
+    } else {
+        let date = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+        Duration::try_from(date.duration_since(now)).unwrap_or_default()
+    };
+    Some(wait.min(LONGEST_PAUSE))
+}
+
+/// Unknown fields are ignored: a provider may tell more than we know.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireBooking {
+    id: String,
+    reference: String,
+    from: String,
+    to: String,
+    number: i64,
+    departure_date: Option<String>,
+    cabin: Option<String>,
+    state: String,
+    confirmation_code: Option<String>,
+    version: u64,
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireStanding {
+    state: String,
+    booking_id: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Problem {
+    code: String,
+    detail: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+use serde_json::Value;
+
+use super::*;
+
+fn book() -> Request {
+    Request::Book(Order {
+        reference: "uid.1".to_owned(),
+        from: "Paris".to_owned(),
+        to: "東京".to_owned(),
+        number: 2,
+        departure_date: Some(jiff::civil::date(2030, 5, 4)),
+        cabin: "First".to_owned(),
+        contact: ("shop".to_owned(), "mine".to_owned()),
+    })
+}
+
+fn id() -> String {
+    "BK-1".to_owned()
+}
+
+fn all() -> [Request; 6] {
+    let reference = || "uid".to_owned();
+    [
+        book(),
+        Request::Get { id: id() },
+        Request::Modify { id: id(), version: 7, number: 4 },
+        Request::Adopt { id: id(), expect: "other".to_owned(), reference: reference() },
+        Request::Close { reference: reference() },
+        Request::Lookup { reference: reference() },
+    ]
+}
+
+fn heard(request: &Request, status: u16, body: &str) -> Outcome {
+    let answer = http::Response::builder().status(status).body(Bytes::from(body.to_owned())).expect("an answer");
+    outcome(request, &answer, Timestamp::UNIX_EPOCH)
+}
+
+fn said(request: &Request, status: u16, code: &str) -> Option<Why> {
+    match heard(request, status, &json!({"code": code, "detail": "words"}).to_string()) {
+        Outcome::Refused(refusal) => Some(refusal.why),
+        Outcome::Unknown(_) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn booking() -> Value {
+    json!({
+        "id": "BK-1", "reference": "uid", "from": "Paris", "to": "Rome", "number": 2, "cabin": "Economy",
+        "state": "CONFIRMED", "confirmationCode": "ABC123", "seats": ["1A"], "version": 3,
+    })
+}
+
+#[test]
+fn each_request_is_what_the_contract_asks_for() {
+    let base: Uri = "https://provider.example:8443/api/".parse().expect("an address");
+    let lines: Vec<String> = all()
+        .iter()
+        .map(|it| {
+            let request = request(&base, it).expect("a request");
+            let body = String::from_utf8_lossy(request.body()).into_owned();
+            format!("{} {} {body}", request.method(), request.uri().path())
+        })
+        .collect();
+    let order = r#"{"cabin":"First","contact":{"name":"mine","namespace":"shop"},"departureDate":"2030-05-04","from":"Paris","number":2,"reference":"uid.1","to":"東京"}"#;
+    assert_eq!(lines[0], format!("POST /api/v1/bookings {order}"));
+    assert_eq!(lines[1], "GET /api/v1/bookings/BK-1 ");
+    assert_eq!(lines[2], r#"PATCH /api/v1/bookings/BK-1 {"number":4}"#);
+    assert_eq!(lines[3], r#"PUT /api/v1/bookings/BK-1/reference {"expect":"other","reference":"uid"}"#);
+    assert_eq!(lines[4], "DELETE /api/v1/references/uid ");
+    assert_eq!(lines[5], "GET /api/v1/references/uid ");
+    let headers = |it: &Request, name: &str| {
+        let request = request(&base, it).expect("a request");
+        request.headers().get(name).map(|value| value.to_str().expect("text").to_owned())
+    };
+    assert_eq!(headers(&all()[0], "idempotency-key").as_deref(), Some("uid.1"));
+    assert_eq!(headers(&all()[2], "if-match").as_deref(), Some("\"7\""));
+}
+
+/// What is known to be refused, and of all else nothing is known.
+#[test]
+fn a_refusal_is_what_both_sides_know() {
+    let [book, get, modify, adopt, close, lookup] = all();
+    for (request, status, code, why) in [
+        (&book, 400, "MALFORMED", Some(Why::Invalid)),
+        (&book, 404, "ROUTE_NOT_FOUND", Some(Why::Invalid)),
+        (&book, 404, "NOT_FOUND", None),
+        (&book, 404, "", None),
+        (&book, 409, "INSUFFICIENT_SEATS", Some(Why::NoSeats)),
+        (&book, 409, "IN_PROGRESS", None),
+        (&book, 409, "SOMETHING_NEW", None),
+        (&book, 410, "REFERENCE_CANCELLED", Some(Why::Closed)),
+        (&book, 422, "REFERENCE_REUSED", Some(Why::Invalid)),
+        (&book, 422, "INVALID", Some(Why::Invalid)),
+        (&book, 402, "PAY_FIRST", None),
+        (&get, 404, "BOOKING_NOT_FOUND", Some(Why::Missing)),
+        (&get, 404, "NOT_FOUND", None),
+        (&get, 410, "", None),
+        (&modify, 409, "INSUFFICIENT_SEATS", Some(Why::NoSeats)),
+        (&modify, 409, "NOT_MODIFIABLE", Some(Why::Fixed)),
+        (&modify, 412, "VERSION_MISMATCH", Some(Why::Stale)),
+        (&modify, 404, "BOOKING_NOT_FOUND", Some(Why::Missing)),
+        (&adopt, 409, "REFERENCE_TAKEN", Some(Why::Taken)),
+        (&adopt, 412, "VERSION_MISMATCH", Some(Why::Stale)),
+        (&close, 409, "NOT_CANCELLABLE", Some(Why::Fixed)),
+        (&close, 404, "REFERENCE_NOT_FOUND", Some(Why::Missing)),
+        (&close, 404, "", None),
+        (&lookup, 404, "REFERENCE_NOT_FOUND", Some(Why::Missing)),
+    ] {
+        assert_eq!(said(request, status, code), why, "{} {status} {code}", request.op());
+    }
+    for request in all() {
+        for status in [401, 403] {
+            assert_eq!(said(&request, status, ""), Some(Why::Credentials), "{}", request.op());
+        }
+        for status in [301, 307, 408, 413, 415, 418, 425, 429, 500, 502, 503, 504, 599] {
+            assert_eq!(said(&request, status, "INSUFFICIENT_SEATS"), None, "{} {status}", request.op());
+        }
+    }
+}
+
+#[test]
+fn what_a_provider_adds_is_ignored_and_what_it_means_is_not_guessed() {
+    let mut more = booking();
+    more["loyalty"] = json!({"points": 7});
+    more["state"] = json!("ON_HOLD\u{1b}[0m");
+    let Outcome::Booking(read) = heard(&all()[1], 200, &more.to_string()) else { panic!("a booking") };
+    assert_eq!(read.state, State::Other("ON_HOLD [0m".to_owned()));
+    assert_eq!((read.number, read.version), (2, 3));
+}
+
+#[test]
+fn an_answer_that_cannot_be_understood_decides_nothing() {
+    let with = |field: &str, value: Value| {
+        let mut body = booking();
+        body[field] = value;
+        body.to_string()
+    };
+    for body in [
+        String::new(),
+        "{".to_owned(),
+        "[]".to_owned(),
+        "<html>".to_owned(),
+        with("id", json!(7)),
+        with("id", json!("../admin")),
+        with("id", json!("BK-2")),
+        with("number", json!("2")),
+        with("number", json!(2.5)),
+        with("version", json!(-1)),
+        with("reference", json!("a b")),
+        with("state", Value::Null),
+    ] {
+        assert!(matches!(heard(&all()[1], 200, &body), Outcome::Unknown(_)), "{body}");
+    }
+    assert!(matches!(heard(&all()[4], 204, ""), Outcome::Standing(_)), "closed, without a word");
+    assert!(matches!(heard(&all()[1], 204, ""), Outcome::Unknown(_)));
+}
+
+#[test]
+fn a_provider_says_when_to_come_back_in_seconds_or_as_a_date() {
+    let now: Timestamp = "1994-11-06T08:49:30Z".parse().expect("a time");
+    let read = |value: &str| {
+        let headers = HeaderMap::from_iter([(header::RETRY_AFTER, value.parse().expect("a value"))]);
+        retry_after(&headers, now).map(|wait| wait.as_secs())
+    };
+    assert_eq!(read("7"), Some(7));
+    assert_eq!(read("Sun, 06 Nov 1994 08:49:37 GMT"), Some(7));
+    assert_eq!(read("Sun, 06 Nov 1994 08:49:00 GMT"), Some(0));
+    assert_eq!(read("99999999999"), Some(3600));
+    assert_eq!(read("soon"), None);
+}

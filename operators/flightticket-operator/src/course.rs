@@ -1,0 +1,428 @@
+//! What is done for a ticket, step by step, given what the provider says. Pure: the controller carries the steps out.
+//!
+//! Four rules make it exactly once. A request is repeated until its outcome is known, always under the same reference. What
+//! was booked is noted on the object before anything relies on it. A booking that was lost is bought anew only when its
+//! reference is closed and the next one is stored. And an answer that says nothing we know decides nothing.
+
+use std::{collections::VecDeque, time::Duration};
+
+use jiff::Timestamp;
+use manager::Finding;
+
+use crate::{
+    FlightTicket,
+    api::v1::{FlightTicketStatus, Phase, RebookPolicy},
+    booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
+    status::{self, News, Told},
+    ticket::{ADOPT, BOOKING_ID, MOST_ATTEMPTS},
+};
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Ask the provider, and tell [`Course::hear`].
+    Ask(Request),
+    /// Note the id of the booking on the object, or take it away.
+    Note(Option<String>),
+    /// Store the status before going on.
+    Remember,
+    /// Store the status, and come back then.
+    Rest(Wait),
+}
+
+/// When to come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// All is well: with the next poll.
+    Poll,
+    /// The provider is still deciding.
+    Unconfirmed,
+    /// Seats may become free.
+    Seats,
+    /// Somebody has to mend the credentials.
+    Credentials,
+    /// The provider did not answer, or not in a way that we understand; it may have said when to ask again.
+    Trouble(Option<Duration>),
+    /// A booking is not found that was there; providers may lag.
+    Missing,
+    /// The answer is final: when somebody changes the object.
+    Change,
+}
+
+/// What earlier visits of this process have seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SoFar {
+    /// Requests in a row whose outcome is not known.
+    pub failures: u32,
+    /// For how long the booking has not been found.
+    pub missing: Option<Duration>,
+}
+
+/// People are told of so many failures in a row.
+pub const TELLING: u32 = 3;
+/// A booking that is not found for so long is looked for by its reference.
+const LAG: Duration = Duration::from_mins(1);
+/// Requests in one visit; more means that two sides undo each other's work.
+const MOST_REQUESTS: u32 = 12;
+
+/// One visit of one ticket.
+#[derive(Debug)]
+pub struct Course<'a> {
+    ticket: &'a FlightTicket,
+    so_far: SoFar,
+    told: Told,
+    steps: VecDeque<Step>,
+    news: Vec<News>,
+    requests: u32,
+    /// Whether somebody has asked for another try after a final answer.
+    is_retry: bool,
+}
+
+impl<'a> Course<'a> {
+    /// The beginning of a visit.
+    pub fn of(ticket: &'a FlightTicket, so_far: SoFar) -> Self {
+        let mut told = Told::stored(ticket);
+        let settled = told.status.settled.take();
+        let is_same = settled.as_deref() == Some(&*ticket.demand(told.status.booking_id.is_some()));
+        let mut course = Self {
+            ticket,
+            so_far,
+            told,
+            steps: VecDeque::new(),
+            news: Vec::new(),
+            requests: 0,
+            is_retry: settled.is_some(),
+        };
+        if is_same && course.told.ready.is_some() {
+            course.told.status.settled = settled;
+            course.rest(Wait::Change);
+            return course;
+        }
+        let status = &mut course.told.status;
+        status.reference = Some(ticket.reference(status.attempt));
+        match (status.booking_id.clone(), ticket.annotation(BOOKING_ID)) {
+            (Some(id), _) => course.ask(Request::Get { id }),
+            (None, Some(claimed)) => match ticket.claimed_id() {
+                Some(id) => course.ask(Request::Get { id: id.to_owned() }),
+                None => course.settle(Phase::Rejected, not_found(claimed)),
+            },
+            (None, None) => course.book(),
+        }
+        course
+    }
+
+    /// The next step. The last one is a [`Step::Rest`].
+    pub fn step(&mut self) -> Step {
+        self.steps.pop_front().unwrap_or(Step::Rest(Wait::Poll))
+    }
+
+    /// The status as it is to be stored now.
+    pub fn told(&self) -> &Told {
+        &self.told
+    }
+
+    /// What people are told when it is stored.
+    pub fn news(&self) -> Vec<News> {
+        let mut news = self.news.clone();
+        news.extend(self.told.news(&Told::stored(self.ticket), self.ticket));
+        news
+    }
+
+    /// Takes in what came of a request.
+    pub fn hear(&mut self, request: Request, outcome: Outcome, now: Timestamp) {
+        match (request, outcome) {
+            (request, Outcome::Unknown(unknown)) => self.trouble(&request, &unknown),
+            (_, Outcome::Refused(refusal)) if refusal.why == Why::Credentials => self.no_credentials(&refusal),
+            (Request::Close { reference }, _) if self.told.status.reference.as_ref() == Some(&reference) => self.anew(),
+            (Request::Close { .. }, _) => self.forget_and_book(),
+            (Request::Lookup { .. }, Outcome::Standing(standing)) => self.stands(standing),
+            (Request::Lookup { .. }, Outcome::Refused(_)) => self.lost(not_found(&self.shown_id())),
+            (request @ Request::Book(_), Outcome::Booking(booking)) => match self.ticket.attempt_of(&booking.reference)
+            {
+                Some(_) => self.found(&booking, now),
+                None => self.misunderstood(&request),
+            },
+            (Request::Book(_), Outcome::Refused(refusal)) => self.not_booked(&refusal),
+            (_, Outcome::Booking(booking)) => self.found(&booking, now),
+            (_, Outcome::Refused(Refusal { why: Why::Missing, .. })) => self.missing(),
+            (
+                Request::Modify { id, .. } | Request::Adopt { id, .. },
+                Outcome::Refused(Refusal { why: Why::Stale, .. }),
+            ) => {
+                self.ask(Request::Get { id });
+            }
+            (Request::Modify { .. }, Outcome::Refused(refusal)) => self.not_modified(&refusal),
+            (Request::Adopt { expect, .. }, Outcome::Refused(refusal)) => {
+                let held = held(&self.shown_id(), &expect);
+                let message = format!("{}; {}", held.message, words(&refusal));
+                self.settle(Phase::Rejected, Finding { message, ..held });
+            }
+            (request, _) => self.misunderstood(&request),
+        }
+    }
+
+    fn ask(&mut self, request: Request) {
+        self.requests += 1;
+        if self.requests > MOST_REQUESTS {
+            self.misunderstood(&request);
+        } else {
+            self.steps.push_back(Step::Ask(request));
+        }
+    }
+
+    fn book(&mut self) {
+        let order = self.ticket.order(self.told.status.attempt);
+        self.ask(Request::Book(order));
+    }
+
+    fn rest(&mut self, wait: Wait) {
+        self.steps.push_back(Step::Rest(wait));
+    }
+
+    /// Nothing more is tried before somebody changes the object.
+    fn settle(&mut self, phase: Phase, ready: Finding) {
+        let status = &mut self.told.status;
+        status.phase = phase;
+        status.settled = Some(self.ticket.demand(status.booking_id.is_some()));
+        self.told.ready = Some(ready);
+        self.told.synced = Some(status::not_booked());
+        self.rest(Wait::Change);
+    }
+
+    fn trouble(&mut self, request: &Request, unknown: &Unknown) {
+        let message = format!("{}: {}", request.op(), unknown.why);
+        if self.so_far.failures + 1 >= TELLING {
+            self.told.ready = Some(status::unavailable(message.clone()));
+            self.told.synced = Some(status::unavailable(message));
+        } else if self.told.ready.is_none() {
+            self.told.ready = Some(status::pending(message));
+        }
+        self.rest(Wait::Trouble(unknown.retry_after));
+    }
+
+    fn misunderstood(&mut self, request: &Request) {
+        let why = "the provider's answer is about something else".to_owned();
+        self.trouble(request, &Unknown { why, retry_after: None, answered: true });
+    }
+
+    fn no_credentials(&mut self, refusal: &Refusal) {
+        let finding = status::authentication_failed(refusal);
+        self.told.synced = Some(status::unavailable(finding.message.clone()));
+        self.told.ready = Some(finding);
+        self.rest(Wait::Credentials);
+    }
+
+    fn not_booked(&mut self, refusal: &Refusal) {
+        let rejected = status::no("BookingRejected", words(refusal));
+        match refusal.why {
+            Why::NoSeats => {
+                self.told.status.phase = Phase::Pending;
+                self.told.ready = Some(status::insufficient_seats(self.ticket));
+                self.told.synced = Some(status::not_booked());
+                self.rest(Wait::Seats);
+            }
+            Why::Closed => self.settle(Phase::Cancelled, rejected),
+            _ => self.settle(Phase::Rejected, rejected),
+        }
+    }
+
+    /// The provider has a booking of this id.
+    fn found(&mut self, booking: &Booking, now: Timestamp) {
+        let Some(attempt) = self.ticket.attempt_of(&booking.reference) else { return self.of_another(booking) };
+        if attempt < self.told.status.attempt {
+            // Somebody noted a booking that was given up.
+            return self.ask(Request::Close { reference: booking.reference.clone() });
+        }
+        match &booking.state {
+            State::Confirmed => self.confirmed(booking, attempt, now),
+            State::Pending => {
+                self.record(booking, attempt);
+                self.unconfirmed(format!("Booking {} awaits confirmation", booking.id));
+            }
+            State::Other(state) => {
+                self.record(booking, attempt);
+                let message = format!("The provider says of booking {}: {state}", booking.id);
+                if matches!(self.told.status.phase, Phase::Booked | Phase::Modifying) {
+                    self.told.ready = Some(status::unavailable(message.clone()));
+                    self.told.synced = Some(status::unavailable(message));
+                    self.rest(Wait::Unconfirmed);
+                } else {
+                    self.unconfirmed(message);
+                }
+            }
+            State::Rejected if self.is_retry => self.forget_and_book(), // that reference is free again
+            State::Rejected => {
+                self.record(booking, attempt);
+                let message = booking.message.as_deref().unwrap_or("the airline refused");
+                self.settle(Phase::Rejected, status::no("BookingRejected", format!("REJECTED: {message}")));
+            }
+            State::Cancelled => {
+                self.record(booking, attempt);
+                let message = format!("Booking {} was cancelled by the provider", booking.id);
+                self.lost(status::no("BookingCancelledExternally", message));
+            }
+        }
+    }
+
+    fn unconfirmed(&mut self, message: String) {
+        self.told.status.phase = Phase::Pending;
+        self.told.ready = Some(status::pending(message));
+        self.told.synced = Some(status::not_booked());
+        self.rest(Wait::Unconfirmed);
+    }
+
+    fn confirmed(&mut self, booking: &Booking, attempt: u32, now: Timestamp) {
+        self.record(booking, attempt);
+        let status = &mut self.told.status;
+        status.phase = Phase::Booked;
+        status.booked_at = status.booked_at.or_else(|| Timestamp::from_second(now.as_second()).ok());
+        self.told.ready = Some(status::booked(self.ticket, booking));
+        let wanted = self.ticket.spec.number;
+        if let Some(difference) = difference(self.ticket, booking) {
+            self.told.synced = Some(status::diverged(difference));
+            self.rest(Wait::Poll);
+        } else if booking.number == i64::from(wanted) {
+            self.told.synced = Some(status::up_to_date());
+            self.rest(Wait::Poll);
+        } else {
+            let message = format!("Booking {} has {} seat(s) and is to have {wanted}", booking.id, booking.number);
+            self.told.status.phase = Phase::Modifying;
+            self.told.synced = Some(status::no("ModificationPending", message));
+            self.ask(Request::Modify { id: booking.id.clone(), version: booking.version, number: wanted });
+        }
+    }
+
+    /// The booking stays as it was.
+    fn not_modified(&mut self, refusal: &Refusal) {
+        let (id, number) = (self.shown_id(), self.told.status.number.unwrap_or_default());
+        self.told.status.phase = Phase::Booked;
+        let message = format!("Booking {id} stays at {number} seat(s): {}", words(refusal));
+        self.told.synced = Some(status::no("ModificationRejected", message));
+        self.rest(if refusal.why == Why::Fixed { Wait::Poll } else { Wait::Seats });
+    }
+
+    fn of_another(&mut self, booking: &Booking) {
+        let is_over = matches!(booking.state, State::Cancelled | State::Rejected);
+        if self.ticket.is_annotated(ADOPT) && !is_over {
+            let reference = self.ticket.reference(self.told.status.attempt);
+            let (id, expect) = (booking.id.clone(), booking.reference.clone());
+            return self.ask(Request::Adopt { id, expect, reference });
+        }
+        self.settle(Phase::Rejected, held(&booking.id, &booking.reference));
+    }
+
+    /// The id is known, and the provider does not know it.
+    fn missing(&mut self) {
+        if self.so_far.missing.is_some_and(|missing| missing >= LAG) {
+            let reference = self.ticket.reference(self.told.status.attempt);
+            self.ask(Request::Lookup { reference });
+        } else {
+            self.rest(Wait::Missing);
+        }
+    }
+
+    /// The reference of a booking that is not found is known to the provider.
+    fn stands(&mut self, standing: Standing) {
+        let missed = self.shown_id();
+        match standing {
+            Standing { state: State::Cancelled, booking_id: Some(id) } if id == missed => {
+                let message = format!("Booking {id} was cancelled by the provider");
+                self.lost(status::no("BookingCancelledExternally", message));
+            }
+            Standing { booking_id: Some(id), .. } if id == missed => self.rest(Wait::Missing), // it only lags
+            Standing { booking_id: Some(id), .. } => self.ask(Request::Get { id }),
+            Standing { booking_id: None, .. } => self.lost(not_found(&missed)),
+        }
+    }
+
+    /// What was booked is no more.
+    fn lost(&mut self, ready: Finding) {
+        let may_rebook = self.ticket.spec.rebook_policy == RebookPolicy::Always;
+        if may_rebook && self.told.status.attempt < MOST_ATTEMPTS {
+            self.news.push(News::warning(ready.reason, ready.message));
+            // So that a late request, or a provider that finds the booking again, makes no second one.
+            self.ask(Request::Close { reference: self.ticket.reference(self.told.status.attempt) });
+        } else {
+            self.settle(Phase::Cancelled, ready);
+        }
+    }
+
+    /// The reference is closed: the next one is stored, and then used.
+    fn anew(&mut self) {
+        let status = &mut self.told.status;
+        status.attempt += 1;
+        self.steps.push_back(Step::Note(None));
+        self.forget();
+        let message = format!("the booking was lost and is bought anew, for the {}. time", self.told.status.attempt);
+        self.told.ready = Some(status::pending(message));
+        self.told.synced = Some(status::not_booked());
+        self.steps.push_back(Step::Remember);
+        self.book();
+    }
+
+    fn forget_and_book(&mut self) {
+        self.is_retry = false;
+        self.steps.push_back(Step::Note(None));
+        self.forget();
+        self.book();
+    }
+
+    fn forget(&mut self) {
+        let FlightTicketStatus { attempt, conditions, fence, .. } = std::mem::take(&mut self.told.status);
+        let reference = Some(self.ticket.reference(attempt));
+        self.told.status =
+            FlightTicketStatus { reference, attempt, fence, conditions, ..FlightTicketStatus::default() };
+    }
+
+    fn record(&mut self, booking: &Booking, attempt: u32) {
+        let status = &mut self.told.status;
+        status.attempt = attempt;
+        status.reference = Some(booking.reference.clone());
+        status.booking_id = Some(booking.id.clone());
+        status.confirmation_code.clone_from(&booking.confirmation_code);
+        status.number = Some(booking.number);
+        status.provider_message.clone_from(&booking.message);
+        if self.ticket.annotation(BOOKING_ID) != Some(&booking.id) {
+            self.steps.push_back(Step::Note(Some(booking.id.clone())));
+        }
+    }
+
+    fn shown_id(&self) -> String {
+        self.told.status.booking_id.as_deref().or(self.ticket.claimed_id()).unwrap_or_default().to_owned()
+    }
+}
+
+fn words(refusal: &Refusal) -> String {
+    let Refusal { code, detail, status, .. } = refusal;
+    if code.is_empty() { format!("the answer is {status}") } else { format!("{code}: {detail}") }
+}
+
+fn not_found(id: &str) -> Finding {
+    status::no("BookingNotFound", format!("Booking {} does not exist at the provider", crate::booking::plain(id)))
+}
+
+fn held(id: &str, reference: &str) -> Finding {
+    let message = format!("Booking {id} belongs to reference {reference}; set annotation {ADOPT}=true to take it over");
+    status::no("BookingHeldByAnother", message)
+}
+
+/// In what the booking differs from the ticket, besides the number; nothing of it can be changed.
+fn difference(ticket: &FlightTicket, booking: &Booking) -> Option<String> {
+    let spec = &ticket.spec;
+    let differs = |ours: &str, theirs: &str| ours.to_lowercase() != theirs.to_lowercase();
+    let date = spec.departure_date.map(|date| date.to_string());
+    let mut wrong = Vec::new();
+    if differs(&spec.from, &booking.from) || differs(&spec.to, &booking.to) {
+        wrong.push(format!("{} -> {}", booking.from, booking.to));
+    }
+    if date != booking.departure_date {
+        wrong.push(format!("on {}", booking.departure_date.as_deref().unwrap_or("any day")));
+    }
+    if let Some(cabin) = booking.cabin.as_ref().filter(|cabin| differs(cabin, &spec.cabin.to_string())) {
+        wrong.push(format!("in {cabin}"));
+    }
+    (!wrong.is_empty()).then(|| format!("Booking {} is {}", booking.id, wrong.join(", ")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,466 @@
+//! A row of the specification a test or a line of a table.
+
+use manager::External;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{booking::Order, samples, ticket::RETRY};
+
+fn booking(state: State) -> Booking {
+    Booking {
+        id: "BK-1".to_owned(),
+        reference: samples::UID.to_owned(),
+        from: "Mumbai".to_owned(),
+        to: "London".to_owned(),
+        number: 2,
+        departure_date: None,
+        cabin: Some("Economy".to_owned()),
+        state,
+        confirmation_code: Some("ABC123".to_owned()),
+        version: 1,
+        message: None,
+    }
+}
+
+fn confirmed() -> Outcome {
+    Outcome::Booking(booking(State::Confirmed))
+}
+
+fn refused(why: Why) -> Outcome {
+    Outcome::Refused(Refusal { why, code: "CODE".to_owned(), detail: "words".to_owned(), status: 409 })
+}
+
+fn unknown() -> Outcome {
+    Outcome::Unknown(Unknown { why: "no answer".to_owned(), retry_after: None, answered: false })
+}
+
+fn now() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().expect("a time")
+}
+
+/// The end of a visit.
+#[derive(Debug)]
+struct Visit {
+    steps: Vec<Step>,
+    told: Told,
+    news: Vec<News>,
+}
+
+impl Visit {
+    fn wait(&self) -> Wait {
+        match self.steps.last() {
+            Some(Step::Rest(wait)) => *wait,
+            other => panic!("no rest: {other:?}"),
+        }
+    }
+
+    /// Phase, `Ready` and `Synced`.
+    fn said(&self) -> String {
+        let External { ready, synced, stalled } = self.told.external();
+        let word = |finding: &Finding| {
+            let status = finding.status.map_or("Unknown", |status| if status { "True" } else { "False" });
+            format!("{status}/{}", finding.reason)
+        };
+        let end = if stalled { " for good" } else { "" };
+        format!("{} {} {}{end}", self.told.status.phase, word(&ready), word(&synced))
+    }
+
+    fn reasons(&self) -> Vec<&'static str> {
+        self.news.iter().map(|news| news.reason).collect()
+    }
+
+    /// What was asked, in the words of the metrics.
+    fn ops(&self) -> Vec<&'static str> {
+        let op = |step: &Step| if let Step::Ask(request) = step { Some(request.op()) } else { None };
+        self.steps.iter().filter_map(op).collect()
+    }
+
+    /// The object as it is afterwards.
+    fn stored(&self, ticket: &FlightTicket) -> FlightTicket {
+        let mut status = self.told.status.clone();
+        let External { ready, synced, .. } = self.told.external();
+        status.conditions = [("Ready", ready), ("Synced", synced)]
+            .map(|(type_, finding)| {
+                let status = finding.status.map_or("Unknown", |it| if it { "True" } else { "False" });
+                let condition = json!({
+                    "type": type_, "status": status, "reason": finding.reason, "message": finding.message,
+                    "lastTransitionTime": "2026-11-21T12:00:00Z",
+                });
+                serde_json::from_value(condition).expect("a condition")
+            })
+            .to_vec();
+        let mut ticket = ticket.clone();
+        for step in &self.steps {
+            if let Step::Note(id) = step {
+                let annotations = ticket.metadata.annotations.get_or_insert_default();
+                annotations.remove(BOOKING_ID);
+                annotations.extend(id.clone().map(|id| (BOOKING_ID.to_owned(), id)));
+            }
+        }
+        FlightTicket { status: Some(status), ..ticket }
+    }
+}
+
+/// A visit in which the provider answers so, one after the other.
+fn visit_after(ticket: &FlightTicket, so_far: SoFar, answers: impl IntoIterator<Item = Outcome>) -> Visit {
+    let mut course = Course::of(ticket, so_far);
+    let (mut answers, mut steps) = (answers.into_iter(), Vec::new());
+    loop {
+        let step = course.step();
+        steps.push(step.clone());
+        match step {
+            Step::Ask(request) => {
+                let answer = answers.next().unwrap_or_else(|| panic!("one request too many: {request:?}"));
+                course.hear(request, answer, now());
+            }
+            Step::Note(_) | Step::Remember => {}
+            Step::Rest(_) => break,
+        }
+    }
+    assert_eq!(answers.next(), None, "{steps:?}");
+    Visit { steps, told: course.told().clone(), news: course.news() }
+}
+
+fn visit(ticket: &FlightTicket, answers: impl IntoIterator<Item = Outcome>) -> Visit {
+    visit_after(ticket, SoFar::default(), answers)
+}
+
+fn booked() -> FlightTicket {
+    let seed = samples::seed();
+    visit(&seed, [confirmed()]).stored(&seed)
+}
+
+fn patched(ticket: &FlightTicket, patch: &Value) -> FlightTicket {
+    let mut object = serde_json::to_value(ticket).expect("JSON");
+    json_patch(&mut object, patch);
+    serde_json::from_value(object).expect("a FlightTicket")
+}
+
+fn json_patch(object: &mut Value, patch: &Value) {
+    match (object, patch) {
+        (Value::Object(object), Value::Object(patch)) => {
+            for (key, value) in patch {
+                json_patch(object.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (object, patch) => *object = patch.clone(),
+    }
+}
+
+#[test]
+fn a_ticket_is_booked_under_its_uid_and_noted_before_it_is_told() {
+    let visit = visit(&samples::seed(), [confirmed()]);
+    let order = Order {
+        reference: samples::UID.to_owned(),
+        from: "Mumbai".to_owned(),
+        to: "London".to_owned(),
+        number: 2,
+        departure_date: None,
+        cabin: "Economy".to_owned(),
+        contact: ("default".to_owned(), "my-flight-ticket".to_owned()),
+    };
+    let noted = Step::Note(Some("BK-1".to_owned()));
+    assert_eq!(visit.steps, [Step::Ask(Request::Book(order)), noted, Step::Rest(Wait::Poll)]);
+    assert_eq!(visit.said(), "Booked True/Booked True/UpToDate");
+    let status = &visit.told.status;
+    assert_eq!((status.number, status.attempt, status.booked_at), (Some(2), 0, Some(now())));
+    assert_eq!(visit.news, [News::normal("Booked", "Booked 2 seat(s) Mumbai -> London: ABC123 (BK-1)")]);
+}
+
+/// What a refused or lost order leads to: section 5.6.
+#[test]
+fn every_answer_to_an_order() {
+    let seed = samples::seed();
+    for (answer, said, wait, news) in [
+        (
+            refused(Why::Invalid),
+            "Rejected False/BookingRejected False/NotBooked for good",
+            Wait::Change,
+            "BookingRejected",
+        ),
+        (
+            refused(Why::Closed),
+            "Cancelled False/BookingRejected False/NotBooked for good",
+            Wait::Change,
+            "BookingRejected",
+        ),
+        (refused(Why::NoSeats), "Pending False/InsufficientSeats False/NotBooked", Wait::Seats, "InsufficientSeats"),
+        (
+            refused(Why::Credentials),
+            "Pending False/AuthenticationFailed Unknown/ProviderUnavailable",
+            Wait::Credentials,
+            "AuthenticationFailed",
+        ),
+        (unknown(), "Pending False/BookingPending False/NotBooked", Wait::Trouble(None), ""),
+        (
+            Outcome::Booking(booking(State::Pending)),
+            "Pending False/BookingPending False/NotBooked",
+            Wait::Unconfirmed,
+            "",
+        ),
+        (
+            Outcome::Booking(booking(State::Other("ON_HOLD".to_owned()))),
+            "Pending False/BookingPending False/NotBooked",
+            Wait::Unconfirmed,
+            "",
+        ),
+        (
+            Outcome::Booking(booking(State::Rejected)),
+            "Rejected False/BookingRejected False/NotBooked for good",
+            Wait::Change,
+            "BookingRejected",
+        ),
+        (
+            Outcome::Booking(booking(State::Cancelled)),
+            "Cancelled False/BookingCancelledExternally False/NotBooked for good",
+            Wait::Change,
+            "BookingCancelledExternally",
+        ),
+        (
+            Outcome::Booking(Booking { reference: "other".to_owned(), ..booking(State::Confirmed) }),
+            "Pending False/BookingPending False/NotBooked",
+            Wait::Trouble(None),
+            "",
+        ),
+    ] {
+        let visit = visit(&seed, [answer.clone()]);
+        assert_eq!((visit.said().as_str(), visit.wait()), (said, wait), "{answer:?}");
+        assert_eq!(visit.reasons().join(" "), news, "{answer:?}");
+        // The second time nobody is told again.
+        let again = visit.stored(&seed);
+        if wait == Wait::Change {
+            assert_eq!(Course::of(&again, SoFar::default()).step(), Step::Rest(Wait::Change));
+        }
+    }
+}
+
+#[test]
+fn what_a_provider_says_that_we_do_not_know_is_shown() {
+    let seed = samples::seed();
+    let visit = visit(&seed, [Outcome::Booking(booking(State::Other("ON_HOLD".to_owned())))]);
+    assert_eq!(visit.told.external().ready.message, "The provider says of booking BK-1: ON_HOLD");
+    let ticket = booked();
+    let held = self::visit(&ticket, [Outcome::Booking(booking(State::Other("ON_HOLD".to_owned())))]);
+    assert_eq!(held.said(), "Booked Unknown/ProviderUnavailable Unknown/ProviderUnavailable");
+    assert_eq!(held.told.status.booking_id.as_deref(), Some("BK-1"));
+}
+
+#[test]
+fn a_provider_that_is_down_is_told_of_at_the_third_failure_and_nothing_is_forgotten() {
+    let ticket = booked();
+    for (failures, said) in [
+        (0, "Booked True/Booked True/UpToDate"),
+        (1, "Booked True/Booked True/UpToDate"),
+        (2, "Booked Unknown/ProviderUnavailable Unknown/ProviderUnavailable"),
+        (70, "Booked Unknown/ProviderUnavailable Unknown/ProviderUnavailable"),
+    ] {
+        let so_far = SoFar { failures, ..SoFar::default() };
+        let visit = visit_after(&ticket, so_far, [unknown()]);
+        assert_eq!((visit.said().as_str(), visit.wait()), (said, Wait::Trouble(None)), "{failures}");
+        assert_eq!(visit.told.status.booking_id.as_deref(), Some("BK-1"));
+        assert_eq!(visit.reasons(), if failures < 2 { vec![] } else { vec!["ProviderUnavailable"] });
+        if failures > 2 {
+            let back = self::visit(&visit.stored(&ticket), [confirmed()]);
+            assert_eq!(back.said(), "Booked True/Booked True/UpToDate");
+            assert_eq!(back.reasons(), Vec::<&str>::new(), "it was booked all the time");
+        }
+    }
+}
+
+/// What comes of each answer when another number of seats is wanted: section 5.5.
+#[test]
+fn the_number_follows_the_spec() {
+    let ticket = patched(&booked(), &json!({"metadata": {"generation": 2}, "spec": {"number": 4}}));
+    let four = || Outcome::Booking(Booking { number: 4, version: 2, ..booking(State::Confirmed) });
+    let done = visit(&ticket, [confirmed(), four()]);
+    let modify = Request::Modify { id: "BK-1".to_owned(), version: 1, number: 4 };
+    assert_eq!(done.steps[1], Step::Ask(modify));
+    assert_eq!((done.said().as_str(), done.told.status.number), ("Booked True/Booked True/UpToDate", Some(4)));
+    assert_eq!(done.news, [News::normal("Modified", "Booking BK-1 changed from 2 to 4 seat(s)")]);
+
+    let refusal = visit(&ticket, [confirmed(), refused(Why::NoSeats)]);
+    assert_eq!(
+        (refusal.said().as_str(), refusal.wait()),
+        ("Booked True/Booked False/ModificationRejected", Wait::Seats)
+    );
+    assert_eq!(refusal.told.status.number, Some(2));
+    let words = "Booking BK-1 stays at 2 seat(s): CODE: words";
+    assert_eq!(refusal.news, [News::warning("ModificationRejected", words)]);
+    let again = visit(&refusal.stored(&ticket), [confirmed(), refused(Why::NoSeats)]);
+    assert_eq!(again.told.external(), refusal.told.external(), "nothing to write");
+    assert_eq!(again.news, []);
+
+    let fixed = visit(&ticket, [confirmed(), refused(Why::Fixed)]);
+    assert_eq!((fixed.said().as_str(), fixed.wait()), ("Booked True/Booked False/ModificationRejected", Wait::Poll));
+
+    let lost = visit(&ticket, [confirmed(), unknown()]);
+    assert_eq!(lost.said(), "Modifying True/Booked False/ModificationPending");
+    let found = visit(&lost.stored(&ticket), [four()]);
+    assert_eq!(found.said(), "Booked True/Booked True/UpToDate");
+    assert_eq!(found.reasons(), ["Modified"], "also when its answer was lost");
+
+    let stale = visit(&ticket, [confirmed(), refused(Why::Stale), four()]);
+    assert_eq!((stale.ops(), stale.wait()), (vec!["get", "modify", "get"], Wait::Poll));
+}
+
+#[test]
+fn a_provider_that_undoes_every_change_is_not_fought_for_ever() {
+    let ticket = patched(&booked(), &json!({"spec": {"number": 4}}));
+    let visit = visit(&ticket, vec![confirmed(); MOST_REQUESTS as usize]);
+    assert_eq!(visit.wait(), Wait::Trouble(None));
+}
+
+#[test]
+fn a_booking_of_another_trip_is_told_of_and_never_repaired() {
+    let ticket = booked();
+    for (theirs, words) in [
+        (Booking { to: "Lisbon".to_owned(), ..booking(State::Confirmed) }, "Booking BK-1 is Mumbai -> Lisbon"),
+        (
+            Booking { departure_date: Some("2030-01-01".to_owned()), ..booking(State::Confirmed) },
+            "Booking BK-1 is on 2030-01-01",
+        ),
+        (Booking { cabin: Some("First".to_owned()), ..booking(State::Confirmed) }, "Booking BK-1 is in First"),
+    ] {
+        let visit = visit(&ticket, [Outcome::Booking(theirs)]);
+        assert_eq!((visit.said().as_str(), visit.wait()), ("Booked True/Booked False/Diverged", Wait::Poll));
+        assert_eq!(visit.told.external().synced.message, words);
+    }
+    let same = Booking { from: "MUMBAI".to_owned(), cabin: None, ..booking(State::Confirmed) };
+    assert_eq!(visit(&ticket, [Outcome::Booking(same)]).said(), "Booked True/Booked True/UpToDate");
+}
+
+#[test]
+fn a_lost_booking_is_bought_anew_only_if_that_is_wanted() {
+    let cancelled = || Outcome::Booking(booking(State::Cancelled));
+    let never = visit(&booked(), [cancelled()]);
+    assert_eq!(never.said(), "Cancelled False/BookingCancelledExternally False/NotBooked for good");
+    assert_eq!(never.told.external().ready.message, "Booking BK-1 was cancelled by the provider");
+
+    let always = patched(&booked(), &json!({"spec": {"rebookPolicy": "Always"}}));
+    let closed = || Outcome::Standing(Standing { state: State::Cancelled, booking_id: Some("BK-1".to_owned()) });
+    let next = Booking { id: "BK-2".to_owned(), reference: format!("{}.1", samples::UID), ..booking(State::Confirmed) };
+    let anew = visit(&always, [cancelled(), closed(), Outcome::Booking(next)]);
+    // The old reference is closed and the new one stored before it is used.
+    let [Step::Ask(Request::Get { .. }), Step::Ask(Request::Close { reference }), rest @ ..] = anew.steps.as_slice()
+    else {
+        panic!("{:?}", anew.steps)
+    };
+    assert_eq!(reference, samples::UID);
+    let [Step::Note(None), Step::Remember, Step::Ask(Request::Book(order)), Step::Note(Some(id)), Step::Rest(_)] = rest
+    else {
+        panic!("{rest:?}")
+    };
+    assert_eq!((order.reference.as_str(), id.as_str()), (&*format!("{}.1", samples::UID), "BK-2"));
+    assert_eq!(anew.told.status.attempt, 1);
+    assert_eq!(anew.reasons(), ["BookingCancelledExternally", "Booked"]);
+
+    // A crash before that was stored takes the same way, and a close whose answer is lost buys nothing.
+    assert_eq!(visit(&always, [cancelled(), unknown()]).ops(), ["get", "cancel"]);
+
+    let often = patched(&always, &json!({"status": {"attempt": 10, "reference": format!("{}.10", samples::UID)}}));
+    let last = Booking { reference: format!("{}.10", samples::UID), ..booking(State::Cancelled) };
+    let end = visit(&often, [Outcome::Booking(last)]);
+    assert_eq!(end.said(), "Cancelled False/BookingCancelledExternally False/NotBooked for good");
+}
+
+#[test]
+fn a_booking_that_is_not_found_may_only_lag() {
+    let ticket = booked();
+    let standing = |state, id: Option<&str>| Outcome::Standing(Standing { state, booking_id: id.map(str::to_owned) });
+    let missing = |seconds| SoFar { missing: Some(Duration::from_secs(seconds)), ..SoFar::default() };
+    for so_far in [SoFar::default(), missing(59)] {
+        let visit = visit_after(&ticket, so_far, [refused(Why::Missing)]);
+        assert_eq!((visit.said().as_str(), visit.wait()), ("Booked True/Booked True/UpToDate", Wait::Missing));
+    }
+    for (found, said, wait) in [
+        (standing(State::Confirmed, Some("BK-1")), "Booked True/Booked True/UpToDate", Wait::Missing),
+        (
+            standing(State::Cancelled, Some("BK-1")),
+            "Cancelled False/BookingCancelledExternally False/NotBooked for good",
+            Wait::Change,
+        ),
+        (standing(State::Cancelled, None), "Cancelled False/BookingNotFound False/NotBooked for good", Wait::Change),
+        (refused(Why::Missing), "Cancelled False/BookingNotFound False/NotBooked for good", Wait::Change),
+        (unknown(), "Booked True/Booked True/UpToDate", Wait::Trouble(None)),
+    ] {
+        let visit = visit_after(&ticket, missing(60), [refused(Why::Missing), found.clone()]);
+        assert_eq!((visit.said().as_str(), visit.wait()), (said, wait), "{found:?}");
+    }
+}
+
+/// Section 5.4: the annotation outlives a backup that loses the status and changes the uid.
+#[test]
+fn an_object_that_names_a_booking_never_buys_one() {
+    let annotated = |more: Value| {
+        let ticket = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}}));
+        patched(&ticket, &json!({"metadata": {"annotations": more}}))
+    };
+    let of_another = || Outcome::Booking(Booking { reference: "other".to_owned(), ..booking(State::Confirmed) });
+
+    let ours = visit(&annotated(json!({})), [confirmed()]);
+    assert_eq!((ours.ops(), ours.said().as_str()), (vec!["get"], "Booked True/Booked True/UpToDate"));
+    assert_eq!(ours.reasons(), ["Booked"]);
+
+    let held = visit(&annotated(json!({})), [of_another()]);
+    assert_eq!(held.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
+    let words =
+        "Booking BK-1 belongs to reference other; set annotation flights.com/adopt-booking=true to take it over";
+    assert_eq!(held.told.external().ready.message, words);
+    assert_eq!(held.told.status.booking_id, None);
+
+    let adopting = patched(&held.stored(&annotated(json!({}))), &json!({"metadata": {"annotations": {ADOPT: "true"}}}));
+    let adopted = visit(&adopting, [of_another(), confirmed()]);
+    let adopt =
+        Request::Adopt { id: "BK-1".to_owned(), expect: "other".to_owned(), reference: samples::UID.to_owned() };
+    assert_eq!(adopted.steps[1], Step::Ask(adopt));
+    assert_eq!(adopted.said(), "Booked True/Booked True/UpToDate");
+    let taken = visit(&adopting, [of_another(), refused(Why::Taken)]);
+    assert_eq!(taken.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
+
+    let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
+    let gone = visit_after(&annotated(json!({})), missing, [refused(Why::Missing), refused(Why::Missing)]);
+    assert_eq!(gone.said(), "Cancelled False/BookingNotFound False/NotBooked for good");
+    let mut free = gone.stored(&annotated(json!({})));
+    free.metadata.annotations = None;
+    assert_eq!(visit(&free, [confirmed()]).ops(), ["create"], "taking the annotation away allows a purchase");
+
+    let odd = visit(&annotated(json!({BOOKING_ID: "../admin"})), []);
+    assert_eq!(odd.said(), "Rejected False/BookingNotFound False/NotBooked for good");
+}
+
+#[test]
+fn a_note_of_a_booking_that_was_given_up_is_no_reason_to_skip_an_attempt() {
+    let status = json!({"status": {"attempt": 1, "reference": format!("{}.1", samples::UID)}});
+    let ticket = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}, "status": status["status"]}));
+    let closed = Outcome::Standing(Standing { state: State::Cancelled, booking_id: Some("BK-1".to_owned()) });
+    let next = Booking { id: "BK-2".to_owned(), reference: format!("{}.1", samples::UID), ..booking(State::Confirmed) };
+    let visit = visit(&ticket, [Outcome::Booking(booking(State::Cancelled)), closed, Outcome::Booking(next)]);
+    assert_eq!((visit.ops(), visit.told.status.attempt), (vec!["get", "cancel", "create"], 1));
+}
+
+#[test]
+fn a_final_answer_is_asked_for_once_more_when_the_object_changes() {
+    let seed = samples::seed();
+    let rejected = visit(&seed, [refused(Why::Invalid)]).stored(&seed);
+    assert_eq!(visit(&rejected, []).wait(), Wait::Change);
+    for change in [
+        json!({"metadata": {"generation": 2}}),
+        json!({"metadata": {"annotations": {RETRY: "1"}}}),
+        json!({"status": {"conditions": []}}),
+    ] {
+        assert_eq!(visit(&patched(&rejected, &change), [confirmed()]).ops(), ["create"], "{change}");
+    }
+
+    // One that the airline refused has its reference free again.
+    let refused_later = visit(&seed, [Outcome::Booking(booking(State::Rejected))]).stored(&seed);
+    assert_eq!(visit(&refused_later, []).wait(), Wait::Change);
+    let retried = patched(&refused_later, &json!({"metadata": {"annotations": {RETRY: "1"}}}));
+    let visit = visit(&retried, [Outcome::Booking(booking(State::Rejected)), confirmed()]);
+    assert_eq!((visit.ops(), visit.said().as_str()), (vec!["get", "create"], "Booked True/Booked True/UpToDate"));
+}
+
+#[test]
+fn a_booking_that_somebody_else_took_over_is_not_bought_again() {
+    let moved = Outcome::Booking(Booking { reference: "other".to_owned(), ..booking(State::Confirmed) });
+    assert_eq!(visit(&booked(), [moved]).said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
+}

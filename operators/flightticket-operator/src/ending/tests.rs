@@ -1,0 +1,98 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    booking::{State, Unknown},
+    samples::{self, UID},
+};
+
+fn ticket(patch: &Value) -> FlightTicket {
+    let mut whole = json!({"status": {"phase": "Booked", "bookingId": "BK-1", "reference": UID}});
+    for (key, value) in patch.as_object().into_iter().flatten() {
+        whole[key] = value.clone();
+    }
+    samples::with(&whole)
+}
+
+fn closed(id: Option<&str>) -> Outcome {
+    Outcome::Standing(Standing { state: State::Cancelled, booking_id: id.map(str::to_owned) })
+}
+
+fn refused(why: Why) -> Outcome {
+    Outcome::Refused(Refusal { why, code: "CODE".to_owned(), detail: "flown".to_owned(), status: 401 })
+}
+
+fn unknown() -> Outcome {
+    Outcome::Unknown(Unknown { why: "no answer".to_owned(), retry_after: None, answered: false })
+}
+
+/// The references that are closed, and the end.
+fn end(ticket: &FlightTicket, failures: u32, mut answer: impl FnMut(&str) -> Outcome) -> (Vec<String>, End) {
+    let mut ending = Ending::of(ticket, SoFar { failures, missing: None }, true);
+    let mut asked = Vec::new();
+    while let Some(request) = ending.request() {
+        let Request::Close { reference } = &request else { panic!("{request:?}") };
+        asked.push(reference.clone());
+        ending.hear(&request, answer(reference));
+    }
+    (asked, ending.end())
+}
+
+fn said(end: &End) -> String {
+    match end {
+        End::Finished(news) => news.iter().map(|news| news.message.as_str()).collect::<Vec<_>>().join("; "),
+        End::Waiting(told, wait) => {
+            let ready = told.external().ready;
+            format!("{} {:?}/{} {wait:?}", told.status.phase, ready.status, ready.reason)
+        }
+    }
+}
+
+/// Section 5.7.
+#[test]
+fn every_answer_to_a_cancellation() {
+    let of = |patch: Value, answer: Outcome| said(&end(&ticket(&patch), 2, |_| answer.clone()).1);
+    assert_eq!(of(json!({}), closed(Some("BK-1"))), "Booking BK-1 cancelled");
+    assert_eq!(of(json!({}), closed(None)), "", "there was none");
+    assert_eq!(of(json!({}), refused(Why::Missing)), "");
+    assert_eq!(of(json!({}), refused(Why::Fixed)), "Booking BK-1 cannot be cancelled: flown");
+    assert_eq!(of(json!({}), refused(Why::Credentials)), "Cancelling Some(false)/AuthenticationFailed Credentials");
+    assert_eq!(of(json!({}), unknown()), "Cancelling None/ProviderUnavailable Trouble(None)");
+    let forced = json!({"annotations": {FORCE_DELETE: "true"}});
+    assert_eq!(of(json!({"metadata": forced}), unknown()), "Booking BK-1 was left at the provider by force-delete");
+    assert_eq!(of(json!({"metadata": forced}), refused(Why::Credentials)).split(' ').nth(2), Some("was"));
+    assert_eq!(of(json!({"metadata": forced}), closed(Some("BK-1"))), "Booking BK-1 cancelled", "tried first");
+    let first = end(&ticket(&json!({})), 0, |_| unknown()).1;
+    assert_eq!(said(&first), "Cancelling Some(false)/Cancelling Trouble(None)");
+}
+
+#[test]
+fn every_reference_that_can_have_been_used_is_closed() {
+    let count = |patch: Value| end(&ticket(&patch), 0, |_| closed(None)).0.len();
+    let third = json!({"phase": "Booked", "bookingId": "BK-1", "attempt": 2, "reference": format!("{UID}.2")});
+    let (asked, _) = end(&ticket(&json!({"status": third})), 0, |_| closed(None));
+    assert_eq!(asked, [format!("{UID}.2"), format!("{UID}.1"), UID.to_owned()]);
+    assert_eq!(count(json!({})), 1);
+    let wiped = json!({"phase": "Pending", "bookingId": null, "reference": null});
+    assert_eq!(count(json!({"status": wiped})), 1, "never more than one");
+    let noted = json!({"annotations": {BOOKING_ID: "BK-1"}});
+    assert_eq!(count(json!({"status": wiped, "metadata": noted})), 11, "the status was wiped");
+    assert_eq!(count(json!({"status": wiped, "spec": {"rebookPolicy": "Always"}})), 11);
+    // What is not known ends the visit, and all are closed in the next.
+    assert_eq!(end(&ticket(&json!({"status": third})), 0, |_| unknown()).0.len(), 1);
+}
+
+#[test]
+fn a_booking_that_is_kept_costs_no_request() {
+    let kept = ticket(&json!({"spec": {"deletionPolicy": "Retain"}}));
+    let (asked, end) = end(&kept, 0, |_| panic!("asked"));
+    assert_eq!((asked.len(), said(&end).as_str()), (0, "Booking BK-1 kept"));
+}
+
+#[test]
+fn without_a_provider_it_stays_unless_forced() {
+    let without = |patch: Value| said(&Ending::of(&ticket(&patch), SoFar::default(), false).end());
+    assert_eq!(without(json!({})), "Cancelling Some(false)/ProviderNotConfigured Change");
+    let forced = json!({"metadata": {"annotations": {FORCE_DELETE: "true"}}});
+    assert!(without(forced).contains("was left"));
+}

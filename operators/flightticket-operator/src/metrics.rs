@@ -1,0 +1,55 @@
+//! The operator's own metrics; those of the client are beside it.
+
+use jiff::{SignedDuration, Timestamp};
+use manager::{MetricRegistry, Objects};
+
+use crate::{FlightTicket, api::v1::Phase};
+
+/// A deletion that takes longer is stuck.
+const STUCK: SignedDuration = SignedDuration::from_mins(10);
+
+/// Shows how many tickets there are in each phase, and how many cannot be deleted.
+pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, FlightTicket>) + Send + Sync + use<> {
+    let phases = registry.gauges("flightticket_operator_tickets", "FlightTickets, by phase.", &["phase"]);
+    let help = "FlightTickets that have been waiting for more than ten minutes to be deleted.";
+    let stuck = registry.gauges("flightticket_operator_stuck_deletions", help, &[]);
+    move |tickets| {
+        let (mut counts, mut waiting) = ([0; Phase::ALL.len()], 0);
+        for ticket in tickets {
+            let phase = ticket.status.as_ref().map_or(Phase::Pending, |status| status.phase);
+            counts[phase as usize] += 1;
+            waiting += i64::from(is_stuck(&ticket, Timestamp::now()));
+        }
+        for phase in Phase::ALL {
+            phases.with_label_values(&[&phase.to_string()]).set(counts[phase as usize]);
+        }
+        stuck.with_label_values::<&str>(&[]).set(waiting);
+    }
+}
+
+fn is_stuck(ticket: &FlightTicket, now: Timestamp) -> bool {
+    ticket.metadata.deletion_timestamp.as_ref().is_some_and(|since| now.duration_since(since.0) > STUCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn a_deletion_is_stuck_after_ten_minutes() {
+        let ticket = samples::with(&json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}));
+        let at = |time: &str| is_stuck(&ticket, time.parse().expect("a time"));
+        assert!(!at("2026-11-21T10:10:00Z") && at("2026-11-21T10:10:01Z"));
+        assert!(!is_stuck(&samples::seed(), Timestamp::MAX));
+    }
+
+    #[test]
+    fn phases_are_counted_in_their_order() {
+        for (index, phase) in Phase::ALL.into_iter().enumerate() {
+            assert_eq!(phase as usize, index);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The registration.
+
+use std::sync::Arc;
+
+use clap::{Args, Command};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use manager::{Controller, Declared, Manager, Operator};
+
+use crate::{
+    Config, FlightTicket,
+    booking::{Client, Https, Settings},
+    controller, metrics,
+    ticket::FINALIZER,
+    visits::Visits,
+};
+
+/// The operator of [`FlightTicket`].
+#[derive(Debug, Clone, Copy)]
+pub struct FlightTicketOperator;
+
+impl Operator for FlightTicketOperator {
+    fn name(&self) -> &'static str {
+        "flightticket"
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        vec![FlightTicket::crd()]
+    }
+
+    fn args(&self, command: Command) -> Command {
+        Config::augment_args(command)
+    }
+
+    fn sample(&self) -> &'static str {
+        include_str!("../samples/flights_v1_flightticket.yaml")
+    }
+
+    fn setup(&self, manager: &mut Manager) {
+        let config: Config = manager.args();
+        let client = config.url.clone().map(|url| {
+            let transport = Https::new(config.ca_file.clone(), config.timeout);
+            Client::new(Settings { url, token_file: config.token_file.clone() }, transport, manager.metrics())
+        });
+        let declared = declare(manager, &config, client);
+        manager.add(declared);
+    }
+}
+
+/// The controller of [`FlightTicket`] with this client; without one, nothing is booked.
+pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> Declared {
+    let visits = Arc::new(Visits::every(config.poll_interval));
+    let left = visits.clone();
+    Controller::of::<FlightTicket>()
+        .config(client)
+        .config(visits)
+        .workers(config.concurrency.into())
+        .on_delete(FINALIZER, controller::clean_up)
+        .on_gone(move |key| left.forget(key))
+        .on_scrape(metrics::gauges(manager.metrics()))
+        .reconcile(controller::reconcile)
+}

@@ -1,0 +1,139 @@
+//! When each ticket is looked at again, and what earlier visits have seen. In memory only: a process that starts looks at all
+//! of them once.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use manager::{Action, ObjectKey};
+use tokio::time::Instant;
+
+use crate::{
+    FlightTicket,
+    course::{SoFar, Wait},
+};
+
+/// Seats may become free.
+const SEATS: Duration = Duration::from_mins(5);
+/// The file with the token is looked at; the same token is not sent again so soon.
+const CREDENTIALS: Duration = Duration::from_secs(15);
+/// A booking that a provider does not find is asked for again.
+const MISSING: Duration = Duration::from_secs(5);
+const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
+const LONGEST_CONFIRMATION: Duration = Duration::from_mins(1);
+/// People are reminded of a deletion that does not get on.
+const REMINDER: Duration = Duration::from_mins(10);
+
+/// The visits of all tickets.
+#[derive(Debug)]
+pub(crate) struct Visits {
+    poll: Duration,
+    visits: Mutex<HashMap<ObjectKey, Visit>>,
+}
+
+/// The last visit of one ticket.
+#[derive(Debug, Default)]
+struct Visit {
+    uid: Option<String>,
+    /// What the object wanted; if it wants something else, nobody waits.
+    intent: String,
+    until: Option<Instant>,
+    /// The provider itself has named the time: nobody asks earlier, whatever the object wants.
+    is_firm: bool,
+    failures: u32,
+    unconfirmed: u32,
+    missing: Option<Instant>,
+    reminded: Option<Instant>,
+}
+
+impl Visits {
+    pub(crate) fn every(poll: Duration) -> Self {
+        Self { poll, visits: Mutex::default() }
+    }
+
+    /// How long this ticket is left alone still.
+    pub(crate) fn wait(&self, ticket: &FlightTicket) -> Option<Duration> {
+        let visits = self.lock();
+        let visit = visits.get(&ticket.key()).filter(|visit| visit.uid == ticket.metadata.uid)?;
+        let wait = visit.until?.saturating_duration_since(Instant::now());
+        (!wait.is_zero() && (visit.is_firm || visit.intent == ticket.intent())).then_some(wait)
+    }
+
+    pub(crate) fn so_far(&self, ticket: &FlightTicket) -> SoFar {
+        let visits = self.lock();
+        let visit = visits.get(&ticket.key()).filter(|visit| visit.uid == ticket.metadata.uid);
+        visit.map_or_else(SoFar::default, |visit| SoFar {
+            failures: visit.failures,
+            missing: visit.missing.map(|since| since.elapsed()),
+        })
+    }
+
+    /// A visit is over. `random` is in `0.0..1.0`.
+    pub(crate) fn rest(&self, ticket: &FlightTicket, wait: Wait, random: f64) -> Action {
+        let mut visits = self.lock();
+        let visit = visit_of(&mut visits, ticket);
+        let now = Instant::now();
+        let Visit { failures, unconfirmed, missing, .. } = visit;
+        (*failures, *unconfirmed, *missing) = match wait {
+            Wait::Trouble(_) => (failures.saturating_add(1), *unconfirmed, *missing),
+            Wait::Unconfirmed => (0, unconfirmed.saturating_add(1), None),
+            Wait::Missing => (0, 0, Some(missing.unwrap_or(now))),
+            Wait::Poll | Wait::Seats | Wait::Credentials | Wait::Change => (0, 0, None),
+        };
+        // Spread by this part in both directions.
+        let spread = |time: Duration, part: f64| time.mul_f64(1.0 + part * (2.0 * random - 1.0));
+        let after = match wait {
+            Wait::Change => None,
+            Wait::Poll => Some(spread(self.poll, 0.1)),
+            Wait::Seats => Some(spread(SEATS, 0.1)),
+            Wait::Credentials => Some(CREDENTIALS),
+            Wait::Missing => Some(MISSING),
+            Wait::Unconfirmed => Some(doubled(Duration::from_secs(2), *unconfirmed, LONGEST_CONFIRMATION)),
+            // Not all at once when it is over, and nobody before.
+            Wait::Trouble(Some(named)) => Some(named.mul_f64(1.0 + 0.1 * random)),
+            Wait::Trouble(None) => Some(spread(doubled(Duration::from_secs(1), *failures, LONGEST_BACKOFF), 0.2)),
+        };
+        visit.until = after.map(|after| now + after);
+        visit.is_firm = matches!(wait, Wait::Trouble(Some(_)));
+        visit.intent = ticket.intent();
+        after.map_or(Action::Done, Action::After)
+    }
+
+    /// Whether it is time to tell people once more that something does not get on.
+    pub(crate) fn remind(&self, ticket: &FlightTicket) -> bool {
+        let mut visits = self.lock();
+        let visit = visit_of(&mut visits, ticket);
+        let is_due = visit.reminded.is_none_or(|reminded| reminded.elapsed() >= REMINDER);
+        if is_due {
+            visit.reminded = Some(Instant::now());
+        }
+        is_due
+    }
+
+    pub(crate) fn forget(&self, key: &ObjectKey) {
+        self.lock().remove(key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, Visit>> {
+        self.visits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The visit of this very ticket, not of an earlier one of its name.
+fn visit_of<'a>(visits: &'a mut HashMap<ObjectKey, Visit>, ticket: &FlightTicket) -> &'a mut Visit {
+    let visit = visits.entry(ticket.key()).or_default();
+    if visit.uid != ticket.metadata.uid {
+        *visit = Visit { uid: ticket.metadata.uid.clone(), ..Visit::default() };
+    }
+    visit
+}
+
+/// `first`, twice that, and so on: the `count`-th.
+fn doubled(first: Duration, count: u32, longest: Duration) -> Duration {
+    first.saturating_mul(1 << count.saturating_sub(1).min(16)).min(longest)
+}
+
+#[cfg(test)]
+mod tests;

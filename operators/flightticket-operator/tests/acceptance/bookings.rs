@@ -1,0 +1,166 @@
+//! The life of bookings: changed, given back, lost, taken over.
+
+use flightticket_operator::{FlightTicket, api::v1::Phase};
+use serde_json::json;
+
+use crate::desk::{Desk, NAME, ticket};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t06_the_number_follows_the_spec_as_far_as_there_are_seats() {
+    let Some(mut desk) = Desk::open().await else { return };
+    let id = desk.booked().await.booking_id.expect("an id");
+    desk.apply(NAME, &json!({"number": 4})).await;
+    desk.until_synced(NAME, 4).await;
+    assert_eq!(desk.provider.audit().seats_taken, 4);
+    let note = desk.world.until_event(NAME, "Normal", "Modified").await;
+    assert_eq!(note, format!("Booking {id} changed from 2 to 4 seat(s)"));
+
+    desk.provider.seats("Mumbai", "London", 7).await;
+    desk.apply(NAME, &json!({"number": 10})).await;
+    let refused = desk.world.until_condition::<FlightTicket>(NAME, "Synced", "False", "ModificationRejected").await;
+    assert_eq!(refused.status.as_ref().map(|it| (it.phase, it.number)), Some((Phase::Booked, Some(4))));
+    desk.until_booked(NAME).await;
+    desk.world.until_event(NAME, "Warning", "ModificationRejected").await;
+    desk.provider.seats("Mumbai", "London", 10).await;
+    desk.run("1s"); // another process looks at once; `in_memory` waits for the five minutes
+    desk.until_synced(NAME, 10).await;
+
+    // What somebody changes at the provider is put back.
+    desk.provider.change(&id, 1).await;
+    let is_back = async || (desk.provider.audit().seats_taken == 10).then_some(());
+    desk.world.until("ten seats again", is_back).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t07_a_deleted_ticket_gives_its_seats_back_unless_it_is_to_keep_them() {
+    let Some(desk) = Desk::open().await else { return };
+    desk.booked().await;
+    desk.delete(NAME).await;
+    assert_eq!((desk.provider.count("CANCELLED"), desk.provider.audit().seats_taken), (1, 0));
+    desk.world.until_event(NAME, "Normal", "Cancelled").await;
+
+    desk.apply("kept", &json!({"deletionPolicy": "Retain"})).await;
+    desk.until_booked("kept").await;
+    desk.delete("kept").await;
+    assert_eq!((desk.provider.count("CONFIRMED"), desk.provider.audit().seats_taken), (1, 2));
+    desk.world.until_event("kept", "Normal", "Retained").await;
+
+    // One that has flown cannot be given back, and nobody waits for it.
+    desk.apply("flown", &json!({})).await;
+    let id = desk.until_booked("flown").await.booking_id.expect("an id");
+    desk.provider.airline("depart", &id).await;
+    desk.delete("flown").await;
+    desk.world.until_event("flown", "Warning", "CancelRefused").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t09_a_booking_that_the_airline_cancels_is_bought_anew_only_if_asked_for() {
+    let Some(desk) = Desk::open().await else { return };
+    let id = desk.booked().await.booking_id.expect("an id");
+    desk.apply("always", &json!({"rebookPolicy": "Always"})).await;
+    let first = desk.until_booked("always").await.booking_id.expect("an id");
+    desk.provider.airline("cancel", &id).await;
+    desk.provider.airline("cancel", &first).await;
+
+    let lost = desk.until(NAME, "False", "BookingCancelledExternally").await;
+    assert_eq!(lost.phase, Phase::Cancelled);
+    let ticket = desk.get(NAME).await;
+    assert!(manager_testing::condition(&ticket, "Stalled").is_some());
+    let is_anew = async || {
+        let status = desk.get("always").await.status?;
+        (status.attempt == 1 && status.phase == Phase::Booked).then_some(status)
+    };
+    let anew = desk.world.until("another booking", is_anew).await;
+    let uid = desk.get("always").await.metadata.uid.expect("a uid");
+    assert_eq!(anew.reference, Some(format!("{uid}.1")));
+    desk.until_asked("get", 3).await;
+    let confirmed: Vec<String> =
+        desk.provider.bookings().await.into_iter().filter(|it| it.2 == "CONFIRMED").map(|it| it.1).collect();
+    assert_eq!(confirmed, [format!("{uid}.1")]);
+    desk.delete("always").await;
+    assert_eq!(desk.provider.count("CONFIRMED"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t10_a_restored_ticket_takes_nothing_over_without_being_told_to() {
+    let Some(desk) = Desk::open().await else { return };
+    let id = desk.booked().await.booking_id.expect("an id");
+    let copy = |name: &str| {
+        let mut copy: serde_json::Value = serde_json::from_str(&ticket(name, &json!({}))).expect("JSON");
+        copy["metadata"]["annotations"] = json!({"flights.com/booking-id": id});
+        copy.to_string()
+    };
+    for name in ["copy", "restored"] {
+        desk.world.apply(&copy(name)).await;
+        desk.until(name, "False", "BookingHeldByAnother").await;
+    }
+    desk.delete("copy").await;
+    assert_eq!(desk.provider.count("CONFIRMED"), 1, "it never had it");
+
+    desk.annotate("restored", "flights.com/adopt-booking", Some("true")).await;
+    let status = desk.until_booked("restored").await;
+    assert_eq!((status.booking_id.as_deref(), desk.provider.count("CONFIRMED")), (Some(&*id), 1));
+    desk.until(NAME, "False", "BookingHeldByAnother").await;
+    desk.delete(NAME).await;
+    assert_eq!(desk.provider.count("CONFIRMED"), 1, "it was given away");
+    desk.delete("restored").await;
+    assert_eq!(desk.provider.count("CONFIRMED"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x11_a_status_that_is_wiped_is_found_again() {
+    let Some(desk) = Desk::open().await else { return };
+    let before = desk.booked().await;
+    let wiped = json!({"phase": "Pending", "bookingId": null, "reference": null, "number": null, "conditions": []});
+    desk.world.patch_status::<FlightTicket>(NAME, wiped.clone()).await;
+    let found = async || desk.get(NAME).await.status.filter(|status| status.booking_id == before.booking_id);
+    desk.world.until("the booking", found).await;
+    desk.world.patch_status::<FlightTicket>(NAME, wiped).await;
+    desk.annotate(NAME, "flights.com/booking-id", None).await;
+    desk.world.until("the booking", found).await;
+    assert_eq!(desk.provider.audit().bookings.values().sum::<u64>(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t13_seats_are_never_oversold() {
+    let Some(mut desk) = Desk::closed().await else { return };
+    desk.provider.seats("Mumbai", "London", 300).await;
+    for number in 0..200 {
+        desk.apply(&format!("ticket-{number}"), &json!({})).await;
+    }
+    desk.run("5m");
+    let is_decided = async || {
+        let tickets = desk.world.list::<FlightTicket>().await;
+        let with = |reason: &str| {
+            let is_it =
+                |it: &&FlightTicket| manager_testing::condition(*it, "Ready").is_some_and(|it| it.reason == reason);
+            tickets.iter().filter(is_it).count()
+        };
+        let counts = (with("Booked"), with("InsufficientSeats"));
+        (counts.0 + counts.1 == 200).then_some(counts)
+    };
+    assert_eq!(desk.world.until("all are decided", is_decided).await, (150, 50));
+    assert_eq!((desk.provider.count("CONFIRMED"), desk.provider.audit().seats_taken), (150, 300));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t14_a_booking_that_is_as_it_should_be_costs_questions_only() {
+    let Some(desk) = Desk::open().await else { return };
+    desk.booked().await;
+    desk.until_asked("get", 1).await;
+    let (writes, created) = (desk.world.requests().writes(), desk.provider.requests("create").await);
+    desk.until_asked("get", 3).await;
+    assert_eq!((desk.world.requests().writes(), desk.provider.requests("create").await), (writes, created));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t15_a_ticket_that_is_made_again_is_another_booking() {
+    let Some(desk) = Desk::open().await else { return };
+    desk.booked().await;
+    desk.delete(NAME).await;
+    desk.booked().await;
+    let bookings = desk.provider.bookings().await;
+    let states: Vec<&str> = bookings.iter().map(|it| it.2.as_str()).collect();
+    assert_eq!(states, ["CANCELLED", "CONFIRMED"]);
+    assert_ne!(bookings[0].1, bookings[1].1);
+}

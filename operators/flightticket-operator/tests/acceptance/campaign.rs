@@ -1,0 +1,74 @@
+//! A ticket's life on the real API server and with a real booking server, lived again and again, each time with something else
+//! going wrong between operator and API server.
+//!
+//! `FAULT_PLANS=all` runs every plan; a plan's line runs that one.
+
+use flightticket_operator::FlightTicketOperator;
+use manager_testing::{Campaign, Subject, World};
+use serde_json::{Value, json};
+
+use crate::{
+    desk::{BINARY, NAME, SAMPLE, ticket},
+    provider::Provider,
+};
+
+#[derive(Debug, Clone, Copy)]
+struct Tickets {
+    flags: &'static [&'static str],
+}
+
+impl Subject for Tickets {
+    fn operator(&self) -> &'static dyn manager::Operator {
+        &FlightTicketOperator
+    }
+
+    fn binary(&self) -> &'static str {
+        BINARY
+    }
+
+    fn flags(&self) -> &'static [&'static str] {
+        self.flags
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["flights.com/v1/FlightTicket"]
+    }
+
+    async fn live(&self, world: &World) {
+        use flightticket_operator::FlightTicket;
+        world.apply(SAMPLE).await;
+        world.until_condition::<FlightTicket>(NAME, "Ready", "True", "Booked").await;
+        world.apply(&ticket("other", &json!({"number": 1}))).await;
+        world.until_condition::<FlightTicket>("other", "Ready", "True", "Booked").await;
+        world.apply(&ticket(NAME, &json!({"number": 5}))).await;
+        let is_five = async || (world.get::<FlightTicket>(NAME).await?.status?.number == Some(5)).then_some(());
+        world.until("five seats", is_five).await;
+        world.delete::<FlightTicket>("other").await;
+        let is_gone = async || world.get::<FlightTicket>("other").await.is_none().then_some(());
+        world.until("it is gone", is_gone).await;
+    }
+
+    fn mask(&self, object: &mut Value) {
+        object["metadata"]["annotations"]["flights.com/booking-id"] = Value::Null;
+        for field in ["bookingId", "confirmationCode", "reference", "bookedAt"] {
+            object["status"][field] = Value::Null;
+        }
+        for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+            condition["message"] = Value::Null; // with the code in it
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t04_whatever_goes_wrong_with_a_request_each_life_has_one_booking() {
+    let provider = Provider::with(|options, _| options.default_seats = Some(10_000)).await;
+    let flags = vec!["--booking-url", provider.url.clone().leak()].leak();
+    let Some(campaign) = Campaign::begin(Tickets { flags }).await else { return };
+    campaign.run("crashes", campaign.crashes(), 8).await;
+    campaign.run("errors", campaign.errors(), 4).await;
+    // Of each life one booking of five seats is left, and one of one seat was cancelled.
+    let audit = provider.audit();
+    let (held, given_back) = (provider.count("CONFIRMED"), provider.count("CANCELLED"));
+    eprintln!("the books: {audit:?}");
+    assert_eq!((held, audit.seats_taken), (given_back, 5 * held));
+}

@@ -1,0 +1,85 @@
+//! Operator and provider end and begin as chance has it, while people come and go. `FLIGHTTICKET_CHAOS` says for how many
+//! seconds.
+
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use flightticket_operator::FlightTicket;
+use serde_json::json;
+
+use crate::desk::Desk;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_the_books_are_in_order() {
+    let Some(mut desk) = Desk::open().await else { return };
+    let seconds = std::env::var("FLIGHTTICKET_CHAOS").map_or(15, |text| text.parse().expect("seconds"));
+    let (mut chance, begun) = (Rng::with_seed(7), Instant::now());
+    let (mut made, mut deleted, mut changed, mut kills, mut outages) = (0, 0, 0, 0, 0);
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        let tickets = desk.world.list::<FlightTicket>().await;
+        let names: Vec<String> = tickets
+            .into_iter()
+            .filter(|it| it.metadata.deletion_timestamp.is_none())
+            .filter_map(|it| it.metadata.name)
+            .collect();
+        let one = if names.is_empty() { None } else { Some(&names[chance.usize(..names.len())]) };
+        match (chance.u32(..10), one) {
+            (0..=3, _) if names.len() < 12 => {
+                desk.apply(&format!("ticket-{made}"), &json!({"number": chance.u32(1..=3)})).await;
+                made += 1;
+            }
+            (0..=5, Some(name)) if names.len() > 3 => {
+                desk.world.delete::<FlightTicket>(name).await;
+                deleted += 1;
+            }
+            (6, Some(name)) => {
+                desk.apply(name, &json!({"number": chance.u32(1..=3)})).await;
+                changed += 1;
+            }
+            (7 | 8, _) => {
+                desk.run("1s"); // SIGKILL, and another process
+                kills += 1;
+            }
+            (9, _) => {
+                desk.provider.stop().await;
+                tokio::time::sleep(Duration::from_millis(chance.u64(..1_500))).await;
+                desk.provider.resume().await;
+                outages += 1;
+            }
+            _ => {}
+        }
+        tokio::time::sleep(Duration::from_millis(chance.u64(..400))).await;
+    }
+    desk.run("1s");
+    let is_in_order = async || {
+        let tickets = desk.world.list::<FlightTicket>().await;
+        let mut seats = 0;
+        for ticket in &tickets {
+            let status = ticket.status.as_ref()?;
+            let is_booked = manager_testing::condition(ticket, "Synced").is_some_and(|it| it.status == "True");
+            let is_so = is_booked && status.number == Some(ticket.spec.number.into());
+            if ticket.metadata.deletion_timestamp.is_some() || !is_so {
+                return None;
+            }
+            seats += u64::try_from(ticket.spec.number).ok()?;
+        }
+        let audit = desk.provider.audit();
+        let live = audit.bookings.get("CONFIRMED").copied().unwrap_or_default();
+        (live == tickets.len() as u64 && audit.seats_taken == seats).then_some(audit)
+    };
+    let audit = desk.world.until("the books are in order", is_in_order).await;
+    eprintln!(
+        "{seconds} s: {made} tickets made, {deleted} deleted, {changed} changed; {kills} times the operator was killed, \
+         {outages} times the provider was away; {audit:?}"
+    );
+    let tickets = desk.world.list::<FlightTicket>().await;
+    let of = |ticket: &FlightTicket| ticket.metadata.uid.clone().expect("a uid");
+    let mut uids: Vec<String> = tickets.iter().map(of).collect();
+    uids.sort();
+    let bookings = desk.provider.bookings().await;
+    let mut live: Vec<String> = bookings.into_iter().filter(|it| it.2 == "CONFIRMED").map(|it| it.1).collect();
+    live.sort();
+    if made <= 100 {
+        assert_eq!(live, uids, "each has its own");
+    }
+}

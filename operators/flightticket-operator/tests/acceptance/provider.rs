@@ -1,0 +1,146 @@
+//! The booking server, within the test.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use booking_server::{Audit, BookingServer, Options, audit};
+use bytes::Bytes;
+use flightticket_operator::booking::{Https, Transport};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A booking server on a port and with a database of its own; it ends with its test.
+pub(crate) struct Provider {
+    folder: TempDir,
+    options: Options,
+    pub(crate) url: String,
+    admin: SocketAddr,
+    token: Option<String>,
+    running: Option<(CancellationToken, JoinHandle<()>)>,
+    transport: Https,
+}
+
+impl Provider {
+    pub(crate) async fn start() -> Self {
+        Self::with(|_, _| {}).await
+    }
+
+    /// With other options; the second argument is a folder for files.
+    pub(crate) async fn with(change: impl FnOnce(&mut Options, &std::path::Path)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut options = Options::for_tests(folder.path().join("bookings.db"));
+        change(&mut options, folder.path());
+        let server = BookingServer::bind(options.clone()).await.expect("a server");
+        let (url, admin) = (server.url(), server.admin_address());
+        options.listen = server.address();
+        options.admin_listen = admin;
+        let running = Some((server.stop_handle(), tokio::spawn(server.run())));
+        let transport = Https::new(None, Duration::from_secs(10));
+        Self { folder, options, url, admin, token: None, running, transport }
+    }
+
+    /// Its second port asks for this token.
+    pub(crate) fn known_to(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Nobody listens any more.
+    pub(crate) async fn stop(&mut self) {
+        let Some((stop, running)) = self.running.take() else { return };
+        stop.cancel();
+        running.await.expect("it ends");
+    }
+
+    /// Listens again, where it did before.
+    pub(crate) async fn resume(&mut self) {
+        let server = BookingServer::bind(self.options.clone()).await.expect("a server");
+        self.running = Some((server.stop_handle(), tokio::spawn(server.run())));
+    }
+
+    /// The books, which must agree with themselves.
+    pub(crate) fn audit(&self) -> Audit {
+        let audit = audit(&self.options.database).expect("books");
+        assert_eq!(audit.violations, Vec::<String>::new());
+        audit
+    }
+
+    /// Bookings in this state.
+    pub(crate) fn count(&self, state: &str) -> u64 {
+        self.audit().bookings.get(state).copied().unwrap_or_default()
+    }
+
+    /// Of each booking, in the order in which they were made: id, reference, state and number.
+    pub(crate) async fn bookings(&self) -> Vec<(String, String, String, u64)> {
+        let list = self.ask("GET", &format!("{}/v1/bookings?limit=100", self.url), None).await;
+        let text = |item: &Value, field: &str| item[field].as_str().unwrap_or_default().to_owned();
+        let items = list["items"].as_array().expect("a list").iter();
+        let of =
+            |it| (text(it, "id"), text(it, "reference"), text(it, "state"), it["number"].as_u64().unwrap_or_default());
+        items.map(of).collect()
+    }
+
+    /// Goes wrong in this way from now on.
+    pub(crate) async fn fault(&self, fault: Value) {
+        self.ask("POST", &format!("http://{}/admin/faults", self.admin), Some(fault)).await;
+    }
+
+    /// How often each fault, in order, has hit.
+    pub(crate) async fn hits(&self) -> Vec<u64> {
+        let faults = self.ask("GET", &format!("http://{}/admin/faults", self.admin), None).await;
+        let items = faults["items"].as_array().expect("a list").iter();
+        items.map(|item| item["fired"].as_u64().unwrap_or_default()).collect()
+    }
+
+    /// Does something as the airline: confirm, reject, cancel, depart.
+    pub(crate) async fn airline(&self, act: &str, id: &str) {
+        self.ask("POST", &format!("http://{}/admin/bookings/{id}/{act}", self.admin), None).await;
+    }
+
+    /// Sets the seats of a route.
+    pub(crate) async fn seats(&self, from: &str, to: &str, seats: u32) {
+        let body = json!({"from": from, "to": to, "seats": seats});
+        self.ask("POST", &format!("http://{}/admin/seats", self.admin), Some(body)).await;
+    }
+
+    /// Changes the number of a booking as somebody else.
+    pub(crate) async fn change(&self, id: &str, number: u8) {
+        let url = format!("{}/v1/bookings/{id}", self.url);
+        self.ask("PATCH", &url, Some(json!({"number": number}))).await;
+    }
+
+    /// How many requests of this operation it has been sent.
+    pub(crate) async fn requests(&self, op: &str) -> u64 {
+        let text = self.text("GET", &format!("http://{}/metrics", self.admin), None).await;
+        let label = format!("op=\"{op}\"");
+        let lines =
+            text.lines().filter(|line| line.starts_with("booking_server_requests_total") && line.contains(&label));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
+    async fn ask(&self, method: &str, url: &str, body: Option<Value>) -> Value {
+        let text = self.text(method, url, body).await;
+        if text.is_empty() { Value::Null } else { serde_json::from_str(&text).expect("JSON") }
+    }
+
+    async fn text(&self, method: &str, url: &str, body: Option<Value>) -> String {
+        let mut request = http::Request::builder().method(method).uri(url).header("if-match", "*");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let bytes = body.map(|body| Bytes::from(body.to_string()));
+        if bytes.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let request = request.body(bytes.unwrap_or_default()).expect("a request");
+        let answer = self.transport.send(request).await.unwrap_or_else(|error| panic!("{method} {url}: {error}"));
+        let text = String::from_utf8_lossy(answer.body()).into_owned();
+        assert!(answer.status().is_success(), "{method} {url}: {} {text}", answer.status());
+        text
+    }
+}

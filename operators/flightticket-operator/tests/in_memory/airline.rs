@@ -1,0 +1,225 @@
+//! A model of a provider: the rules of the reference server on tables in memory.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use booking_server::{
+    booking::{Booking, Cabin, Contact, Fresh, MOST_SEATS, Order, Reference, RouteKey, Seat, State},
+    ledger::{self, Airline as Act, Availability, Change, Decision, Expected, Policy},
+    problem::{Code, Problem},
+};
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+/// The books of a provider. A clone is the same provider.
+#[derive(Clone, Default)]
+pub(crate) struct Airline(Arc<Mutex<Books>>);
+
+#[derive(Default)]
+pub(crate) struct Books {
+    pub(crate) bookings: Vec<Booking>,
+    buried: BTreeSet<Reference>,
+    seats: BTreeMap<RouteKey, u32>,
+    /// Seats of other routes.
+    pub(crate) usual_seats: u32,
+    /// Requests that were handled, by method and path without names.
+    pub(crate) handled: BTreeMap<String, u64>,
+    /// Bookings that a question does not find, as if they were written elsewhere and not here yet.
+    pub(crate) hidden: BTreeSet<String>,
+    /// The airline is out of its mind: every answer has this status.
+    pub(crate) status: Option<(u16, Option<u64>)>,
+}
+
+impl Airline {
+    pub(crate) fn new() -> Self {
+        let airline = Self::default();
+        airline.books().usual_seats = 1_000;
+        airline
+    }
+
+    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
+        self.0.lock().expect("nobody has panicked")
+    }
+
+    /// Carries a request out.
+    pub(crate) fn handle(&self, request: &Request<Bytes>) -> Response<Bytes> {
+        let mut books = self.books();
+        let path: Vec<&str> = request.uri().path().split('/').skip(1).collect();
+        let kind: Vec<&str> = path.iter().enumerate().map(|(at, part)| if at == 2 { "*" } else { part }).collect();
+        *books.handled.entry(format!("{} {}", request.method(), kind.join("/"))).or_default() += 1;
+        if let Some((status, retry_after)) = books.status {
+            let mut answer = answer(StatusCode::from_u16(status).expect("a status"), &json!({}));
+            if let Some(seconds) = retry_after {
+                answer.headers_mut().insert("retry-after", seconds.to_string().parse().expect("a header"));
+            }
+            return answer;
+        }
+        books.route(request, &path).unwrap_or_else(|Problem { code, detail, .. }| {
+            answer(code.status(), &json!({"code": code.name(), "detail": detail}))
+        })
+    }
+
+    /// Does something that nobody asked for.
+    pub(crate) fn act(&self, act: Act, id: &str) {
+        let mut books = self.books();
+        let booking = books.booking(id).expect("a booking");
+        if let Ok(decision) = ledger::airline(act, booking, "NEWCODE".to_owned(), now()) {
+            books.apply(decision.changes);
+        }
+    }
+
+    /// The live bookings: reference and number.
+    pub(crate) fn live(&self) -> Vec<(String, u8)> {
+        let books = self.books();
+        let live = books.bookings.iter().filter(|booking| booking.state.is_live());
+        live.map(|booking| (booking.reference.to_string(), booking.number)).collect()
+    }
+
+    /// How many requests there were.
+    pub(crate) fn requests(&self) -> u64 {
+        self.books().handled.values().sum()
+    }
+}
+
+impl Books {
+    fn route(&mut self, request: &Request<Bytes>, path: &[&str]) -> Result<Response<Bytes>, Problem> {
+        let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
+        let method = request.method();
+        match (method, path) {
+            (&Method::POST, ["v1", "bookings"]) => {
+                let booked = self.book(&body);
+                booked.map(|it| {
+                    answer(if it.is_replay { StatusCode::OK } else { StatusCode::CREATED }, &shown(&it.booking))
+                })
+            }
+            (&Method::GET, ["v1", "bookings", id]) if self.hidden.contains(*id) => Err(missing()),
+            (_, ["v1", "bookings", id]) => {
+                let booking = self.booking(id).ok_or_else(missing)?;
+                let decided = if method == Method::PATCH {
+                    let tag = request.headers().get("if-match").and_then(|it| it.to_str().ok()).unwrap_or_default();
+                    let expected = Expected::OneOf(vec![tag.trim_matches('"').to_owned()]);
+                    let free = self.free(&booking.route());
+                    let number =
+                        body["number"].as_u64().and_then(|number| u8::try_from(number).ok()).expect("a number");
+                    ledger::modify(booking, &expected, number, &free, now())?
+                } else {
+                    Decision { answer: booking, changes: Vec::new() }
+                };
+                self.apply(decided.changes);
+                Ok(answer(StatusCode::OK, &shown(&decided.answer)))
+            }
+            (&Method::PUT, ["v1", "bookings", id, "reference"]) => {
+                let booking = self.booking(id).ok_or_else(missing)?;
+                let (new, old) = (reference(&body["reference"]), reference(&body["expect"]));
+                let is_taken = self.buried.contains(&new) || self.current(&new).is_some();
+                let decided = ledger::adopt(booking, &new, &old, is_taken, now())?;
+                self.apply(decided.changes);
+                Ok(answer(StatusCode::OK, &shown(&decided.answer)))
+            }
+            (_, ["v1", "references", name]) => {
+                let reference = Reference::parse(name).expect("a reference");
+                let (is_buried, current) = (self.buried.contains(&reference), self.current(&reference));
+                let standing = if method == Method::DELETE {
+                    let decided = ledger::cancel_reference(&reference, is_buried, current, now())?;
+                    self.apply(decided.changes);
+                    decided.answer
+                } else {
+                    ledger::standing(&reference, is_buried, current.as_ref())?
+                };
+                let body = json!({"reference": name, "state": standing.state.name(), "bookingId": standing.booking});
+                Ok(answer(StatusCode::OK, &body))
+            }
+            _ => panic!("not in the contract: {method} {path:?}"),
+        }
+    }
+
+    fn book(&mut self, body: &Value) -> Result<ledger::Booked, Problem> {
+        let text = |field: &str| body[field].as_str().expect("a text").to_owned();
+        let order = Order {
+            reference: reference(&body["reference"]),
+            from: text("from"),
+            to: text("to"),
+            number: body["number"].as_u64().and_then(|number| u8::try_from(number).ok()).expect("a number"),
+            date: body["departureDate"].as_str().map(|date| date.parse().expect("a date")),
+            cabin: Cabin::parse(&text("cabin")).expect("a cabin"),
+            contact: None::<Contact>,
+        };
+        let route = order.route();
+        let facts = Availability {
+            is_buried: self.buried.contains(&order.reference),
+            current: self.current(&order.reference),
+            seats: self.seats.get(&route).copied(),
+            usual_seats: Some(self.usual_seats),
+            free: self.free(&route),
+        };
+        let policy = Policy { default_seats: None, confirm_delay: SignedDuration::ZERO };
+        let fresh = Fresh { id: format!("BK-{}", self.bookings.len()), confirmation: "CODE".to_owned() };
+        let decided = ledger::book(&order, facts, policy, fresh, now())?;
+        self.apply(decided.changes);
+        Ok(decided.answer)
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            match change {
+                Change::Open(route, seats) => drop(self.seats.insert(route, seats)),
+                Change::Insert(booking) => self.bookings.push(booking),
+                Change::Update(_, booking) => {
+                    let place = self.bookings.iter_mut().find(|it| it.id == booking.id).expect("a booking");
+                    *place = booking;
+                }
+                Change::Bury(reference) => drop(self.buried.insert(reference)),
+            }
+        }
+    }
+
+    fn booking(&self, id: &str) -> Option<Booking> {
+        self.bookings.iter().find(|booking| booking.id == id).cloned()
+    }
+
+    fn current(&self, reference: &Reference) -> Option<Booking> {
+        let has_it = |booking: &&Booking| booking.reference == *reference && booking.state != State::Rejected;
+        self.bookings.iter().rev().find(has_it).cloned()
+    }
+
+    fn free(&self, route: &RouteKey) -> Vec<Seat> {
+        let taken: BTreeSet<Seat> =
+            self.bookings.iter().filter(|it| it.route() == *route).flat_map(|it| it.seats.iter().copied()).collect();
+        let all = (0..self.seats.get(route).copied().unwrap_or_default()).map(Seat);
+        all.filter(|seat| !taken.contains(seat)).take(usize::from(MOST_SEATS)).collect()
+    }
+
+    /// Sets the seats of the only route.
+    pub(crate) fn set_seats(&mut self, seats: u32) {
+        self.seats.values_mut().for_each(|all| *all = seats);
+        self.usual_seats = seats;
+    }
+}
+
+fn reference(value: &Value) -> Reference {
+    Reference::parse(value.as_str().expect("a reference")).expect("a reference")
+}
+
+fn missing() -> Problem {
+    Problem::new(Code::BookingNotFound, "there is no such booking")
+}
+
+fn shown(booking: &Booking) -> Value {
+    json!({
+        "id": booking.id, "reference": booking.reference.as_str(), "from": booking.from, "to": booking.to,
+        "number": booking.number, "cabin": booking.cabin.name(), "state": booking.state.name(),
+        "confirmationCode": booking.confirmation, "version": booking.version, "message": booking.message,
+    })
+}
+
+fn answer(status: StatusCode, body: &Value) -> Response<Bytes> {
+    Response::builder().status(status).body(Bytes::from(body.to_string())).expect("an answer")
+}
+
+fn now() -> Timestamp {
+    Timestamp::UNIX_EPOCH
+}

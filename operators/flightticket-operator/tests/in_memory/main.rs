@@ -1,0 +1,9 @@
+//! The whole operator against a model of the API server and a model of a provider, in one thread and in paused time: an hour
+//! takes no time, and anything can go wrong at each request in turn.
+
+mod airline;
+mod hour;
+mod mischief;
+mod office;
+mod plans;
+mod times;

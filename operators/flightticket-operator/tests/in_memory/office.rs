@@ -1,0 +1,228 @@
+//! The operator at work: one process, and after a crash or an election another.
+
+use std::{sync::LazyLock, time::Duration};
+
+use clap::Command;
+use flightticket_operator::{
+    Config, FlightTicket, FlightTicketOperator,
+    booking::{Client, Settings},
+    declare,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use manager::{Manager, Operator, harness::Harness, normalize};
+use model_apiserver::{Collecting, Model};
+use serde_json::{Value, json};
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    airline::Airline,
+    mischief::{Event, Mischief},
+};
+
+const TICKETS: &str = "flighttickets.flights.com";
+/// Longer than the operator waits before it repeats a request for the first times.
+const QUIET: Duration = Duration::from_secs(30);
+/// Who was a leader goes on for so long.
+const UNAWARE: Duration = Duration::from_secs(5);
+
+/// Made once: a test has thousands of offices.
+static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> =
+    LazyLock::new(|| FlightTicketOperator.crds().iter().map(normalize).collect());
+
+/// An API server, a provider, and the operator between them.
+pub(crate) struct Office {
+    pub(crate) model: Model,
+    pub(crate) airline: Airline,
+    pub(crate) mischief: Mischief,
+    pub(crate) flags: Vec<&'static str>,
+    events: UnboundedReceiver<Event>,
+    processes: Vec<Process>,
+    started: u32,
+}
+
+struct Process {
+    name: String,
+    harness: Harness,
+    /// It does not lead any more, and ends then.
+    ends: Option<Instant>,
+}
+
+/// The operator with a provider in memory.
+struct Clerk {
+    airline: Airline,
+    mischief: Mischief,
+    process: String,
+}
+
+impl Operator for Clerk {
+    fn name(&self) -> &'static str {
+        FlightTicketOperator.name()
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        FlightTicketOperator.crds()
+    }
+
+    fn args(&self, command: Command) -> Command {
+        FlightTicketOperator.args(command)
+    }
+
+    fn sample(&self) -> &'static str {
+        FlightTicketOperator.sample()
+    }
+
+    fn setup(&self, manager: &mut Manager) {
+        let config: Config = manager.args();
+        let line = self.mischief.line(&self.process, self.airline.clone());
+        let settings = Settings { url: "http://provider".parse().expect("an address"), token_file: None };
+        let client = Client::new(settings, line, manager.metrics());
+        let declared = declare(manager, &config, Some(client));
+        manager.add(declared);
+    }
+}
+
+impl Office {
+    /// Nobody works yet.
+    pub(crate) fn new() -> Self {
+        let model = Model::new();
+        model.set_collecting(Collecting::AtOnce);
+        DEFINITIONS.iter().for_each(|definition| model.install(definition));
+        let (mischief, events) = Mischief::new();
+        model.set_faults(mischief.clone());
+        Self { model, airline: Airline::new(), mischief, flags: Vec::new(), events, processes: Vec::new(), started: 0 }
+    }
+
+    /// With a process that works.
+    pub(crate) fn open() -> Self {
+        let mut office = Self::new();
+        office.start();
+        office
+    }
+
+    pub(crate) fn start(&mut self) {
+        self.started += 1;
+        let process = format!("process-{}", self.started);
+        let alive = self.mischief.born(&process);
+        let client = self.model.client_while(alive, &process);
+        let (airline, mischief) = (self.airline.clone(), self.mischief.clone());
+        let clerk = Clerk { airline, mischief, process: process.clone() };
+        let clock = self.model.clone();
+        let harness = Harness::start(&clerk, &self.flags, client, move || clock.now());
+        self.processes.push(Process { name: process, harness, ends: None });
+    }
+
+    /// Ends whoever works, and starts another.
+    pub(crate) async fn restart(&mut self) {
+        self.end(|_| true).await;
+        self.start();
+    }
+
+    /// Lets time pass, with whatever happens meanwhile.
+    pub(crate) async fn pass(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        loop {
+            let next = self.processes.iter().filter_map(|process| process.ends).chain([until]).min().unwrap_or(until);
+            tokio::select! {
+                biased;
+                Some(event) = self.events.recv() => self.happen(event).await,
+                () = sleep_until(next) => {
+                    if next == until {
+                        return;
+                    }
+                    self.end(|process| process.ends.is_some_and(|ends| ends <= next)).await;
+                }
+            }
+        }
+    }
+
+    async fn happen(&mut self, event: Event) {
+        match event {
+            Event::Killed(name) => self.end(|process| process.name == name).await,
+            Event::Another => {
+                let ends = Some(Instant::now() + UNAWARE);
+                self.processes.iter_mut().for_each(|process| process.ends = process.ends.or(ends));
+            }
+        }
+        if self.processes.iter().all(|process| process.ends.is_some()) {
+            self.start();
+        }
+    }
+
+    async fn end(&mut self, ends: impl Fn(&Process) -> bool) {
+        while let Some(at) = self.processes.iter().position(&ends) {
+            self.processes.swap_remove(at).harness.crash().await;
+        }
+    }
+
+    /// Until nobody has asked for anything for a while.
+    pub(crate) async fn until_quiet(&mut self) {
+        for _ in 0..200 {
+            let before = self.mischief.requests().len();
+            self.pass(QUIET).await;
+            if self.mischief.requests().len() == before {
+                return;
+            }
+        }
+        panic!("it is never quiet: {:#?}", self.mischief.requests().iter().rev().take(30).collect::<Vec<_>>());
+    }
+
+    /// How many processes there have been.
+    pub(crate) fn processes(&self) -> u32 {
+        self.started
+    }
+
+    pub(crate) fn writes(&self) -> usize {
+        let is_ours = |it: &&model_apiserver::Entry| {
+            it.verb.writes() && it.resource == TICKETS && it.client.starts_with("process")
+        };
+        self.model.requests().iter().filter(is_ours).count()
+    }
+
+    fn api(&self) -> Api<FlightTicket> {
+        Api::namespaced(self.model.client(), "default")
+    }
+
+    pub(crate) async fn apply(&self, name: &str, spec: Value) {
+        let mut whole = json!({"from": "Mumbai", "to": "London", "number": 2});
+        whole.as_object_mut().expect("an object").extend(spec.as_object().expect("an object").clone());
+        let ticket =
+            json!({"apiVersion": "flights.com/v1", "kind": "FlightTicket", "metadata": {"name": name}, "spec": whole});
+        self.api().patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(&ticket)).await.expect("taken");
+    }
+
+    pub(crate) async fn annotate(&self, name: &str, annotation: &str, value: &str) {
+        let patch = json!({"metadata": {"annotations": {annotation: value}}});
+        self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("taken");
+    }
+
+    pub(crate) async fn delete(&self, name: &str) {
+        drop(self.api().delete(name, &DeleteParams::default()).await.expect("deleted"));
+    }
+
+    /// The ticket as it is; `None` when it is gone.
+    pub(crate) fn ticket(&self, name: &str) -> Option<FlightTicket> {
+        let object = self.model.object(TICKETS, "default", name)?;
+        Some(serde_json::from_value(object).expect("a ticket"))
+    }
+
+    pub(crate) fn tickets(&self) -> Vec<FlightTicket> {
+        self.model.objects(TICKETS).into_iter().map(|it| serde_json::from_value(it).expect("a ticket")).collect()
+    }
+
+    /// Phase and reasons of a ticket.
+    pub(crate) fn said(&self, name: &str) -> String {
+        let Some(status) = self.ticket(name).and_then(|ticket| ticket.status) else { return "gone".to_owned() };
+        let reason = |type_: &str| {
+            let found = status.conditions.iter().find(|it| it.type_ == type_);
+            found.map_or_else(String::new, |it| format!(" {}/{}", it.status, it.reason))
+        };
+        format!("{}{}{}", status.phase, reason("Ready"), reason("Synced"))
+    }
+}

@@ -1,0 +1,128 @@
+//! What is about long times.
+
+use std::time::Duration;
+
+use booking_server::ledger::Airline as Act;
+use serde_json::json;
+
+use crate::office::Office;
+
+const HOUR: Duration = Duration::from_hours(1);
+
+async fn booked() -> Office {
+    let mut office = Office::open();
+    office.apply("ours", json!({})).await;
+    office.until_quiet().await;
+    assert_eq!(office.said("ours"), "Booked True/Booked True/UpToDate");
+    office
+}
+
+fn id(office: &Office) -> String {
+    office.ticket("ours").and_then(|it| it.status?.booking_id).expect("an id")
+}
+
+#[tokio::test(start_paused = true)]
+async fn t06_a_change_that_was_refused_succeeds_when_seats_become_free_and_nobody_touches_the_object() {
+    let mut office = booked().await;
+    office.airline.books().set_seats(3);
+    office.apply("ours", json!({"number": 4})).await;
+    office.until_quiet().await;
+    assert_eq!(office.said("ours"), "Booked True/Booked False/ModificationRejected");
+    let writes = office.writes();
+    office.pass(HOUR).await;
+    assert_eq!(office.writes(), writes, "it says the same all the time");
+    office.airline.books().set_seats(4);
+    office.pass(Duration::from_mins(6)).await;
+    assert_eq!(office.said("ours"), "Booked True/Booked True/UpToDate");
+    assert_eq!(office.airline.live()[0].1, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn t12_a_provider_that_names_a_time_is_not_asked_before() {
+    let mut office = Office::open();
+    office.airline.books().status = Some((503, Some(7)));
+    office.apply("ours", json!({})).await;
+    office.pass(Duration::from_secs(2)).await;
+    assert_eq!(office.airline.requests(), 1);
+    office.airline.books().status = None;
+    office.annotate("ours", "flights.com/retry", "now").await; // whatever people want
+    office.pass(Duration::from_millis(4_900)).await;
+    assert_eq!(office.airline.requests(), 1, "before the time");
+    office.pass(Duration::from_secs(2)).await;
+    assert_eq!(office.said("ours"), "Booked True/Booked True/UpToDate");
+}
+
+#[tokio::test(start_paused = true)]
+async fn t09_a_cancelled_booking_is_not_bought_again_in_an_hour_of_polls() {
+    let mut office = booked().await;
+    let id = id(&office);
+    office.airline.act(Act::Cancel, &id);
+    office.pass(HOUR).await;
+    assert_eq!(office.said("ours"), "Cancelled False/BookingCancelledExternally False/NotBooked");
+    assert_eq!(office.airline.books().bookings.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ticket_without_seats_is_booked_when_there_are_some() {
+    let mut office = Office::new();
+    office.airline.books().set_seats(1);
+    office.start();
+    office.apply("ours", json!({})).await;
+    office.pass(HOUR).await;
+    assert_eq!(office.said("ours"), "Pending False/InsufficientSeats False/NotBooked");
+    let asked = office.airline.requests();
+    assert!((11..=13).contains(&asked), "every five minutes: {asked}");
+    office.airline.books().set_seats(2);
+    office.pass(Duration::from_mins(6)).await;
+    assert_eq!(office.said("ours"), "Booked True/Booked True/UpToDate");
+}
+
+/// The provider answers 404 for a while after it has booked.
+#[tokio::test(start_paused = true)]
+async fn x07_a_provider_that_lags_is_not_bought_from_twice() {
+    let mut office = Office::new();
+    office.airline.books().hidden.insert("BK-0".to_owned());
+    office.flags = vec!["--booking-poll-interval", "10s"];
+    office.start();
+    office.apply("ours", json!({"rebookPolicy": "Always"})).await;
+    for _ in 0..20 {
+        office.pass(Duration::from_secs(15)).await;
+        office.restart().await;
+    }
+    office.pass(Duration::from_mins(5)).await; // longer than a minute: the reference is known
+    assert_eq!(office.said("ours"), "Booked True/Booked True/UpToDate");
+    office.airline.books().hidden.clear();
+    office.pass(Duration::from_mins(5)).await;
+    assert_eq!(
+        (office.said("ours").as_str(), office.airline.books().bookings.len()),
+        ("Booked True/Booked True/UpToDate", 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn t12_five_hundred_tickets_ask_a_provider_that_is_down_less_than_once_a_second() {
+    let mut office = Office::new();
+    office.airline.books().status = Some((500, None));
+    office.start();
+    for number in 0..500 {
+        office.apply(&format!("ticket-{number}"), json!({})).await;
+    }
+    office.pass(Duration::from_secs(10)).await;
+    let before = office.airline.requests();
+    office.pass(Duration::from_mins(10)).await;
+    let asked = office.airline.requests() - before;
+    assert!((15..=25).contains(&asked), "{asked} in ten minutes, and one each half minute is meant");
+    assert_eq!(office.said("ticket-499"), "Pending Unknown/ProviderUnavailable Unknown/ProviderUnavailable");
+    office.airline.books().status = None;
+    office.airline.books().set_seats(1_000);
+    office.pass(Duration::from_mins(10)).await;
+    assert_eq!(office.airline.live().len(), 500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn t14_a_booking_that_is_as_it_should_be_costs_one_question_each_poll() {
+    let mut office = booked().await;
+    let (writes, asked) = (office.writes(), office.airline.requests());
+    office.pass(HOUR).await;
+    assert_eq!((office.writes(), office.airline.requests() - asked), (writes, 12));
+}
