@@ -1,4 +1,4 @@
-# The operator image, for people with Docker. `cargo xtask image build` makes the same one without.
+# The image of the operators, for people with Docker. `cargo xtask image build` makes the same one without.
 FROM rust:1.95-bookworm AS build
 WORKDIR /workspace
 COPY . .
@@ -7,8 +7,10 @@ COPY . .
 ENV RUSTFLAGS="-C target-feature=+crt-static"
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/workspace/target \
     target="$(uname -m)-unknown-linux-gnu" && \
-    cargo build --release --locked --package controller-manager --bin controller-manager --target "$target" && \
-    install -D "target/$target/release/controller-manager" /image/controller-manager
+    for program in controller-manager metrics-proxy booking-server; do \
+      cargo build --release --locked --package $program --bin $program --target "$target" && \
+      install -D "target/$target/release/$program" "/image/$program" || exit 1; \
+    done
 RUN mkdir -m 1777 /image/tmp && mkdir /image/etc && \
     echo "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532::/:/sbin/nologin" >/image/etc/passwd && \
     echo "root:x:0:\nnonroot:x:65532:" >/image/etc/group

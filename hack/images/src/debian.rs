@@ -7,6 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::store::cache_folder;
+
 /// Fetches and unpacks packages below one folder.
 pub struct Debian {
     cache: PathBuf,
@@ -23,11 +25,25 @@ pub struct Package {
 }
 
 impl Debian {
+    /// In the cache of this user, which all that this workspace fetches shares.
+    pub fn shared() -> Result<Self> {
+        Self::new(cache_folder()?.join("debian"))
+    }
+
     /// Uses `cache`, which is made if need be.
     pub fn new(cache: impl Into<PathBuf>) -> Result<Self> {
         let cache = cache.into();
         fs::create_dir_all(&cache).with_context(|| format!("could not make {}", cache.display()))?;
         Ok(Self { cache })
+    }
+
+    /// The files of a package: those that were unpacked before, of whatever version, or else of the newest.
+    pub fn files(&self, name: &str) -> Result<PathBuf> {
+        let prefix = format!("{name}_");
+        let unpacked = fs::read_dir(&self.cache)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(&prefix)));
+        unpacked.map_or_else(|| self.unpack(name).map(|package| package.root), Ok)
     }
 
     /// Downloads and unpacks the newest version of a package.

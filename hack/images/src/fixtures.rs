@@ -10,7 +10,6 @@ use anyhow::{Context as _, Result};
 
 use crate::debian::Debian;
 use crate::go::{GoProgram, PAUSE, TESTBOX};
-use crate::store::cache_folder;
 use crate::{Digest, ImageSpec, Layer, Reference, Store, closure};
 
 /// Raise it when the code below changes what is in an image; sources are seen by themselves.
@@ -149,7 +148,7 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 
 /// The real server. Returns its version too, which becomes a tag.
 fn memcached() -> Result<(ImageSpec, Option<String>)> {
-    let debian = debian()?;
+    let debian = Debian::shared()?;
     let package = debian.unpack("memcached")?;
     let mut roots = vec![package.root.clone()];
     for library in &package.libraries {
@@ -177,7 +176,7 @@ fn memcached() -> Result<(ImageSpec, Option<String>)> {
 
 /// The real thing with all its applets; like the real image it runs as root and starts a shell.
 fn busybox() -> Result<(ImageSpec, Option<String>)> {
-    let package = debian()?.unpack("busybox-static")?;
+    let package = Debian::shared()?.unpack("busybox-static")?;
     // Debian moved the file from /bin to /usr/bin after release 12.
     let program =
         ["usr/bin/busybox", "bin/busybox"].map(|path| package.root.join(path)).into_iter().find(|p| p.exists());
@@ -196,10 +195,6 @@ fn busybox() -> Result<(ImageSpec, Option<String>)> {
     }
     let spec = ImageSpec { files, cmd: vec!["sh".to_owned()], env: vec![PATH.to_owned()], ..ImageSpec::default() };
     Ok((spec, Some(package.version)))
-}
-
-fn debian() -> Result<Debian> {
-    Debian::new(cache_folder()?.join("debian"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`layer`] packs files, [`image`] wraps a layer into a configuration and a manifest, [`store`] keeps
 //! images in a folder, [`registry`] serves that folder. [`fixtures`] lists the images that samples and tests use,
-//! built from Go sources of ours and from Debian's packages ([`debian`], [`closure`]); [`operator`] packs the product.
+//! built from Go sources of ours and from Debian's packages ([`debian`], [`closure`]); [`operator`] packs the product, and
+//! [`sbom`] lists what is in it.
 
 mod cargo;
 pub mod closure;
@@ -16,6 +17,7 @@ pub mod layer;
 pub mod operator;
 pub mod reference;
 pub mod registry;
+pub mod sbom;
 pub mod store;
 
 pub use cargo::cargo;

@@ -1,16 +1,28 @@
-//! The image of the product: one static program, a user without rights, no shell.
+//! The image of the product: a few static programs, a user without rights, no shell.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{Compression, Digest, ImageSpec, Layer, Reference, Store, closure};
+use crate::{Compression, Digest, ImageSpec, Layer, Reference, Store, closure, sbom};
 
 /// The name that the image gets unless someone says otherwise. Nobody pulls from `localhost`.
 pub const DEFAULT_TAG: &str = "localhost/operators/controller-manager:dev";
 
-/// The crate and its program; the same name for both.
-const PROGRAM: &str = "controller-manager";
+/// A program in the image: `/<name>`. Its crate is called like it.
+struct Program {
+    name: &'static str,
+    /// The folder of its crate.
+    folder: &'static str,
+}
+
+/// What is in the image; the first is what it starts. Programs of their own, not one that plays all parts: what the manager
+/// never runs would count as its memory.
+const PROGRAMS: &[Program] = &[
+    Program { name: "controller-manager", folder: "operators" },
+    Program { name: "metrics-proxy", folder: "shared" },
+    Program { name: "booking-server", folder: "shared" },
+];
 
 /// The user `nonroot` of most small images.
 const USER: &str = "65532:65532";
@@ -26,29 +38,39 @@ pub struct Built {
     pub size: u64,
 }
 
-/// Builds the program of the workspace in `workspace` for release and stores it as an image.
+/// Builds the programs of the workspace in `workspace` for release and stores them as an image.
 pub fn build(workspace: &Path, store: &Store, reference: &Reference) -> Result<Built> {
-    let program = compile(workspace)?;
-    pack(&program, store, reference)
+    // One after the other: what one of them needs of a library must not make the others larger.
+    let programs = PROGRAMS.iter().map(|program| compile(workspace, program)).collect::<Result<Vec<_>>>()?;
+    pack(&programs, store, reference)
 }
 
-/// Stores an image around a finished program. The same program always gives the same digest.
-pub fn pack(program: &Path, store: &Store, reference: &Reference) -> Result<Built> {
+/// What each program is linked from, for [`sbom`].
+pub fn components(workspace: &Path) -> Result<Vec<sbom::Component>> {
+    let names: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
+    sbom::components(workspace, &names, &target())
+}
+
+/// Stores an image around finished programs. The same programs always give the same digest.
+fn pack(programs: &[PathBuf], store: &Store, reference: &Reference) -> Result<Built> {
     let mut files = Layer::new();
     files
-        .copy(&format!("/{PROGRAM}"), program, 0o755)?
         .directory("/tmp", 0o1777)
         .file("/etc/passwd", "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532::/:/sbin/nologin\n", 0o644)
         .file("/etc/group", "root:x:0:\nnonroot:x:65532:\n", 0o644);
-    // Adds nothing to a static program.
-    closure::add(&mut files, program, &[])?;
+    for (program, file) in PROGRAMS.iter().zip(programs) {
+        files.copy(&format!("/{}", program.name), file, 0o755)?;
+        // Adds nothing to a static program.
+        closure::add(&mut files, file, &[])?;
+    }
     let label = |name: &str, value: &str| (format!("org.opencontainers.image.{name}"), value.to_owned());
+    let main = PROGRAMS[0].name;
     let image = ImageSpec {
         references: vec![reference.clone()],
         files,
-        entrypoint: vec![format!("/{PROGRAM}")],
+        entrypoint: vec![format!("/{main}")],
         user: USER.to_owned(),
-        labels: [label("title", PROGRAM), label("licenses", "Apache-2.0")].into(),
+        labels: [label("title", main), label("licenses", "Apache-2.0")].into(),
         compression: Compression::Gzip,
         ..ImageSpec::default()
     }
@@ -58,18 +80,23 @@ pub fn pack(program: &Path, store: &Store, reference: &Reference) -> Result<Buil
     Ok(Built { reference: reference.clone(), size: store.size(&digest)?, digest })
 }
 
-fn compile(workspace: &Path) -> Result<PathBuf> {
-    let manifest = workspace.join("operators").join(PROGRAM).join("Cargo.toml");
+/// What is compiled for.
+fn target() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
+
+fn compile(workspace: &Path, Program { name, folder }: &Program) -> Result<PathBuf> {
+    let manifest = workspace.join(folder).join(name).join("Cargo.toml");
     ensure!(
         manifest.exists(),
-        "operators/{PROGRAM} does not exist in {}: the operator image holds the program of that crate",
+        "{folder}/{name} does not exist in {}: the operator image holds the program of that crate",
         workspace.display()
     );
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let target = target();
     // A folder of its own: other flags would throw away what the ordinary build has compiled.
     let folder = workspace.join("target/image");
     let status = crate::cargo()
-        .args(["build", "--release", "--locked", "--package", PROGRAM, "--bin", PROGRAM, "--target", &target])
+        .args(["build", "--release", "--locked", "--package", name, "--bin", name, "--target", &target])
         .arg("--target-dir")
         .arg(&folder)
         .current_dir(workspace)
@@ -80,9 +107,9 @@ fn compile(workspace: &Path) -> Result<PathBuf> {
         .status()
         .context("could not run cargo")?;
     if !status.success() {
-        bail!("cargo could not build {PROGRAM}, see above");
+        bail!("cargo could not build {name}, see above");
     }
-    Ok(folder.join(target).join("release").join(PROGRAM))
+    Ok(folder.join(target).join("release").join(name))
 }
 
 #[cfg(test)]
@@ -92,11 +119,11 @@ mod tests {
     #[test]
     fn the_same_program_gives_the_same_digest() {
         let folder = tempfile::tempdir().unwrap();
-        let program = Path::new("/bin/sh"); // any program will do; this one is everywhere and needs libraries
+        let programs = vec![PathBuf::from("/bin/sh"); 3]; // any program will do; this one is everywhere and needs libraries
         let reference = Reference::parse(DEFAULT_TAG).unwrap();
         let build = |name| {
             let store = Store::open(folder.path().join(name)).unwrap();
-            pack(program, &store, &reference).unwrap()
+            pack(&programs, &store, &reference).unwrap()
         };
         let (one, other) = (build("one"), build("other"));
         assert_eq!((one.digest, one.size), (other.digest, other.size));
@@ -106,7 +133,7 @@ mod tests {
     #[test]
     fn a_missing_crate_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let error = compile(folder.path()).unwrap_err();
+        let error = compile(folder.path(), &PROGRAMS[0]).unwrap_err();
         assert!(error.to_string().starts_with("operators/controller-manager does not exist"), "{error}");
     }
 }

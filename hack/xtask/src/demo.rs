@@ -1,15 +1,18 @@
-//! `cargo xtask demo`: from nothing to a cluster, the operators on it, a sample, and what a user sees.
+//! `cargo xtask demo`: from nothing to a cluster, the operators on it, the samples, and what a user sees.
 
 use std::{
     io::{IsTerminal as _, Write as _},
     net::SocketAddr,
+    path::Path,
     process::{Child, Command, ExitCode, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 use cluster::{Cluster, Nodes, Options, progress};
-use serde_json::json;
+use controller_manager::OPERATORS;
+use e2e::metrics;
+use serde_json::{Value, json};
 
 use crate::workspace;
 
@@ -24,8 +27,10 @@ pub(crate) struct Args {
     nodes: Option<Nodes>,
 }
 
-const SAMPLE: &str = "operators/memcached-operator/samples/cache_v1_memcached.yaml";
+/// The sample of Memcached, which is looked at more closely.
 const NAME: &str = "memcached-sample";
+/// Who reads the metrics.
+const READER: &str = "prometheus";
 const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
@@ -54,17 +59,26 @@ pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
         _ => Some(run_outside(&cluster)?),
     };
 
-    heading("A Memcached of three nodes");
-    println!("{}", std::fs::read_to_string(workspace::root().join(SAMPLE))?.trim_end());
-    quietly(cluster.kubectl(["apply", "--server-side", "-f"]).arg(workspace::root().join(SAMPLE)))?;
-    wait_until_ready(&cluster)?;
+    heading("A sample of each kind");
+    // Outside of the cluster there is no provider to book with.
+    let samples: Vec<_> = OPERATORS.iter().filter(|it| nodes == Nodes::Real || it.name() != "flightticket").collect();
+    let manifests: Vec<&str> = samples.iter().map(|operator| operator.sample().trim()).collect();
+    println!("{}", manifests.join("\n---\n"));
+    let file = cluster.state_dir().join("samples.yaml");
+    std::fs::write(&file, manifests.join("\n---\n")).with_context(|| format!("could not write {}", file.display()))?;
+    quietly(cluster.kubectl(["apply", "--server-side", "--filename"]).arg(&file))?;
+    wait_until_ready(&cluster, &file)?;
 
     heading("What you see");
-    show(&cluster, &["get", "memcacheds,deployments,services,pods", "--output", "wide"])?;
+    let kinds = "memcacheds,helloapps,crontabs,flighttickets,foos";
+    show(&cluster, &["get", kinds])?;
+    show(&cluster, &["get", "deployments,services,poddisruptionbudgets,pods"])?;
     if nodes == Nodes::Real {
         heading("A set and a get through a node's own address");
         let (address, answer) = set_and_get(&cluster)?;
         println!("set greeting \"hello\" on {address}: STORED\nget greeting from {address}: {answer}");
+        heading("Metrics, for those who may read them");
+        show_metrics(&cluster)?;
     }
     heading("What happened");
     show(&cluster, &["events", "--for", &format!("memcached/{NAME}")])?;
@@ -111,26 +125,78 @@ fn run_outside(cluster: &Cluster) -> Result<Outside> {
     Ok(Outside(process))
 }
 
-fn wait_until_ready(cluster: &Cluster) -> Result<()> {
+/// Waits for all objects of the file, and says how each is doing.
+fn wait_until_ready(cluster: &Cluster, file: &Path) -> Result<()> {
     let begun = Instant::now();
     let terminal = std::io::stderr().is_terminal();
-    let jsonpath = "jsonpath={.status.readyReplicas}/{.spec.size} {.status.conditions[?(@.type==\"Ready\")].status}";
+    let clear = if terminal { "\r\x1b[K" } else { "" };
+    let mut done: Vec<String> = Vec::new();
     loop {
-        let output = cluster.kubectl(["get", "memcached", NAME, "--output", jsonpath]).output()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if text.ends_with("True") {
-            eprintln!("{}ready after {:.1} s", if terminal { "\r\x1b[K" } else { "" }, begun.elapsed().as_secs_f64());
-            return Ok(());
+        let output = cluster.kubectl(["get", "--output=json", "--filename"]).arg(file).output()?;
+        let list: Value = serde_json::from_slice(&output.stdout).context("kubectl says nothing")?;
+        let objects: Vec<(String, String)> = list["items"].as_array().into_iter().flatten().map(readiness).collect();
+        let (ready, waiting): (Vec<_>, Vec<_>) = objects.into_iter().partition(|(_, status)| status == "Ready");
+        for (object, _) in ready {
+            if !done.contains(&object) {
+                eprintln!("{clear}{object} ready after {:.1} s", begun.elapsed().as_secs_f64());
+                done.push(object);
+            }
         }
+        let Some((object, _)) = waiting.first() else { return Ok(()) };
         if begun.elapsed() > PATIENCE {
-            show(cluster, &["describe", "memcached", NAME])?;
-            bail!("{NAME} was not ready within {} s: its description above says why", PATIENCE.as_secs());
+            show(cluster, &["describe", object])?;
+            bail!("{object} was not ready within {} s: its description above says why", PATIENCE.as_secs());
         }
         if terminal {
-            eprint!("\r\x1b[K{} nodes ready, {} s", text.split(' ').next().unwrap_or("0/3"), begun.elapsed().as_secs());
+            let status = |(object, status): &(String, String)| format!("{object}: {status}");
+            let waiting = waiting.iter().map(status).collect::<Vec<_>>().join(", ");
+            eprint!("{clear}{} s, {waiting}", begun.elapsed().as_secs());
         }
         std::thread::sleep(Duration::from_millis(200));
     }
+}
+
+/// `kind/name`, and `Ready` or why it is not.
+fn readiness(object: &Value) -> (String, String) {
+    let name = format!(
+        "{}/{}",
+        object["kind"].as_str().unwrap_or_default().to_lowercase(),
+        object["metadata"]["name"].as_str().unwrap_or_default()
+    );
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.find(|condition| condition["type"] == "Ready");
+    let status = match ready {
+        Some(ready) if ready["status"] == "True" => "Ready",
+        Some(ready) => ready["reason"].as_str().unwrap_or_default(),
+        None => "not looked at yet",
+    };
+    (name, status.to_owned())
+}
+
+fn show_metrics(cluster: &Cluster) -> Result<()> {
+    if let Err(code) = metrics::scrape(cluster, None)? {
+        println!("without a token: {code}");
+    }
+    let token = metrics::token(cluster, READER)?;
+    if let Err(code) = metrics::scrape(cluster, Some(&token))? {
+        println!("with a token of somebody: {code}");
+    }
+    metrics::let_read(cluster, READER)?;
+    // The proxy remembers a refusal for a moment.
+    let begun = Instant::now();
+    let text = loop {
+        match metrics::scrape(cluster, Some(&token))? {
+            Ok(text) => break text,
+            Err(code) => ensure!(begun.elapsed() < PATIENCE, "the reader still gets {code}"),
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    println!("with the role {}: {} lines, among them", metrics::READERS, text.lines().count());
+    let ready = |line: &&str| {
+        line.starts_with("operator_resource_conditions{") && line.contains(r#"status="True",type="Ready""#)
+    };
+    text.lines().filter(ready).for_each(|line| println!("  {line}"));
+    Ok(())
 }
 
 fn set_and_get(cluster: &Cluster) -> Result<(SocketAddr, String)> {
@@ -174,6 +240,7 @@ fn next_steps(name: &str, outside: bool) -> String {
 == Go on
   {exec} scale memcached/{NAME} --replicas=5
   {exec} get memcacheds --watch
+  {exec} describe flightticket                         # its booking
   {exec} delete deployment {NAME}        # it comes back
   {exec} explain memcached.spec
 

@@ -1,21 +1,20 @@
 //! `cargo xtask generate`: everything that is derived from the Rust types and committed all the same, so that a review
 //! shows what a change does to users.
 
-mod chart;
 mod difference;
 mod fields;
 mod readme;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use chart::files::{FOLDER, Files};
 
 use crate::workspace;
 
-/// Write what is derived from the Rust types: definitions and permissions in the chart, tables in READMEs
+/// Write what is derived from the Rust types: the chart's files, values and annotations, tables in READMEs
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Write nothing, and fail if something would be written
@@ -23,14 +22,11 @@ pub(crate) struct Args {
     pub(crate) check: bool,
 }
 
-/// Whole files by their path below the root of the checkout.
-type Files = BTreeMap<PathBuf, String>;
-
 /// What generates files. It may read what it fills in, and writes nothing itself.
-const GENERATORS: &[fn() -> Result<Files>] = &[chart::files, readme::files];
+const GENERATORS: &[fn() -> Result<Files>] = &[chart::files::generated, readme::files];
 
 /// Folders in which everything is generated, so that what nobody generates any more is removed.
-const FOLDERS: &[&str] = &[chart::FOLDER];
+const FOLDERS: &[&str] = &[FOLDER];
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut wanted = Files::new();
@@ -109,7 +105,7 @@ mod tests {
     #[test]
     fn what_is_stale_missing_or_left_over_is_found() {
         let root = tempfile::tempdir().unwrap();
-        let path = |name: &str| Path::new(chart::FOLDER).join("foo").join(name);
+        let path = |name: &str| Path::new(FOLDER).join("foo").join(name);
         for (name, text) in [("same", "1"), ("stale", "1"), ("left-over", "1")] {
             write(&root.path().join(path(name)), Some(text)).unwrap();
         }

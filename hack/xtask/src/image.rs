@@ -20,7 +20,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build the operator image: a static release build, a user without rights, no shell
+    /// Build the operator image: static release builds, a user without rights, no shell; and its bill of materials
     Build {
         /// Name of the image
         #[arg(long, default_value = operator::DEFAULT_TAG)]
@@ -28,6 +28,9 @@ enum Command {
         /// Also write it as an OCI archive, for `docker load`, `podman load` or `ctr images import`
         #[arg(long, value_name = "FILE.tar")]
         output: Option<PathBuf>,
+        /// Where the bill of materials goes, `CycloneDX` [default: sbom.cdx.json beside the built programs]
+        #[arg(long, value_name = "FILE.cdx.json")]
+        sbom: Option<PathBuf>,
     },
     /// Build the images that samples and tests run, such as memcached and busybox, unless they are there
     Fixtures,
@@ -51,7 +54,7 @@ enum Command {
 pub(crate) fn run(Args { store, command }: Args) -> Result<()> {
     let store = Store::open(store.map_or_else(default_store, Ok)?)?;
     match command {
-        Command::Build { tag, output } => build(&store, &tag, output.as_deref()),
+        Command::Build { tag, output, sbom } => build(&store, &tag, output.as_deref(), sbom),
         Command::Fixtures => {
             images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
             list(&store)
@@ -62,9 +65,16 @@ pub(crate) fn run(Args { store, command }: Args) -> Result<()> {
     }
 }
 
-fn build(store: &Store, tag: &Reference, output: Option<&Path>) -> Result<()> {
-    let built = operator::build(&workspace()?, store, tag)?;
-    writeln!(stdout(), "{}  {}  {}", built.reference, built.digest, megabytes(built.size))?;
+fn build(store: &Store, tag: &Reference, output: Option<&Path>, sbom: Option<PathBuf>) -> Result<()> {
+    let workspace = workspace()?;
+    let built = operator::build(&workspace, store, tag)?;
+    let components = operator::components(&workspace)?;
+    let (name, digest) = (built.reference.to_string(), built.digest.to_string());
+    let sbom = sbom.unwrap_or_else(|| workspace.join("target/image/sbom.cdx.json"));
+    std::fs::write(&sbom, images::sbom::cyclonedx(&name, &digest, &components)?)
+        .with_context(|| format!("could not write {}", sbom.display()))?;
+    eprintln!("{} crates are linked, see {}", components.len(), sbom.display());
+    writeln!(stdout(), "{name}  {digest}  {}", megabytes(built.size))?;
     output.map_or(Ok(()), |file| export(store, tag, file))
 }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "what a task prints is its result")]
 
 mod cargo_tools;
+mod chart;
 mod cluster;
 mod demo;
 mod generate;
@@ -28,6 +29,7 @@ struct Xtask {
 
 #[derive(clap::Subcommand)]
 enum Task {
+    Chart(chart::Args),
     Cluster(cluster::Args),
     Demo(demo::Args),
     Generate(generate::Args),
@@ -39,6 +41,7 @@ enum Task {
 fn main() -> ExitCode {
     let success = |()| ExitCode::SUCCESS;
     let result = match Xtask::parse().task {
+        Task::Chart(args) => chart::run(args).map(success),
         Task::Cluster(args) => cluster::run(args),
         Task::Demo(args) => demo::run(&args),
         Task::Generate(args) => generate::run(&args),

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every check there is, the quick ones first, and a summary at the end.
 
 mod nextest;
+mod permissions;
 mod steps;
 
 use std::io::{IsTerminal as _, Write as _, stdout};

@@ -69,7 +69,7 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()> {
 
 /// As `.gitignore` says.
 fn is_ignored(path: &str) -> bool {
-    matches!(path, ".git" | "target") || path.ends_with(".snap.new")
+    matches!(path, ".git" | "dist" | "target") || path.ends_with(".snap.new")
 }
 
 /// `cargo` in the root of the checkout.

@@ -1,4 +1,4 @@
-//! The tables in READMEs, between comments that say what belongs there:
+//! The tables in READMEs, and the annotations of the chart, between comments that say what belongs there:
 //!
 //! ```text
 //! <!-- generated: fields of Memcached -->
@@ -8,6 +8,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use chart::{CHART, document, hub};
 use controller_manager::OPERATORS;
 
 use super::{Files, fields};
@@ -18,8 +19,11 @@ const CLOSE: &str = "<!-- end -->";
 
 pub(super) fn files() -> Result<Files> {
     let files = workspace::files()?;
-    let readmes = files.iter().filter(|file| file.path.starts_with("operators/") && file.name() == "README.md");
-    readmes
+    let chart = |file: &&File| file.folder() == CHART && matches!(file.name(), "README.md" | "Chart.yaml");
+    let readme = |file: &&File| file.path.starts_with("operators/") && file.name() == "README.md";
+    files
+        .iter()
+        .filter(|file| chart(file) || readme(file))
         .filter(|file| file.text.contains(OPEN))
         .map(|file| Ok((PathBuf::from(&file.path), fill(file, block)?)))
         .collect()
@@ -27,7 +31,13 @@ pub(super) fn files() -> Result<Files> {
 
 /// What stands in the block of this title.
 fn block(title: &str) -> Result<String> {
-    let kind = title.strip_prefix("fields of ").context("only \"fields of KIND\" is known")?;
+    match title {
+        "values" => return document::values_table(),
+        "annotations" => return Ok(hub::annotations()? + "  # "), // the end is a comment there
+        _ => {}
+    }
+    let known = "known are \"fields of KIND\", \"values\" and \"annotations\"";
+    let kind = title.strip_prefix("fields of ").context(known)?;
     let crds = OPERATORS.iter().flat_map(|operator| operator.crds());
     let crd = crds.into_iter().find(|crd| crd.spec.names.kind == kind);
     let crd = crd.with_context(|| format!("no operator has the kind {kind}"))?;

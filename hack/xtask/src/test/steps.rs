@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use cluster::{Tools, progress};
 use images::{Reference, Store, default_store, operator};
 
-use super::{Args, nextest};
+use super::{Args, nextest, permissions};
 use crate::cargo_tools::{self, DENY};
 use crate::report::Outcome;
 use crate::{generate, packages, tidy, workspace};
@@ -34,7 +34,13 @@ pub(super) const STEPS: &[Step] = &[
         name: "tests",
         title: "unit, integration and end-to-end tests",
         needs: &["tools", "cluster", "images"],
-        run: |args| nextest::run(args.filter.as_deref()),
+        run: tests,
+    },
+    Step {
+        name: "permissions",
+        title: "what the operators may do is what they have done",
+        needs: &["tests"],
+        run: permissions::check,
     },
     Step { name: "examples", title: "examples in documentation", needs: &[], run: |_| examples() },
     Step { name: "clean-up", title: "clusters that tests have shared", needs: &[], run: |_| clean_up() },
@@ -93,6 +99,13 @@ fn images() -> Result<Outcome> {
     images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
     operator::build(workspace::root(), &store, &Reference::parse(operator::DEFAULT_TAG)?)?;
     Ok(Outcome::Passed)
+}
+
+fn tests(args: &Args) -> Result<Outcome> {
+    if args.filter.is_none() {
+        permissions::keep();
+    }
+    nextest::run(args.filter.as_deref())
 }
 
 /// Nextest does not run them.

@@ -1,0 +1,96 @@
+{{/* What is known of the operators comes from files/<operator>, which is generated: no template names an operator. */}}
+
+{{/* The names of the operators that are enabled, as JSON. */}}
+{{- define "operators.enabled" -}}
+{{- $names := list -}}
+{{- range $name, $operator := .Values.operators -}}
+{{- if and $operator $operator.enabled }}{{ $names = append $names $name }}{{ end -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end -}}
+
+{{/*
+The Deployments, as JSON: each has a name, a component and its operators. One for all, or one for each: all that belongs to a
+Deployment is made for each of these.
+*/}}
+{{- define "operators.units" -}}
+{{- $root := . -}}
+{{- $names := include "operators.enabled" . | fromJsonArray -}}
+{{- $units := list -}}
+{{- if eq .Values.topology "combined" -}}
+{{- $units = list (dict "component" "controller-manager" "operators" $names) -}}
+{{- else -}}
+{{- range $names }}{{ $units = append $units (dict "component" . "operators" (list .)) }}{{ end -}}
+{{- end -}}
+{{- range $units -}}
+{{- $name := printf "%s-%s" (include "operators.fullname" $root) .component -}}
+{{- $_ := set . "name" $name -}}
+{{- $account := default $name $root.Values.serviceAccount.name -}}
+{{- if and $root.Values.serviceAccount.name (eq $root.Values.topology "separate") -}}
+{{- $account = printf "%s-%s" $account .component -}}
+{{- end -}}
+{{- $_ := set . "serviceAccount" $account -}}
+{{- $_ := set . "webhooks" (include "operators.webhooks" (list $root .operators) | fromJson) -}}
+{{- end -}}
+{{- toJson $units -}}
+{{- end -}}
+
+{{/*
+The webhooks of some operators, as JSON: the entries `validating` and `mutating`, and the `definitions` that are converted;
+nothing where webhooks are off. Takes the root and the names.
+*/}}
+{{- define "operators.webhooks" -}}
+{{- $root := index . 0 -}}
+{{- $all := dict "validating" list "mutating" list "definitions" list -}}
+{{- if $root.Values.webhooks.enabled -}}
+{{- range index . 1 -}}
+{{- $own := $root.Files.Get (printf "files/%s/webhooks.yaml" .) | fromYaml -}}
+{{- range $key := list "validating" "mutating" -}}
+{{- $_ := set $all $key (concat (get $all $key) (default list (get $own $key))) -}}
+{{- end -}}
+{{- if $own -}}
+{{- $_ := set $all "definitions" (concat $all.definitions $own.conversion.definitions) -}}
+{{- $_ := set $all "path" $own.conversion.path -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if or $all.validating $all.mutating $all.definitions }}{{ toJson $all }}{{ else }}{{ dict | toJson }}{{ end -}}
+{{- end -}}
+
+{{/* The definitions of an operator, as JSON. Takes the root and the name. */}}
+{{- define "operators.definitions" -}}
+{{- $definitions := list -}}
+{{- $root := index . 0 -}}
+{{- range $path, $_ := $root.Files.Glob (printf "files/%s/crd-*.yaml" (index . 1)) -}}
+{{- $definitions = append $definitions ($root.Files.Get $path | fromYaml) -}}
+{{- end -}}
+{{- toJson $definitions -}}
+{{- end -}}
+
+{{/* The value at a path of keys; nothing where a key is missing. Takes an object and the path. */}}
+{{- define "operators.at" -}}
+{{- $value := index . 0 -}}
+{{- range $key := index . 1 -}}
+{{- if kindIs "map" $value }}{{ $value = get $value $key }}{{ else }}{{ $value = "" }}{{ end -}}
+{{- end -}}
+{{- if not (kindIs "invalid" $value) }}{{ $value }}{{ end -}}
+{{- end -}}
+
+{{/* Flags for the own values of an operator, where they are not the default. Takes the root and the name. */}}
+{{- define "operators.ownFlags" -}}
+{{- $root := index . 0 -}}
+{{- $values := get $root.Values.operators (index . 1) -}}
+{{- range $root.Files.Get (printf "files/%s/flags.yaml" (index . 1)) | fromYamlArray }}
+{{- $value := include "operators.at" (list $values .value) }}
+{{- if and $value (ne $value .default) }}
+- {{ printf "%s=%s" .flag $value | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Whether `helm test` may try an operator: true, or nothing. Takes the root and the name. */}}
+{{- define "operators.isTestable" -}}
+{{- $root := index . 0 -}}
+{{- $provider := (get $root.Values.operators (index . 1)).provider -}}
+{{- if or (not $provider) (and (not $provider.url) (include "operators.bookingServer" $root)) }}true{{ end -}}
+{{- end -}}

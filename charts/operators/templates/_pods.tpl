@@ -1,0 +1,160 @@
+{{/* Parts of pods. */}}
+
+{{/* The flags of the manager. Takes the root and the unit. */}}
+{{- define "operators.args" -}}
+{{- $root := index . 0 -}}
+{{- $unit := index . 1 -}}
+{{- $values := $root.Values -}}
+- run
+- --operators={{ join "," $unit.operators }}
+{{- with $values.watchNamespaces }}
+- --watch-namespaces={{ join "," . }}
+{{- end }}
+{{- $concurrency := list }}
+{{- range $name := $unit.operators }}
+{{- with (get $values.operators $name).maxConcurrentReconciles }}
+{{- $number := int . }}
+{{- range include "operators.definitions" (list $root $name) | fromJsonArray }}
+{{- $concurrency = append $concurrency (printf "%s.%s=%d" .spec.names.kind .spec.group $number) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with $concurrency }}
+- --max-concurrent-reconciles={{ join "," . }}
+{{- end }}
+{{- if $values.leaderElection.enabled }}
+- --leader-elect
+- --leader-election-id={{ $unit.name }}
+- --leader-elect-lease-duration={{ $values.leaderElection.leaseDuration }}
+- --leader-elect-renew-deadline={{ $values.leaderElection.renewDeadline }}
+- --leader-elect-retry-period={{ $values.leaderElection.retryPeriod }}
+{{- end }}
+{{- if not $values.metrics.enabled }}
+- --metrics-bind-address=0
+{{- else if eq $values.metrics.proxy.kind "none" }}
+- --metrics-bind-address=:8080
+{{- else if eq $values.metrics.proxy.kind "builtin" }}
+- --metrics-bind-address=:{{ $values.metrics.port }}
+- --metrics-secure
+{{- if $values.metrics.proxy.tls.secretName }}
+- --metrics-cert-dir=/certificates/metrics
+{{- end }}
+{{- end }}
+{{- if $unit.webhooks }}
+- --webhook-bind-address=:{{ $values.webhooks.port }}
+- --webhook-service={{ $unit.name }}-webhooks
+- --webhook-configuration={{ $unit.name }}
+{{- if $values.webhooks.certManager.enabled }}
+- --webhook-cert-dir=/certificates/webhooks
+{{- else }}
+- --webhook-cert-secret={{ $unit.name }}-webhook-certificate
+{{- end }}
+{{- else }}
+- --enable-webhooks=false
+{{- end }}
+{{- with $values.imageRegistry }}
+- --image-registry={{ . }}
+{{- end }}
+- --log-level={{ $values.telemetry.logLevel }}
+- --log-format={{ $values.telemetry.logFormat }}
+{{- with $values.telemetry.otlpEndpoint }}
+- --otlp-endpoint={{ . }}
+{{- end }}
+{{- range $unit.operators }}
+{{- include "operators.ownFlags" (list $root .) }}
+{{- end }}
+{{- include "operators.providerFlags" (list $root $unit) }}
+{{- range $values.extraArgs }}
+- {{ quote . }}
+{{- end }}
+{{- end -}}
+
+{{/* The sidecar that lets in who may read metrics: our own, or kube-rbac-proxy with the same flags. */}}
+{{- define "operators.proxy" -}}
+{{- $proxy := .Values.metrics.proxy -}}
+- name: metrics-proxy
+  {{- if eq $proxy.kind "kube-rbac-proxy" }}
+  image: {{ include "operators.imageOf" (list . $proxy.image "latest") }}
+  {{- else }}
+  image: {{ include "operators.image" . }}
+  command: [/metrics-proxy]
+  {{- end }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  args:
+    - --secure-listen-address=:{{ .Values.metrics.port }}
+    - --upstream=http://127.0.0.1:8080/
+    - --allow-paths=/metrics
+    - --proxy-endpoints-port=8444
+    - --tls-min-version={{ $proxy.tls.minVersion }}
+    {{- with $proxy.tls.cipherSuites }}
+    - --tls-cipher-suites={{ join "," . }}
+    {{- end }}
+    {{- if $proxy.tls.secretName }}
+    - --tls-cert-file=/certificates/metrics/tls.crt
+    - --tls-private-key-file=/certificates/metrics/tls.key
+    {{- end }}
+    {{- with $proxy.audiences }}
+    - --auth-token-audiences={{ join "," . }}
+    {{- end }}
+    {{- range $proxy.extraArgs }}
+    - {{ quote . }}
+    {{- end }}
+  ports:
+    - name: metrics
+      containerPort: {{ .Values.metrics.port }}
+    - name: proxy-probes
+      containerPort: 8444
+  livenessProbe:
+    httpGet:
+      path: /healthz
+      port: proxy-probes
+      scheme: HTTPS
+    periodSeconds: 20
+  {{- with $proxy.resources }}
+  resources:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.securityContext }}
+  securityContext:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if $proxy.tls.secretName }}
+  volumeMounts:
+    - name: metrics-certificate
+      mountPath: /certificates/metrics
+      readOnly: true
+  {{- end }}
+{{- end -}}
+
+{{/* Where a pod runs, and who may pull its images. Takes the root and the component. */}}
+{{- define "operators.placement" -}}
+{{- $root := index . 0 -}}
+{{- $values := $root.Values -}}
+{{- $component := index . 1 -}}
+{{- with $values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range . }}
+  {{- $selector := dict "matchLabels" (include "operators.selector" (list $root $component) | fromYaml) }}
+  - {{- toYaml (merge (dict) . (dict "labelSelector" $selector)) | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,57 @@
+{{/*
+A role and its binding: for the whole cluster, or for one namespace. Takes a dictionary: root, component, name, namespace (none
+for the whole cluster), rules (a list), account (the ServiceAccount), annotations (may be missing).
+*/}}
+{{- define "operators.grant" -}}
+{{- $grant := . -}}
+{{- range $kind := list "Role" "RoleBinding" }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if not $grant.namespace }}Cluster{{ end }}{{ $kind }}
+metadata:
+  name: {{ $grant.name }}
+  {{- with $grant.namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "operators.labels" $grant.root | nindent 4 }}
+    app.kubernetes.io/component: {{ $grant.component }}
+  {{- with $grant.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- if eq $kind "Role" }}
+rules:
+  {{- toYaml $grant.rules | nindent 2 }}
+{{- else }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ if not $grant.namespace }}Cluster{{ end }}Role
+  name: {{ $grant.name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $grant.account }}
+    namespace: {{ $grant.root.Release.Namespace }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A rule about one resource, as JSON. Takes the API group, the resource, the names (may be empty) and the verbs. */}}
+{{- define "operators.rule" -}}
+{{- $rule := dict "apiGroups" (list (index . 0)) "resources" (list (index . 1)) "verbs" (index . 3) -}}
+{{- with index . 2 }}{{ $_ := set $rule "resourceNames" . }}{{ end -}}
+{{- toJson $rule -}}
+{{- end -}}
+
+{{/* What an operator's controllers need, as JSON. Takes the root and the name. */}}
+{{- define "operators.rules" -}}
+{{- $root := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- $rules := list -}}
+{{- range $root.Files.Get (printf "files/%s/clusterrole-rules.yaml" $name) | fromYamlArray -}}
+{{- if or (not (has "secrets" .resources)) (get $root.Values.operators $name).readSecrets -}}
+{{- $rules = append $rules . -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $rules -}}
+{{- end -}}

@@ -1,0 +1,99 @@
+//! `charts/operators/files`: what each operator brings. The templates read these files and name no operator.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+use controller_manager::OPERATORS;
+use manager::{Operator, normalize, permissions, printed, webhook_configurations, webhook_permissions};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{CHART, document, document::HEADING, values::own_flags};
+
+/// Whole files by their path below the root of the checkout.
+pub type Files = BTreeMap<PathBuf, String>;
+
+/// The folder in which all files are generated.
+pub const FOLDER: &str = "charts/operators/files";
+
+/// Where kinds with several versions are converted; controller-runtime's path.
+const CONVERT: &str = "/convert";
+
+/// Everything in the chart that is generated as a whole.
+pub fn generated() -> Result<Files> {
+    let mut files = Files::new();
+    for operator in OPERATORS {
+        let folder = Path::new(FOLDER).join(operator.name());
+        for crd in operator.crds() {
+            let file = folder.join(format!("crd-{}.yaml", crd.spec.names.plural));
+            files.insert(file, yaml(&printed(&normalize(&crd)))?);
+        }
+        files.insert(folder.join("clusterrole-rules.yaml"), yaml(&permissions(&[*operator]))?);
+        files.insert(folder.join("sample.yaml"), operator.sample().to_owned());
+        let flags = own_flags(*operator);
+        if !flags.is_empty() {
+            files.insert(folder.join("flags.yaml"), yaml(&flags)?);
+        }
+        if let Some(webhooks) = webhooks(*operator) {
+            files.insert(folder.join("webhooks.yaml"), yaml(&webhooks)?);
+        }
+    }
+    let chart = Path::new(CHART);
+    files.insert(chart.join("values.yaml"), document::values_yaml()?);
+    files.insert(chart.join("values.schema.json"), document::values_schema()?);
+    Ok(files)
+}
+
+/// The entries of the operator's webhooks without what the chart decides, and the definitions that are converted.
+fn webhooks(operator: &dyn Operator) -> Option<Value> {
+    let allowed = webhook_permissions(&[operator], "", "")?;
+    let of_definitions = allowed
+        .cluster
+        .into_iter()
+        .filter(|rule| rule.resources.iter().flatten().any(|resource| resource == "customresourcedefinitions"));
+    let definitions: Vec<_> = of_definitions.flat_map(|rule| rule.resource_names.unwrap_or_default()).collect();
+    let mut webhooks = json!({"conversion": {"path": CONVERT, "definitions": definitions}});
+    for mut configuration in webhook_configurations(&[operator], "", "", "") {
+        let key = match configuration["kind"].as_str() {
+            Some("MutatingWebhookConfiguration") => "mutating",
+            _ => "validating",
+        };
+        let mut entries = configuration["webhooks"].take();
+        for entry in entries.as_array_mut().into_iter().flatten() {
+            entry["path"] = entry["clientConfig"]["service"]["path"].take();
+            if let Some(entry) = entry.as_object_mut() {
+                entry.retain(|key, _| !matches!(key.as_str(), "clientConfig" | "timeoutSeconds"));
+            }
+        }
+        webhooks[key] = entries;
+    }
+    Some(webhooks)
+}
+
+fn yaml(value: &impl Serialize) -> Result<String> {
+    let text = serde_saphyr::to_string(value).context("could not write YAML")?;
+    Ok(format!("{HEADING}{}\n", text.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operator_has_its_permissions_its_kinds_and_a_sample() {
+        let files = generated().expect("files");
+        for operator in OPERATORS {
+            let folder = Path::new(FOLDER).join(operator.name());
+            for file in ["clusterrole-rules.yaml", "sample.yaml"] {
+                assert!(files.contains_key(&folder.join(file)), "{} has no {file}", operator.name());
+            }
+            for crd in operator.crds() {
+                let text = &files[&folder.join(format!("crd-{}.yaml", crd.spec.names.plural))];
+                assert!(text.starts_with(HEADING) && text.contains("\nkind: CustomResourceDefinition\n"), "{text}");
+            }
+        }
+    }
+}

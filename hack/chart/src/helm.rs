@@ -1,0 +1,90 @@
+//! Helm 3 and Helm 4, built from the Go modules under `hack/tools`.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use cluster::{Cluster, Tool, Tools, progress};
+use serde_json::Value;
+
+use crate::{NAMESPACE, RELEASE, folder, rendered::Rendered};
+
+/// A major version of Helm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// What most people have.
+    Three,
+    /// What people will have: it applies on the server's side.
+    Four,
+}
+
+impl Version {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Three, Self::Four];
+
+    fn tool(self) -> (Tool, &'static str) {
+        match self {
+            Self::Three => (Tool::Helm3, "helm3"),
+            Self::Four => (Tool::Helm, "helm"),
+        }
+    }
+}
+
+/// One Helm, ready to be called.
+#[derive(Debug)]
+pub struct Helm {
+    program: PathBuf,
+}
+
+impl Helm {
+    /// Finds it, or builds it once: that takes a minute or two.
+    pub fn of(version: Version) -> Result<Self> {
+        let (tool, name) = version.tool();
+        let tools = Tools::locate_or_build(&[tool], &progress::to_stderr)?;
+        Ok(Self { program: tools.binary(name)?.to_owned() })
+    }
+
+    /// A call that needs no cluster.
+    pub fn command(&self) -> Command {
+        with_homes(Command::new(&self.program))
+    }
+
+    /// A call in the network and as the administrator of `cluster`.
+    pub fn on(&self, cluster: &Cluster) -> Command {
+        with_homes(cluster.exec(&self.program))
+    }
+
+    /// What the chart makes of these values, given as a values file is: JSON.
+    ///
+    /// The error is what Helm says.
+    pub fn template(&self, values: &Value, arguments: &[&str]) -> Result<Rendered> {
+        let file = self.values_file(values)?;
+        let mut command = self.command();
+        command.args(["template", RELEASE]).arg(folder()).args(["--namespace", NAMESPACE]).args(arguments);
+        Rendered::parse(&succeeded(command.arg("--values").arg(file.path()))?)
+    }
+
+    /// The values in a file that lives as long as the handle.
+    pub fn values_file(&self, values: &Value) -> Result<tempfile::NamedTempFile> {
+        let file = tempfile::Builder::new().prefix("values-").suffix(".json").tempfile()?;
+        std::fs::write(file.path(), values.to_string())?;
+        Ok(file)
+    }
+}
+
+/// Nothing of the user's is read or written.
+fn with_homes(mut command: Command) -> Command {
+    for name in ["CACHE", "CONFIG", "DATA"] {
+        command.env(format!("HELM_{name}_HOME"), cluster::tools::cache().join("helm-home").join(name));
+    }
+    command
+}
+
+/// Runs the command and returns its standard output; the error is its standard error.
+pub fn succeeded(command: &mut Command) -> Result<String> {
+    let Output { status, stdout, stderr } = command.output().with_context(|| format!("could not run {command:?}"))?;
+    ensure!(status.success(), "{}", String::from_utf8_lossy(&stderr).trim_end());
+    String::from_utf8(stdout).context("the output is no text")
+}

@@ -1,0 +1,53 @@
+//! What Artifact Hub shows: annotations of `Chart.yaml`, from the definitions and the samples that tests apply.
+
+use anyhow::{Context as _, Result};
+use controller_manager::OPERATORS;
+use serde_json::{Value, json};
+
+/// The annotations, as the lines of YAML that stand below `annotations:`.
+pub fn annotations() -> Result<String> {
+    let (mut kinds, mut examples) = (Vec::new(), Vec::new());
+    for operator in OPERATORS {
+        for crd in operator.crds() {
+            let names = &crd.spec.names;
+            let version = crd.spec.versions.iter().find(|version| version.storage).context("no version is stored")?;
+            kinds.push(json!({
+                "kind": names.kind, "version": version.name, "name": format!("{}.{}", names.plural, crd.spec.group),
+                "displayName": names.kind, "description": about(version),
+            }));
+        }
+        let sample: Value = serde_saphyr::from_str(operator.sample()).context("a sample is broken")?;
+        examples.push(sample);
+    }
+    let mut text = String::new();
+    for (key, value) in [
+        ("operator", json!("true")),
+        ("operatorCapabilities", json!("Deep Insights")),
+        ("license", json!("Apache-2.0")),
+        ("category", json!("integration-delivery")),
+        ("crds", block(&kinds)?),
+        ("crdsExamples", block(&examples)?),
+    ] {
+        text.push_str(&line(&format!("artifacthub.io/{key}"), &value));
+    }
+    Ok(text)
+}
+
+fn about(version: &impl serde::Serialize) -> String {
+    let version = serde_json::to_value(version).unwrap_or_default();
+    let text = version.pointer("/schema/openAPIV3Schema/description").and_then(Value::as_str).unwrap_or_default();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Annotations are texts: the list is YAML inside.
+fn block(items: &[Value]) -> Result<Value> {
+    Ok(json!(serde_saphyr::to_string(&items).context("could not write YAML")?))
+}
+
+fn line(key: &str, value: &Value) -> String {
+    let text = value.as_str().unwrap_or_default();
+    if !text.contains('\n') {
+        return format!("  {key}: {value}\n");
+    }
+    format!("  {key}: |\n    {}\n", text.trim_end().replace('\n', "\n    "))
+}

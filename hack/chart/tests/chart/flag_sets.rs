@@ -1,0 +1,223 @@
+//! What holds for every set of operators, in both topologies.
+
+use std::collections::BTreeSet;
+
+use chart::{NAMESPACE, rendered::Rendered};
+use controller_manager::OPERATORS;
+use manager::{leader_election_permissions, permissions, webhook_permissions};
+use serde_json::{Value, json};
+
+use crate::kit::{FlagSet, deep, for_each, helm, render};
+
+#[test]
+fn each_renders_and_keeps_all_rules() {
+    for_each(FlagSet::all(), |set| {
+        let rendered = render(&set.values());
+        names_nothing_that_is_disabled(&set, &rendered);
+        permissions_are_the_sum_of_what_is_declared(&set, &rendered);
+        pods_keep_the_restricted_standard(&rendered);
+        objects_can_be_told_apart(&rendered);
+        gitops_is_clean(&rendered);
+        one_deployment_for_all_or_one_for_each(&set, &rendered);
+    });
+}
+
+#[test]
+fn two_renders_are_byte_identical() {
+    let sets = FlagSet::all();
+    let some = [sets.len() / 2 - 1, sets.len() - 1].map(|n| sets[n].clone());
+    for_each(some.into(), |set| {
+        let everything = everything(&set);
+        assert_eq!(render(&everything).text, render(&everything).text);
+    });
+}
+
+/// All that is optional, switched on.
+pub(crate) fn everything(set: &FlagSet) -> Value {
+    let mut values = set.values();
+    values["replicas"] = json!(2);
+    values["networkPolicy"] = json!({"enabled": true, "metricsFrom": [{"podSelector": {}}]});
+    values["metrics"] = json!({
+        "serviceMonitor": {"enabled": true, "interval": "30s"}, "prometheusScrapeAnnotations": true,
+        "proxy": {"tls": {"secretName": "metrics-certificate"}, "audiences": ["metrics"]},
+    });
+    values["prometheusRule"] = json!({"enabled": true});
+    values["dashboard"] = json!({"enabled": true});
+    values["imageRegistry"] = json!("mirror.example.com/hub");
+    values["topologySpreadConstraints"] =
+        json!([{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}]);
+    values["extraObjects"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-extra"}}]);
+    values["commonLabels"] = json!({"team": "platform"});
+    values["priorityClassName"] = json!("system-cluster-critical");
+    values
+}
+
+fn names_nothing_that_is_disabled(set: &FlagSet, rendered: &Rendered) {
+    let enabled: BTreeSet<String> = set.operators().iter().flat_map(|operator| words(*operator)).collect();
+    for operator in OPERATORS.iter().filter(|operator| !set.enabled.contains(operator.name())) {
+        for word in words(*operator).difference(&enabled) {
+            let found = rendered.text.lines().find(|line| names(line, word));
+            assert_eq!(found, None, "{set:?} names {word}");
+        }
+    }
+}
+
+/// By what an operator is known.
+fn words(operator: &dyn manager::Operator) -> BTreeSet<String> {
+    let of_kinds =
+        operator.crds().into_iter().flat_map(|crd| [crd.spec.names.kind, crd.spec.names.plural, crd.spec.group]);
+    of_kinds.chain([operator.name().to_owned()]).collect()
+}
+
+/// Whether the line has this word, and not only as a part of another.
+fn names(line: &str, word: &str) -> bool {
+    let is_letter = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
+    line.match_indices(word)
+        .any(|(at, _)| !is_letter(line[..at].chars().next_back()) && !is_letter(line[at + word.len()..].chars().next()))
+}
+
+fn permissions_are_the_sum_of_what_is_declared(set: &FlagSet, rendered: &Rendered) {
+    for operator in set.operators() {
+        let role = rendered.object("ClusterRole", &format!("operators-{}", operator.name())).unwrap();
+        assert_eq!(role["rules"], json!(permissions(&[operator])), "{set:?}");
+    }
+    for deployment in managers(rendered) {
+        let name = deployment["metadata"]["name"].as_str().unwrap();
+        let rules = |kind: &str, suffix: &str| {
+            rendered.object(kind, &format!("{name}-{suffix}")).map_or(json!([]), |role| role["rules"].clone())
+        };
+        // The events of the election are its own business where nothing is permitted in the whole cluster.
+        let mut election = json!(leader_election_permissions(name));
+        election
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}));
+        assert_eq!(rules("Role", "leader-election"), election);
+
+        let own: Vec<_> = set.operators().into_iter().filter(|operator| is_in(deployment, operator.name())).collect();
+        let secret = format!("{name}-webhook-certificate");
+        let (mut cluster, mut namespaced) = (json!([]), json!([]));
+        if let Some(allowed) = webhook_permissions(&own, name, &secret) {
+            (cluster, namespaced) = (json!(allowed.cluster), json!(allowed.namespaced));
+        }
+        let sorted = |mut rules: Value| {
+            rules.as_array_mut().unwrap().sort_by_key(Value::to_string);
+            rules
+        };
+        assert_eq!(sorted(rules("ClusterRole", "webhooks")), sorted(cluster), "{set:?}");
+        assert_eq!(sorted(rules("Role", "webhooks")), sorted(namespaced), "{set:?}");
+    }
+    for object in &rendered.objects {
+        for rule in deep(object, "rules").into_iter().filter(|_| object["kind"].as_str().unwrap().ends_with("Role")) {
+            assert!(!rule.to_string().contains("\"*\""), "{}: a wildcard", object["metadata"]["name"]);
+        }
+    }
+    let bound: BTreeSet<_> =
+        deep(&json!(rendered.objects), "roleRef").iter().map(|role| role["name"].to_string()).collect();
+    for role in bound {
+        assert!(role.contains("operators-"), "{role} is somebody else's");
+    }
+    people_write_no_status(rendered);
+}
+
+fn people_write_no_status(rendered: &Rendered) {
+    let aggregated = rendered.of("ClusterRole").filter(|role| {
+        let labels = role["metadata"]["labels"].as_object().unwrap();
+        labels.keys().any(|label| label.contains("aggregate-to-"))
+    });
+    for role in aggregated {
+        let rules = role["rules"].to_string();
+        assert!(!rules.contains("/status") && !rules.contains("/finalizers"), "{rules}");
+    }
+}
+
+/// The Deployments that run operators.
+fn managers(rendered: &Rendered) -> impl Iterator<Item = &Value> {
+    let containers = |it: &Value| it["spec"]["template"]["spec"]["containers"][0]["name"].clone();
+    rendered.of("Deployment").filter(move |deployment| containers(deployment) == "manager")
+}
+
+fn is_in(deployment: &Value, operator: &str) -> bool {
+    let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+    let operators = arguments.iter().find_map(|argument| argument.as_str()?.strip_prefix("--operators=")).unwrap();
+    operators.split(',').any(|name| name == operator)
+}
+
+fn pods_keep_the_restricted_standard(rendered: &Rendered) {
+    for (owner, spec) in rendered.pods() {
+        let pod = &spec["securityContext"];
+        assert_eq!(pod["runAsNonRoot"], true, "{owner}");
+        assert_eq!(pod["seccompProfile"]["type"], "RuntimeDefault", "{owner}");
+        assert_eq!(pod["runAsUser"], 65532, "{owner}");
+        for key in ["hostNetwork", "hostPID", "hostIPC"] {
+            assert_eq!(spec[key], Value::Null, "{owner}");
+        }
+        for container in spec["containers"].as_array().unwrap() {
+            let context = &container["securityContext"];
+            assert_eq!(context["allowPrivilegeEscalation"], false, "{owner}");
+            assert_eq!(context["readOnlyRootFilesystem"], true, "{owner}");
+            assert_eq!(context["capabilities"], json!({"drop": ["ALL"]}), "{owner}");
+            assert!(container["resources"]["requests"]["memory"].is_string(), "{owner}: resources");
+        }
+    }
+}
+
+fn objects_can_be_told_apart(rendered: &Rendered) {
+    let mut seen = BTreeSet::new();
+    for object in &rendered.objects {
+        let metadata = &object["metadata"];
+        let key = [&object["kind"], &metadata["namespace"], &metadata["name"]].map(Value::to_string);
+        for label in ["name", "instance", "version", "part-of", "managed-by"] {
+            assert!(
+                metadata["labels"][format!("app.kubernetes.io/{label}")].is_string(),
+                "{key:?} has no label {label}"
+            );
+        }
+        assert_eq!(metadata["labels"]["helm.sh/chart"], "operators-0.1.0");
+        assert!(seen.insert(key.clone()), "{key:?} is there twice");
+    }
+}
+
+fn gitops_is_clean(rendered: &Rendered) {
+    for object in &rendered.objects {
+        let hook = &object["metadata"]["annotations"]["helm.sh/hook"];
+        assert!(hook.is_null() || hook == "test", "{hook}");
+        assert!(deep(object, "caBundle").is_empty(), "caBundle is the manager's");
+        let keep = &object["metadata"]["annotations"]["helm.sh/resource-policy"];
+        assert_eq!(keep == "keep", object["kind"] == "CustomResourceDefinition");
+    }
+}
+
+fn one_deployment_for_all_or_one_for_each(set: &FlagSet, rendered: &Rendered) {
+    let expected: BTreeSet<String> = match set.topology {
+        "combined" => ["operators-controller-manager".to_owned()].into(),
+        _ => set.enabled.iter().map(|name| format!("operators-{name}")).collect(),
+    };
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+    assert_eq!(managers(rendered).map(name).collect::<BTreeSet<_>>(), expected);
+    for operator in OPERATORS {
+        let runs = managers(rendered).filter(|deployment| is_in(deployment, operator.name()));
+        assert_eq!(runs.count(), usize::from(set.enabled.contains(operator.name())), "{set:?}");
+    }
+    for object in rendered.objects.iter().filter(|object| object["metadata"]["namespace"].is_string()) {
+        assert_eq!(object["metadata"]["namespace"], NAMESPACE);
+    }
+}
+
+#[test]
+fn both_majors_of_helm_render_the_same_and_lint() {
+    use chart::helm::{Helm, Version, succeeded};
+
+    let values = everything(FlagSet::all().last().unwrap());
+    let other = Helm::of(Version::Three).unwrap();
+    let objects = |helm: &Helm| {
+        let mut objects = helm.template(&values, &[]).unwrap().objects;
+        objects.sort_by_key(Value::to_string);
+        objects
+    };
+    assert_eq!(objects(helm()), objects(&other));
+    for helm in [helm(), &other] {
+        succeeded(helm.command().args(["lint", "--strict"]).arg(chart::folder())).unwrap();
+    }
+}

@@ -1,0 +1,82 @@
+//! What the tests of renders have in common.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, OnceLock, PoisonError},
+};
+
+use chart::{
+    helm::{Helm, Version},
+    rendered::Rendered,
+};
+use controller_manager::OPERATORS;
+use manager::Operator;
+use serde_json::{Map, Value, json};
+
+/// Helm 4, found or built once.
+pub(crate) fn helm() -> &'static Helm {
+    static HELM: OnceLock<Helm> = OnceLock::new();
+    HELM.get_or_init(|| Helm::of(Version::Four).unwrap())
+}
+
+/// What the chart makes of these values.
+pub(crate) fn render(values: &Value) -> Rendered {
+    helm().template(values, &[]).unwrap_or_else(|error| panic!("{values}: {error:#}"))
+}
+
+/// Which operators are enabled, in which topology.
+#[derive(Debug, Clone)]
+pub(crate) struct FlagSet {
+    pub(crate) enabled: BTreeSet<&'static str>,
+    pub(crate) topology: &'static str,
+}
+
+impl FlagSet {
+    /// All of them but the one in which nothing is enabled.
+    pub(crate) fn all() -> Vec<Self> {
+        let subsets = 1..1_u32 << OPERATORS.len();
+        let chosen = |bits: u32| (0..).zip(OPERATORS).filter(move |(n, _)| bits >> n & 1 == 1);
+        let of = |topology| {
+            subsets.clone().map(move |bits| Self { enabled: chosen(bits).map(|(_, it)| it.name()).collect(), topology })
+        };
+        of("combined").chain(of("separate")).collect()
+    }
+
+    pub(crate) fn values(&self) -> Value {
+        let enabled = |operator: &&dyn Operator| {
+            (operator.name().to_owned(), json!({"enabled": self.enabled.contains(operator.name())}))
+        };
+        json!({"topology": self.topology, "operators": OPERATORS.iter().map(enabled).collect::<Map<_, _>>()})
+    }
+
+    pub(crate) fn operators(&self) -> Vec<&'static dyn Operator> {
+        OPERATORS.iter().copied().filter(|operator| self.enabled.contains(operator.name())).collect()
+    }
+}
+
+/// Does the work for each item, on all processors.
+pub(crate) fn for_each<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
+    let items = Mutex::new(items);
+    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(item) = next() {
+                    work(item);
+                }
+            });
+        }
+    });
+}
+
+/// All values of the key, at any depth.
+pub(crate) fn deep<'a>(value: &'a Value, key: &str) -> Vec<&'a Value> {
+    match value {
+        Value::Object(object) => {
+            let below = object.values().flat_map(|value| deep(value, key));
+            object.get(key).into_iter().chain(below).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(|value| deep(value, key)).collect(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,92 @@
+//! Values that are refused, with a message that names the key.
+
+use serde_json::{Value, json};
+
+use crate::kit::helm;
+
+/// What Helm says about these values; panics when it takes them.
+fn refusal(values: &Value) -> String {
+    match helm().template(values, &[]) {
+        Ok(_) => panic!("{values} is taken"),
+        Err(error) => format!("{error:#}"),
+    }
+}
+
+#[test]
+fn what_the_schema_does_not_know_or_does_not_allow() {
+    for (values, key) in [
+        (json!({"replicaCount": 2}), "replicaCount"),
+        (json!({"operators": {"redis": {"enabled": true}}}), "redis"),
+        (json!({"operators": {"memcached": {"enable": true}}}), "enable"),
+        (json!({"metrics": {"proxy": {"knd": "none"}}}), "knd"),
+        (json!({"nodeSelector": "linux"}), "nodeSelector"),
+        (json!({"replicas": "abc"}), "replicas"),
+        (json!({"replicas": -1}), "replicas"),
+        (json!({"operators": {"crontab": {"enabled": "yes"}}}), "enabled"),
+        (json!({"operators": {"crontab": {"maxConcurrentReconciles": 0}}}), "maxConcurrentReconciles"),
+        (json!({"topology": "both"}), "topology"),
+        (json!({"metrics": {"port": 70_000}}), "port"),
+        (json!({"metrics": {"proxy": {"kind": "oauth"}}}), "kind"),
+        (json!({"webhooks": {"failurePolicy": "Warn"}}), "failurePolicy"),
+        (json!({"webhooks": {"timeoutSeconds": 31}}), "timeoutSeconds"),
+        (json!({"image": {"digest": "sha256:abc"}}), "digest"),
+        (json!({"image": {"pullPolicy": "Sometimes"}}), "pullPolicy"),
+        (json!({"leaderElection": {"leaseDuration": "soon"}}), "leaseDuration"),
+        (json!({"watchNamespaces": "default"}), "watchNamespaces"),
+        (json!({"telemetry": {"logFormat": "xml"}}), "logFormat"),
+    ] {
+        let refusal = refusal(&values);
+        assert!(refusal.contains(key), "{values} is refused without a word on {key}: {refusal}");
+    }
+}
+
+#[test]
+fn what_contradicts_itself() {
+    let off: serde_json::Map<_, _> =
+        controller_manager::OPERATORS.iter().map(|it| (it.name().to_owned(), json!({"enabled": false}))).collect();
+    let election = json!({"enabled": false});
+    for (values, says) in [
+        (json!({"operators": off}), "operators.<name>.enabled: no operator is enabled"),
+        (json!({"replicas": 2, "leaderElection": election}), "leaderElection.enabled: must be true unless"),
+        (json!({"replicas": null, "leaderElection": election}), "leaderElection.enabled: must be true unless"),
+        (
+            json!({"operators": {"memcached": {"resources": {"limits": {"memory": "1Gi"}}}}}),
+            "operators.memcached.resources: needs topology: separate",
+        ),
+        (
+            json!({"operators": {"crontab": {"env": [{"name": "A", "value": "1"}]}}}),
+            "operators.crontab.env: needs topology: separate",
+        ),
+        (json!({"serviceAccount": {"create": false}}), "serviceAccount.name: must be there"),
+        (
+            json!({"metrics": {"enabled": false, "serviceMonitor": {"enabled": true}}}),
+            "metrics.serviceMonitor.enabled: there is nothing to scrape",
+        ),
+        (
+            json!({"metrics": {"podMonitor": {"enabled": true}, "serviceMonitor": {"enabled": true}}}),
+            "metrics.podMonitor.enabled: every sample would be there twice",
+        ),
+        (json!({"metrics": {"port": 8081}}), "metrics.port: 8081 is taken"),
+        (json!({"webhooks": {"port": 8444}}), "webhooks.port: 8444 is taken"),
+        (json!({"metrics": {"port": 9443}}), "webhooks.port: 9443 is taken"),
+        (
+            json!({"webhooks": {"enabled": false, "certManager": {"enabled": true}}}),
+            "webhooks.certManager.enabled: there is nothing to certify",
+        ),
+    ] {
+        let refusal = refusal(&values);
+        assert!(refusal.contains(says), "{values}: {refusal}");
+    }
+}
+
+#[test]
+fn what_null_takes_away_is_not_missed() {
+    for values in [
+        json!({"operators": {"memcached": null}}),
+        json!({"metrics": {"serviceMonitor": {"interval": null}}}),
+        json!({"resources": null, "podSecurityContext": null, "affinity": null}),
+        json!({"image": {"tag": null}, "operators": {"memcached": {"image": null, "resources": null}}}),
+    ] {
+        helm().template(&values, &[]).unwrap_or_else(|error| panic!("{values}: {error:#}"));
+    }
+}

@@ -1,0 +1,75 @@
+//! Every object in front of a real API server, which knows every field and what must not be.
+
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use chart::{NAMESPACE, plain};
+use cluster::{Cluster, Nodes, or_skip};
+use serde_json::{Value, json};
+
+use crate::{
+    flag_sets::everything,
+    kit::{FlagSet, helm, render},
+};
+
+/// Kinds that belong to others, which this API server does not know.
+const FOREIGN: [&str; 2] = ["monitoring.coreos.com/v1", "cert-manager.io/v1"];
+
+#[test]
+fn a_strict_api_server_takes_every_object() {
+    let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
+    // Which operators are on changes which objects there are, and little in them: one by one, all, and all that is optional.
+    let sets = FlagSet::all();
+    let single =
+        sets.iter().filter(|set| set.enabled.len() == 1 || set.enabled.len() == sets[sets.len() - 1].enabled.len());
+    let mut renders: Vec<_> = single.clone().map(|set| render(&set.values())).collect();
+    renders.extend(single.filter(|set| set.enabled.len() > 1).map(|set| render(&everything(set))));
+    renders.push(render(&json!({"watchNamespaces": [NAMESPACE], "metrics": {"proxy": {"kind": "kube-rbac-proxy"}}})));
+    renders.push(render(
+        &json!({"metrics": {"proxy": {"kind": "none"}}, "webhooks": {"enabled": false}, "replicas": null}),
+    ));
+
+    let objects = renders.iter().flat_map(|rendered| &rendered.objects);
+    let ours = objects.filter(|object| !FOREIGN.iter().any(|group| object["apiVersion"] == *group));
+    let distinct: BTreeMap<String, &Value> = ours.map(|object| (object.to_string(), object)).collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": distinct.values().collect::<Vec<_>>()});
+    // Where Pod Security is enforced; and a pod is refused that is somebody who does not exist.
+    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    let account = json!({"name": "operators-smoke-test", "namespace": NAMESPACE});
+    for object in [
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}),
+    ] {
+        feed(&mut cluster.kubectl(["apply", "--server-side", "--filename=-"]), object.to_string().as_bytes());
+    }
+    let mut kubectl = cluster.kubectl(["apply", "--server-side", "--force-conflicts", "--dry-run=server"]);
+    feed(kubectl.args(["--validate=strict", "--filename=-"]), list.to_string().as_bytes());
+    assert!(distinct.len() > 60, "only {} objects were tried", distinct.len());
+}
+
+#[test]
+fn plain_manifests_apply_in_their_order() {
+    let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
+    let rendered = helm().template(&json!({}), &["--skip-tests"]).unwrap();
+    let files = plain::files(&rendered).unwrap();
+    for (name, text) in files.iter().filter(|(name, _)| *name != "install.yaml") {
+        println!("{name}");
+        feed(cluster.kubectl(["apply", "--filename=-"]).arg("--validate=strict"), text.as_bytes());
+    }
+    // Again, and as one: nothing is there that kubectl would have to change.
+    let mut kubectl = cluster.kubectl(["apply", "--filename=-", "--validate=strict"]);
+    let said = feed(&mut kubectl, files["install.yaml"].as_bytes());
+    assert!(said.lines().all(|line| line.ends_with(" unchanged")), "{said}");
+}
+
+/// Runs the command with this input; what it says, if it succeeds.
+fn feed(command: &mut Command, input: &[u8]) -> String {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
