@@ -4,7 +4,12 @@
 # Where the API server calls the webhooks of `make run`.
 WEBHOOK_URL ?= https://127.0.0.1:9443
 export ENABLE_WEBHOOKS ?= true
+# The image of docker-build, docker-push, deploy and dist.
+IMG ?= localhost/operators/controller-manager:dev
+# false: deploy no booking server beside the operators.
+BOOKING_SERVER ?= true
 CRDS = $(wildcard charts/operators/files/*/crd-*.yaml)
+VALUES = --image $(IMG) $(if $(filter false,$(BOOKING_SERVER)),--set bookingServer.enabled=false)
 
 ##@ General
 
@@ -41,9 +46,27 @@ generate: ## Write what is derived from the Rust types: definitions, permissions
 .PHONY: manifests
 manifests: generate ## The same, under its usual name
 
+##@ Build
+
 .PHONY: image
-image: ## Build the operator image, without a daemon
-	cargo xtask image build
+image: ## Build the image without a daemon, and its bill of materials
+	cargo xtask image build --tag $(IMG)
+
+.PHONY: docker-build
+docker-build: ## Build the image with Docker; IMG=name:tag
+	docker build --tag $(IMG) .
+
+.PHONY: docker-push
+docker-push: ## Push it; IMG=name:tag
+	docker push $(IMG)
+
+.PHONY: dist
+dist: ## Write plain manifests for kubectl into dist: install.yaml, and the same in six files; IMG=name:tag
+	cargo xtask chart dist $(VALUES)
+
+.PHONY: package
+package: ## Package the chart into dist; VERSION=1.2.3
+	cargo xtask chart package --version $(or $(VERSION),$(error VERSION is missing: make package VERSION=1.2.3))
 
 ##@ On the cluster of your kubeconfig
 
@@ -54,6 +77,14 @@ install: ## Install the definitions of all kinds
 .PHONY: uninstall
 uninstall: ## Remove them, and with them every object of these kinds
 	kubectl delete --ignore-not-found $(CRDS:%=--filename=%)
+
+.PHONY: deploy
+deploy: ## Install the chart and wait; IMG=name:tag, BOOKING_SERVER=false
+	cargo xtask chart install $(VALUES)
+
+.PHONY: undeploy
+undeploy: ## Remove it; definitions and objects stay
+	cargo xtask chart uninstall
 
 .PHONY: run
 run: ## Run the operators outside of the cluster; ENABLE_WEBHOOKS=false, or WEBHOOK_URL=… if it cannot call this machine

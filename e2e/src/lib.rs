@@ -2,5 +2,8 @@
 
 pub mod cache_client;
 mod install;
+pub mod metrics;
+pub mod permissions;
+pub mod prometheus;
 
-pub use install::{Installed, MANAGER_NAMESPACE, SERVICE_ACCOUNT_USER, build_image, install};
+pub use install::{INSTALLED, Installed, MANAGER, MANAGER_NAMESPACE, build_image, install, make_namespace, values};

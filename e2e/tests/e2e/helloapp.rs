@@ -6,7 +6,7 @@ use helloapp_operator::HelloApp;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     autoscaling::v2::HorizontalPodAutoscaler,
-    core::v1::{ConfigMap, Node, Pod, ResourceQuota, Secret},
+    core::v1::{ConfigMap, Node, Pod, ResourceQuota, Secret, Service},
 };
 use kube::{
     Api, ResourceExt,
@@ -75,6 +75,20 @@ async fn the_sample_runs_its_image_once() {
     let pods = world.list::<Pod>().await;
     assert_eq!(pods.len(), 1);
     assert!(pods[0].name_any().starts_with("helloapp-sample-"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_address_comes_changes_and_goes_with_its_port() {
+    let Some(world) = world().await else { return };
+    let image = "docker.io/nginxinc/nginx-unprivileged:stable";
+    apply(&world, "web", json!({"image": image, "port": 8080})).await;
+    let url = async || world.get::<HelloApp>("web").await?.status?.url;
+    world.until("it has an address", url).await;
+    world.patch::<HelloApp>("web", json!({"spec": {"service": {"port": 8081}}})).await;
+    world.until("the address has changed", async || url().await.filter(|it| it.contains(":8081"))).await;
+    world.patch::<HelloApp>("web", json!({"spec": {"port": null, "service": null}})).await;
+    world.until("the address is gone", async || url().await.is_none().then_some(())).await;
+    assert!(world.get::<Service>("web").await.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

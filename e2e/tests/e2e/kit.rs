@@ -1,12 +1,35 @@
 //! A namespace on the shared real node, with the operators installed.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, ops::Deref, sync::Arc};
 
+use chart::helm::succeeded;
 use cluster::{Cluster, Nodes};
 use manager_testing::World;
 
+/// A namespace that is deleted at the end with all that runs in it: the node is small. After a failure it stays, to be looked
+/// at.
+pub(crate) struct Visit(World);
+
+impl Deref for Visit {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.0
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let namespace = &self.0.namespace;
+            let mut delete = self.0.cluster.kubectl(["delete", "namespace", namespace, "--wait=false"]);
+            succeeded(&mut delete).expect("the namespace is deleted");
+        }
+    }
+}
+
 /// `None` where no real node can run.
-pub(crate) async fn world() -> Option<World> {
+pub(crate) async fn world() -> Option<Visit> {
     let world = World::visit("e2e", || Cluster::shared(Nodes::Real)).await?;
     let cluster = world.cluster.clone();
     let installed = tokio::task::spawn_blocking(move || {
@@ -14,7 +37,7 @@ pub(crate) async fn world() -> Option<World> {
         e2e::install(&cluster, &image)
     });
     installed.await.expect("no panic").expect("the operators are installed");
-    Some(world)
+    Some(Visit(world))
 }
 
 /// Sets and gets through every address, from inside the cluster's network.

@@ -5,4 +5,6 @@ mod crontab;
 mod helloapp;
 mod kit;
 mod memcached;
+mod observability;
+mod outages;
 mod webhooks;

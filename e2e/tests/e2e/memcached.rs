@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Pod, networking::v1::NetworkPolicy, policy::v1::PodDisruptionBudget},
+    apimachinery::pkg::util::intstr::IntOrString::Int,
+};
 use kube::{
     Api,
     api::{DeleteParams, ListParams},
@@ -60,8 +63,42 @@ async fn a_manager_that_is_killed_at_work_is_replaced_and_goes_on() {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         managers.delete(name, &DeleteParams::default().grace_period(0)).await.expect("killed");
     }
-    world.patch::<Memcached>(NAME, json!({"spec": {"size": 5}})).await;
+    // Its webhooks are away too until there is another.
+    let grown = SAMPLE.replace("size: 3", "size: 5");
+    world.until("the size is taken", async || world.try_apply(&grown).await.ok()).await;
     ready(&world, 5).await;
     let deployments: Vec<Deployment> = world.list().await;
     assert_eq!(deployments.len(), 1, "nothing was made twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn children_come_change_and_go_with_what_asks_for_them() {
+    let Some(world) = world().await else { return };
+    world.apply(SAMPLE).await;
+    let asked = |from: &[&str], most: u8| {
+        let from: Vec<_> = from.iter().map(|app| json!({"podSelector": {"matchLabels": {"app": app}}})).collect();
+        json!({"spec": {
+            "networkPolicy": {"enabled": true, "from": from},
+            "podDisruptionBudget": {"mode": "Always", "maxUnavailable": most},
+        }})
+    };
+    world.patch::<Memcached>(NAME, asked(&["shop"], 1)).await;
+    let peers = async || {
+        let policy: NetworkPolicy = world.get(NAME).await?;
+        let rules = policy.spec?.ingress?;
+        Some(rules.into_iter().flat_map(|rule| rule.from.unwrap_or_default()).count())
+    };
+    let most = async || world.get::<PodDisruptionBudget>(NAME).await?.spec?.max_unavailable;
+    world
+        .until("both are there", async || (peers().await == Some(1) && most().await == Some(Int(1))).then_some(()))
+        .await;
+
+    world.patch::<Memcached>(NAME, asked(&["shop", "admin"], 2)).await;
+    world
+        .until("both have changed", async || (peers().await == Some(2) && most().await == Some(Int(2))).then_some(()))
+        .await;
+
+    let neither = json!({"spec": {"networkPolicy": {"enabled": false}, "podDisruptionBudget": {"mode": "Never"}}});
+    world.patch::<Memcached>(NAME, neither).await;
+    world.until("both are gone", async || (peers().await.is_none() && most().await.is_none()).then_some(())).await;
 }

@@ -1,7 +1,12 @@
 //! The API server calls the manager's pods through their Service, with a certificate that they made and share.
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::Api;
+use std::time::Duration;
+
+use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 use crate::kit::world;
@@ -25,9 +30,30 @@ async fn what_the_schema_cannot_say_is_refused_by_the_pods() {
     world.try_apply(&memcached("fine", &json!({"size": 0}))).await.expect("is let pass");
 
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
-    let stored = configurations.get("controller-manager").await.expect("is installed");
+    let stored = configurations.get(e2e::MANAGER).await.expect("is installed");
     for webhook in stored.webhooks.into_iter().flatten() {
         let trusted = webhook.client_config.ca_bundle.map(|bundle| bundle.0).unwrap_or_default();
         assert!(trusted.starts_with(b"-----BEGIN CERTIFICATE-----"), "{} trusts nobody", webhook.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_somebody_has_damaged_is_made_anew_and_trusted() {
+    let Some(world) = world().await else { return };
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let name = format!("{}-webhook-certificate", e2e::MANAGER);
+    let certificate = async || secrets.get(&name).await.ok()?.data?.remove("tls.crt").map(|bytes| bytes.0);
+    let before = certificate().await.expect("a certificate");
+    let damage = json!({"data": {"tls.crt": ""}});
+    secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&damage)).await.expect("is damaged");
+    // The replicas look at it once a minute.
+    let minutes = Duration::from_mins(3);
+    let new = async || certificate().await.filter(|new| new.starts_with(b"-----BEGIN") && *new != before);
+    world.within(minutes, "there is another certificate", new).await;
+    // Neither replica's certificate of before counts from here on.
+    let refused = memcached("refused", &json!({"size": 1, "config": {"extraArgs": ["-p 1"]}}));
+    for _ in 0..20 {
+        let error = world.try_apply(&refused).await.expect_err("is refused").to_string();
+        assert!(error.contains("is invalid"), "not by us: {error}");
     }
 }

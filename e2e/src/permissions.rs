@@ -1,0 +1,265 @@
+//! What the operators may do, against what they did: RBAC as the chart grants it, beside the API server's audit log.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, fs,
+    path::Path,
+};
+
+use anyhow::{Context as _, Result};
+use chart::rendered::Rendered;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// One thing that can be allowed: `patch deployments.apps`, `update flighttickets.flights.com/finalizers`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Permission {
+    group: String,
+    resource: String,
+    verb: String,
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
+        let dot = if self.group.is_empty() { "" } else { "." };
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        write!(f, "{} {resource}{dot}{}{slash}{subresource}", self.verb, self.group)
+    }
+}
+
+/// What somebody was granted and did.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    /// How often each granted permission was used.
+    pub granted: BTreeMap<Permission, usize>,
+    /// What was asked for and refused.
+    pub refused: BTreeSet<Permission>,
+    /// What was done although none of these rules allow it: by some other binding.
+    pub outside: BTreeSet<Permission>,
+}
+
+/// Compares the rules that a render binds to the service account with what it did according to the log. What every
+/// authenticated user may do (discovery) is left out.
+pub fn compare(rendered: &Rendered, account: &str, log: &Path) -> Result<Comparison> {
+    let text = fs::read_to_string(log).with_context(|| format!("could not read {}", log.display()))?;
+    let user = format!("system:serviceaccount:{}:{account}", chart::NAMESPACE);
+    Ok(compare_lines(granted(rendered, account), &user, &text))
+}
+
+fn compare_lines(granted: BTreeSet<Permission>, user: &str, log: &str) -> Comparison {
+    let mut comparison = Comparison { granted: granted.into_iter().map(|it| (it, 0)).collect(), ..Default::default() };
+    // The last line may be half written; it is then of a request that is not answered yet.
+    let lines = log.lines().filter(|line| line.contains(user)).filter_map(|line| serde_json::from_str(line).ok());
+    for line in lines.filter(|line: &Line| line.user.username == user && line.is_counted()) {
+        let Some(permission) = line.permission() else { continue };
+        if line.is_forbidden() {
+            // An API server that starts refuses for a moment what its roles allow.
+            if !comparison.granted.contains_key(&permission) {
+                comparison.refused.insert(permission);
+            }
+        } else if let Some(count) = comparison.granted.get_mut(&permission) {
+            *count += 1;
+        } else {
+            comparison.outside.insert(permission);
+        }
+    }
+    comparison
+}
+
+/// The permissions of all roles that are bound to the account.
+fn granted(rendered: &Rendered, account: &str) -> BTreeSet<Permission> {
+    let bindings = rendered.of("ClusterRoleBinding").chain(rendered.of("RoleBinding"));
+    let ours = bindings.filter(|binding| each(&binding["subjects"]).any(|subject| subject["name"] == account));
+    let roles = ours.filter_map(|binding| {
+        let role = &binding["roleRef"];
+        rendered.object(role["kind"].as_str()?, role["name"].as_str()?)
+    });
+    roles.flat_map(|role| each(&role["rules"])).flat_map(of_rule).collect()
+}
+
+fn of_rule(rule: &Value) -> Vec<Permission> {
+    let texts = |key: &str| each(&rule[key]).filter_map(Value::as_str).map(ToOwned::to_owned).collect::<Vec<_>>();
+    let mut permissions = Vec::new();
+    for group in texts("apiGroups") {
+        for resource in texts("resources") {
+            for verb in texts("verbs") {
+                permissions.push(Permission { group: group.clone(), resource: resource.clone(), verb });
+            }
+        }
+    }
+    permissions
+}
+
+fn each(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+/// What the suite does not use every time, and why it is granted all the same.
+const RARELY_USED: &[(&str, &str)] = &[
+    ("delete deployments.apps", CHILDREN),
+    ("get foos.samplecontroller.k8s.io", PAST_THE_CACHE),
+    ("get helloapps.apps.anupam.com", PAST_THE_CACHE),
+    ("get jobs.batch", PAST_THE_CACHE),
+    ("get memcacheds.memcached.cache.example.com", PAST_THE_CACHE),
+    ("get networkpolicies.networking.k8s.io", PAST_THE_CACHE),
+    ("get poddisruptionbudgets.policy", PAST_THE_CACHE),
+    ("get services", PAST_THE_CACHE),
+    ("patch events.events.k8s.io", "the same event again within six minutes becomes a series"),
+    ("patch jobs.batch", CHILDREN),
+    ("patch memcacheds.memcached.cache.example.com", "what v1alpha1 could not say is cleared by the next valid size"),
+    ("update crontabs.stable.example.com/finalizers", BLOCKS_DELETION),
+    ("update foos.samplecontroller.k8s.io/finalizers", BLOCKS_DELETION),
+    ("update helloapps.apps.anupam.com/finalizers", BLOCKS_DELETION),
+    ("update memcacheds.memcached.cache.example.com/finalizers", BLOCKS_DELETION),
+];
+const BLOCKS_DELETION: &str = "clusters that check who sets blockOwnerDeletion ask for it, OpenShift for one";
+const CHILDREN: &str = "granted for every kind of children; these are made once, and go with their owner";
+const PAST_THE_CACHE: &str = "read once where the cache cannot tell, such as after a conflict";
+
+impl Comparison {
+    /// What is not as it should be, in words.
+    pub fn findings(&self) -> Vec<String> {
+        let reasons: BTreeMap<&str, &str> = RARELY_USED.iter().copied().collect();
+        let mut findings = Vec::new();
+        for (permission, _) in self.granted.iter().filter(|(_, count)| **count == 0) {
+            if !reasons.contains_key(&*permission.to_string()) {
+                findings.push(format!("{permission} is granted and was never used"));
+            }
+        }
+        let granted: BTreeSet<String> = self.granted.keys().map(ToString::to_string).collect();
+        let stale = reasons.keys().filter(|permission| !granted.contains(**permission));
+        findings.extend(
+            stale.map(|permission| format!("{permission} is not granted: take it off the list of the rarely used")),
+        );
+        findings.extend(self.refused.iter().map(|it| format!("{it} was refused: a permission is missing")));
+        findings
+            .extend(self.outside.iter().map(|it| format!("{it} was done by a right that the chart does not grant")));
+        findings
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reasons: BTreeMap<&str, &str> = RARELY_USED.iter().copied().collect();
+        for (permission, count) in &self.granted {
+            let permission = permission.to_string();
+            let reason = reasons.get(&*permission).filter(|_| *count == 0).copied().unwrap_or_default();
+            writeln!(f, "{count:>6}  {permission:<60} {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    stage: String,
+    verb: String,
+    user: User,
+    object_ref: Option<Object>,
+    #[serde(default)]
+    annotations: Annotations,
+}
+
+#[derive(Deserialize)]
+struct User {
+    username: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct Object {
+    api_group: String,
+    resource: String,
+    subresource: String,
+}
+
+#[derive(Deserialize, Default)]
+struct Annotations {
+    #[serde(rename = "authorization.k8s.io/decision", default)]
+    decision: String,
+}
+
+impl Line {
+    /// A watch is seen when it begins, since it may never end; everything else when it is answered.
+    fn is_counted(&self) -> bool {
+        self.stage == if self.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" } || self.is_forbidden()
+    }
+
+    fn is_forbidden(&self) -> bool {
+        self.annotations.decision == "forbid"
+    }
+
+    fn permission(&self) -> Option<Permission> {
+        let Object { api_group, resource, subresource } = self.object_ref.as_ref()?;
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        Some(Permission {
+            group: api_group.clone(),
+            resource: format!("{resource}{slash}{subresource}"),
+            verb: self.verb.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const USER: &str = "system:serviceaccount:operators-system:manager";
+
+    fn line(user: &str, verb: &str, stage: &str, resource: &str, decision: &str) -> String {
+        json!({
+            "stage": stage, "verb": verb, "user": {"username": user},
+            "objectRef": {"apiGroup": "apps", "resource": resource, "subresource": "status"},
+            "annotations": {"authorization.k8s.io/decision": decision},
+        })
+        .to_string()
+    }
+
+    fn role() -> Rendered {
+        let role = |kind: &str, name: &str, verbs: &[&str]| {
+            let rule = json!({"apiGroups": ["apps"], "resources": ["deployments/status"], "verbs": verbs});
+            json!({"kind": kind, "metadata": {"name": name}, "rules": [rule]})
+        };
+        let binding = |name: &str, account: &str| {
+            let role = json!({"kind": "ClusterRole", "name": name});
+            json!({"kind": "ClusterRoleBinding", "roleRef": role, "subjects": [{"name": account}]})
+        };
+        let objects = vec![
+            role("ClusterRole", "ours", &["get", "watch", "delete"]),
+            binding("ours", "manager"),
+            role("ClusterRole", "theirs", &["patch"]),
+            binding("theirs", "somebody"),
+        ];
+        Rendered { text: String::new(), objects }
+    }
+
+    fn names<'a>(permissions: impl IntoIterator<Item = &'a Permission>) -> Vec<String> {
+        permissions.into_iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_is_used_unused_refused_and_from_elsewhere_is_told_apart() {
+        let log = [
+            line(USER, "get", "RequestReceived", "deployments", ""),
+            line(USER, "get", "ResponseComplete", "deployments", "allow"),
+            line(USER, "get", "ResponseComplete", "deployments", "allow"),
+            line(USER, "watch", "ResponseStarted", "deployments", "allow"),
+            line(USER, "patch", "ResponseComplete", "deployments", "allow"),
+            line(USER, "list", "ResponseComplete", "deployments", "forbid"),
+            line(USER, "delete", "ResponseComplete", "deployments", "forbid"),
+            line("somebody", "delete", "ResponseComplete", "deployments", "allow"),
+            r#"{"stage": "Resp"#.to_owned(),
+        ];
+        let found = compare_lines(granted(&role(), "manager"), USER, &log.join("\n"));
+        let used: Vec<_> = found.granted.iter().map(|(it, count)| format!("{it}: {count}")).collect();
+        let of = |verb: &str| format!("{verb} deployments.apps/status");
+        assert_eq!(used, [of("delete") + ": 0", of("get") + ": 2", of("watch") + ": 1"]);
+        assert_eq!(names(&found.refused), [of("list")]);
+        assert_eq!(names(&found.outside), [of("patch")]);
+    }
+}

@@ -1,0 +1,141 @@
+//! A real Prometheus, from Debian's package; nothing is installed.
+
+use std::{
+    fs::{self, File},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use chart::helm::succeeded;
+use cluster::Cluster;
+use images::debian::Debian;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::MANAGER_NAMESPACE;
+
+/// `promtool`, which checks and tests rules.
+pub fn promtool() -> Result<Command> {
+    Ok(Command::new(program("promtool")?))
+}
+
+fn program(name: &str) -> Result<PathBuf> {
+    Ok(Debian::shared()?.files("prometheus")?.join("usr/bin").join(name))
+}
+
+/// One that scrapes the operators' pods every second, until it is dropped.
+#[derive(Debug)]
+pub struct Prometheus {
+    cluster: Arc<Cluster>,
+    process: Child,
+    address: String,
+    folder: TempDir,
+}
+
+/// An instant value with its labels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// As Prometheus returns them, `__name__` included where there is one.
+    pub labels: Value,
+    /// May be NaN: a quantile of nothing.
+    pub value: f64,
+}
+
+impl Prometheus {
+    /// Starts it in the network of `cluster` with these alerting rules, YAML of `groups`. It shows `token` to whom it scrapes.
+    pub fn start(cluster: &Arc<Cluster>, token: &str, rules: &Value) -> Result<Self> {
+        let folder = TempDir::with_prefix("prometheus-").context("could not make a folder")?;
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("token"), token)?;
+        fs::write(path("rules.yaml"), rules.to_string())?;
+        fs::write(path("config.yaml"), configuration(cluster, folder.path())?.to_string())?;
+        let address = format!("127.0.0.1:{}", free_port(cluster)?);
+        let log = File::create(path("log"))?;
+        let process = cluster
+            .exec(program("prometheus")?)
+            .arg(format!("--config.file={}", path("config.yaml").display()))
+            .arg(format!("--storage.tsdb.path={}", path("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("could not start Prometheus")?;
+        let mut prometheus = Self { cluster: Arc::clone(cluster), process, address, folder };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while prometheus.query("vector(1)").is_err() {
+            if prometheus.process.try_wait()?.is_some() || Instant::now() > deadline {
+                bail!("Prometheus does not answer: {}", fs::read_to_string(prometheus.folder.path().join("log"))?);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(prometheus)
+    }
+
+    /// What the expression is now. The error is Prometheus' own, about an expression that it does not understand.
+    pub fn query(&self, expression: &str) -> Result<Vec<Sample>> {
+        let mut query = self.cluster.exec(program("promtool")?);
+        query.args(["query", "instant", "--format=json"]).arg(format!("http://{}", self.address)).arg(expression);
+        let answer: Value = serde_json::from_str(&succeeded(&mut query)?).context("not JSON")?;
+        answer.as_array().into_iter().flatten().map(sample).collect()
+    }
+}
+
+fn sample(answer: &Value) -> Result<Sample> {
+    let value = answer["value"][1].as_str().context("no value")?;
+    Ok(Sample { labels: answer["metric"].clone(), value: value.parse().context("not a number")? })
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // It has nothing to lose.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// As the chart's `PodMonitor` says it: each pod by its port `metrics`, with the labels that dashboards expect. The pods are
+/// those of this moment; Debian's Prometheus cannot watch them.
+fn configuration(cluster: &Cluster, folder: &Path) -> Result<Value> {
+    let mut list = cluster.kubectl(["get", "pods", "--namespace", MANAGER_NAMESPACE, "--output=json"]);
+    let pods: Value = serde_json::from_str(&succeeded(&mut list)?)?;
+    let targets: Vec<Value> = pods["items"].as_array().into_iter().flatten().filter_map(target).collect();
+    Ok(json!({
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [folder.join("rules.yaml")],
+        "scrape_configs": [{
+            "job_name": "operators",
+            "scheme": "https",
+            "tls_config": {"insecure_skip_verify": true},
+            "authorization": {"credentials_file": folder.join("token")},
+            "honor_labels": true,
+            "static_configs": targets,
+        }],
+    }))
+}
+
+fn target(pod: &Value) -> Option<Value> {
+    let containers = pod["spec"]["containers"].as_array()?;
+    let port =
+        containers.iter().filter_map(|it| it["ports"].as_array()).flatten().find(|it| it["name"] == "metrics")?;
+    let address = format!("{}:{}", pod["status"]["podIP"].as_str()?, port["containerPort"]);
+    Some(json!({
+        "targets": [address],
+        "labels": {"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"]},
+    }))
+}
+
+/// A port that is free in the cluster's network.
+fn free_port(cluster: &Arc<Cluster>) -> Result<u16> {
+    let cluster = Arc::clone(cluster);
+    let ask = move || -> Result<u16> {
+        cluster.enter_network()?;
+        Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    };
+    // A thread of its own: it stays in that network.
+    std::thread::spawn(ask).join().ok().context("the thread panicked")?
+}

@@ -1,0 +1,122 @@
+//! A release on a node of its own.
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use chart::helm::{Helm, Version, succeeded};
+use cluster::{Cluster, Nodes, or_skip};
+use e2e::MANAGER_NAMESPACE;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A cluster, and the Helm that installs there.
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    helm: Helm,
+    values: Value,
+}
+
+impl World {
+    /// `None` where no real node can run.
+    pub(crate) fn new(version: Version) -> Option<Self> {
+        let cluster = or_skip(Cluster::fresh(Nodes::Real))?;
+        e2e::make_namespace(&cluster).unwrap();
+        let mut values = e2e::values(&e2e::build_image().unwrap()).unwrap();
+        values["replicas"] = json!(1);
+        Some(Self { cluster, helm: Helm::of(version).unwrap(), values })
+    }
+
+    /// `helm ARGUMENTS` in the namespace of the operators; what it says on failure is the error.
+    pub(crate) fn try_helm(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = self.helm.on(&self.cluster);
+        command.args(arguments).args(["--namespace", MANAGER_NAMESPACE]);
+        succeeded(&mut command).map_err(|error| format!("{error:#}"))
+    }
+
+    pub(crate) fn helm(&self, arguments: &[&str]) -> String {
+        self.try_helm(arguments).unwrap_or_else(|error| panic!("helm {arguments:?}: {error}"))
+    }
+
+    /// Installs or upgrades to the chart in `folder`, and waits.
+    pub(crate) fn try_upgrade(&self, folder: &Path, more: &[&str]) -> Result<String, String> {
+        let values = self.helm.values_file(&self.values).unwrap();
+        let (folder, values) = (folder.to_str().unwrap(), values.path().to_str().unwrap());
+        let arguments = ["upgrade", "--install", "operators", folder, "--values", values, "--wait", "--timeout=3m"];
+        self.try_helm(&[&arguments, more].concat())
+    }
+
+    pub(crate) fn upgrade(&self, more: &[&str]) {
+        self.try_upgrade(&chart::folder(), more).unwrap_or_else(|error| panic!("helm upgrade {more:?}: {error}"));
+    }
+
+    /// `kubectl ARGUMENTS`; what it prints, without white space around.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        succeeded(&mut self.cluster.kubectl(arguments))
+            .unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error:#}"))
+            .trim()
+            .to_owned()
+    }
+
+    /// The object as it is; null when there is none.
+    pub(crate) fn get(&self, arguments: &[&str]) -> Value {
+        let printed = self.kubectl(&[&["get", "--ignore-not-found", "--output=json"], arguments].concat());
+        if printed.is_empty() { Value::Null } else { serde_json::from_str(&printed).unwrap() }
+    }
+
+    /// The managers, those that are ending included.
+    pub(crate) fn pods(&self) -> Vec<Value> {
+        let selector = "--selector=app.kubernetes.io/component=controller-manager";
+        let list = self.get(&["pods", "--namespace", MANAGER_NAMESPACE, selector]);
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn apply(&self, manifest: &str) {
+        let mut kubectl = self.cluster.kubectl(["apply", "--server-side", "--filename=-"]);
+        let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(manifest.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success(), "see above");
+    }
+
+    /// Waits until `kind/name` in the namespace `default` is ready.
+    pub(crate) fn ready(&self, object: &str) {
+        self.kubectl(&["wait", "--for=condition=Ready", object, "--timeout=120s"]);
+    }
+
+    /// Waits until `what` holds.
+    pub(crate) fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_mins(2);
+        while !holds(self) {
+            assert!(Instant::now() < deadline, "never: {what}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// An earlier release of the chart, packaged: its definition of Memcached does not know `spec.metrics` yet.
+pub(crate) fn earlier(helm: &World, folder: &TempDir) -> PathBuf {
+    let chart = folder.path().join("operators");
+    succeeded(std::process::Command::new("cp").arg("--recursive").arg(chart::folder()).arg(&chart)).unwrap();
+    let edit = |file: &str, change: &dyn Fn(String) -> String| {
+        let file = chart.join(file);
+        std::fs::write(&file, change(std::fs::read_to_string(&file).unwrap())).unwrap();
+    };
+    edit("Chart.yaml", &|text| text.replace("\nversion: 0.1.0\n", "\nversion: 0.0.9\n"));
+    edit("files/memcached/crd-memcacheds.yaml", &|text| {
+        let mut crd: Value = serde_saphyr::from_str(&text).unwrap();
+        for version in crd["spec"]["versions"].as_array_mut().unwrap() {
+            let spec = version.pointer_mut("/schema/openAPIV3Schema/properties/spec/properties").unwrap();
+            assert!(spec.as_object_mut().unwrap().remove("metrics").is_some());
+            version.pointer_mut("/schema/openAPIV3Schema/properties/spec").unwrap()["x-kubernetes-validations"] =
+                json!([]);
+        }
+        crd.to_string()
+    });
+    let destination = folder.path().to_str().unwrap();
+    let mut package = helm.helm.command();
+    succeeded(package.arg("package").arg(&chart).args(["--destination", destination])).unwrap();
+    folder.path().join("operators-0.0.9.tgz")
+}

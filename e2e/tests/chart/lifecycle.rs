@@ -1,0 +1,186 @@
+//! Install, upgrade, switch off and on, scale, roll back, test, uninstall, install again.
+
+use std::time::Instant;
+
+use chart::helm::Version;
+use controller_manager::OPERATORS;
+use e2e::{MANAGER, MANAGER_NAMESPACE};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::kit::{World, earlier};
+
+/// What users have made, as `kubectl` names it.
+const OBJECTS: [&str; 4] =
+    ["memcached/memcached-sample", "helloapp/helloapp-sample", "crontab/my-new-cron-object", "foo/example-foo"];
+
+#[test]
+fn nothing_is_lost_through_the_life_of_a_release_with_helm_3() {
+    life(Version::Three);
+}
+
+#[test]
+fn nothing_is_lost_through_the_life_of_a_release_with_helm_4() {
+    life(Version::Four);
+}
+
+fn life(version: Version) {
+    let Some(world) = World::new(version) else { return };
+    let folder = TempDir::new().unwrap();
+    let begun = Instant::now();
+    let before = earlier(&world, &folder);
+    world.try_upgrade(&before, &[]).unwrap();
+    eprintln!("installed in {:.1} s", begun.elapsed().as_secs_f32());
+    for operator in OPERATORS.iter().filter(|operator| OBJECTS.iter().any(|object| object.starts_with(operator.name())))
+    {
+        world.apply(operator.sample());
+    }
+    all_ready(&world);
+    let objects = uids(&world);
+
+    upgraded_from_an_earlier_release(&world);
+    switched_off_and_on(&world);
+    without_webhooks_and_with_them(&world);
+    scaled_by_hand(&world, version);
+
+    world.helm(&["rollback", "operators", "1", "--wait", "--timeout=3m"]);
+    assert!(fields_of_memcached(&world)["metrics"].is_null(), "the earlier definition is back");
+    world.upgrade(&[]);
+    all_ready(&world);
+    tested(&world);
+    assert_eq!(uids(&world), objects, "the objects and their children are the same as at first");
+
+    world.helm(&["uninstall", "operators", "--wait", "--timeout=3m"]);
+    assert!(world.get(&["--namespace", MANAGER_NAMESPACE, "deployment", MANAGER]).is_null());
+    assert!(world.get(&["validatingwebhookconfiguration", MANAGER]).is_null());
+    assert_eq!(uids(&world), objects, "they stay when the release goes");
+    world.kubectl(&["patch", OBJECTS[0], "--type=merge", "--patch", r#"{"spec": {"size": 2}}"#]);
+
+    world.upgrade(&[]);
+    world.until("the change of the time without operators is carried out", |world| {
+        world.get(&["deployment", "memcached-sample"])["status"]["readyReplicas"] == 2
+    });
+    all_ready(&world);
+    assert_eq!(uids(&world), objects, "they are found again");
+}
+
+fn upgraded_from_an_earlier_release(world: &World) {
+    assert!(fields_of_memcached(world)["metrics"].is_null());
+    let trusted = trust(world);
+    world.upgrade(&[]);
+    assert!(fields_of_memcached(world)["metrics"].is_object(), "the definition is upgraded");
+    assert_eq!(trust(world), trusted, "what the operators wrote into the chart's objects is left");
+    all_ready(world);
+}
+
+fn switched_off_and_on(world: &World) {
+    let objects = uids(world);
+    world.upgrade(&["--set", "operators.crontab.enabled=false"]);
+    let everything = world.kubectl(&["get", "clusterrole,validatingwebhookconfiguration", "--output=name"]);
+    assert!(!everything.contains("operators-crontab"), "{everything}");
+    let webhooks = world.get(&["validatingwebhookconfiguration", MANAGER]);
+    assert!(!webhooks["webhooks"].to_string().contains("crontab"), "{webhooks}");
+    assert_eq!(uids(world), objects, "the objects stay when their operator is switched off");
+
+    world.kubectl(&["patch", OBJECTS[2], "--type=merge", "--patch", r#"{"spec": {"suspend": true}}"#]);
+    let generation = |world: &World| {
+        let object = world.get(&[OBJECTS[2]]);
+        (object["metadata"]["generation"].clone(), object["status"]["observedGeneration"].clone())
+    };
+    let (wanted, seen) = generation(world);
+    assert_ne!(wanted, seen, "nobody looks after it");
+    world.upgrade(&[]);
+    world.until("it is looked after again", |world| generation(world) == (wanted.clone(), wanted.clone()));
+    world.kubectl(&["patch", OBJECTS[2], "--type=merge", "--patch", r#"{"spec": {"suspend": false}}"#]);
+    all_ready(world);
+}
+
+fn without_webhooks_and_with_them(world: &World) {
+    world.upgrade(&["--set", "webhooks.enabled=false"]);
+    assert!(world.get(&["validatingwebhookconfiguration", MANAGER]).is_null());
+    let definition = || world.get(&["crd", "memcacheds.memcached.cache.example.com"])["spec"].clone();
+    let served = || definition()["versions"].as_array().unwrap().iter().filter(|it| it["served"] == true).count();
+    assert_eq!((&definition()["conversion"]["strategy"], served()), (&json!("None"), 1));
+    all_ready(world);
+    world.upgrade(&[]);
+    trust(world);
+    assert_eq!(served(), 2);
+    world.kubectl(&["get", "memcacheds.v1alpha1.memcached.cache.example.com", "memcached-sample"]);
+}
+
+fn scaled_by_hand(world: &World, version: Version) {
+    let scale = || {
+        let number = ["scale", "deployment", MANAGER, "--replicas=2", "--namespace", MANAGER_NAMESPACE];
+        world.kubectl(&number);
+    };
+    let replicas = || world.get(&["--namespace", MANAGER_NAMESPACE, "deployment", MANAGER])["spec"]["replicas"].clone();
+    // A number: Helm 3 puts it back without a word; Helm 4 sees that somebody else has changed it.
+    scale();
+    let upgraded = world.try_upgrade(&chart::folder(), &[]);
+    match version {
+        Version::Three => assert_eq!((upgraded.is_ok(), replicas()), (true, json!(1)), "{upgraded:?}"),
+        Version::Four => {
+            assert!(upgraded.unwrap_err().contains(".spec.replicas"));
+            assert_eq!(replicas(), 2);
+        }
+    }
+    // Left to others: nobody fights about it.
+    world.upgrade(&["--set", "replicas=null"]);
+    scale();
+    world.upgrade(&["--set", "replicas=null", "--set", "telemetry.logLevel=debug"]);
+    assert_eq!(replicas(), 2);
+    // Taken back.
+    world.upgrade(match version {
+        Version::Three => &[],
+        Version::Four => &["--force-conflicts"],
+    });
+    assert_eq!(replicas(), 1);
+}
+
+fn tested(world: &World) {
+    let said = world.helm(&["test", "operators", "--timeout=5m"]);
+    assert!(said.contains("Succeeded"), "{said}");
+    world.until("nothing of the test is left", |world| {
+        !world.kubectl(&["get", "namespaces,clusterroles,clusterrolebindings", "--output=name"]).contains("smoke-test")
+    });
+}
+
+fn all_ready(world: &World) {
+    for object in OBJECTS {
+        world.ready(object);
+    }
+}
+
+/// Of the objects and of what was made for them.
+fn uids(world: &World) -> Vec<Value> {
+    let children = [
+        "deployment/memcached-sample",
+        "service/memcached-sample",
+        "deployment/helloapp-sample",
+        "deployment/example-foo",
+    ];
+    let found = [&["get", "--output=json"], OBJECTS.as_slice(), &children].concat();
+    let list: Value = serde_json::from_str(&world.kubectl(&found)).unwrap();
+    list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|object| json!([object["metadata"]["name"], object["metadata"]["uid"]]))
+        .collect()
+}
+
+fn fields_of_memcached(world: &World) -> Value {
+    let crd = world.get(&["crd", "memcacheds.memcached.cache.example.com"]);
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"].clone()
+}
+
+/// Whom the API server trusts, by webhook and in the conversion.
+fn trust(world: &World) -> Vec<Value> {
+    let webhooks = world.get(&["validatingwebhookconfiguration", MANAGER])["webhooks"].clone();
+    let crd = world.get(&["crd", "memcacheds.memcached.cache.example.com"]);
+    let configs = webhooks.as_array().unwrap().iter().map(|webhook| webhook["clientConfig"]["caBundle"].clone());
+    let trusted: Vec<_> =
+        configs.chain([crd["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"].clone()]).collect();
+    assert!(trusted.iter().all(Value::is_string), "{trusted:?}");
+    trusted
+}

@@ -1,0 +1,146 @@
+//! What people see of the operators: alerts, dashboards and the metrics behind them, with a real Prometheus.
+
+use std::{collections::BTreeSet, fmt::Write as _, sync::Arc, time::Duration};
+
+use chart::helm::{Helm, Version};
+use controller_manager::OPERATORS;
+use e2e::{
+    metrics,
+    prometheus::{Prometheus, promtool},
+};
+use helloapp_operator::HelloApp;
+use manager_testing::World;
+use memcached_operator::Memcached;
+use serde_json::{Value, json};
+
+use crate::kit::world;
+
+const RUNBOOKS: &str = include_str!("../../../docs/runbooks.md");
+const TESTS: &str = include_str!("../../../charts/operators/observability/tests/alerts.yaml");
+
+const MINUTELY: &str = r#"{
+    "apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": "minutely"},
+    "spec": {"cronSpec": "* * * * *", "image": "docker.io/library/busybox:1.36", "runAsUser": 65532, "command": ["date"]}
+}"#;
+
+/// kubebuilder's dashboards (its plugin `grafana/v1-alpha`), with their variables filled in.
+const KUBEBUILDER: &[&str] = &[
+    r#"controller_runtime_active_workers{job="operators", namespace="operators-system"}"#,
+    r#"sum(rate(controller_runtime_reconcile_total{job="operators", namespace="operators-system"}[5m])) by (instance, pod)"#,
+    r#"sum(rate(controller_runtime_reconcile_errors_total{job="operators", namespace="operators-system"}[5m])) by (instance, pod)"#,
+    r#"workqueue_depth{job="operators", namespace="operators-system"}"#,
+    r#"histogram_quantile(0.50, sum(rate(workqueue_queue_duration_seconds_bucket{job="operators", namespace="operators-system"}[5m])) by (instance, name, le))"#,
+    r#"sum(rate(workqueue_adds_total{job="operators", namespace="operators-system"}[5m])) by (instance, name)"#,
+    r#"histogram_quantile(0.50, sum(rate(workqueue_work_duration_seconds_bucket{job="operators", namespace="operators-system"}[5m])) by (instance, name, le))"#,
+    r#"sum(rate(workqueue_retries_total{job="operators", namespace="operators-system"}[5m])) by (instance, name)"#,
+    r#"rate(workqueue_unfinished_work_seconds{job="operators", namespace="operators-system"}[5m])"#,
+    r#"rate(process_cpu_seconds_total{job="operators", namespace="operators-system"}[5m]) * 100"#,
+    r#"process_resident_memory_bytes{job="operators", namespace="operators-system"}"#,
+];
+
+/// The alerting rules and the dashboard of the chart with all operators.
+fn rendered() -> (Value, Value) {
+    let enabled = json!({"enabled": true});
+    let operators: serde_json::Map<_, _> =
+        OPERATORS.iter().map(|operator| (operator.name().to_owned(), enabled.clone())).collect();
+    let values = json!({"operators": operators, "prometheusRule": enabled, "dashboard": enabled});
+    let rendered = Helm::of(Version::Four).and_then(|helm| helm.template(&values, &[])).expect("the chart renders");
+    let rules = rendered.of("PrometheusRule").next().expect("a rule")["spec"].clone();
+    let dashboards = rendered.object("ConfigMap", "operators-dashboard").expect("a dashboard");
+    let dashboard = dashboards["data"]["operators.json"].as_str().expect("a text");
+    (rules, serde_json::from_str(dashboard).expect("JSON"))
+}
+
+fn all<'a>(value: &'a Value, path: &[&str]) -> Vec<&'a Value> {
+    let Some((first, rest)) = path.split_first() else { return vec![value] };
+    value[*first].as_array().into_iter().flatten().flat_map(|item| all(item, rest)).collect()
+}
+
+fn texts<'a>(values: impl IntoIterator<Item = &'a Value>, key: &str) -> BTreeSet<&'a str> {
+    values.into_iter().filter_map(|value| value[key].as_str()).collect()
+}
+
+/// The metrics that an expression names.
+fn named(expression: &str) -> BTreeSet<String> {
+    let is_ours = |word: &&str| {
+        ["controller_", "workqueue_", "operator_", "rest_", "leader_", "process_"].iter().any(|it| word.starts_with(it))
+            || word.contains("_operator_")
+    };
+    let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(is_ours).map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn every_alert_is_tested_both_ways_and_has_a_runbook() {
+    let (rules, _) = rendered();
+    let alerts = texts(all(&rules, &["groups", "rules"]), "alert");
+    let sections: BTreeSet<&str> = RUNBOOKS.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert_eq!(alerts, sections, "each alert has a runbook, and each runbook an alert");
+
+    let tests: Value = serde_saphyr::from_str(TESTS).expect("YAML");
+    assert_eq!(alerts, texts(all(&tests, &["tests", "alert_rule_test"]), "alertname"), "seen silent");
+    let fires = |alert: &&str| TESTS.contains(&format!(r#"{{alertname="{alert}", "#));
+    assert_eq!(alerts.iter().copied().filter(fires).collect::<BTreeSet<_>>(), alerts, "seen firing");
+
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("rules.yaml"), rules.to_string()).expect("written");
+    std::fs::write(folder.path().join("tests.yaml"), TESTS).expect("written");
+    for arguments in [["check", "rules", "rules.yaml"], ["test", "rules", "tests.yaml"]] {
+        let mut promtool = promtool().expect("promtool");
+        let output = promtool.args(arguments).current_dir(folder.path()).output().expect("promtool runs");
+        let says = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&says));
+    }
+}
+
+/// What a query gives, as soon as that is a number.
+async fn data(world: &World, prometheus: &Arc<Prometheus>, query: &str) -> String {
+    let query = query.replace("$__rate_interval", "5m");
+    world
+        .within(Duration::from_mins(2), &format!("{query} has data"), async || {
+            let (prometheus, query) = (Arc::clone(prometheus), query.clone());
+            let ask = move || prometheus.query(&query);
+            let samples = tokio::task::spawn_blocking(ask).await.expect("no panic").expect("an answer");
+            let some = samples.iter().find(|sample| !sample.value.is_nan())?;
+            Some(format!("{} series, {} = {:.3}", samples.len(), some.labels, some.value))
+        })
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_query_of_alerts_and_dashboards_finds_its_metrics_behind_the_proxy() {
+    let Some(world) = world().await else { return };
+    let (rules, dashboard) = rendered();
+    let (cluster, groups) = (Arc::clone(&world.cluster), rules.clone());
+    let started = tokio::task::spawn_blocking(move || {
+        let token = metrics::token(&cluster, "prometheus")?;
+        metrics::let_read(&cluster, "prometheus")?;
+        Prometheus::start(&cluster, &token, &groups)
+    });
+    let prometheus = Arc::new(started.await.expect("no panic").expect("Prometheus runs"));
+    // Only what happens from here on has a rate: both replicas have been looked at before.
+    data(&world, &prometheus, "count(count_over_time(up[1m]) > 1) == 2").await;
+    for operator in OPERATORS {
+        world.apply(operator.sample()).await;
+    }
+    world.apply(MINUTELY).await;
+    // The first pods are no rollout; other pods are.
+    world.until_condition::<Memcached>("memcached-sample", "Ready", "True", "Ready").await;
+    world.patch::<Memcached>("memcached-sample", json!({"spec": {"config": {"memoryMB": 65}}})).await;
+    world.until_condition::<HelloApp>("helloapp-sample", "Ready", "True", "Ready").await;
+    let env = json!([{"name": "GREETING", "value": "hello"}]);
+    world.patch::<HelloApp>("helloapp-sample", json!({"spec": {"env": env, "size": 4}})).await;
+
+    let mut table = String::new();
+    for query in texts(all(&dashboard, &["panels", "targets"]), "expr").into_iter().chain(KUBEBUILDER.iter().copied()) {
+        let _ = writeln!(table, "{query}\n    {}", data(&world, &prometheus, query).await);
+    }
+    println!("{table}");
+    let alerts = texts(all(&rules, &["groups", "rules"]), "expr");
+    for metric in alerts.into_iter().flat_map(named).collect::<BTreeSet<_>>() {
+        data(&world, &prometheus, &metric).await;
+    }
+    let firing = r#"ALERTS{alertstate="firing"}"#.to_owned();
+    let firing = tokio::task::spawn_blocking(move || prometheus.query(&firing)).await.expect("no panic");
+    assert_eq!(firing.expect("an answer"), [], "nothing is wrong");
+}

@@ -1,0 +1,114 @@
+//! What a cluster does to operators: its API server goes away, a definition goes and comes back, a node is drained.
+
+use std::time::Duration;
+
+use foo_operator::Foo;
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Pod, policy::v1::PodDisruptionBudget},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Config, CustomResourceExt, ResourceExt,
+    api::{DeleteParams, EvictParams, ListParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use manager_testing::World;
+use memcached_operator::Memcached;
+
+use crate::kit::world;
+
+const MEMCACHED: &str = include_str!("../../../operators/memcached-operator/samples/cache_v1_memcached.yaml");
+const FOO: &str = include_str!("../../../operators/foo-operator/samples/example-foo.yaml");
+
+async fn ready_nodes(world: &World, size: i32) {
+    // Kubernetes' own controllers take more than a minute to come back after an outage.
+    world
+        .within(Duration::from_mins(3), &format!("{size} nodes are ready"), async || {
+            let status = world.get::<Memcached>("memcached-sample").await?.status?;
+            (status.ready_replicas == size).then_some(())
+        })
+        .await;
+}
+
+/// Names of the operators' pods, and how often their containers were started again.
+async fn managers(world: &World) -> Vec<(String, i32)> {
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let of_managers = ListParams::default().labels("app.kubernetes.io/component=controller-manager");
+    let pods = pods.list(&of_managers).await.expect("pods").items;
+    let restarts = |pod: &Pod| {
+        let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+        containers.map(|container| container.restart_count).sum()
+    };
+    pods.iter().map(|pod| (pod.name_any(), restarts(pod))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_is_away_for_a_minute_ends_no_operator() {
+    let Some(world) = world().await else { return };
+    world.apply(MEMCACHED).await;
+    ready_nodes(&world, 3).await;
+    let before = managers(&world).await;
+    assert_eq!(before.len(), 2);
+
+    let part = |change: fn(&cluster::Cluster) -> anyhow::Result<()>| {
+        let cluster = world.cluster.clone();
+        async move { tokio::task::spawn_blocking(move || change(&cluster)).await.expect("no panic").expect("it obeys") }
+    };
+    part(|cluster| cluster.stop_part("kube-apiserver")).await;
+    tokio::time::sleep(Duration::from_mins(1)).await; // longer than a lease, and than any time limit of a request
+    part(|cluster| cluster.start_part("kube-apiserver")).await;
+    part(|cluster| cluster.wait_until_ready(Duration::from_mins(1))).await;
+
+    let grown = MEMCACHED.replace("size: 3", "size: 4");
+    world.until("the size is taken", async || world.try_apply(&grown).await.ok()).await; // webhooks may need a moment
+    ready_nodes(&world, 4).await;
+    assert_eq!(managers(&world).await, before, "the same processes go on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_goes_and_comes_back_is_worked_on_again_and_disturbs_no_other_kind() {
+    let Some(world) = world().await else { return };
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let name = Foo::crd_name();
+    let mut definition = definitions.get(name).await.expect("is installed");
+    let before = managers(&world).await;
+    definitions.delete(name, &DeleteParams::default()).await.expect("is deleted");
+    world.until("it is gone", async || definitions.get_opt(name).await.ok()?.is_none().then_some(())).await;
+
+    world.apply(MEMCACHED).await;
+    ready_nodes(&world, 3).await;
+
+    definition.metadata.resource_version = None;
+    definition.metadata.uid = None;
+    definition.status = None;
+    definitions.create(&PostParams::default(), &definition).await.expect("is installed again");
+    world.until("it is served", async || world.try_apply(FOO).await.ok()).await;
+    let has_deployment = async || world.get::<Deployment>("example-foo").await.map(drop);
+    world.within(Duration::from_mins(3), "Foos are worked on again", has_deployment).await;
+    assert_eq!(managers(&world).await, before, "the same processes go on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_takes_one_node_at_a_time() {
+    let Some(world) = world().await else { return };
+    world.apply(MEMCACHED).await;
+    ready_nodes(&world, 3).await;
+    let allowed = async || {
+        let budget: PodDisruptionBudget = world.get("memcached-sample").await?;
+        budget.status.filter(|status| status.disruptions_allowed == Some(1)).map(drop)
+    };
+    world.until("one may go", allowed).await;
+    let nodes = world.get::<Memcached>("memcached-sample").await.and_then(|it| it.status).expect("a status").nodes;
+    let kubeconfig = Kubeconfig::read_from(world.cluster.kubeconfig()).expect("a kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = config.expect("a configuration");
+    config.default_retry = false; // it would go on asking until the eviction is allowed
+    let client = Client::try_from(config).expect("a client");
+    let pods: Api<Pod> = Api::namespaced(client, &world.namespace);
+    let evict = async |node: &str| pods.evict(node, &EvictParams::default()).await;
+    evict(&nodes[0]).await.expect("the first goes");
+    let refused = evict(&nodes[1]).await.expect_err("the second has to wait");
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused}");
+    world.until("the second goes when another is ready", async || evict(&nodes[1]).await.ok()).await;
+    ready_nodes(&world, 3).await;
+}
