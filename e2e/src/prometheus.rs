@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, File},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -11,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use chart::helm::succeeded;
-use cluster::Cluster;
+use cluster::{Cluster, Port};
 use images::debian::Debian;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -33,6 +32,8 @@ pub struct Prometheus {
     cluster: Arc<Cluster>,
     process: Child,
     address: String,
+    /// So that nobody else is given it.
+    _port: Port,
     folder: TempDir,
 }
 
@@ -53,7 +54,8 @@ impl Prometheus {
         fs::write(path("token"), token)?;
         fs::write(path("rules.yaml"), rules.to_string())?;
         fs::write(path("config.yaml"), configuration(cluster, folder.path())?.to_string())?;
-        let address = format!("127.0.0.1:{}", free_port(cluster)?);
+        let port = reserve_port(cluster)?;
+        let address = format!("127.0.0.1:{}", port.number());
         let log = File::create(path("log"))?;
         let process = cluster
             .exec(program("prometheus")?)
@@ -65,7 +67,7 @@ impl Prometheus {
             .stderr(log)
             .spawn()
             .context("could not start Prometheus")?;
-        let mut prometheus = Self { cluster: Arc::clone(cluster), process, address, folder };
+        let mut prometheus = Self { cluster: Arc::clone(cluster), process, address, _port: port, folder };
         let deadline = Instant::now() + Duration::from_secs(30);
         while prometheus.query("vector(1)").is_err() {
             if prometheus.process.try_wait()?.is_some() || Instant::now() > deadline {
@@ -129,12 +131,12 @@ fn target(pod: &Value) -> Option<Value> {
     }))
 }
 
-/// A port that is free in the cluster's network.
-fn free_port(cluster: &Arc<Cluster>) -> Result<u16> {
+/// A port in the cluster's network.
+fn reserve_port(cluster: &Arc<Cluster>) -> Result<Port> {
     let cluster = Arc::clone(cluster);
-    let ask = move || -> Result<u16> {
+    let ask = move || -> Result<Port> {
         cluster.enter_network()?;
-        Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+        Ok(Port::reserve()?)
     };
     // A thread of its own: it stays in that network.
     std::thread::spawn(ask).join().ok().context("the thread panicked")?

@@ -114,8 +114,9 @@ fn in_namespace(span: &Span, world: &World) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_costs_a_counter_and_nothing_else() {
     let Some(mut world) = world().await else { return };
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    world.run(&["--operators", "memcached", "--otlp-endpoint", &format!("http://{nobody}")]);
+    let nobody = cluster::Port::reserve().unwrap();
+    let endpoint = format!("http://127.0.0.1:{}", nobody.number());
+    world.run(&["--operators", "memcached", "--otlp-endpoint", &endpoint]);
     world.apply(SAMPLE).await;
     world.until("the Deployment", async || world.get::<k8s_openapi::api::apps::v1::Deployment>("a").await).await;
     world

@@ -3,12 +3,13 @@
 use std::{
     fs::File,
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
 };
 
 use anyhow::{Context, Result};
+use cluster::Port;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// An operator that runs; it ends with this handle.
@@ -16,8 +17,8 @@ use rustix::process::{Pid, Signal, kill_process};
 pub struct Process {
     child: Child,
     log: PathBuf,
-    probes: u16,
-    metrics: u16,
+    probes: Port,
+    metrics: Port,
 }
 
 impl Process {
@@ -31,14 +32,14 @@ impl Process {
     ) -> Result<Self> {
         let file = File::options().create(true).append(true).open(&log);
         let file = file.with_context(|| format!("could not write {}", log.display()))?;
-        let (probes, metrics) = (free_port()?, free_port()?);
+        let (probes, metrics) = (Port::reserve()?, Port::reserve()?);
         let child = Command::new(binary)
             .arg("run")
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--watch-namespaces", namespace])
-            .args(["--metrics-bind-address", &format!("127.0.0.1:{metrics}")])
-            .args(["--health-probe-bind-address", &format!("127.0.0.1:{probes}")])
+            .args(["--metrics-bind-address", &format!("127.0.0.1:{}", metrics.number())])
+            .args(["--health-probe-bind-address", &format!("127.0.0.1:{}", probes.number())])
             .args(["--log-level", "info,manager=debug"])
             .args(flags)
             .env("OPERATOR_TEST_CLOCK", log.with_file_name(format!("{namespace}.clock")))
@@ -57,12 +58,22 @@ impl Process {
 
     /// What one of its probes answers: status code and body; `None` while it does not listen.
     pub fn probe(&self, path: &str) -> Option<(u16, String)> {
-        get(self.probes, path)
+        get(&self.probes, path)
     }
 
     /// Its metrics, in Prometheus' text format; `None` while it does not listen.
     pub fn metrics(&self) -> Option<String> {
-        get(self.metrics, "/metrics").map(|(_, text)| text)
+        get(&self.metrics, "/metrics").map(|(_, text)| text)
+    }
+
+    /// Whether it has read everything, and no key waits or is worked on. What is to be looked at later does not count.
+    pub fn is_idle(&self) -> bool {
+        let ready = self.probe("/readyz").is_some_and(|(code, _)| code == 200);
+        let busy = |line: &str| {
+            ["workqueue_depth{", "controller_runtime_active_workers{"].iter().any(|name| line.starts_with(name))
+                && !line.ends_with(" 0")
+        };
+        ready && self.metrics().is_some_and(|text| !text.lines().any(busy))
     }
 
     /// Ends it as a crash would: no word to anybody.
@@ -104,16 +115,11 @@ impl Drop for Process {
     }
 }
 
-fn get(port: u16, path: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+fn get(port: &Port, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port.number())).ok()?;
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     Some((head.split_whitespace().nth(1)?.parse().ok()?, body.to_owned()))
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -25,6 +25,8 @@ pub struct Proxied {
 
 /// Longer than anything that the operator holds back on purpose.
 const QUIET: Duration = Duration::from_millis(700);
+/// How often it is asked whether it is idle.
+const LOOK: Duration = Duration::from_millis(25);
 /// Far longer than anything takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -77,16 +79,26 @@ impl Proxied {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).probe(path)
     }
 
-    /// Waits until it has written nothing for a while.
+    /// Waits until it has written nothing for a while, and has nothing to do either: where it is short of time, a while
+    /// alone says nothing.
     pub async fn until_quiet(&self) {
         let begun = Instant::now();
         loop {
-            let last = self.proxy.trace().writes().map(|exchange| exchange.at).max().unwrap_or(begun).max(begun);
-            if last.elapsed() >= QUIET {
-                return;
+            let writes = || self.proxy.trace().writes().map(|exchange| exchange.at).max();
+            let last = writes();
+            let since = last.map_or(begun, |last| last.max(begun));
+            if since.elapsed() >= QUIET {
+                let idle = {
+                    let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+                    // Twice: a timer that was due before the first answer has run out before the second.
+                    process.is_idle() && process.is_idle()
+                };
+                if idle && writes() == last {
+                    return;
+                }
             }
-            assert!(begun.elapsed() < PATIENCE, "it never stops writing:\n{}", self.proxy.trace());
-            sleep(QUIET.saturating_sub(last.elapsed())).await;
+            assert!(begun.elapsed() < PATIENCE, "it is never quiet:\n{}\n{}", self.proxy.trace(), self.log());
+            sleep(QUIET.saturating_sub(since.elapsed()).max(LOOK)).await;
         }
     }
 

@@ -3,14 +3,13 @@
 use std::{
     collections::BTreeMap,
     fs,
-    net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use cluster::Cluster;
+use cluster::{Cluster, Port};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -24,7 +23,9 @@ const TICKS: f64 = 100.0;
 
 pub(crate) struct Operator {
     child: Child,
-    probes: u16,
+    probes: Port,
+    /// So that nobody else is given it.
+    _metrics: Port,
     pub(crate) started: Instant,
 }
 
@@ -43,17 +44,17 @@ impl Memory {
 impl Operator {
     pub(crate) fn start(program: &Path, cluster: &Cluster) -> Result<Self> {
         let kubeconfig = cluster.kubeconfig_for(USER, &["system:serviceaccounts"])?;
-        let (probes, metrics) = (free_port()?, free_port()?);
+        let (probes, metrics) = (Port::reserve()?, Port::reserve()?);
         let child = Command::new(program)
             .args(["run", "--operators=memcached", "--leader-elect", "--leader-election-namespace=default"])
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .arg(format!("--health-probe-bind-address=127.0.0.1:{probes}"))
-            .arg(format!("--metrics-bind-address=127.0.0.1:{metrics}"))
+            .arg(format!("--health-probe-bind-address=127.0.0.1:{}", probes.number()))
+            .arg(format!("--metrics-bind-address=127.0.0.1:{}", metrics.number()))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("could not start {}", program.display()))?;
-        Ok(Self { child, probes, started: Instant::now() })
+        Ok(Self { child, probes, _metrics: metrics, started: Instant::now() })
     }
 
     /// Seconds from its start.
@@ -71,7 +72,7 @@ impl Operator {
     }
 
     async fn is_ready(&self) -> Result<bool> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.probes)).await?;
+        let mut stream = TcpStream::connect(("127.0.0.1", self.probes.number())).await?;
         stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
@@ -120,10 +121,6 @@ impl Drop for Operator {
         drop(self.child.kill());
         drop(self.child.wait());
     }
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// How many requests of which kind: `patch memcacheds/status`.

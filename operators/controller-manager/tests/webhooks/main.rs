@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use cluster::Port;
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret};
 use kube::{
     Api,
@@ -21,7 +22,7 @@ use serde_json::json;
 mod conversion;
 mod world;
 
-use world::{Manager, NAMESPACE, World, cache, free_port, message, refused, until};
+use world::{Manager, NAMESPACE, World, cache, message, refused, until};
 
 fn bundle_of(configuration: &ValidatingWebhookConfiguration) -> String {
     let webhook = &configuration.webhooks.as_ref().unwrap()[0];
@@ -146,7 +147,8 @@ async fn replicas_share_one_certificate_and_leave_other_webhooks_alone() {
     apply_as_helm(&world, &configuration).await;
 
     let service = format!("{NAMESPACE}/hooks");
-    let replicas: Vec<Manager> = (0..3).map(|_| world.start(free_port(), &["--webhook-service", &service])).collect();
+    let replicas: Vec<Manager> =
+        (0..3).map(|_| world.start(Port::reserve().unwrap(), &["--webhook-service", &service])).collect();
     for replica in &replicas {
         replica.until_ready().await;
     }
@@ -200,7 +202,7 @@ async fn h2_a_certificate_that_nobody_would_trust_is_told_by_readiness() {
     write("ca.crt", &wrong);
 
     let flags = ["--webhook-service", &format!("{NAMESPACE}/hooks"), "--webhook-cert-dir", path(folder.path())];
-    let manager = world.start(free_port(), &flags);
+    let manager = world.start(Port::reserve().unwrap(), &flags);
     until("the folder is empty", async || manager.readiness().await.contains("[-]webhooks failed: --webhook-cert-dir"))
         .await;
     write("tls.crt", &certificate.pem());
@@ -252,12 +254,13 @@ async fn h5_whatever_is_sent_gets_a_proper_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn switched_off_nothing_is_served_and_nothing_is_written() {
     let Some(world) = World::new().await else { return };
-    let port = free_port();
-    let url = format!("https://127.0.0.1:{port}");
+    let port = Port::reserve().unwrap();
+    let address = format!("127.0.0.1:{}", port.number());
+    let url = format!("https://{address}");
     let manager = world.start(port, &["--enable-webhooks=false", "--webhook-client-url", &url]);
     manager.until_ready().await;
     assert!(!manager.readiness().await.contains("webhooks"), "{}", manager.readiness().await);
-    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+    assert!(std::net::TcpStream::connect(address).is_err());
     assert!(world.configurations().get_opt("controller-manager").await.unwrap().is_none());
     world.create("a", &refused()).await.expect("is stored");
     until("the controller says the same", async || {

@@ -1,13 +1,12 @@
 //! A cluster, the binary as a process beside it, and objects for both.
 
 use std::{
-    net::TcpListener,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use cluster::{Cluster, Nodes};
+use cluster::{Cluster, Nodes, Port};
 use controller_manager::manifests;
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Namespace};
 use kube::{
@@ -33,8 +32,8 @@ pub(crate) struct World {
 /// The binary as a process that ends with the handle.
 pub(crate) struct Manager {
     pub(crate) child: Child,
-    webhooks: u16,
-    probes: u16,
+    webhooks: Port,
+    probes: Port,
 }
 
 impl Drop for Manager {
@@ -86,25 +85,25 @@ impl World {
 
     /// Starts the manager so that the API server calls it by URL.
     pub(crate) async fn by_url(&self, flags: &[&str]) -> Manager {
-        let port = free_port();
-        let url = format!("https://127.0.0.1:{port}");
+        let port = Port::reserve().unwrap();
+        let url = format!("https://127.0.0.1:{}", port.number());
         let manager = self.start(port, &[&["--webhook-client-url", &url], flags].concat());
         manager.until_ready().await;
         manager
     }
 
-    pub(crate) fn start(&self, port: u16, flags: &[&str]) -> Manager {
-        let probes = free_port();
+    pub(crate) fn start(&self, webhooks: Port, flags: &[&str]) -> Manager {
+        let probes = Port::reserve().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_controller-manager"))
             .args(["run", "--operators", "memcached", "--log-format", "text", "--metrics-bind-address", "0"])
-            .args(["--health-probe-bind-address", &format!("127.0.0.1:{probes}")])
-            .args(["--webhook-bind-address", &format!("127.0.0.1:{port}"), "--kubeconfig"])
+            .args(["--health-probe-bind-address", &format!("127.0.0.1:{}", probes.number())])
+            .args(["--webhook-bind-address", &format!("127.0.0.1:{}", webhooks.number()), "--kubeconfig"])
             .arg(self.cluster.kubeconfig())
             .args(flags)
             .stdin(Stdio::null())
             .spawn()
             .expect("the binary starts");
-        Manager { child, webhooks: port, probes }
+        Manager { child, webhooks, probes }
     }
 
     pub(crate) async fn create(&self, name: &str, spec: &Value) -> Result<DynamicObject, kube::Error> {
@@ -126,7 +125,7 @@ impl Manager {
     /// What `/readyz?verbose` says.
     pub(crate) async fn readiness(&self) -> String {
         let request = "GET /readyz?verbose HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-        let Ok(mut stream) = tokio::net::TcpStream::connect(("127.0.0.1", self.probes)).await else {
+        let Ok(mut stream) = tokio::net::TcpStream::connect(("127.0.0.1", self.probes.number())).await else {
             return String::new();
         };
         let mut text = String::new();
@@ -147,7 +146,7 @@ impl Manager {
         }
         let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let stream = tokio::net::TcpStream::connect(("127.0.0.1", self.webhooks)).await.unwrap();
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", self.webhooks.number())).await.unwrap();
         let mut stream = connector.connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await.unwrap();
         let mut answer = Vec::new();
         // A server may answer and close before it has read everything.
@@ -178,10 +177,6 @@ pub(crate) fn message(error: &kube::Error) -> &str {
         kube::Error::Api(status) => &status.message,
         other => panic!("{other}"),
     }
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
