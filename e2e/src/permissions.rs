@@ -2,13 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, fs,
+    fmt,
     path::Path,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use chart::rendered::Rendered;
-use serde::Deserialize;
+use cluster::audit::{self, Audited};
 use serde_json::Value;
 
 /// One thing that can be allowed: `patch deployments.apps`, `update flighttickets.flights.com/finalizers`.
@@ -42,18 +42,15 @@ pub struct Comparison {
 /// Compares the rules that a render binds to the service account with what it did according to the log. What every
 /// authenticated user may do (discovery) is left out.
 pub fn compare(rendered: &Rendered, account: &str, log: &Path) -> Result<Comparison> {
-    let text = fs::read_to_string(log).with_context(|| format!("could not read {}", log.display()))?;
     let user = format!("system:serviceaccount:{}:{account}", chart::NAMESPACE);
-    Ok(compare_lines(granted(rendered, account), &user, &text))
+    Ok(compare_requests(granted(rendered, account), &audit::requests_of(&user, log)?))
 }
 
-fn compare_lines(granted: BTreeSet<Permission>, user: &str, log: &str) -> Comparison {
+fn compare_requests(granted: BTreeSet<Permission>, requests: &[Audited]) -> Comparison {
     let mut comparison = Comparison { granted: granted.into_iter().map(|it| (it, 0)).collect(), ..Default::default() };
-    // The last line may be half written; it is then of a request that is not answered yet.
-    let lines = log.lines().filter(|line| line.contains(user)).filter_map(|line| serde_json::from_str(line).ok());
-    for line in lines.filter(|line: &Line| line.user.username == user && line.is_counted()) {
-        let Some(permission) = line.permission() else { continue };
-        if line.is_forbidden() {
+    for request in requests.iter().filter(|request| !request.resource.is_empty()) {
+        let permission = permission(request);
+        if request.is_forbidden {
             // An API server that starts refuses for a moment what its roles allow.
             if !comparison.granted.contains_key(&permission) {
                 comparison.refused.insert(permission);
@@ -151,56 +148,10 @@ impl fmt::Display for Comparison {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Line {
-    stage: String,
-    verb: String,
-    user: User,
-    object_ref: Option<Object>,
-    #[serde(default)]
-    annotations: Annotations,
-}
-
-#[derive(Deserialize)]
-struct User {
-    username: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
-struct Object {
-    api_group: String,
-    resource: String,
-    subresource: String,
-}
-
-#[derive(Deserialize, Default)]
-struct Annotations {
-    #[serde(rename = "authorization.k8s.io/decision", default)]
-    decision: String,
-}
-
-impl Line {
-    /// A watch is seen when it begins, since it may never end; everything else when it is answered.
-    fn is_counted(&self) -> bool {
-        self.stage == if self.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" } || self.is_forbidden()
-    }
-
-    fn is_forbidden(&self) -> bool {
-        self.annotations.decision == "forbid"
-    }
-
-    fn permission(&self) -> Option<Permission> {
-        let Object { api_group, resource, subresource } = self.object_ref.as_ref()?;
-        let slash = if subresource.is_empty() { "" } else { "/" };
-        Some(Permission {
-            group: api_group.clone(),
-            resource: format!("{resource}{slash}{subresource}"),
-            verb: self.verb.clone(),
-        })
-    }
+fn permission(request: &Audited) -> Permission {
+    let Audited { verb, group, resource, subresource, .. } = request;
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    Permission { group: group.clone(), resource: format!("{resource}{slash}{subresource}"), verb: verb.clone() }
 }
 
 #[cfg(test)]
@@ -209,15 +160,9 @@ mod tests {
 
     use super::*;
 
-    const USER: &str = "system:serviceaccount:operators-system:manager";
-
-    fn line(user: &str, verb: &str, stage: &str, resource: &str, decision: &str) -> String {
-        json!({
-            "stage": stage, "verb": verb, "user": {"username": user},
-            "objectRef": {"apiGroup": "apps", "resource": resource, "subresource": "status"},
-            "annotations": {"authorization.k8s.io/decision": decision},
-        })
-        .to_string()
+    fn request(verb: &str, resource: &str, is_forbidden: bool) -> Audited {
+        let [verb, group, resource, subresource] = [verb, "apps", resource, "status"].map(ToOwned::to_owned);
+        Audited { verb, group, resource, subresource, is_forbidden }
     }
 
     fn role() -> Rendered {
@@ -244,18 +189,16 @@ mod tests {
 
     #[test]
     fn what_is_used_unused_refused_and_from_elsewhere_is_told_apart() {
-        let log = [
-            line(USER, "get", "RequestReceived", "deployments", ""),
-            line(USER, "get", "ResponseComplete", "deployments", "allow"),
-            line(USER, "get", "ResponseComplete", "deployments", "allow"),
-            line(USER, "watch", "ResponseStarted", "deployments", "allow"),
-            line(USER, "patch", "ResponseComplete", "deployments", "allow"),
-            line(USER, "list", "ResponseComplete", "deployments", "forbid"),
-            line(USER, "delete", "ResponseComplete", "deployments", "forbid"),
-            line("somebody", "delete", "ResponseComplete", "deployments", "allow"),
-            r#"{"stage": "Resp"#.to_owned(),
+        let requests = [
+            request("get", "deployments", false),
+            request("get", "deployments", false),
+            request("watch", "deployments", false),
+            request("patch", "deployments", false),
+            request("list", "deployments", true),
+            request("delete", "deployments", true),
+            request("get", "", false), // discovery
         ];
-        let found = compare_lines(granted(&role(), "manager"), USER, &log.join("\n"));
+        let found = compare_requests(granted(&role(), "manager"), &requests);
         let used: Vec<_> = found.granted.iter().map(|(it, count)| format!("{it}: {count}")).collect();
         let of = |verb: &str| format!("{verb} deployments.apps/status");
         assert_eq!(used, [of("delete") + ": 0", of("get") + ": 2", of("watch") + ": 1"]);

@@ -8,6 +8,7 @@
 //! them are small and about what their name says.
 
 mod api;
+pub mod audit;
 mod cgroups;
 mod cluster;
 mod kubeconfig;

@@ -9,8 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use cluster::{Cluster, Port};
-use serde_json::Value;
+use cluster::{Cluster, Port, audit};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -42,14 +41,17 @@ impl Memory {
 }
 
 impl Operator {
-    pub(crate) fn start(program: &Path, cluster: &Cluster) -> Result<Self> {
+    /// Starts it for one of its kinds, with more flags.
+    pub(crate) fn start(program: &Path, cluster: &Cluster, name: &str, flags: &[String]) -> Result<Self> {
         let kubeconfig = cluster.kubeconfig_for(USER, &["system:serviceaccounts"])?;
         let (probes, metrics) = (Port::reserve()?, Port::reserve()?);
         let child = Command::new(program)
-            .args(["run", "--operators=memcached", "--leader-elect", "--leader-election-namespace=default"])
+            .args(["run", "--leader-elect", "--leader-election-namespace=default"])
+            .arg(format!("--operators={name}"))
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .arg(format!("--health-probe-bind-address=127.0.0.1:{}", probes.number()))
             .arg(format!("--metrics-bind-address=127.0.0.1:{}", metrics.number()))
+            .args(flags)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -130,19 +132,8 @@ pub(crate) struct Requests(BTreeMap<String, usize>);
 impl Requests {
     pub(crate) fn of(user: &str, cluster: &Cluster) -> Result<Self> {
         let mut counts = BTreeMap::new();
-        let log = fs::read_to_string(cluster.audit_log())?;
-        // The last line may be half written; it is then of a request that is not answered yet.
-        for line in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-            if line["user"]["username"] != user || line["stage"] != "ResponseComplete" {
-                continue;
-            }
-            let object = &line["objectRef"];
-            let mut what = format!("{} {}", text(&line["verb"]), text(&object["resource"]));
-            if !object["subresource"].is_null() {
-                what.push('/');
-                what.push_str(text(&object["subresource"]));
-            }
-            *counts.entry(what).or_default() += 1;
+        for request in audit::requests_of(user, &cluster.audit_log())? {
+            *counts.entry(request.to_string()).or_default() += 1;
         }
         Ok(Self(counts))
     }
@@ -159,8 +150,4 @@ impl Requests {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
         self.0.iter().map(|(what, count)| (what.as_str(), *count))
     }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! The cluster around the program: definitions, load, a stand-in for the kubelet, and what is seen of the effects.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::Path,
     process::{Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
@@ -11,17 +11,20 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use cluster::Cluster;
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease};
+use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, coordination::v1::Lease};
 use kube::{
     Api, Client, Config, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::operator::{Operator, USER};
+use crate::{
+    kind::Kind,
+    operator::{Operator, USER},
+};
 
 /// What is done to one object.
 #[derive(Clone, Copy)]
@@ -35,7 +38,8 @@ pub(crate) enum Change {
 }
 
 pub(crate) struct World {
-    memcacheds: Api<DynamicObject>,
+    kind: Kind,
+    objects: Api<DynamicObject>,
     deployments: Api<Deployment>,
     leases: Api<Lease>,
     seen: Arc<Seen>,
@@ -50,8 +54,10 @@ struct Seen {
 #[derive(Default)]
 struct State {
     /// Whether it is ready, by name.
-    memcacheds: HashMap<String, bool>,
+    objects: HashMap<String, bool>,
     deployments: HashMap<String, Form>,
+    /// How many there are, by owner.
+    jobs: HashMap<String, usize>,
 }
 
 /// A Deployment, as far as effects show in it.
@@ -66,7 +72,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 const PACE: Duration = Duration::from_millis(30);
 
 impl World {
-    pub(crate) async fn prepare(cluster: &Cluster, program: &Path) -> Result<Self> {
+    pub(crate) async fn prepare(kind: Kind, cluster: &Cluster, program: &Path) -> Result<Self> {
         let definitions = Command::new(program).arg("crds").output().context("could not run the program")?;
         let mut kubectl = cluster.kubectl(["apply", "--server-side", "-f", "-"]);
         let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
@@ -87,27 +93,30 @@ impl World {
         let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig())?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
-        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("memcached.cache.example.com", "v1", "Memcached"));
         let world = Self {
-            memcacheds: Api::default_namespaced_with(client.clone(), &kind),
+            kind,
+            objects: Api::default_namespaced_with(client.clone(), &kind.resource()),
             deployments: Api::default_namespaced(client.clone()),
-            leases: Api::default_namespaced(client),
+            leases: Api::default_namespaced(client.clone()),
             seen: Arc::default(),
         };
-        tokio::spawn(watch_memcacheds(world.memcacheds.clone(), world.seen.clone()));
-        tokio::spawn(watch_deployments(world.deployments.clone(), world.seen.clone()));
+        tokio::spawn(watch_objects(world.objects.clone(), world.seen.clone()));
+        if kind.has_deployment() {
+            tokio::spawn(watch_deployments(world.deployments.clone(), world.seen.clone()));
+        }
+        if kind == Kind::Crontab {
+            tokio::spawn(watch_jobs(Api::default_namespaced(client), world.seen.clone()));
+        }
         Ok(world)
     }
 
-    /// Creates `count` Memcacheds, four at a time.
-    pub(crate) async fn create(&self, count: usize, size: i64) -> Result<()> {
+    /// Creates `count` objects, four at a time. CronTabs run at `schedule`.
+    pub(crate) async fn create(&self, count: usize, schedule: &str) -> Result<()> {
         futures::stream::iter((0..count).map(Ok::<_, anyhow::Error>))
             .try_for_each_concurrent(4, async |index| {
-                let object: DynamicObject = serde_json::from_value(json!({
-                    "apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached",
-                    "metadata": {"name": name(index)}, "spec": {"size": size},
-                }))?;
-                self.memcacheds.create(&PostParams::default(), &object).await?;
+                let mut object = DynamicObject::new(&name(index), &self.kind.resource());
+                object.data = json!({"spec": self.kind.spec(schedule)});
+                self.objects.create(&PostParams::default(), &object).await?;
                 Ok(())
             })
             .await
@@ -130,9 +139,22 @@ impl World {
 
     /// Seconds from the program's start.
     pub(crate) async fn until_all_ready(&self, count: usize, operator: &Operator) -> Result<f64> {
-        let all = |state: &State| state.memcacheds.values().filter(|ready| **ready).count() >= count;
-        self.until("all Memcacheds are ready", all).await?;
+        self.until_ready(count).await?;
         Ok(operator.started.elapsed().as_secs_f64())
+    }
+
+    pub(crate) async fn until_ready(&self, count: usize) -> Result<()> {
+        let all = |state: &State| state.objects.values().filter(|ready| **ready).count() >= count;
+        self.until("all objects are ready", all).await
+    }
+
+    /// Until so many objects have a Job. Fails when one has two.
+    pub(crate) async fn until_jobs(&self, count: usize) -> Result<()> {
+        self.until("all objects have a Job", |state| state.jobs.len() >= count).await?;
+        let state = self.seen.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let twice: Vec<&String> = state.jobs.iter().filter(|(_, jobs)| **jobs > 1).map(|(owner, _)| owner).collect();
+        ensure!(twice.is_empty(), "more than one Job: {twice:?}");
+        Ok(())
     }
 
     /// Changes the first `count` objects one after another. Seconds from each request until its effect is seen.
@@ -174,7 +196,7 @@ impl World {
 
     async fn resize(&self, name: &str, size: i64) -> Result<()> {
         let patch = Patch::Merge(json!({"spec": {"size": size}}));
-        self.memcacheds.patch(name, &PatchParams::default(), &patch).await?;
+        self.objects.patch(name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
@@ -203,7 +225,7 @@ impl Seen {
     }
 }
 
-async fn watch_memcacheds(api: Api<DynamicObject>, seen: Arc<Seen>) {
+async fn watch_objects(api: Api<DynamicObject>, seen: Arc<Seen>) {
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
     while let Some(event) = events.next().await {
         let Ok(object) = event else { continue };
@@ -213,8 +235,20 @@ async fn watch_memcacheds(api: Api<DynamicObject>, seen: Arc<Seen>) {
         let ready =
             conditions.iter().any(is_true) && status["observedGeneration"].as_i64() == object.metadata.generation;
         seen.learn(|state| {
-            state.memcacheds.insert(object.name_any(), ready);
+            state.objects.insert(object.name_any(), ready);
         });
+    }
+}
+
+async fn watch_jobs(api: Api<Job>, seen: Arc<Seen>) {
+    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().touched_objects());
+    let mut known = HashSet::new();
+    while let Some(event) = events.next().await {
+        let Ok(job) = event else { continue };
+        let owner = job.owner_references().first().map(|owner| owner.name.clone());
+        if let Some(owner) = owner.filter(|_| known.insert(job.uid())) {
+            seen.learn(|state| *state.jobs.entry(owner).or_default() += 1);
+        }
     }
 }
 

@@ -1,0 +1,52 @@
+//! The kinds that are measured: what one object of each is.
+
+use clap::ValueEnum;
+use kube::api::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+/// A kind, by the name of its operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    Memcached,
+    Helloapp,
+    /// All due in the same minute, on simulated nodes.
+    Crontab,
+    /// With a provider that takes 200 ms for each answer.
+    Flightticket,
+}
+
+impl Kind {
+    pub(crate) fn operator(self) -> &'static str {
+        match self {
+            Self::Memcached => "memcached",
+            Self::Helloapp => "helloapp",
+            Self::Crontab => "crontab",
+            Self::Flightticket => "flightticket",
+        }
+    }
+
+    pub(crate) fn resource(self) -> ApiResource {
+        let (group, version, kind) = match self {
+            Self::Memcached => ("memcached.cache.example.com", "v1", "Memcached"),
+            Self::Helloapp => ("apps.anupam.com", "v1", "HelloApp"),
+            Self::Crontab => ("stable.example.com", "v1", "CronTab"),
+            Self::Flightticket => ("flights.com", "v1", "FlightTicket"),
+        };
+        ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+    }
+
+    /// Whether it becomes a Deployment with as many replicas as its size says.
+    pub(crate) fn has_deployment(self) -> bool {
+        matches!(self, Self::Memcached | Self::Helloapp)
+    }
+
+    /// A spec as short as users write it. `schedule` is a CronTab's.
+    pub(crate) fn spec(self, schedule: &str) -> Value {
+        match self {
+            Self::Memcached => json!({"size": 3}),
+            Self::Helloapp => json!({"size": 3, "image": "registry.example.com/hello:1"}),
+            Self::Crontab => json!({"cronSpec": schedule, "image": "registry.example.com/report:1"}),
+            Self::Flightticket => json!({"from": "Mumbai", "to": "London", "number": 1}),
+        }
+    }
+}
