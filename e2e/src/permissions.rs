@@ -94,24 +94,30 @@ fn each(list: &Value) -> impl Iterator<Item = &Value> {
 
 /// What the suite does not use every time, and why it is granted all the same.
 const RARELY_USED: &[(&str, &str)] = &[
+    ("create servicemonitors.monitoring.coreos.com", NOT_INSTALLED),
     ("delete deployments.apps", CHILDREN),
+    ("delete servicemonitors.monitoring.coreos.com", NOT_INSTALLED),
     ("get foos.samplecontroller.k8s.io", PAST_THE_CACHE),
     ("get helloapps.apps.anupam.com", PAST_THE_CACHE),
     ("get jobs.batch", PAST_THE_CACHE),
     ("get memcacheds.memcached.cache.example.com", PAST_THE_CACHE),
     ("get networkpolicies.networking.k8s.io", PAST_THE_CACHE),
     ("get poddisruptionbudgets.policy", PAST_THE_CACHE),
+    ("get servicemonitors.monitoring.coreos.com", NOT_INSTALLED),
     ("get services", PAST_THE_CACHE),
     ("patch events.events.k8s.io", "the same event again within six minutes becomes a series"),
     ("patch jobs.batch", CHILDREN),
     ("patch memcacheds.memcached.cache.example.com", "what v1alpha1 could not say is cleared by the next valid size"),
+    ("patch servicemonitors.monitoring.coreos.com", NOT_INSTALLED),
     ("update crontabs.stable.example.com/finalizers", BLOCKS_DELETION),
     ("update foos.samplecontroller.k8s.io/finalizers", BLOCKS_DELETION),
     ("update helloapps.apps.anupam.com/finalizers", BLOCKS_DELETION),
     ("update memcacheds.memcached.cache.example.com/finalizers", BLOCKS_DELETION),
+    ("watch servicemonitors.monitoring.coreos.com", NOT_INSTALLED),
 ];
 const BLOCKS_DELETION: &str = "clusters that check who sets blockOwnerDeletion ask for it, OpenShift for one";
 const CHILDREN: &str = "granted for every kind of children; these are made once, and go with their owner";
+const NOT_INSTALLED: &str = "the suite's cluster has no Prometheus operator, whose kind it is";
 const PAST_THE_CACHE: &str = "read once where the cache cannot tell, such as after a conflict";
 
 impl Comparison {

@@ -46,6 +46,7 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
                 ctx.apply(desired::service(&memcached)),
                 ctx.apply_or_delete(desired::disruption_budget(&memcached)),
                 ctx.apply_or_delete(desired::network_policy(&memcached)),
+                ctx.apply_or_delete(desired::service_monitor(&memcached)),
             ))
             .await?;
         deployment

@@ -11,6 +11,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use manager::{Controller, FleetMetrics, Manager, Operator, Pods, Webhook};
+use workloads::ServiceMonitor;
 
 use crate::{Config, Memcached, api, controller, validation};
 
@@ -50,6 +51,7 @@ impl Operator for MemcachedOperator {
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()
                 .owns::<NetworkPolicy>()
+                .owns_if_installed::<ServiceMonitor>()
                 .watches_labelled::<Pod>()
                 .reads::<Secret>()
                 .annotates()

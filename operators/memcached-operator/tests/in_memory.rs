@@ -133,9 +133,10 @@ async fn once_everything_is_there_not_one_request_is_made_but_to_watch() {
 
     let before = memory.requests().len();
     memory.pass(24 * HOUR).await; // resyncs, and watches that end
-    let after: Vec<_> =
-        memory.requests().split_off(before).into_iter().filter(|it| it.verb.as_str() != "watch").collect();
+    let after = memory.requests().split_off(before).into_iter().filter(|it| it.verb.as_str() != "watch");
+    let (missing, after): (Vec<_>, Vec<_>) = after.partition(|it| it.resource.starts_with("servicemonitors."));
     assert!(after.is_empty(), "{after:#?}");
+    assert!((24 * 6..24 * 13).contains(&missing.len()), "a kind that is not there is looked for: {}", missing.len());
     memory.restart().await;
     assert!(memory.until_quiet().await.is_empty(), "a new process finds nothing to do");
     let model = memory.model.clone();

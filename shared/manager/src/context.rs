@@ -6,7 +6,7 @@
 
 use std::{
     any::{Any, TypeId, type_name},
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt::Debug,
     future::Future,
     sync::{
@@ -79,6 +79,8 @@ pub(crate) struct Scope<K: Root> {
     pub(crate) role: Role,
     /// Roll-outs that we started, until they are through.
     pub(crate) rollouts: Mutex<HashMap<ObjectKey, Rollout>>,
+    /// Objects whose people know that a kind of child is not installed.
+    pub(crate) told_missing: Mutex<HashMap<ObjectKey, HashSet<String>>>,
 }
 
 /// A change of a pod template that is being carried out.
@@ -215,7 +217,7 @@ impl<K: Root> Context<K> {
 
     /// Leaves an event on the object. Events of one reconcile with the same type and reason are sent as one.
     pub fn event(&self, type_: EventType, reason: &'static str, message: impl Into<String>) {
-        lock(&self.pass.notes).push(Note { type_, reason, message: message.into(), related: None });
+        lock(&self.pass.notes).push(Note { type_, reason: reason.into(), message: message.into(), related: None });
     }
 
     /// Runs writes that do not depend on each other at the same time. All of them run to their end, also when one
@@ -307,6 +309,7 @@ impl<K: Root> Scope<K> {
     pub(crate) fn forget(&self, key: &ObjectKey) {
         self.gate.forget(key);
         lock(&self.rollouts).remove(key);
+        lock(&self.told_missing).remove(key);
     }
 }
 

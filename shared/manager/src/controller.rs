@@ -163,7 +163,7 @@ impl<K: Root> ControllerBuilder<K> {
     /// They are watched by `app.kubernetes.io/managed-by`, so strangers' objects cost nothing.
     pub fn owns<C: Child + Namespaced>(mut self) -> Self {
         self.behaviour.needs.push(resource_name::<C>());
-        self.source_of_children::<C>(|_, _| ())
+        self.source_of_children::<C>(|_, health| health.need())
     }
 
     /// As [`owns`](Self::owns), for a kind that not every cluster has, such as `ServiceMonitor`. Where its definition is not
@@ -199,6 +199,7 @@ impl<K: Root> ControllerBuilder<K> {
         self.behaviour.needs.push(resource_name::<C>());
         self.sources.push(Box::new(|informers, _, queue, app, caches| {
             let informer = informers.seen::<C>(app);
+            informer.health.need();
             let (queue, app) = (queue.clone(), app.clone());
             informer.subscribe(Box::new(move |delta, origin| {
                 for key in woken(delta, &app, |_, _| None) {
@@ -300,6 +301,7 @@ impl<K: Root> ControllerBuilder<K> {
         children: ChildMetrics,
     ) -> Box<dyn Start> {
         let primary = informers.whole::<K>();
+        primary.health.need();
         for (name, values) in std::mem::take(&mut self.indices) {
             primary.store.index(name, values);
         }

@@ -4,6 +4,7 @@
 //! within six minutes become one series; one object gets a burst of events and then a trickle.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     hash::{Hash, Hasher},
     sync::Arc,
@@ -45,7 +46,7 @@ pub enum EventType {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) type_: EventType,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Cow<'static, str>,
     pub(crate) message: String,
     pub(crate) related: Option<Reference>,
 }
@@ -145,7 +146,7 @@ impl Sender {
     }
 
     async fn send(&mut self, posted: Posted) {
-        let identity = hash_of(&(posted.note.type_, posted.note.reason, &posted.note.message));
+        let identity = hash_of(&(posted.note.type_, &posted.note.reason, &posted.note.message));
         let Some(&mut Series { suffix, count, .. }) =
             self.sent.record(hash_of(&posted.regarding), identity, Instant::now())
         else {
@@ -298,7 +299,7 @@ mod tests {
     use super::*;
 
     fn note(message: &str) -> Note {
-        Note { type_: EventType::Normal, reason: "Created", message: message.to_owned(), related: None }
+        Note { type_: EventType::Normal, reason: "Created".into(), message: message.to_owned(), related: None }
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Tell {
             uid: leadership.epoch().lease_uid.to_string(),
         };
         let message = format!("{} {what}", self.config.identity);
-        let note = Note { type_: EventType::Normal, reason: "LeaderElection", message, related: None };
+        let note = Note { type_: EventType::Normal, reason: "LeaderElection".into(), message, related: None };
         self.recorder.post("controller-manager", lease, note);
     }
 }

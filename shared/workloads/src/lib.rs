@@ -2,7 +2,7 @@
 //! values out; the runtime (`manager`) decodes and stores the views.
 //!
 //! Reading order: [`live`](Live) (what the cache keeps of an object) → one file a kind ([`DeploymentView`],
-//! [`ServiceView`], [`PodDisruptionBudgetView`], [`NetworkPolicyView`], [`JobView`], [`PodView`]) → [`rollout`], [`pods`] and
+//! [`ServiceView`], [`PodDisruptionBudgetView`], [`NetworkPolicyView`], [`ServiceMonitorView`], [`JobView`], [`PodView`]) → [`rollout`], [`pods`] and
 //! [`Fleet`] (what the views say together) → [`App`], [`SecurityProfile`], [`deployment`], [`service`] and
 //! [`DisruptionBudget`] (what children have in common) → [`schemas`] and [`given`] (core types in custom resources: how they
 //! are offered, and how they are passed on).
@@ -29,6 +29,7 @@ pub mod rollout;
 pub mod schemas;
 mod security;
 mod service;
+mod service_monitor;
 mod text;
 #[cfg(test)]
 mod weight;
@@ -49,3 +50,4 @@ pub use network_policy::NetworkPolicyView;
 pub use pod::{Phase, PodView, Trouble};
 pub use security::SecurityProfile;
 pub use service::ServiceView;
+pub use service_monitor::{Endpoint, ServiceMonitor, ServiceMonitorSpec, ServiceMonitorView, service_monitor};

@@ -23,7 +23,7 @@ mod metrics;
 mod placement;
 
 pub use access::{AuthSettings, ClientAuth, NetworkPolicySettings, TlsSettings};
-pub use metrics::MetricsSettings;
+pub use metrics::{MetricsSettings, ServiceMonitorSettings};
 
 /// What the cache should be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -64,6 +64,10 @@ pub use metrics::MetricsSettings;
     {
         "rule": "!has(self.metrics) || !self.metrics.enabled || (has(self.port) ? self.port : 11211) != self.metrics.port",
         "message": "metrics.port must differ from port",
+    },
+    {
+        "rule": "!has(self.metrics) || !has(self.metrics.serviceMonitor) || !self.metrics.serviceMonitor.enabled || self.metrics.enabled",
+        "message": "serviceMonitor needs metrics.enabled",
     },
 ]))]
 pub struct MemcachedSpec {
@@ -153,8 +157,8 @@ pub struct MemcachedSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_policy: Option<NetworkPolicySettings>,
 
-    /// Metrics of the nodes for Prometheus, from an exporter in each pod. A change restarts the nodes one by one. Default:
-    /// none.
+    /// Metrics of the nodes for Prometheus, from an exporter in each pod. A change restarts the nodes one by one, but for
+    /// serviceMonitor. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsSettings>,
 

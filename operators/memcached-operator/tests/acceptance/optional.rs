@@ -1,7 +1,15 @@
 //! What there is only when it is asked for.
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service, networking::v1::NetworkPolicy};
-use serde_json::json;
+use cluster::{Cluster, Nodes};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Service, networking::v1::NetworkPolicy},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, api::PostParams};
+use manager_testing::World;
+use memcached_operator::MemcachedOperator;
+use serde_json::{Value, json};
+use workloads::ServiceMonitor;
 
 use crate::kit::{deployment, memcached, quiet_world, reconcile_again, world};
 
@@ -56,6 +64,8 @@ async fn fields_that_contradict_each_other_are_refused() {
         (json!({"tls": {"clientAuth": "Require"}}), "tls.clientAuth needs tls.secretName"),
         (json!({"port": 9150, "metrics": {"enabled": true}}), "metrics.port must differ from port"),
         (json!({"metrics": {"enabled": true, "port": 11211}}), "metrics.port must differ from port"),
+        (json!({"metrics": {"serviceMonitor": {"enabled": true}}}), "serviceMonitor needs metrics.enabled"),
+        (json!({"metrics": {"serviceMonitor": {"interval": "often"}}}), "spec.metrics.serviceMonitor.interval"),
         (json!({"auth": {}}), "spec.auth.secretName"),
         (json!({"auth": {"secretName": "a", "key": "../b/c"}}), "spec.auth.key"),
     ] {
@@ -63,4 +73,56 @@ async fn fields_that_contradict_each_other_are_refused() {
         assert!(error.contains(says), "{error}");
     }
     world.apply(&memcached("x", &json!({"tls": {}, "metrics": {}, "networkPolicy": {}}))).await;
+}
+
+/// As much of the Prometheus operator's definition as its fields need.
+fn monitor_definition() -> CustomResourceDefinition {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": any}}});
+    let definition = json!({
+        "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
+        "spec": {
+            "group": "monitoring.coreos.com",
+            "scope": "Namespaced",
+            "names": {"kind": "ServiceMonitor", "plural": "servicemonitors", "singular": "servicemonitor"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    serde_json::from_value(definition).expect("a definition")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_monitor_is_made_when_the_cluster_has_such_a_kind() {
+    let fresh = || Cluster::fresh(Nodes::None); // the kind must not come to other tests
+    let Some(mut world) = World::prepare(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator"), fresh).await
+    else {
+        return;
+    };
+    world.run(&[]);
+    let with = |monitor: Value| memcached("seen", &json!({"metrics": {"enabled": true, "serviceMonitor": monitor}}));
+    world.apply(&with(json!({"enabled": true}))).await;
+    deployment(&world, "seen", 1).await;
+    let note = world.until_event("seen", "Warning", "ServiceMonitorUnavailable").await;
+    assert_eq!(note, "API monitoring.coreos.com/v1 is not installed; no ServiceMonitor is made");
+    reconcile_again(&world, "seen").await;
+    let told = world.events("seen").await.into_iter().filter(|event| event.1 == "ServiceMonitorUnavailable");
+    assert_eq!(told.count(), 1, "it is not said again");
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    definitions.create(&PostParams::default(), &monitor_definition()).await.expect("it is taken");
+    let monitors: Api<ServiceMonitor> = world.api();
+    let monitor = async || monitors.get_opt("seen").await.ok().flatten();
+    let made = world.until("nobody does anything, and it is made", monitor).await;
+    assert_eq!(made.spec.endpoints[0].interval, "30s");
+    reconcile_again(&world, "seen").await;
+    let kept = monitor().await.expect("it stays");
+    assert_eq!(kept.metadata.resource_version, made.metadata.resource_version);
+
+    let before = world.get::<Deployment>("seen").await.and_then(|it| it.metadata.generation);
+    world.apply(&with(json!({"enabled": true, "labels": {"release": "prometheus"}}))).await;
+    let labelled = async || monitor().await?.metadata.labels?.remove("release");
+    assert_eq!(world.until("it is labelled", labelled).await, "prometheus");
+    world.apply(&with(json!({}))).await;
+    world.until("it goes", async || monitor().await.is_none().then_some(())).await;
+    assert_eq!(world.get::<Deployment>("seen").await.and_then(|it| it.metadata.generation), before, "no node restarts");
 }

@@ -127,6 +127,7 @@ impl<K: Root> Context<K> {
 
     async fn bring_in_line<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         if self.scope.role.optional.contains(&resource_name::<C>()) && !self.installed::<C>() {
+            self.tell_missing(requests);
             return Ok(None);
         }
         // The writes are boxed: most reconciles write nothing and should not carry the space for it.

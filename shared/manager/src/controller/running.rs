@@ -74,7 +74,8 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
             state,
             role,
             gate: StatusGate::default(),
-            rollouts: std::sync::Mutex::default(),
+            rollouts: Mutex::default(),
+            told_missing: Mutex::default(),
         });
         primary.subscribe(tell_undecodable(&scope));
         let (shown, limit) = (primary.clone(), scope.outside.settings.metrics_max_objects);
@@ -128,7 +129,7 @@ fn tell_undecodable<K: Root>(scope: &Arc<Scope<K>>) -> Subscriber {
             key: delta.key.clone(),
             uid: uid.to_string(),
         };
-        let note = Note { type_: EventType::Warning, reason: "Undecodable", message, related: None };
+        let note = Note { type_: EventType::Warning, reason: "Undecodable".into(), message, related: None };
         scope.outside.recorder.post(&scope.names.manager, regarding, note);
     })
 }

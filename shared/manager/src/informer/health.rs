@@ -30,6 +30,8 @@ pub(crate) struct InformerHealth {
     watches: Mutex<Vec<Watch>>,
     /// Whether it was in step, and the kind has not been taken away since.
     there: AtomicBool,
+    /// Whether some controller cannot do without the kind.
+    needed: AtomicBool,
     restarts: Mutex<BTreeMap<&'static str, u64>>,
     pub(crate) objects: AtomicU64,
     pub(crate) undecodable: AtomicU64,
@@ -66,6 +68,7 @@ impl InformerHealth {
             phase: watch::Sender::default(),
             watches: Mutex::default(),
             there: AtomicBool::new(false),
+            needed: AtomicBool::new(false),
             restarts: Mutex::default(),
             objects: AtomicU64::new(0),
             undecodable: AtomicU64::new(0),
@@ -86,6 +89,16 @@ impl InformerHealth {
     /// Whether the cluster has the kind: it was listed, and has not been taken away since.
     pub(crate) fn is_there(&self) -> bool {
         self.there.load(Ordering::Relaxed)
+    }
+
+    /// Work depends on it.
+    pub(crate) fn need(&self) {
+        self.needed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the cluster does not have the kind, and that is nothing to worry about.
+    pub(super) fn is_dispensable(&self) -> bool {
+        !self.needed.load(Ordering::Relaxed) && *self.phase.borrow() == Phase::NotInstalled
     }
 
     /// How long the most silent watch has been silent; `None` before all of them were heard.
@@ -155,6 +168,9 @@ impl InformerHealth {
             if !same_state {
                 match &worst {
                     Phase::Synced => tracing::debug!(kind = self.kind, "Cache is in step"),
+                    Phase::NotInstalled if !self.needed.load(Ordering::Relaxed) => {
+                        tracing::info!(kind = self.kind, "Not installed, and done without until it is");
+                    }
                     other => {
                         tracing::warn!(
                             kind = self.kind,

@@ -75,19 +75,25 @@ impl Line {
 
     /// How long to wait before what failed on this line is tried again.
     pub(super) fn patience(self: &Arc<Self>) -> Patience {
-        Patience { line: self.clone(), failures: 0, last: None }
+        Patience { line: self.clone(), failures: 0, due: None }
     }
 }
 
 /// How long to wait before the next try: 200 ms, doubling up to 5 s, with jitter, so that a CRD that was just installed
-/// is noticed soon and an API server that comes back is not stormed. Or as long as the API server asks for.
+/// is noticed soon and an API server that comes back is not stormed; up to 10 min for a kind that nobody waits for and that
+/// may never come. Or as long as the API server asks for.
 #[derive(Debug)]
 pub(super) struct Patience {
     line: Arc<Line>,
     failures: u32,
-    last: Option<Instant>,
+    /// When the last wait was over.
+    due: Option<Instant>,
 }
 
+/// The longest wait for an API server that fails, or a kind that work depends on.
+const FAILING: Duration = Duration::from_secs(5);
+/// The longest wait for a kind that nothing depends on.
+const MISSING: Duration = Duration::from_mins(10);
 /// A watch that has lasted this long starts anew at the shortest wait.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(30);
 
@@ -95,14 +101,16 @@ impl Iterator for Patience {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        if self.last.is_none_or(|last| last.elapsed() > FORGIVEN_AFTER) {
+        if self.due.is_none_or(|due| due.elapsed() > FORGIVEN_AFTER) {
             self.failures = 0;
         }
-        self.last = Some(Instant::now());
-        let ceiling = Duration::from_millis(200).saturating_mul(1 << self.failures.min(8)).min(Duration::from_secs(5));
+        let longest = if self.line.health.is_dispensable() { MISSING } else { FAILING };
+        let ceiling = Duration::from_millis(200).saturating_mul(1 << self.failures.min(12)).min(longest);
         self.failures += 1;
         let asked = Duration::from_secs(self.line.asked.swap(0, Ordering::Relaxed).into());
-        Some(ceiling.mul_f64(fastrand::f64().mul_add(0.5, 0.5)).max(asked))
+        let wait = ceiling.mul_f64(fastrand::f64().mul_add(0.5, 0.5)).max(asked);
+        self.due = Some(Instant::now() + wait);
+        Some(wait)
     }
 }
 

@@ -1,7 +1,10 @@
 //! What a controller may declare beside what controller-runtime's tests look at: kinds that a cluster may not have, and
 //! indices.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use k8s_openapi::{
     api::core::v1::Service, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -113,7 +116,7 @@ async fn a_kind_that_is_not_installed_holds_nothing_up_and_is_made_when_it_comes
     sleep(10 * MOMENT).await;
     assert_eq!(writes(&model), asked);
     model.install(&normalize(&Gadget::crd()));
-    sleep(10 * MOMENT).await;
+    sleep(Duration::from_mins(10)).await; // the longest that nobody looks
     assert_eq!(model.objects("gadgets.gadgets.example.com").len(), 1);
 }
 

@@ -97,10 +97,12 @@ fn an_object_that_the_user_wrote_in_part_gets_the_rest() {
         ("auth/properties/key", json!("password-file")),
         ("networkPolicy/properties/enabled", json!(false)),
         ("metrics/properties/port", json!(9150)),
+        ("metrics/properties/serviceMonitor/properties/interval", json!("30s")),
     ] {
         assert_eq!(default(field), Some(expected), "{field}");
     }
     assert_eq!(default("config/properties/extraArgs"), None);
+    assert_eq!(default("metrics/properties/serviceMonitor"), None);
 }
 
 #[test]

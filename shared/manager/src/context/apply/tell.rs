@@ -25,7 +25,25 @@ impl<K: Root> Context<K> {
             key: key.clone(),
             uid: uid.to_owned(),
         };
-        lock(&self.pass.notes).push(Note { type_: EventType::Normal, reason, message, related: Some(related) });
+        lock(&self.pass.notes).push(Note {
+            type_: EventType::Normal,
+            reason: reason.into(),
+            message,
+            related: Some(related),
+        });
+    }
+
+    /// Once for each object, as long as this process leads: it stays so, and is no fault of the object.
+    pub(super) fn tell_missing(&self, requests: &Requests) {
+        let (api_version, kind) = requests.type_meta();
+        if lock(&self.scope.told_missing).entry(self.pass.key.clone()).or_default().insert(kind.to_owned()) {
+            lock(&self.pass.notes).push(Note {
+                type_: EventType::Warning,
+                reason: format!("{kind}Unavailable").into(),
+                message: format!("API {api_version} is not installed; no {kind} is made"),
+                related: None,
+            });
+        }
     }
 
     pub(super) fn tell_changes(
