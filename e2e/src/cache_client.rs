@@ -1,29 +1,92 @@
-//! A memcached client of the fewest lines, to see that a node really caches.
+//! A memcached client of the fewest lines, to see that a node really caches. It speaks the text protocol, plain or over TLS.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
+    sync::Arc,
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Sets a value on the node at `address` and gets it back. The calling thread must be in the cluster's network.
+/// A connection to one node. Whoever makes it must be in the cluster's network.
+pub struct CacheClient {
+    stream: BufReader<Box<dyn ReadWrite>>,
+    address: SocketAddr,
+}
+
+/// What a client needs of a connection.
+trait ReadWrite: Read + Write + Send {}
+
+impl<S: Read + Write + Send> ReadWrite for S {}
+
+impl CacheClient {
+    /// Connects in the clear.
+    pub fn connect(address: SocketAddr) -> Result<Self> {
+        Ok(Self { stream: BufReader::new(Box::new(connect(address)?)), address })
+    }
+
+    /// Connects over TLS to a node whose certificate is for `name`.
+    pub fn connect_tls(address: SocketAddr, name: &str, config: Arc<ClientConfig>) -> Result<Self> {
+        let tls = ClientConnection::new(config, ServerName::try_from(name.to_owned())?)?;
+        Ok(Self { stream: BufReader::new(Box::new(StreamOwned::new(tls, connect(address)?))), address })
+    }
+
+    /// Says who we are: where nodes ask for it, it is the first command.
+    pub fn authenticate(&mut self, user: &str, password: &str) -> Result<()> {
+        self.set("auth", &format!("{user} {password}"))
+    }
+
+    /// Sets a value for a minute.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        self.send(&format!("set {key} 0 60 {}\r\n{value}\r\n", value.len()))?;
+        let answer = self.line()?;
+        ensure!(answer == "STORED", "{} answered {answer:?} to set", self.address);
+        Ok(())
+    }
+
+    /// Gets the value, if it is there.
+    pub fn get(&mut self, key: &str) -> Result<Option<String>> {
+        self.send(&format!("get {key}\r\n"))?;
+        let answer = self.line()?;
+        if answer == "END" {
+            return Ok(None);
+        }
+        if !answer.starts_with(&format!("VALUE {key} ")) {
+            bail!("{} answered {answer:?} to get", self.address);
+        }
+        let value = self.line()?;
+        ensure!(self.line()? == "END", "{} goes on after the value", self.address);
+        Ok(Some(value))
+    }
+
+    fn send(&mut self, command: &str) -> Result<()> {
+        let stream = self.stream.get_mut();
+        stream.write_all(command.as_bytes())?;
+        stream.flush().with_context(|| format!("{} takes no command", self.address))
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        let read = self.stream.read_line(&mut line).with_context(|| format!("{} does not answer", self.address))?;
+        ensure!(read > 0, "{} has hung up", self.address);
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+/// Sets a value on the node at `address` and gets it back.
 pub fn set_and_get(address: SocketAddr, key: &str, value: &str) -> Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).with_context(|| format!("no node at {address}"))?;
+    let mut client = CacheClient::connect(address)?;
+    client.set(key, value)?;
+    client.get(key)?.with_context(|| format!("{address} has forgotten {key}"))
+}
+
+fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).with_context(|| format!("no node at {address}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let mut answers = BufReader::new(stream.try_clone()?);
-    let mut line = String::new();
-    write!(stream, "set {key} 0 60 {}\r\n{value}\r\n", value.len())?;
-    answers.read_line(&mut line)?;
-    ensure!(line.trim_end() == "STORED", "{address} answered {line:?} to set");
-    write!(stream, "get {key}\r\n")?;
-    line.clear();
-    answers.read_line(&mut line)?;
-    ensure!(line.starts_with(&format!("VALUE {key} ")), "{address} answered {line:?} to get");
-    line.clear();
-    answers.read_line(&mut line)?;
-    Ok(line.trim_end().to_owned())
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }

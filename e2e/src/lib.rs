@@ -1,6 +1,7 @@
 //! What end-to-end tests and the demo share: the operators, installed in a cluster from their own image.
 
 pub mod cache_client;
+pub mod cache_load;
 mod install;
 pub mod metrics;
 pub mod permissions;

@@ -1,6 +1,6 @@
 //! A namespace on the shared real node, with the operators installed.
 
-use std::{net::SocketAddr, ops::Deref, sync::Arc};
+use std::{ops::Deref, sync::Arc};
 
 use chart::helm::succeeded;
 use cluster::{Cluster, Nodes};
@@ -42,19 +42,20 @@ pub(crate) async fn world() -> Option<Visit> {
 
 /// Sets and gets through every address, from inside the cluster's network.
 pub(crate) async fn set_and_get(cluster: Arc<Cluster>, addresses: Vec<String>) -> Vec<String> {
-    let work = move || -> anyhow::Result<Vec<String>> {
-        cluster.enter_network()?;
-        addresses
-            .iter()
-            .map(|address| {
-                e2e::cache_client::set_and_get(address.parse::<SocketAddr>()?, "greeting", &format!("hello {address}"))
-            })
-            .collect()
+    let set_and_get = |address: &String| -> anyhow::Result<String> {
+        e2e::cache_client::set_and_get(address.parse()?, "greeting", &format!("hello {address}"))
+    };
+    let work = move || addresses.iter().map(set_and_get).collect::<anyhow::Result<_>>();
+    inside(cluster, work).await.expect("every node sets and gets")
+}
+
+/// Does something inside the cluster's network.
+pub(crate) async fn inside<T: Send + 'static>(cluster: Arc<Cluster>, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let entered = move || {
+        cluster.enter_network().expect("the network is there");
+        work()
     };
     // A thread of its own: it stays in that network.
-    tokio::task::spawn_blocking(move || std::thread::spawn(work).join())
-        .await
-        .expect("no panic")
-        .expect("no panic")
-        .expect("every node sets and gets")
+    let done = tokio::task::spawn_blocking(move || std::thread::spawn(entered).join()).await;
+    done.expect("no panic").expect("no panic")
 }

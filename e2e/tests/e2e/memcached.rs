@@ -1,9 +1,20 @@
 //! Memcached with real nodes.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use e2e::{cache_client::CacheClient, cache_load};
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Pod, networking::v1::NetworkPolicy, policy::v1::PodDisruptionBudget},
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Pod, Secret},
+        networking::v1::NetworkPolicy,
+        policy::v1::PodDisruptionBudget,
+    },
     apimachinery::pkg::util::intstr::IntOrString::Int,
 };
 use kube::{
@@ -12,9 +23,14 @@ use kube::{
 };
 use manager_testing::World;
 use memcached_operator::Memcached;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer},
+};
 use serde_json::json;
 
-use crate::kit::{set_and_get, world};
+use crate::kit::{inside, set_and_get, world};
 
 const SAMPLE: &str = include_str!("../../../operators/memcached-operator/samples/cache_v1_memcached.yaml");
 const NAME: &str = "memcached-sample";
@@ -101,4 +117,126 @@ async fn children_come_change_and_go_with_what_asks_for_them() {
     let neither = json!({"spec": {"networkPolicy": {"enabled": false}, "podDisruptionBudget": {"mode": "Never"}}});
     world.patch::<Memcached>(NAME, neither).await;
     world.until("both are gone", async || (peers().await.is_none() && most().await.is_none()).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolling_change_leaves_one_node_cold_at_a_time_and_fails_no_client() {
+    let Some(world) = world().await else { return };
+    world.apply(SAMPLE).await;
+    world.patch::<Memcached>(NAME, json!({"spec": {"rollout": {"minReadySeconds": 5}}})).await;
+    let addresses = |memcached: Memcached| -> BTreeSet<SocketAddr> {
+        let endpoints = memcached.status.expect("a status").endpoints;
+        endpoints.iter().map(|it| it.parse().expect("an address")).collect()
+    };
+    let before = addresses(ready(&world, 3).await);
+
+    // As a client does that follows the Service: it asks who is there, and uses them until it asks again.
+    let nodes = Arc::new(Mutex::new(Some(before.clone())));
+    let asked = nodes.clone();
+    let load = inside(world.cluster.clone(), move || cache_load::load(|| asked.lock().expect("no panic").clone()));
+    let roll = async {
+        world.patch::<Memcached>(NAME, json!({"spec": {"podAnnotations": {"release": "2"}}})).await;
+        world
+            .until("all nodes are other ones, and ready", async || {
+                let memcached: Memcached = world.get(NAME).await?;
+                let conditions = memcached.status.as_ref()?.conditions.iter();
+                let stable = conditions.clone().any(|it| it.type_ == "Ready" && it.status == "True")
+                    && memcached.status.as_ref()?.observed_generation == memcached.metadata.generation;
+                let present = addresses(memcached);
+                let done = stable && present.len() == 3 && present.is_disjoint(&before);
+                *nodes.lock().expect("no panic") = Some(present);
+                done.then_some(())
+            })
+            .await;
+        tokio::time::sleep(Duration::from_secs(1)).await; // for the chart: the last node is warm
+        *nodes.lock().expect("no panic") = None;
+    };
+    let (rate, ()) = tokio::join!(load, roll);
+    eprintln!("hit rate while three nodes are replaced:\n{rate}");
+    let failures: usize = rate.0.iter().map(|round| round.failures).sum();
+    assert_eq!(failures, 0, "a node that goes is left before it ends");
+    let most = rate.0.iter().skip(1).map(|round| round.new.len()).max();
+    assert_eq!(most, Some(1), "nodes come one by one");
+    // A node of four is new, then one of four goes: each moves about a third of the keys at the most.
+    assert!(rate.lowest() > 0.4, "more than one node was cold:\n{rate}");
+}
+
+/// An authority, and what it has signed: PEM, each with its key.
+struct Certificates {
+    authority: String,
+    node: (String, String),
+    client: (String, String),
+}
+
+impl Certificates {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "authority of the caches");
+        let key = KeyPair::generate().expect("a key");
+        let authority = params.self_signed(&key).expect("a certificate").pem();
+        let issuer = Issuer::from_ca_cert_pem(&authority, key).expect("an authority");
+        let signed = |name: &str| {
+            let key = KeyPair::generate().expect("a key");
+            let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+            let certificate = params.signed_by(&key, &issuer).expect("a certificate");
+            (certificate.pem(), key.serialize_pem())
+        };
+        Self { node: signed("cache.example.com"), client: signed("shop"), authority }
+    }
+
+    /// A client that trusts the authority, and shows a certificate if it is asked for one.
+    fn config(&self, shows: bool) -> Arc<ClientConfig> {
+        use rustls::pki_types::pem::PemObject;
+        let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM");
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate(&self.authority)).expect("an authority");
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        let (chain, key) = &self.client;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("PEM");
+        Arc::new(match shows {
+            true => config.with_client_auth_cert(vec![certificate(chain)], key).expect("they belong together"),
+            false => config.with_no_client_auth(),
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_with_tls_and_passwords_let_in_who_has_both() {
+    let Some(world) = world().await else { return };
+    let certificates = Certificates::new();
+    let (certificate, key) = &certificates.node;
+    let tls = json!({"tls.crt": certificate, "tls.key": key, "ca.crt": certificates.authority});
+    for (name, data) in [("certificates", tls), ("users", json!({"password-file": "shop:secret\n"}))] {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
+        world.create::<Secret>(secret).await;
+    }
+    world.apply(SAMPLE).await;
+    let guarded = json!({"size": 1, "tls": {"secretName": "certificates", "clientAuth": "Require"}, "auth": {"secretName": "users"}});
+    world.patch::<Memcached>(NAME, json!({"spec": guarded})).await;
+    let endpoints = ready(&world, 1).await.status.expect("a status").endpoints;
+    let address: SocketAddr = endpoints[0].parse().expect("an address");
+
+    let (known, stranger) = (certificates.config(true), certificates.config(false));
+    inside(world.cluster.clone(), move || {
+        let connect =
+            |config: &Arc<ClientConfig>| CacheClient::connect_tls(address, "cache.example.com", config.clone());
+        let mut client = connect(&known).expect("a connection");
+        client.authenticate("shop", "secret").expect("the password is right");
+        client.set("greeting", "hello").expect("it is taken");
+        assert_eq!(client.get("greeting").expect("an answer").as_deref(), Some("hello"));
+
+        let refused = |what: &str, client: anyhow::Result<CacheClient>, password: Option<&str>| {
+            let asked = client.and_then(|mut client| {
+                password.map_or(Ok(()), |password| client.authenticate("shop", password))?;
+                client.get("greeting")
+            });
+            assert!(asked.is_err(), "{what}: {asked:?}");
+        };
+        refused("no TLS", CacheClient::connect(address), Some("secret"));
+        refused("no certificate", connect(&stranger), Some("secret"));
+        refused("no password", connect(&known), None);
+        refused("a wrong password", connect(&known), Some("guessed"));
+    })
+    .await;
 }

@@ -9,6 +9,8 @@ use std::{
 };
 
 use cluster::{Cluster, Nodes};
+use flightticket_operator::FlightTicketOperator;
+use manager::Operator;
 use manager_testing::World;
 use memcached_operator::MemcachedOperator;
 use opentelemetry_proto::tonic::{
@@ -19,6 +21,7 @@ use opentelemetry_proto::tonic::{
     common::v1::{KeyValue, any_value::Value},
     trace::v1::Span,
 };
+use tokio::{io::AsyncReadExt, sync::mpsc};
 use tonic::{Request, Response, Status};
 
 /// Keeps what it receives.
@@ -105,6 +108,48 @@ async fn a_reconcile_is_one_trace_with_its_requests_as_children() {
         ("deployments", "201")
     );
     assert_eq!(collector.resources.lock().unwrap()["service.name"], "controller-manager");
+}
+
+/// A provider that answers nothing, and hands on the heads of what it is asked.
+async fn silent_provider() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (heads, asked) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = vec![0; 4_096];
+            let length = stream.read(&mut head).await.unwrap_or_default();
+            drop(heads.send(String::from_utf8_lossy(&head[..length]).into_owned()));
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_is_told_of_the_trace_that_asks_it() {
+    let shared = || Cluster::shared(Nodes::None);
+    let binary = env!("CARGO_BIN_EXE_controller-manager");
+    let Some(mut world) = World::prepare(&FlightTicketOperator, binary, shared).await else { return };
+    let ((collector, spans), (provider, mut asked)) = (collect().await, silent_provider().await);
+    let (endpoint, url) = (format!("http://{spans}"), format!("http://{provider}"));
+    world.run(&["--operators", "flightticket", "--otlp-endpoint", &endpoint, "--booking-url", &url]);
+    world.apply(FlightTicketOperator.sample()).await;
+
+    let head = asked.recv().await.unwrap();
+    assert!(head.starts_with("POST /v1/bookings "), "{head}");
+    let parent = head.lines().find_map(|line| line.strip_prefix("traceparent: ")).unwrap_or_else(|| panic!("{head}"));
+    let [version, trace, span, sampled] = parent.split('-').collect::<Vec<_>>()[..] else { panic!("{parent}") };
+    assert_eq!((version, sampled), ("00", "01"));
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    world
+        .until("the reconcile whose trace it is", async || {
+            let spans = collector.spans.lock().unwrap().clone();
+            let of_it = || spans.iter().filter(|it| hex(&it.trace_id) == trace);
+            let asking = of_it().any(|it| hex(&it.span_id) == span);
+            let root = of_it().find(|it| it.parent_span_id.is_empty() && in_namespace(it, &world))?;
+            (asking && root.name == "reconcile FlightTicket").then_some(())
+        })
+        .await;
 }
 
 fn in_namespace(span: &Span, world: &World) -> bool {

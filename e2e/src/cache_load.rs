@@ -1,0 +1,155 @@
+//! A client that uses several nodes as one cache: each key lives on the node that it hashes to, a miss is filled, and what
+//! share of its questions is answered is noted over time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+
+use crate::cache_client::CacheClient;
+
+/// How many keys there are.
+const KEYS: usize = 300;
+
+/// What happened while every key was asked for once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Round {
+    /// Since the load began.
+    pub at: Duration,
+    /// Keys that were there.
+    pub hits: usize,
+    /// Keys that were not, and were set.
+    pub misses: usize,
+    /// Questions that a node did not answer at all.
+    pub failures: usize,
+    /// Nodes that were not there in the round before: they are empty.
+    pub new: BTreeSet<SocketAddr>,
+}
+
+/// The whole time of a load, for people as a chart.
+#[derive(Debug, Clone, Default)]
+pub struct HitRate(pub Vec<Round>);
+
+/// Asks for every key again and again, as long as `nodes` names some. The calling thread must be in the cluster's network.
+pub fn load(mut nodes: impl FnMut() -> Option<BTreeSet<SocketAddr>>) -> HitRate {
+    let (begun, mut rounds, mut known) = (Instant::now(), Vec::new(), BTreeSet::new());
+    let mut clients: BTreeMap<SocketAddr, CacheClient> = BTreeMap::new();
+    while let Some(present) = nodes() {
+        clients.retain(|node, _| present.contains(node));
+        let new = present.difference(&known).copied().collect();
+        let mut round = Round { at: begun.elapsed(), hits: 0, misses: 0, failures: 0, new };
+        for key in (0..KEYS).map(|number| format!("key-{number}")) {
+            match owner(&key, &present).map(|node| ask(&mut clients, node, &key)) {
+                Some(Ok(true)) => round.hits += 1,
+                Some(Ok(false)) => round.misses += 1,
+                Some(Err(_)) | None => round.failures += 1,
+            }
+        }
+        rounds.push(round);
+        known = present;
+        std::thread::sleep(Duration::from_millis(50)); // a load, not a flood
+    }
+    HitRate(rounds)
+}
+
+/// Whether the node had it; has it now in any case.
+fn ask(clients: &mut BTreeMap<SocketAddr, CacheClient>, node: SocketAddr, key: &str) -> Result<bool> {
+    let mut client = match clients.remove(&node) {
+        Some(client) => client,
+        None => CacheClient::connect(node)?,
+    };
+    let hit = client.get(key)?.is_some();
+    if !hit {
+        client.set(key, "value")?;
+    }
+    clients.insert(node, client); // one that has failed is not used again
+    Ok(hit)
+}
+
+/// Where a key lives: rendezvous hashing, by which a node that comes or goes moves only the keys that are its own.
+fn owner(key: &str, nodes: &BTreeSet<SocketAddr>) -> Option<SocketAddr> {
+    nodes.iter().copied().max_by_key(|node| {
+        let mut hasher = DefaultHasher::new();
+        (node, key).hash(&mut hasher);
+        hasher.finish()
+    })
+}
+
+impl HitRate {
+    /// The worst round, once all keys were set: from 0 to 1.
+    pub fn lowest(&self) -> f64 {
+        self.0.iter().skip(1).map(Round::rate).fold(1.0, f64::min)
+    }
+}
+
+impl Round {
+    #[expect(clippy::cast_precision_loss, reason = "there are a few hundred keys")]
+    fn rate(&self) -> f64 {
+        self.hits as f64 / (self.hits + self.misses + self.failures).max(1) as f64
+    }
+}
+
+impl fmt::Display for HitRate {
+    /// A line a second: the lowest rate in it, and the nodes that came.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut seconds: BTreeMap<u64, (f64, BTreeSet<SocketAddr>)> = BTreeMap::new();
+        for round in &self.0 {
+            let (rate, new) = seconds.entry(round.at.as_secs()).or_insert((1.0, BTreeSet::new()));
+            *rate = rate.min(round.rate());
+            new.extend(&round.new);
+        }
+        for (second, (rate, new)) in seconds {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 40")]
+            let full = (rate * 40.0).round() as usize;
+            let came: Vec<String> = new.iter().map(|node| format!(" +{node}")).collect();
+            let bar = format!("{}{}", "█".repeat(full), "·".repeat(40 - full));
+            writeln!(f, "{second:>4} s {bar} {:>3.0} %{}", rate * 100.0, came.concat())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, number], 11_211))
+    }
+
+    #[test]
+    fn a_node_that_comes_takes_only_keys_that_are_its_own() {
+        let before: BTreeSet<_> = (1..=3).map(node).collect();
+        let after: BTreeSet<_> = (1..=4).map(node).collect();
+        let keys: Vec<String> = (0..KEYS).map(|number| format!("key-{number}")).collect();
+        let moved = keys.iter().filter(|key| owner(key, &before) != owner(key, &after));
+        assert!(moved.clone().all(|key| owner(key, &after) == Some(node(4))));
+        assert!((KEYS / 8..KEYS / 2).contains(&moved.count()), "about a quarter");
+        assert_eq!(owner("a", &BTreeSet::new()), None);
+    }
+
+    #[test]
+    fn a_chart_shows_the_worst_of_each_second() {
+        let round = |at: u64, hits: usize, new: &[u8]| Round {
+            at: Duration::from_millis(at),
+            hits,
+            misses: 4 - hits,
+            failures: 0,
+            new: new.iter().map(|number| node(*number)).collect(),
+        };
+        let rate = HitRate(vec![round(0, 0, &[1]), round(400, 4, &[]), round(1_000, 3, &[2]), round(1_900, 4, &[])]);
+        let expected = format!(
+            "   0 s {}   0 % +10.0.0.1:11211\n   1 s {}{}  75 % +10.0.0.2:11211\n",
+            "·".repeat(40),
+            "█".repeat(30),
+            "·".repeat(10)
+        );
+        assert_eq!(rate.to_string(), expected);
+        assert!((rate.lowest() - 0.75).abs() < 1e-9, "the first round fills the cache");
+    }
+}
