@@ -2,6 +2,7 @@
 //! own with only the permissions that the code declares.
 
 mod crontab;
+mod flightticket;
 mod helloapp;
 mod kit;
 mod memcached;
