@@ -26,9 +26,19 @@ async fn t19_pods_run_every_minute_and_the_sample_does_not_flood_the_cluster() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     let image = "docker.io/library/busybox:1.36";
-    let minutely = json!({"cronSpec": "* * * * *", "image": image, "runAsUser": 65532, "command": ["date"]});
+    let minutely = json!({
+        "cronSpec": "* * * * *", "image": image, "runAsUser": 65532, "command": ["date"], "successfulJobsHistoryLimit": 0,
+    });
     world.apply(&crontab("minutely", &minutely)).await;
     has_run(&world, "minutely").await;
+    world
+        .until("a run that has ended is not kept", async || {
+            let jobs: Vec<Job> = world.list().await;
+            let ended = |job: &Job| job.status.as_ref().is_some_and(|it| it.completion_time.is_some());
+            let minutely = |job: &&Job| job.metadata.name.as_ref().is_some_and(|it| it.starts_with("minutely-"));
+            (!jobs.iter().filter(minutely).any(ended)).then_some(())
+        })
+        .await;
 
     let sample: CronTab = world.get("my-new-cron-object").await.expect("the sample");
     let status = sample.status.expect("a status");
