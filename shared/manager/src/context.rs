@@ -83,11 +83,12 @@ pub(crate) struct Scope<K: Root> {
     pub(crate) told_missing: Mutex<HashMap<ObjectKey, HashSet<String>>>,
 }
 
-/// A change of a pod template that is being carried out.
+/// A pod template on its way to all pods.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rollout {
     since: Instant,
-    replicas: i64,
+    /// How many pods a change is for. None: they are the first, of which people are not told.
+    replicas: Option<i64>,
 }
 
 /// The outside world: API server, clock, people.

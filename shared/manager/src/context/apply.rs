@@ -14,15 +14,16 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use kube::Resource;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use workloads::{Child, Live};
 
-use super::{Again, Context, Root};
+use super::{Again, Context, Rollout, Root, lock};
 use crate::{
     api::{Namespaced, Requests},
     conditions::{Problem, WAITING},
     error::{Class, Error},
     informer::resource_name,
-    metrics::Written,
+    metrics::{ChildMetrics, Written},
     object::{Head, Metadata, ObjectKey, Uid},
     owned::{self, compare, covers, fields_of, project},
     store::{Known, Verified},
@@ -190,6 +191,10 @@ impl<K: Root> Context<K> {
         let live = self.observe::<C>(requests, target, &answer)?;
         let text = format!("Created {} \"{}\"", requests.kind(), target.key.name);
         self.tell(requests, &target.key, &live.uid, "Created", text);
+        if ChildMetrics::rolls_out(requests.kind()) {
+            let first = Rollout { since: Instant::now(), replicas: None };
+            lock(&self.scope.rollouts).insert(self.pass.key.clone(), first);
+        }
         Ok(Some(live))
     }
 

@@ -60,7 +60,7 @@ impl<K: Root> Context<K> {
         let fresh = fresh_problems(stored, &report.health, &refusals);
         let ready = is_true(&conditions, "Ready");
         let became_ready = ready && !is_true(stored, "Ready");
-        let (since, over) = (rolling_since(stored), is_stable(&conditions));
+        let (since, over) = (rolling_since(stored), is_over(&conditions));
         let written = self.write_status(report.status, conditions, may_wait && !became_ready).await?;
         if written {
             for problem in &fresh {
@@ -200,7 +200,7 @@ impl<K: Root> Context<K> {
             (None, None) => return,
         };
         self.scope.children.rolled_out(took);
-        if let Some(Rollout { replicas, .. }) = remembered {
+        if let Some(Rollout { replicas: Some(replicas), .. }) = remembered {
             let seconds = took.as_secs();
             self.event(EventType::Normal, "RolloutFinished", format!("All {replicas} replicas updated in {seconds}s"));
         }
@@ -213,8 +213,12 @@ fn rolling_since(conditions: &[Condition]) -> Option<Timestamp> {
     conditions.iter().find(rolling).map(|it| it.last_transition_time.0)
 }
 
-fn is_stable(conditions: &[Condition]) -> bool {
-    conditions.iter().any(|it| it.type_ == "Progressing" && it.status == "False" && it.reason == "Stable")
+/// Whether none is carried out any more.
+fn is_over(conditions: &[Condition]) -> bool {
+    match conditions.iter().find(|it| it.type_ == "Progressing") {
+        Some(progressing) => progressing.status == "False" && progressing.reason == "Stable",
+        None => is_true(conditions, "Ready"), // a kind that says no more
+    }
 }
 
 fn stored_conditions<K: Root>(object: &K) -> &[Condition] {

@@ -50,7 +50,7 @@ impl ChildMetrics {
             registry.histograms(&name, help, &[], &SECONDS).with_label_values::<&str>(&[])
         };
         let metrics = Self {
-            rollouts: children.iter().any(|child| ROLLED_OUT.contains(&child.as_str())).then(rollouts),
+            rollouts: children.iter().any(|child| Self::rolls_out(child)).then(rollouts),
             writes: registry.counters(
                 &format!("{app}_operator_children_writes_total"),
                 "Children that were created, updated and deleted",
@@ -73,6 +73,11 @@ impl ChildMetrics {
 
     pub(crate) fn wrote(&self, child: &str, written: Written) {
         self.writes.with_label_values(&[child, written.op()]).inc();
+    }
+
+    /// Whether the pods of such a child are replaced step by step.
+    pub(crate) fn rolls_out(child: &str) -> bool {
+        ROLLED_OUT.contains(&child)
     }
 
     /// A change of pods has reached all of them.

@@ -74,14 +74,24 @@ impl<K: Root> Context<K> {
             }
             _ => {
                 self.tell(requests, &target.key, uid, "Updated", format!("Updated {kind} \"{name}\": {paths}"));
-                if changes.iter().any(|change| change.path.starts_with(&["spec", "template"])) {
+                let of_pods = changes.iter().any(|change| change.path.starts_with(&["spec", "template"]));
+                if of_pods && self.begin_rollout(target) {
                     self.tell(requests, &target.key, uid, "RolloutStarted", format!("Rolling out {paths}"));
-                    let replicas = target.fields.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
-                    let rollout = Rollout { since: tokio::time::Instant::now(), replicas };
-                    lock(&self.scope.rollouts).insert(self.pass.key.clone(), rollout);
                 }
             }
         }
+    }
+
+    /// False while the first pods are on their way still: they will be of the new sort, which is no news.
+    fn begin_rollout(&self, target: &Target) -> bool {
+        let mut rollouts = lock(&self.scope.rollouts);
+        if rollouts.get(&self.pass.key).is_some_and(|rollout| rollout.replicas.is_none()) {
+            return false;
+        }
+        let replicas = target.fields.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+        let rollout = Rollout { since: tokio::time::Instant::now(), replicas: Some(replicas) };
+        rollouts.insert(self.pass.key.clone(), rollout);
+        true
     }
 }
 
