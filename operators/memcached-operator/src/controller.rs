@@ -32,7 +32,7 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
             Secrets::Read(hash) => Some(ctx.apply(desired::deployment(&memcached, ctx.config(), hash.as_deref()))),
             Secrets::Missing => None,
         };
-        // Boxed: it would hold the future of the write twice.
+        // Boxed, as the rarest child is too: it would hold the future of the write twice.
         let nodes = Box::pin(async {
             match applied {
                 Some(applied) => applied.await,
@@ -46,7 +46,7 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
                 ctx.apply(desired::service(&memcached)),
                 ctx.apply_or_delete(desired::disruption_budget(&memcached)),
                 ctx.apply_or_delete(desired::network_policy(&memcached)),
-                ctx.apply_or_delete(desired::service_monitor(&memcached)),
+                Box::pin(ctx.apply_or_delete(desired::service_monitor(&memcached))),
             ))
             .await?;
         deployment
