@@ -194,9 +194,10 @@ impl Certificates {
         let config = ClientConfig::builder().with_root_certificates(roots);
         let (chain, key) = &self.client;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("PEM");
-        Arc::new(match shows {
-            true => config.with_client_auth_cert(vec![certificate(chain)], key).expect("they belong together"),
-            false => config.with_no_client_auth(),
+        Arc::new(if shows {
+            config.with_client_auth_cert(vec![certificate(chain)], key).expect("they belong together")
+        } else {
+            config.with_no_client_auth()
         })
     }
 }
