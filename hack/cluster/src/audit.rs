@@ -103,20 +103,19 @@ mod tests {
             let user = json!({"username": user});
             json!({"stage": stage, "verb": verb, "user": user, "objectRef": object, "annotations": annotations})
         };
-        let mut text = String::new();
-        for (user, verb, stage, decision) in [
-            ("ours", "get", "RequestReceived", ""),
-            ("ours", "get", "ResponseComplete", "allow"),
-            ("ours", "watch", "ResponseStarted", "allow"),
-            ("ours", "watch", "ResponseComplete", "allow"),
-            ("ours", "delete", "ResponseComplete", "forbid"),
-            ("not-ours", "patch", "ResponseComplete", "allow"),
-        ] {
-            text += &format!("{}\n", line(user, verb, stage, decision));
-        }
-        text += &json!({"stage": "ResponseComplete", "verb": "get", "user": {"username": "ours"}}).to_string();
-        text += "\n{\"stage\": \"ours";
-        let told: Vec<String> = read("ours", &text).iter().map(|it| format!("{it} {}", it.is_forbidden)).collect();
+        let lines = [
+            line("ours", "get", "RequestReceived", ""),
+            line("ours", "get", "ResponseComplete", "allow"),
+            line("ours", "watch", "ResponseStarted", "allow"),
+            line("ours", "watch", "ResponseComplete", "allow"),
+            line("ours", "delete", "ResponseComplete", "forbid"),
+            line("not-ours", "patch", "ResponseComplete", "allow"),
+            json!({"stage": "ResponseComplete", "verb": "get", "user": {"username": "ours"}}),
+        ];
+        let half = "{\"stage\": \"ours".to_owned();
+        let text: Vec<String> = lines.iter().map(ToString::to_string).chain([half]).collect();
+        let told: Vec<String> =
+            read("ours", &text.join("\n")).iter().map(|it| format!("{it} {}", it.is_forbidden)).collect();
         let status = "deployments/status";
         assert_eq!(
             told,

@@ -140,12 +140,13 @@ async fn a_provider_is_told_of_the_trace_that_asks_it() {
     let parent = head.lines().find_map(|line| line.strip_prefix("traceparent: ")).unwrap_or_else(|| panic!("{head}"));
     let [version, trace, span, sampled] = parent.split('-').collect::<Vec<_>>()[..] else { panic!("{parent}") };
     assert_eq!((version, sampled), ("00", "01"));
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let trace = u128::from_str_radix(trace, 16).unwrap().to_be_bytes();
+    let span = u64::from_str_radix(span, 16).unwrap().to_be_bytes();
     world
         .until("the reconcile whose trace it is", async || {
             let spans = collector.spans.lock().unwrap().clone();
-            let of_it = || spans.iter().filter(|it| hex(&it.trace_id) == trace);
-            let asking = of_it().any(|it| hex(&it.span_id) == span);
+            let of_it = || spans.iter().filter(|it| it.trace_id == trace);
+            let asking = of_it().any(|it| it.span_id == span);
             let root = of_it().find(|it| it.parent_span_id.is_empty() && in_namespace(it, &world))?;
             (asking && root.name == "reconcile FlightTicket").then_some(())
         })

@@ -52,7 +52,7 @@ struct Args {
 
 /// Before memory is read.
 const SETTLE: Duration = Duration::from_secs(5);
-/// Within this time so many CronTabs are created: what the API server of two cores does, with time to spare.
+/// So many objects are created in a second: what the API server of two cores does, with time to spare.
 const CREATED_A_SECOND: u64 = 200;
 
 fn main() -> Result<()> {
@@ -147,7 +147,7 @@ impl Bench {
         Ok(operator)
     }
 
-    /// CronTabs whose first run is in the same minute.
+    /// Each `CronTab`'s first run is in the same minute.
     async fn all_due_at_once(&mut self, world: &World) -> Result<Operator> {
         let objects = self.args.objects;
         let mut operator = self.start()?;

@@ -110,7 +110,7 @@ impl World {
         Ok(world)
     }
 
-    /// Creates `count` objects, four at a time. CronTabs run at `schedule`.
+    /// Creates `count` objects, four at a time. A `CronTab` runs at `schedule`.
     pub(crate) async fn create(&self, count: usize, schedule: &str) -> Result<()> {
         futures::stream::iter((0..count).map(Ok::<_, anyhow::Error>))
             .try_for_each_concurrent(4, async |index| {
