@@ -29,6 +29,13 @@ impl Requests {
         self.0.iter().filter(|(what, _)| writes(what)).map(|(_, count)| count).sum()
     }
 
+    /// All but those of one sort.
+    #[must_use]
+    pub fn without(mut self, what: &str) -> Self {
+        self.0.remove(what);
+        self
+    }
+
     /// How many there were of one sort.
     pub fn count(&self, what: &str) -> usize {
         self.0.get(what).copied().unwrap_or_default()
