@@ -98,6 +98,7 @@ const RARELY_USED: &[(&str, &str)] = &[
     ("delete deployments.apps", CHILDREN),
     ("delete servicemonitors.monitoring.coreos.com", NOT_INSTALLED),
     ("get crontabs.stable.example.com", PAST_THE_CACHE),
+    ("get flighttickets.flights.com", PAST_THE_CACHE),
     ("get foos.samplecontroller.k8s.io", PAST_THE_CACHE),
     ("get helloapps.apps.anupam.com", PAST_THE_CACHE),
     ("get jobs.batch", PAST_THE_CACHE),
