@@ -106,7 +106,8 @@ async fn a_service_monitor_is_made_when_the_cluster_has_such_a_kind() {
     assert_eq!(note, "API monitoring.coreos.com/v1 is not installed; no ServiceMonitor is made");
     reconcile_again(&world, "seen").await;
     let told = world.events("seen").await.into_iter().filter(|event| event.1 == "ServiceMonitorUnavailable");
-    assert_eq!(told.count(), 1, "it is not said again");
+    assert_eq!(told.count(), 1);
+    assert_eq!(world.requests().count("patch events"), 0, "it is not said again, as one more of a series");
 
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     definitions.create(&PostParams::default(), &monitor_definition()).await.expect("it is taken");

@@ -6,8 +6,8 @@ use prometheus::IntGaugeVec;
 use super::MetricRegistry;
 use crate::{context::Root, controller::Objects};
 
-/// `<operator>_<pods>{namespace,name,state}`. A clone is the same metrics.
-#[derive(Debug, Clone)]
+/// `<operator>_<pods>{namespace,name,state}`.
+#[derive(Debug)]
 pub struct FleetMetrics {
     pods: IntGaugeVec,
 }
