@@ -111,7 +111,7 @@ async fn decide<C: Cluster>(
     config: &Config,
 ) -> Result<(), Error> {
     if known.depends_on_jobs() {
-        let jobs = live(&known.jobs, cluster).await?;
+        let jobs = present(&known.jobs, cluster).await?;
         known.look(jobs);
     }
     match known.situation().decide() {
@@ -219,14 +219,20 @@ async fn with_unseen<C: Cluster>(
     Ok(jobs)
 }
 
-/// The Jobs as the API server has them now. Those that run are also found when somebody took their labels off.
-async fn live<C: Cluster>(cached: &[LiveJob], cluster: &C) -> Result<Vec<LiveJob>, Error> {
-    let mut jobs = cluster.live_owned().await?;
-    for job in cached.iter().filter(|job| job.end().is_none()) {
-        if jobs.iter().all(|found| found.uid != job.uid) {
-            let found = cluster.live(&job.name).await?;
-            jobs.extend(found.filter(|found| found.uid == job.uid));
+/// All Jobs that are there, and of those that have not ended what the API server says now. What was known before and the
+/// cache does not know is kept: somebody may have taken its labels off.
+async fn present<C: Cluster>(known: &[LiveJob], cluster: &C) -> Result<Vec<LiveJob>, Error> {
+    cluster.catch_up().await?;
+    let mut jobs = cluster.owned();
+    let unseen = known.iter().filter(|job| jobs.iter().all(|other| other.uid != job.uid));
+    jobs.extend(unseen.cloned().collect::<Vec<_>>());
+    let mut present = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        if job.end().is_some() {
+            present.push(job);
+        } else if let Some(found) = cluster.live(&job.name).await? {
+            present.extend(Some(found).filter(|found| found.uid == job.uid));
         }
     }
-    Ok(jobs)
+    Ok(present)
 }

@@ -19,18 +19,26 @@ const MINUTE: Duration = Duration::from_mins(1);
 const SAMPLE: usize = 30;
 const SEED: u64 = 17;
 
-/// An operator that runs from this time on, with the sample and more of its spec, made at that time.
+/// An operator that will run from this time on, with the sample and more of its spec, made at that time.
 async fn begun(now: &str, more: &Value) -> InMemory {
-    let memory = InMemory::new(&CronTabOperator, &[]);
+    begun_with(&[], now, more).await
+}
+
+async fn begun_with(flags: &[&str], now: &str, more: &Value) -> InMemory {
+    let memory = InMemory::new(&CronTabOperator, flags);
     memory.model.set_time(now.parse().expect("a time"));
+    put(&memory, NAME, more).await;
+    memory
+}
+
+async fn put(memory: &InMemory, name: &str, more: &Value) {
     let mut spec = json!({"cronSpec": "* * * * */5", "image": "my-awesome-cron-image"});
     spec.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     let object = json!({
-        "apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": NAME}, "spec": spec,
+        "apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": name}, "spec": spec,
     });
     let api: Api<CronTab> = Api::namespaced(memory.model.client(), "default");
-    api.patch(NAME, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("it is taken");
-    memory
+    api.patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("it is taken");
 }
 
 /// The names of all Jobs that the operator ever created, in order.
@@ -141,4 +149,48 @@ async fn lives_on(memory: &mut InMemory, plan: &Plan) {
     live(memory).await;
     memory.no_plan();
     drop(faults);
+}
+
+/// What the operator asked about Jobs.
+fn asked(memory: &InMemory, verb: &str) -> usize {
+    memory.requests().iter().filter(|it| it.verb.as_str() == verb && it.resource == "jobs.batch").count()
+}
+
+/// Seen with ten thousand objects: an API server that looks through all Jobs of a namespace for each run that is due
+/// starts a dozen in a second.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_is_due_asks_for_the_jobs_once() {
+    let elect = ["--leader-elect", "--leader-election-namespace", "default"];
+    let mut memory = begun_with(&elect, "2026-11-20T10:00:30Z", &json!({})).await;
+    for number in 0..20 {
+        put(&memory, &format!("c{number}"), &json!({"cronSpec": "* * * * *"})).await;
+    }
+    memory.start();
+    for _ in 0..3 {
+        memory.pass(MINUTE).await;
+        finish(&memory).await;
+    }
+    assert_eq!(created(&memory).len(), 3 * 21);
+    assert_eq!((asked(&memory, "list"), asked(&memory, "get")), (2, 0), "at the start and as leader");
+    memory.pass(MINUTE).await;
+    memory.pass(MINUTE).await;
+    assert_eq!((asked(&memory, "list"), asked(&memory, "get")), (2, 21), "whether they go on");
+    memory.restart().await;
+    memory.pass(2 * MINUTE).await;
+    assert_eq!(asked(&memory, "list"), 4, "and so does the next leader");
+    assert_eq!(created(&memory).len(), 4 * 21);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_creation_was_not_answered_is_not_overlooked() {
+    let mut memory = begun("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"})).await;
+    let faults = "after watch jobs.batch -> stall; after create jobs.batch #1 -> drop; \
+                  before create jobs.batch #2..9 -> answer 503 Retry-After=\"20\"";
+    let planned = memory.plan(&faults.parse().expect("a plan"));
+    memory.start();
+    memory.pass(2 * MINUTE).await;
+    assert_eq!(created(&memory), [job("2026-11-20T10:01:00Z")]);
+    assert_eq!(status(&memory)["lastMissedReason"], "JobAlreadyActive", "the run of the next minute");
+    assert_eq!(status(&memory)["lastMissedTime"], "2026-11-20T10:02:00Z");
+    drop(planned);
 }

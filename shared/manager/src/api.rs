@@ -10,7 +10,7 @@ use http::{
 };
 use kube::{
     Client, Resource,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
     client::Body,
     core::{NamespaceResourceScope, Request as Http, Status, response::StatusDetails},
 };
@@ -28,8 +28,6 @@ use crate::{
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Nobody is obeyed for longer than this, in seconds.
 const LONGEST_WAIT: u32 = 300;
-
-const PAGE_SIZE: u32 = 500;
 
 /// Requests for objects of one kind, made as one field manager.
 #[derive(Clone)]
@@ -57,13 +55,6 @@ impl Requests {
     pub(crate) async fn get(&self, key: &ObjectKey) -> Result<String, Error> {
         let request = self.http(key).get(&key.name, &kube::api::GetParams::default());
         self.send("get", key, request).await
-    }
-
-    /// One page of the objects with these labels in the namespace of `key`.
-    pub(crate) async fn list(&self, key: &ObjectKey, labels: &str, next: Option<&str>) -> Result<String, Error> {
-        let mut parameters = ListParams::default().labels(labels).limit(PAGE_SIZE);
-        parameters.continue_token = next.map(str::to_owned);
-        self.send("list", key, self.http(key).list(&parameters)).await
     }
 
     pub(crate) async fn create(&self, key: &ObjectKey, object: &Value) -> Result<String, Error> {

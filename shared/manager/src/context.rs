@@ -6,7 +6,7 @@
 
 use std::{
     any::{Any, TypeId, type_name},
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt::Debug,
     future::Future,
     sync::{
@@ -81,7 +81,12 @@ pub(crate) struct Scope<K: Root> {
     pub(crate) rollouts: Mutex<HashMap<ObjectKey, Rollout>>,
     /// Objects whose people know that a kind of child is not installed.
     pub(crate) told_missing: Mutex<HashMap<ObjectKey, HashSet<String>>>,
+    /// Children whose creation was sent and not answered, by the object that they are for: they may be there.
+    pub(crate) unanswered: Mutex<HashMap<ObjectKey, BTreeSet<ChildName>>>,
 }
+
+/// Kind and name.
+type ChildName = (String, Arc<str>);
 
 /// A pod template on its way to all pods.
 #[derive(Debug, Clone, Copy)]
@@ -311,6 +316,7 @@ impl<K: Root> Scope<K> {
         self.gate.forget(key);
         lock(&self.rollouts).remove(key);
         lock(&self.told_missing).remove(key);
+        lock(&self.unanswered).remove(key);
     }
 }
 

@@ -127,6 +127,11 @@ impl Error {
         }
     }
 
+    /// Whether a write that failed in this way may have been done all the same.
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self, Self::NotLeading { .. }) && self.class() == Class::Transient
+    }
+
     /// The error with its causes on one line, as it goes into logs and events.
     pub fn chain(&self) -> String {
         chain(self)

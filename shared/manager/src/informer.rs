@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use kube::{
     Api, Client, Resource,
     core::NamespaceResourceScope,
@@ -15,6 +15,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -41,6 +42,10 @@ pub(crate) struct Informer<R: Representation> {
     pub(crate) health: Arc<InformerHealth>,
     /// Until [`Informer::run`] takes them: they hold what holds the informer.
     subscribers: Mutex<Vec<Subscriber>>,
+    /// The newest term for which somebody asked for a list, see [`Informer::list_for`].
+    wanted: watch::Sender<u64>,
+    /// Of each watch, the term in which its last whole list began.
+    listed: watch::Sender<Vec<Option<u64>>>,
 }
 
 /// Called for each change, in order, from the informer's task: must not block.
@@ -71,12 +76,28 @@ where
             store: Arc::default(),
             health: Arc::new(InformerHealth::new(R::Kind::kind(&()).into_owned(), resource_name::<R::Kind>())),
             subscribers: Mutex::default(),
+            wanted: watch::Sender::new(0),
+            listed: watch::Sender::default(),
         }
     }
 
     /// Adds a subscriber; only before [`Informer::run`].
     pub(crate) fn subscribe(&self, subscriber: Subscriber) {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(subscriber);
+    }
+
+    /// Returns when the cache holds all that was there when this was first called with `term`. A watch is always a moment
+    /// behind; so everything is listed once more for a new term, which is one list for all who ask.
+    pub(crate) async fn list_for(&self, term: u64) {
+        self.wanted.send_if_modified(|wanted| {
+            let is_new = *wanted < term;
+            *wanted = term.max(*wanted);
+            is_new
+        });
+        let covers =
+            |listed: &Vec<Option<u64>>| !listed.is_empty() && listed.iter().all(|it| it.is_some_and(|it| it >= term));
+        // The sender lives in `self`, so waiting cannot fail.
+        drop(self.listed.subscribe().wait_for(covers).await);
     }
 
     /// Watches until `stop`: all namespaces, or each of `namespaces` by itself.
@@ -91,6 +112,7 @@ where
         // An empty scope is all namespaces.
         let scopes = if namespaces.is_empty() { vec![String::new()] } else { namespaces };
         self.health.begin(scopes.len());
+        self.listed.send_replace(vec![None; scopes.len()]);
         let watches = scopes.iter().enumerate().map(|(index, scope)| {
             let line = Line::new(self.health.clone(), index);
             let client = line.over(client.clone());
@@ -116,7 +138,28 @@ where
         if let Some(selector) = selector {
             config = config.labels(selector);
         }
-        let mut stream = std::pin::pin!(watcher::watcher(api, config).backoff(line.patience()));
+        let mut wanted = self.wanted.subscribe();
+        loop {
+            let term = *wanted.borrow_and_update();
+            let stream = watcher::watcher(api.clone(), config.clone()).backoff(line.patience());
+            let list_and_watch = self.follow(scope, &line, stream, term, subscribers);
+            tokio::select! {
+                () = list_and_watch => return,
+                Ok(()) = wanted.changed() => {}
+            }
+        }
+    }
+
+    /// Takes in what one watch delivers, which began in this term.
+    async fn follow(
+        &self,
+        scope: &str,
+        line: &Line,
+        stream: impl Stream<Item = Result<Event<Wire<R>>, watcher::Error>> + Send,
+        term: u64,
+        subscribers: &[Subscriber],
+    ) {
+        let mut stream = std::pin::pin!(stream);
         let mut listing = false;
         while let Some(event) = stream.next().await {
             match event {
@@ -135,6 +178,7 @@ where
                     }
                     if done {
                         self.health.synced(line.watch);
+                        self.listed.send_modify(|listed| listed[line.watch] = Some(term));
                     }
                     if !listing {
                         self.health.count(self.store.counts());

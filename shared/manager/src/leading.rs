@@ -1,6 +1,6 @@
 //! Who may write: everybody where there is no election, else only the leader, and only while the token is alive.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leader_election::{Config, Leadership, Loss, Observer};
 
@@ -20,35 +20,51 @@ const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/names
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Leading {
     /// `None` where there is no election.
-    token: Option<Arc<Mutex<Option<Leadership>>>>,
+    tenure: Option<Arc<Mutex<Tenure>>>,
+}
+
+#[derive(Debug, Default)]
+struct Tenure {
+    /// `None` before the first.
+    token: Option<Leadership>,
+    /// How often this process has become leader.
+    terms: u64,
 }
 
 impl Leading {
     /// Nobody may write before [`Leading::begin`].
     pub(crate) fn elected() -> Self {
-        Self { token: Some(Arc::default()) }
+        Self { tenure: Some(Arc::default()) }
     }
 
     /// From now on this leadership decides.
     pub(crate) fn begin(&self, leadership: Leadership) {
-        if let Some(token) = &self.token {
-            *token.lock().unwrap_or_else(PoisonError::into_inner) = Some(leadership);
+        if let Some(mut tenure) = self.tenure() {
+            tenure.token = Some(leadership);
+            tenure.terms += 1;
         }
     }
 
     /// Whether a write may be sent at this moment. A token that has died never comes back to life.
     pub(crate) fn may_write(&self) -> bool {
-        self.token.as_ref().is_none_or(|token| {
-            let token = token.lock().unwrap_or_else(PoisonError::into_inner);
-            token.as_ref().is_some_and(Leadership::is_alive)
-        })
+        self.tenure().is_none_or(|tenure| tenure.token.as_ref().is_some_and(Leadership::is_alive))
     }
 
     /// What a status that holds memory says about its writer; `None` where there is no election.
     pub(crate) fn fence(&self) -> Option<Fence> {
-        let token = self.token.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        let epoch = token.as_ref()?.epoch();
+        let tenure = self.tenure()?;
+        let epoch = tenure.token.as_ref()?.epoch();
         Some(Fence { lease: epoch.lease_uid.to_string(), epoch: epoch.transitions.into() })
+    }
+
+    /// How often others may have written before this process did: grows when it becomes leader, and stays 0 where there is
+    /// no election.
+    pub(crate) fn term(&self) -> u64 {
+        self.tenure().map_or(0, |tenure| tenure.terms)
+    }
+
+    fn tenure(&self) -> Option<MutexGuard<'_, Tenure>> {
+        Some(self.tenure.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

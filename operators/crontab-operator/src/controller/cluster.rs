@@ -30,8 +30,8 @@ pub(super) trait Cluster: Sync {
     /// [`Context::recall`].
     fn recall(&self) -> impl Future<Output = Result<Option<Arc<CronTab>>, Error>> + Send;
 
-    /// Its Jobs, past the cache.
-    fn live_owned(&self) -> impl Future<Output = Result<Vec<LiveJob>, Error>> + Send;
+    /// [`Context::catch_up`].
+    fn catch_up(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// One Job, past the cache.
     fn live(&self, name: &str) -> impl Future<Output = Result<Option<LiveJob>, Error>> + Send;
@@ -71,8 +71,8 @@ impl Cluster for Context<CronTab> {
         self.recall().await
     }
 
-    async fn live_owned(&self) -> Result<Vec<LiveJob>, Error> {
-        self.live_owned::<Job>().await
+    async fn catch_up(&self) -> Result<(), Error> {
+        Self::catch_up::<Job>(self).await
     }
 
     async fn live(&self, name: &str) -> Result<Option<LiveJob>, Error> {

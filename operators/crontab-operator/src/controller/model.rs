@@ -69,6 +69,10 @@ pub(super) struct Replica {
 struct Cache {
     crontab: Arc<CronTab>,
     jobs: Vec<LiveJob>,
+    /// Nothing is missing that was there when its process became leader.
+    is_whole: bool,
+    /// Names of Jobs that may have been created.
+    unanswered: BTreeSet<String>,
 }
 
 impl World {
@@ -180,7 +184,8 @@ impl World {
 
 impl State {
     fn cache(&self) -> Cache {
-        Cache { crontab: Arc::new(self.crontab.clone()), jobs: self.jobs.values().cloned().collect() }
+        let jobs = self.jobs.values().cloned().collect();
+        Cache { crontab: Arc::new(self.crontab.clone()), jobs, is_whole: false, unanswered: BTreeSet::new() }
     }
 
     fn changed(&mut self) {
@@ -198,7 +203,9 @@ impl Replica {
 
     /// The watch has delivered everything.
     pub(super) fn sync(&self) {
-        *self.cache.lock().expect("nobody has panicked") = self.world.state().cache();
+        let Cache { crontab, jobs, .. } = self.world.state().cache();
+        let mut cache = self.cache.lock().expect("nobody has panicked");
+        (cache.crontab, cache.jobs) = (crontab, jobs);
     }
 
     /// One wake-up, from beginning to end.
@@ -297,11 +304,20 @@ impl Cluster for Replica {
         Ok(Some(latest))
     }
 
-    async fn live_owned(&self) -> Result<Vec<LiveJob>, Error> {
+    /// That the runtime does what it promises is tested there: here it is promised once a term, and for what was not answered.
+    async fn catch_up(&self) -> Result<(), Error> {
         turn().await;
-        let jobs: Vec<LiveJob> = self.world.state().jobs.values().cloned().collect();
-        self.cache.lock().expect("nobody has panicked").jobs.clone_from(&jobs);
-        Ok(jobs)
+        let state = self.world.state();
+        let mut cache = self.cache.lock().expect("nobody has panicked");
+        let unanswered = std::mem::take(&mut cache.unanswered);
+        let was_whole = std::mem::replace(&mut cache.is_whole, true);
+        for job in state.jobs.values().filter(|job| !was_whole || unanswered.contains(&*job.name)) {
+            if cache.jobs.iter().all(|known| known.uid != job.uid) {
+                cache.jobs.push(job.clone());
+            }
+        }
+        drop(state);
+        Ok(())
     }
 
     async fn live(&self, name: &str) -> Result<Option<LiveJob>, Error> {
@@ -310,9 +326,10 @@ impl Cluster for Replica {
     }
 
     async fn create(&self, job: Job) -> Result<Creation<JobView>, Error> {
+        let name = job.name_any();
+        self.cache.lock().expect("nobody has panicked").unanswered.insert(name.clone());
         turn().await;
         self.may_write()?;
-        let name = job.name_any();
         let creation = {
             let mut state = self.world.state();
             if let Some(words) = &state.refusal {
@@ -336,13 +353,14 @@ impl Cluster for Replica {
                     view,
                 });
                 state.jobs.insert(name.clone(), live.clone());
-                state.created.push(name);
+                state.created.push(name.clone());
                 Creation::Created(live)
             }
         };
         turn().await;
+        let mut cache = self.cache.lock().expect("nobody has panicked");
+        cache.unanswered.remove(&name);
         if let Creation::Created(job) | Creation::Ours(job) = &creation {
-            let mut cache = self.cache.lock().expect("nobody has panicked");
             cache.jobs.retain(|known| known.uid != job.uid);
             cache.jobs.push(job.clone());
         }

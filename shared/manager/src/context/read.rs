@@ -4,18 +4,16 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Secret;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use workloads::{Live, Viewed};
 
-use super::{Again, Context, Root};
+use super::{Again, Context, Root, lock};
 use crate::{
     api::{Namespaced, Requests},
     conditions::Problem,
     error::{Class, Error},
-    object::{INSTANCE, MANAGED_BY, ObjectKey},
+    object::ObjectKey,
     wire::{Decoded, Seen},
 };
 
@@ -101,35 +99,27 @@ impl<K: Root> Context<K> {
         }
     }
 
-    /// Lists the objects of kind `C` whose controller is the reconciled object from the API server, past the cache;
-    /// sorted by name. It sees only what carries the labels of this operator and this object, as its children do unless
-    /// somebody takes them off.
+    /// Returns when the cache knows of every child of kind `C` that this object can have: for the decision that must not
+    /// miss one. A former leader may have made children that the watch has not delivered, so all of the kind are listed
+    /// once more after this process has become leader, one list for all objects. From then on only this process makes any,
+    /// and its own are in the cache at once; but for those whose [`create`](Context::create) was not answered, which are
+    /// read by their names.
+    ///
+    /// That a child is there is sure then; what the cache says of it may still be a moment old, see
+    /// [`live`](Context::live).
     ///
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub async fn live_owned<C: Viewed + Namespaced>(&self) -> Result<Vec<Arc<Live<C::View>>>, Error> {
-        let requests = self.requests::<C>();
-        let selector = format!("{MANAGED_BY}={},{INSTANCE}={}", self.scope.names.managed_by, self.pass.key.name);
-        let mut found = Vec::new();
-        let mut next = None;
-        loop {
-            let text = requests.list(&self.pass.key, &selector, next.as_deref()).await?;
-            let broken = |source| Error::Decode { request: requests.describe("list", &self.pass.key), source };
-            let page: Page<'_> = serde_json::from_str(&text).map_err(broken)?;
-            for raw in page.items {
-                let decoded = Decoded::read::<Seen<C>>(raw.get()).map_err(broken)?;
-                self.store::<C>().observe(&decoded);
-                if decoded.facts.owner.as_ref().is_some_and(|owner| owner.uid == self.pass.id) {
-                    found.extend(decoded.item.ok());
-                }
-            }
-            next = page.metadata.next.filter(|token| !token.is_empty());
-            if next.is_none() {
-                found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-                return Ok(found);
-            }
+    pub async fn catch_up<C: Viewed + Namespaced>(&self) -> Result<(), Error> {
+        self.informer::<C>().list_for(self.scope.outside.leading.term()).await;
+        let kind = self.requests::<C>().kind().to_owned();
+        let unanswered = lock(&self.scope.unanswered).get(&self.pass.key).cloned().unwrap_or_default();
+        for (_, name) in unanswered.iter().filter(|(other, _)| *other == kind) {
+            self.live::<C>(name).await?;
+            self.answered(&kind, name);
         }
+        Ok(())
     }
 
     /// Reads the named `keys` of a Secret in the namespace of the reconciled object, from the API server. Secrets are
@@ -197,21 +187,6 @@ impl<K: Root> Context<K> {
             Error::Other(format!("{} \"{}\" does not decode: {}", requests.kind(), key.name, undecodable.error).into())
         })
     }
-}
-
-/// One page of a list, its items still as text.
-#[derive(Deserialize)]
-struct Page<'a> {
-    #[serde(default)]
-    metadata: PageMetadata,
-    #[serde(borrow, default)]
-    items: Vec<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-struct PageMetadata {
-    #[serde(rename = "continue")]
-    next: Option<String>,
 }
 
 /// The values of a Secret that were asked for. Its `Debug` form shows only the names.

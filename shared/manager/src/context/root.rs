@@ -10,7 +10,7 @@ use crate::{
     api::{Namespaced, Requests},
     error::{Class, Error},
     metrics::Written,
-    object::Head,
+    object::{Head, ObjectKey},
     wire::{Decoded, Whole},
 };
 
@@ -40,30 +40,57 @@ impl<K: Root> Context<K> {
     pub async fn create<C: Child + Namespaced>(&self, desired: C) -> Result<Creation<C::View>, Error> {
         let requests = self.requests::<C>();
         let target = self.target(&requests, desired)?;
-        match requests.create(&target.key, &target.body(&requests, None)).await {
+        let (kind, name) = (requests.kind().to_owned(), target.key.name.clone());
+        // Before it is sent, as this reconcile may be cut short before the answer comes.
+        lock(&self.scope.unanswered).entry(self.pass.key.clone()).or_default().insert((kind.clone(), name.clone()));
+        let created = match requests.create(&target.key, &target.body(&requests, None)).await {
             Ok(answer) => {
                 self.scope.children.wrote(requests.kind(), Written::Created);
                 let live = self.learn::<C>(&requests, &target.key, &answer)?;
                 self.pass.changed_children.store(true, Ordering::Relaxed);
-                Ok(Creation::Created(live))
+                Creation::Created(live)
             }
             Err(error) if error.class() == Class::AlreadyExists => {
-                let text = requests.get(&target.key).await?; // gone meanwhile: the next try creates it
-                let broken = |source| Error::Decode { request: requests.describe("read", &target.key), source };
-                let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(broken)?.metadata;
-                match metadata.controller() {
-                    Some(owner) if owner.uid == self.pass.uid.as_str() => {
-                        self.learn::<C>(&requests, &target.key, &text).map(Creation::Ours)
-                    }
-                    Some(owner) if metadata.deletion_timestamp.is_some() && *owner.name == *self.pass.key.name => {
-                        Ok(Creation::Dying)
-                    }
-                    _ => Ok(Creation::Taken),
-                }
+                self.of_that_name::<C>(&requests, &target.key).await?
             }
+            Err(error) if error.is_open() => return Err(error),
             Err(error) => {
                 let words = error.chain();
-                self.settle::<C::View>(Err(error)).map(|_| Creation::Refused(words))
+                self.answered(&kind, &name);
+                return self.settle::<C::View>(Err(error)).map(|_| Creation::Refused(words));
+            }
+        };
+        self.answered(&kind, &name);
+        Ok(created)
+    }
+
+    /// Whose the object is that was faster.
+    async fn of_that_name<C: Child + Namespaced>(
+        &self,
+        requests: &Requests,
+        key: &ObjectKey,
+    ) -> Result<Creation<C::View>, Error> {
+        let text = requests.get(key).await?; // gone meanwhile: the next try creates it
+        let broken = |source| Error::Decode { request: requests.describe("read", key), source };
+        let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(broken)?.metadata;
+        Ok(match metadata.controller() {
+            Some(owner) if owner.uid == self.pass.uid.as_str() => {
+                Creation::Ours(self.learn::<C>(requests, key, &text)?)
+            }
+            Some(owner) if metadata.deletion_timestamp.is_some() && *owner.name == *self.pass.key.name => {
+                Creation::Dying
+            }
+            _ => Creation::Taken,
+        })
+    }
+
+    /// It is known what became of the creation of this child.
+    pub(super) fn answered(&self, kind: &str, name: &str) {
+        let mut unanswered = lock(&self.scope.unanswered);
+        if let Some(children) = unanswered.get_mut(&self.pass.key) {
+            children.retain(|child| (&*child.0, &*child.1) != (kind, name));
+            if children.is_empty() {
+                unanswered.remove(&self.pass.key);
             }
         }
     }

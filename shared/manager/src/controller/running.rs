@@ -76,6 +76,7 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
             gate: StatusGate::default(),
             rollouts: Mutex::default(),
             told_missing: Mutex::default(),
+            unanswered: Mutex::default(),
         });
         primary.subscribe(tell_undecodable(&scope));
         let (shown, limit) = (primary.clone(), scope.outside.settings.metrics_max_objects);
