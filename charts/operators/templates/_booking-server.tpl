@@ -17,23 +17,32 @@
 {{- range include "operators.enabled" . | fromJsonArray }}{{ if (get $root.Values.operators .).provider }}true{{ end }}{{ end -}}
 {{- end -}}
 
-{{/* Flags for the operators of a unit that have a provider. Takes the root and the unit. */}}
+{{/* Flags for the operators of a unit that have a provider and name none. Takes the root and the unit. */}}
 {{- define "operators.providerFlags" -}}
 {{- $root := index . 0 -}}
 {{- range (index . 1).operators }}
 {{- with (get $root.Values.operators .).provider }}
 {{- if and (not .url) (include "operators.bookingServer" $root) }}
 - --booking-url=http://{{ include "operators.fullname" $root }}-booking-server.{{ $root.Release.Namespace }}.svc
+{{- if not (or .secretName .tokenFile) }}
+- --booking-token-secret={{ include "operators.providerSecret" $ }}
 {{- end }}
-{{- if .secretName }}
-- --booking-token-file=/provider/token
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}
 
-{{/* The Secret with the token of a unit's provider, or nothing. Takes the root and the unit. */}}
+{{/*
+The Secret with the token of a unit's provider, or nothing. The operator makes it when it is not there: nothing here is random.
+Takes the root and the unit.
+*/}}
 {{- define "operators.providerSecret" -}}
 {{- $root := index . 0 -}}
-{{- range (index . 1).operators }}{{ with (get $root.Values.operators .).provider }}{{ .secretName }}{{ end }}{{ end -}}
+{{- range (index . 1).operators }}
+{{- with (get $root.Values.operators .).provider }}
+{{- if .secretName }}{{ .secretName }}
+{{- else if not (or .tokenFile .url (not (include "operators.bookingServer" $root))) }}{{ include "operators.fullname" $root }}-booking-token
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}

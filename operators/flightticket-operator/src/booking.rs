@@ -12,7 +12,7 @@ mod client;
 mod transport;
 pub(crate) mod wire;
 
-pub use client::{Client, Settings};
+pub use client::{Client, Settings, Token};
 pub use transport::{Failure, Https, Transport};
 
 /// A question or an order. Each can be repeated without doing it twice.

@@ -19,6 +19,16 @@ pub struct Config {
     #[arg(long = "booking-token-file", env = "BOOKING_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
+    /// Secret in the operator's own namespace with the token for the provider in its key `token`, read every minute; made
+    /// with a random one when there is none. Needs the right to `get` it, and to `create` Secrets.
+    #[arg(
+        long = "booking-token-secret",
+        env = "BOOKING_TOKEN_SECRET",
+        value_name = "NAME",
+        conflicts_with = "token_file"
+    )]
+    pub token_secret: Option<String>,
+
     /// File with the authorities that the provider's certificate may come from; those of the system when not given.
     #[arg(long = "booking-ca-file", env = "BOOKING_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,

@@ -9,7 +9,7 @@ use manager::{Controller, Declared, Manager, Operator};
 
 use crate::{
     Config, FlightTicket,
-    booking::{Client, Https, Settings},
+    booking::{Client, Https, Settings, Token},
     controller, metrics,
     ticket::FINALIZER,
     visits::Visits,
@@ -38,9 +38,14 @@ impl Operator for FlightTicketOperator {
 
     fn setup(&self, manager: &mut Manager) {
         let config: Config = manager.args();
+        let token = match (&config.token_file, &config.token_secret) {
+            (Some(file), _) => Token::File(file.clone()),
+            (None, Some(secret)) => Token::Shared(manager.shared_token(secret)),
+            (None, None) => Token::None,
+        };
         let client = config.url.clone().map(|url| {
             let transport = Https::new(config.ca_file.clone(), config.timeout);
-            Client::new(Settings { url, token_file: config.token_file.clone() }, transport, manager.metrics())
+            Client::new(Settings { url, token }, transport, manager.metrics())
         });
         let declared = declare(manager, &config, client);
         manager.add(declared);

@@ -87,6 +87,9 @@ impl Harness {
             settings: settings.clone(),
             leading: leading.clone(),
         });
+        for token in &manager.tokens {
+            token.connect(&outside);
+        }
         let (assembly, named) = Assembly::new(manager.controllers, manager.background, &outside, &stop);
         let (mut workers, mut tasks) = (JoinSet::new(), JoinSet::new());
         tasks.spawn(events);

@@ -42,6 +42,7 @@ mod probes;
 mod rbac;
 mod run;
 mod settings;
+mod shared_token;
 mod status;
 mod store;
 mod telemetry;
@@ -66,6 +67,7 @@ pub use operator::{
     webhook_configurations, webhook_permissions,
 };
 pub use settings::{Settings, duration};
+pub use shared_token::SharedToken;
 pub use status::Status;
 pub use telemetry::traceparent;
 pub use webhook::{FieldError, Findings, Reviewed, Webhook};

@@ -13,6 +13,7 @@ use crate::{
     metrics::{ChildMetrics, MetricRegistry},
     rbac::{Rule, policy_rules},
     settings::Settings,
+    shared_token::SharedToken,
     webhook::{
         Webhook,
         configuration::{self, Reach},
@@ -66,6 +67,7 @@ pub struct Manager {
     pub(crate) controllers: Vec<(Declared, ChildMetrics)>,
     pub(crate) background: Vec<Background>,
     pub(crate) webhooks: Vec<Webhook>,
+    pub(crate) tokens: Vec<SharedToken>,
     metrics: MetricRegistry,
     matches: ArgMatches,
     settings: Settings,
@@ -81,8 +83,15 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Manager {
     pub(crate) fn new(settings: Settings, matches: ArgMatches) -> Self {
-        let (controllers, background, webhooks) = (Vec::new(), Vec::new(), Vec::new());
-        Self { controllers, background, webhooks, metrics: MetricRegistry::default(), matches, settings }
+        Self {
+            controllers: Vec::new(),
+            background: Vec::new(),
+            webhooks: Vec::new(),
+            tokens: Vec::new(),
+            metrics: MetricRegistry::default(),
+            matches,
+            settings,
+        }
     }
 
     /// Runs `task` beside the controllers, from the start of the process until the token it is given is cancelled; on a
@@ -93,6 +102,19 @@ impl Manager {
         T: Future<Output = ()> + Send + 'static,
     {
         self.background.push(Background { name, start: Box::new(move |stop| Box::pin(task(stop))) });
+    }
+
+    /// A token that somebody beside us has to know, in the key `token` of a Secret in our own namespace, which is made at the
+    /// start when it is not there. Whoever installs us permits `get` on that Secret by name, and `create`.
+    pub fn shared_token(&mut self, secret: &str) -> SharedToken {
+        let token = SharedToken::new(secret.to_owned());
+        self.tokens.push(token.clone());
+        let made = token.clone();
+        self.run("shared token", move |stop| async move {
+            stop.run_until_cancelled(made.make_sure()).await;
+            stop.cancelled().await;
+        });
+        token
     }
 
     /// Where an operator adds its own metrics.

@@ -97,6 +97,9 @@ pub(crate) async fn run(
         settings: settings.clone(),
         leading: if elector.is_some() { Leading::elected() } else { Leading::default() },
     });
+    for token in &manager.tokens {
+        token.connect(&outside);
+    }
     let mut signals = Signals::new()?; // before anything begins that has to be ended
     let (assembly, named) = Assembly::new(manager.controllers, manager.background, &outside, &stop);
 

@@ -31,11 +31,8 @@ const EXAMPLE: &str = "foo";
 /// Flags that are not called after their operator: what they begin with, and under which key they are.
 const GROUPS: &[(&str, &str)] = &[("booking-", "provider")];
 
-/// A value beside those flags: the chart mounts a file for it.
-const SECRET: (&str, &str) = (
-    "secretName",
-    "Secret in the namespace of this release with the key token: what is shown there. The chart's own booking server asks for it too.",
-);
+/// Flags whose value is called as users know it from other charts.
+const RENAMED: &[(&str, &str)] = &[("booking-token-secret", "secretName")];
 
 /// A flag of one operator, and the value that sets it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -62,7 +59,10 @@ pub fn own_flags(operator: &dyn Operator) -> Vec<Flag> {
 fn flag(operator: &str, argument: &Arg) -> Option<Flag> {
     let long = argument.get_long()?;
     let value = match GROUPS.iter().find_map(|(prefix, group)| Some((long.strip_prefix(prefix)?, *group))) {
-        Some((rest, group)) => vec![group.to_owned(), camel_case(rest)],
+        Some((rest, group)) => {
+            let renamed = RENAMED.iter().find(|(name, _)| *name == long).map(|(_, key)| (*key).to_owned());
+            vec![group.to_owned(), renamed.unwrap_or_else(|| camel_case(rest))]
+        }
         None => vec![camel_case(long.strip_prefix(&format!("{operator}-")).unwrap_or(long))],
     };
     let defaults: Vec<_> = argument.get_default_values().iter().map(|text| text.to_string_lossy()).collect();
@@ -112,11 +112,6 @@ fn default(operator: &dyn Operator) -> Value {
             Err(_) => json!(flag.default),
         };
     }
-    for (_, group) in GROUPS {
-        if let Some(group) = values.get_mut(group) {
-            group[SECRET.0] = json!("");
-        }
-    }
     values
 }
 
@@ -158,7 +153,6 @@ fn operator_schema(operator: &dyn Operator) -> Value {
     for (_, group) in GROUPS {
         if let Some(group) = schema.pointer_mut(&format!("/properties/{group}")) {
             group["description"] = json!("Who is asked outside of the cluster.");
-            group["properties"][SECRET.0] = json!({"type": "string", "description": SECRET.1});
         }
     }
     schema
@@ -178,6 +172,8 @@ mod tests {
         assert_eq!((image.value, image.default.as_str()), (vec!["exporterImage".to_owned()], "a:1"));
         let url = flag_of("flightticket", &Arg::new("u").long("booking-ca-file"));
         assert_eq!(url.value, ["provider", "caFile"]);
+        let secret = flag_of("flightticket", &Arg::new("s").long("booking-token-secret"));
+        assert_eq!(secret.value, ["provider", "secretName"]);
         let switch = flag_of("foo", &Arg::new("s").long("foo-fast").action(ArgAction::SetTrue));
         assert!(switch.is_switch);
     }

@@ -8,7 +8,7 @@ use std::{
 
 use http::{HeaderValue, StatusCode, Uri, header};
 use jiff::Timestamp;
-use manager::MetricRegistry;
+use manager::{MetricRegistry, SharedToken};
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 use tokio::time::{Instant, sleep_until};
 
@@ -22,8 +22,20 @@ const REFUSED: Duration = Duration::from_secs(55);
 pub struct Settings {
     /// Its address, before `/v1/…`.
     pub url: Uri,
-    /// A file with the token. It is read for each request, so a new one is used at once.
-    pub token_file: Option<PathBuf>,
+    /// What shows that we may.
+    pub token: Token,
+}
+
+/// Where the token for a provider is.
+#[derive(Debug, Clone, Default)]
+pub enum Token {
+    /// None is needed.
+    #[default]
+    None,
+    /// In a file. It is read for each request, so a new one is used at once.
+    File(PathBuf),
+    /// In a Secret that the provider has too.
+    Shared(SharedToken),
 }
 
 /// A client of one provider. A clone is the same client.
@@ -60,7 +72,7 @@ impl Client {
     /// Asks the provider, and waits for its turn before. Never fails: what goes wrong is an [`Outcome`].
     pub async fn ask(&self, request: &Request) -> Outcome {
         let Inner { settings, metrics, .. } = &*self.0;
-        let token = match settings.token().await {
+        let token = match settings.token.read().await {
             Ok(token) => token,
             Err(why) => return unknown(why, None),
         };
@@ -136,9 +148,16 @@ impl Client {
     }
 }
 
-impl Settings {
-    async fn token(&self) -> Result<Option<String>, String> {
-        let Some(path) = &self.token_file else { return Ok(None) };
+impl Token {
+    async fn read(&self) -> Result<Option<String>, String> {
+        let path = match self {
+            Self::None => return Ok(None),
+            Self::File(path) => path,
+            Self::Shared(token) => {
+                let failed = |error: manager::Error| format!("--booking-token-secret: {}", error.chain());
+                return token.read().await.map(Some).map_err(failed);
+            }
+        };
         let failed = |what: &str| format!("--booking-token-file {}: {what}", path.display());
         let text = tokio::fs::read_to_string(path).await.map_err(|error| failed(&error.to_string()))?;
         let token = text.lines().map(str::trim).find(|line| !line.is_empty());

@@ -7,7 +7,7 @@ use std::{
 
 use booking_server::Access;
 use flightticket_operator::booking::{
-    Booking, Client, Https, Order, Outcome, Request, Settings, Standing, State, Unknown, Why,
+    Booking, Client, Https, Order, Outcome, Request, Settings, Standing, State, Token, Unknown, Why,
 };
 use manager::MetricRegistry;
 use serde_json::json;
@@ -23,7 +23,8 @@ fn patient(provider: &Provider, limit: Duration) -> Client {
 }
 
 fn with(url: &str, token_file: Option<PathBuf>, transport: Https) -> Client {
-    let settings = Settings { url: url.parse().expect("an address"), token_file };
+    let token = token_file.map_or(Token::None, Token::File);
+    let settings = Settings { url: url.parse().expect("an address"), token };
     Client::new(settings, transport, &MetricRegistry::default())
 }
 

@@ -5,7 +5,7 @@ use std::{sync::LazyLock, time::Duration};
 use clap::Command;
 use flightticket_operator::{
     Config, FlightTicket, FlightTicketOperator,
-    booking::{Client, Settings},
+    booking::{Client, Settings, Token},
     declare,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -81,7 +81,7 @@ impl Operator for Clerk {
     fn setup(&self, manager: &mut Manager) {
         let config: Config = manager.args();
         let line = self.mischief.line(&self.process, self.airline.clone());
-        let settings = Settings { url: "http://provider".parse().expect("an address"), token_file: None };
+        let settings = Settings { url: "http://provider".parse().expect("an address"), token: Token::None };
         let client = Client::new(settings, line, manager.metrics());
         let declared = declare(manager, &config, Some(client));
         manager.add(declared);

@@ -1,0 +1,206 @@
+//! A token that this process shares with a neighbour: a Secret in its own namespace, which the other mounts.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::json;
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep},
+};
+use uuid::Uuid;
+
+use crate::{
+    api::Requests,
+    context::Outside,
+    error::{Class, Error},
+    leading::{Leading, pod_namespace},
+    object::ObjectKey,
+};
+
+/// The key in the Secret.
+const KEY: &str = "token";
+/// A token that was changed is noticed within this time.
+const FRESH: Duration = Duration::from_mins(1);
+/// Before the second try to make it; doubles up to [`FRESH`].
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// The token in a Secret of this process's namespace; see [`Manager::shared_token`](crate::Manager::shared_token). A clone
+/// is the same token.
+#[derive(Clone)]
+pub struct SharedToken(Arc<Inner>);
+
+struct Inner {
+    secret: String,
+    /// From the start of the process on.
+    place: OnceLock<Place>,
+    known: Mutex<Option<Known>>,
+}
+
+struct Place {
+    requests: Requests,
+    /// `None` outside of a cluster.
+    namespace: Option<String>,
+}
+
+struct Known {
+    token: String,
+    at: Instant,
+}
+
+impl SharedToken {
+    pub(crate) fn new(secret: String) -> Self {
+        Self(Arc::new(Inner { secret, place: OnceLock::new(), known: Mutex::default() }))
+    }
+
+    /// There is an API server now.
+    pub(crate) fn connect(&self, outside: &Outside) {
+        // Whoever is first may make it, also a standby: the name is the lock.
+        let requests = Requests::of::<Secret>(outside.client.clone(), "controller-manager", Leading::default());
+        let namespace = pod_namespace().or_else(|| outside.settings.leader_election_namespace.clone());
+        self.0.place.get_or_init(|| Place { requests, namespace });
+    }
+
+    /// The token, as it was at most a minute ago. When there is no such Secret, one is made, with a random token. While the
+    /// API server is away, the token is the one that was known last.
+    pub async fn read(&self) -> Result<String, Error> {
+        let mut known = self.0.known.lock().await;
+        if let Some(known) = known.as_ref().filter(|known| known.at.elapsed() < FRESH) {
+            return Ok(known.token.clone());
+        }
+        let token = match (self.find_or_make().await, known.take()) {
+            (Ok(token), _) => token,
+            (Err(error), Some(known)) if error.class() == Class::Transient => known.token,
+            (Err(error), _) => return Err(error),
+        };
+        *known = Some(Known { token: token.clone(), at: Instant::now() });
+        Ok(token)
+    }
+
+    /// Returns when the Secret is there: its neighbour may wait for it.
+    pub(crate) async fn make_sure(&self) {
+        let mut wait = FIRST_WAIT;
+        while let Err(error) = self.read().await {
+            tracing::warn!(secret = self.0.secret, error = error.chain(), "There is no token yet");
+            sleep(wait).await;
+            wait = (wait * 2).min(FRESH);
+        }
+    }
+
+    async fn find_or_make(&self) -> Result<String, Error> {
+        let name = &*self.0.secret;
+        let place = self.0.place.get().ok_or_else(|| other(format!("Secret \"{name}\" is read too early")))?;
+        let namespace = place.namespace.as_deref().ok_or_else(|| {
+            other(format!("Secret \"{name}\": outside of a cluster, say where it is with --leader-election-namespace"))
+        })?;
+        let (requests, key) = (&place.requests, ObjectKey::new(namespace, name));
+        match requests.get(&key).await {
+            Err(error) if error.class() == Class::NotFound => {}
+            found => return token_in(requests, &key, &found?),
+        }
+        let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        let (api_version, kind) = requests.type_meta();
+        let secret = json!({
+            "apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace},
+            "type": "Opaque", "stringData": {KEY: token},
+        });
+        match requests.create(&key, &secret).await {
+            // Another replica was faster.
+            Err(error) if error.class() == Class::AlreadyExists => token_in(requests, &key, &requests.get(&key).await?),
+            made => made.map(|_| token),
+        }
+    }
+}
+
+impl fmt::Debug for SharedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharedToken").field(&self.0.secret).finish()
+    }
+}
+
+fn token_in(requests: &Requests, key: &ObjectKey, answer: &str) -> Result<String, Error> {
+    let broken = |source| Error::Decode { request: requests.describe("read", key), source };
+    let data = serde_json::from_str::<Secret>(answer).map_err(broken)?.data.unwrap_or_default();
+    let token = data.get(KEY).and_then(|value| std::str::from_utf8(&value.0).ok()).map(str::trim).unwrap_or_default();
+    if token.is_empty() {
+        return Err(other(format!("Secret \"{}\" has no key \"{KEY}\" with a token in it", key.name)));
+    }
+    Ok(token.to_owned())
+}
+
+fn other(words: String) -> Error {
+    Error::Other(words.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use model_apiserver::{Model, NoFaults, Planned};
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn token(model: &Model) -> SharedToken {
+        let token = SharedToken::new("shared".to_owned());
+        let requests = Requests::of::<Secret>(model.client(), "controller-manager", Leading::default());
+        token.0.place.get_or_init(|| Place { requests, namespace: Some("default".to_owned()) });
+        token
+    }
+
+    fn put(model: &Model, data: &serde_json::Value) {
+        let metadata = json!({"name": "shared", "namespace": "default"});
+        model.put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replicas_that_begin_together_share_one_token() {
+        let model = Model::new();
+        let read = |token: SharedToken| async move { token.read().await.expect("a token") };
+        let tokens: BTreeSet<String> =
+            futures::future::join_all((0..5).map(|_| read(token(&model)))).await.into_iter().collect();
+        assert_eq!(tokens.len(), 1);
+        assert_eq!(tokens.first().map(String::len), Some(64));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_token_is_noticed_within_a_minute_and_not_asked_for_before() {
+        let model = Model::new();
+        put(&model, &json!({"token": "b25lCg=="}));
+        let token = token(&model);
+        assert_eq!(token.read().await.expect("a token"), "one");
+        put(&model, &json!({"token": "dHdv"}));
+        assert_eq!((token.read().await.expect("a token").as_str(), model.requests().len()), ("one", 1));
+        advance(FRESH).await;
+        assert_eq!(token.read().await.expect("a token"), "two");
+        model.set_faults(Planned::new(&"before get secrets.core -> answer 503".parse().expect("a plan")));
+        advance(FRESH).await;
+        assert_eq!(token.read().await.expect("the old one"), "two");
+        model.set_faults(NoFaults);
+        put(&model, &json!({"tokken": "dHdv"}));
+        advance(FRESH).await;
+        let error = token.read().await.expect_err("it is gone for good");
+        assert_eq!(error.to_string(), "Secret \"shared\" has no key \"token\" with a token in it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_made_at_the_start_as_soon_as_the_api_server_permits() {
+        let model = Model::new();
+        model.set_faults(Planned::new(&"before * secrets.core #1..5 -> answer 403".parse().expect("a plan")));
+        let token = token(&model);
+        token.make_sure().await;
+        assert_eq!(model.objects("secrets").len(), 1);
+        assert!(token.read().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_token_is_not_printed_and_a_place_is_needed() {
+        let token = SharedToken::new("shared".to_owned());
+        assert_eq!(format!("{token:?}"), "SharedToken(\"shared\")");
+        assert!(token.read().await.is_err());
+    }
+}
