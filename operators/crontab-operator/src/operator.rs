@@ -14,6 +14,9 @@ use schedule::command::{self, Command};
 
 use crate::{Config, CronTab, controller, metrics, validation};
 
+/// Minutes begin for all objects at once, and each then waits for two answers of the API server.
+const WORKERS: usize = 8;
+
 /// The operator of [`CronTab`].
 #[derive(Debug, Clone, Copy)]
 pub struct CronTabOperator;
@@ -46,6 +49,7 @@ impl Operator for CronTabOperator {
         let security_profile = manager.settings().default_security_profile;
         manager.add(
             Controller::of::<CronTab>()
+                .workers(WORKERS)
                 .config(Config { security_profile })
                 .config(metrics::Runs::new(manager.metrics()))
                 .owns::<Job>()

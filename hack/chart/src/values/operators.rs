@@ -16,7 +16,7 @@ use super::Open;
 struct Common {
     /// Whether it is installed and runs.
     enabled: bool,
-    /// Objects of its kinds that are worked on at once; 2 when null.
+    /// Objects of its kinds that are worked on at once. When null, as many as the operator finds right, mostly 2.
     #[schemars(range(min = 1, max = 1000))]
     max_concurrent_reconciles: Option<u16>,
     /// Requests and limits of its Deployment instead of those for all; only with topology separate.

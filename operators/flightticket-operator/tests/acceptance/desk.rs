@@ -1,6 +1,9 @@
 //! An API server with the operator, and a provider that it books with.
 
+use std::time::Duration;
+
 use flightticket_operator::{FlightTicket, FlightTicketOperator, api::v1::FlightTicketStatus};
+use kube::api::ListParams;
 use manager_testing::World;
 use serde_json::{Value, json};
 
@@ -42,6 +45,29 @@ impl Desk {
     pub(crate) async fn closed() -> Option<Self> {
         let world = quiet_world().await?;
         Some(Self { world, provider: Provider::start().await })
+    }
+
+    /// With an API server of its own, which may be killed, and a provider that is a process. With the operator running.
+    pub(crate) async fn fresh() -> Option<Self> {
+        let fresh = || cluster::Cluster::fresh(cluster::Nodes::None);
+        let world = World::prepare(&FlightTicketOperator, BINARY, fresh).await?;
+        let mut desk = Self { world, provider: Provider::start().await };
+        desk.provider.be_a_process().await;
+        desk.run("1s");
+        Some(desk)
+    }
+
+    /// Kills the API server and starts it again.
+    pub(crate) async fn kill_the_api_server(&self) {
+        let cluster = self.world.cluster.clone();
+        let again = move || {
+            cluster.restart_part("kube-apiserver")?;
+            cluster.wait_until_ready(Duration::from_mins(1))
+        };
+        tokio::task::spawn_blocking(again).await.expect("no panic").expect("it is back");
+        // Of the connections to the one before, some are found broken only now.
+        let answers = async || self.world.api::<FlightTicket>().list(&ListParams::default()).await.ok().map(drop);
+        self.world.until("it answers", answers).await;
     }
 
     /// Starts the operator, or kills it and starts it again. It looks at each booking so often.

@@ -1,13 +1,18 @@
 //! The booking server, within the test.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
 use booking_server::{Audit, BookingServer, Options, audit};
 use bytes::Bytes;
 use flightticket_operator::booking::{Https, Transport};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
+use tokio::{net::TcpStream, task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 /// A booking server on a port and with a database of its own; it ends with its test.
@@ -18,7 +23,30 @@ pub(crate) struct Provider {
     admin: SocketAddr,
     token: Option<String>,
     running: Option<(CancellationToken, JoinHandle<()>)>,
+    process: Option<Process>,
     transport: Https,
+}
+
+/// The booking server as a process of its own, which ends as a crash does.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Where a [`Process`] finds its addresses and its database.
+const OF_PROCESS: &str = "BOOKING_SERVER_OF_A_TEST";
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the process that other tests kill"]
+async fn process() {
+    let Ok(text) = std::env::var(OF_PROCESS) else { return };
+    let (database, listen, admin_listen): (PathBuf, _, _) = serde_json::from_str(&text).expect("JSON");
+    let options = Options { listen, admin_listen, ..Options::for_tests(database) };
+    BookingServer::bind(options).await.expect("a server").run().await;
 }
 
 impl Provider {
@@ -37,7 +65,7 @@ impl Provider {
         options.admin_listen = admin;
         let running = Some((server.stop_handle(), tokio::spawn(server.run())));
         let transport = Https::new(None, Duration::from_secs(10));
-        Self { folder, options, url, admin, token: None, running, transport }
+        Self { folder, options, url, admin, token: None, running, process: None, transport }
     }
 
     /// Its second port asks for this token.
@@ -63,6 +91,28 @@ impl Provider {
         self.running = Some((server.stop_handle(), tokio::spawn(server.run())));
     }
 
+    /// Ends as a crash does, if it is a process.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Is a process from now on, with the same addresses and the same books.
+    pub(crate) async fn be_a_process(&mut self) {
+        self.stop().await;
+        let place = json!([self.options.database, self.options.listen, self.options.admin_listen]);
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "provider::process", "--ignored"]).env(OF_PROCESS, place.to_string());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        self.process = Some(Process(child));
+        for _ in 0..500 {
+            if TcpStream::connect(self.options.listen).await.is_ok() {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("the booking server does not listen at {}", self.options.listen);
+    }
+
     /// The books, which must agree with themselves.
     pub(crate) fn audit(&self) -> Audit {
         let audit = audit(&self.options.database).expect("books");
@@ -77,12 +127,16 @@ impl Provider {
 
     /// Of each booking, in the order in which they were made: id, reference, state and number.
     pub(crate) async fn bookings(&self) -> Vec<(String, String, String, u64)> {
-        let list = self.ask("GET", &format!("{}/v1/bookings?limit=100", self.url), None).await;
-        let text = |item: &Value, field: &str| item[field].as_str().unwrap_or_default().to_owned();
-        let items = list["items"].as_array().expect("a list").iter();
-        let of =
-            |it| (text(it, "id"), text(it, "reference"), text(it, "state"), it["number"].as_u64().unwrap_or_default());
-        items.map(of).collect()
+        let (mut all, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = self.ask("GET", &format!("{}/v1/bookings?limit=500{cursor}", self.url), None).await;
+            let text = |item: &Value, field: &str| item[field].as_str().unwrap_or_default().to_owned();
+            all.extend(page["items"].as_array().expect("a list").iter().map(|it| {
+                (text(it, "id"), text(it, "reference"), text(it, "state"), it["number"].as_u64().unwrap_or_default())
+            }));
+            let Some(next) = page["nextCursor"].as_str() else { return all };
+            cursor = format!("&cursor={next}");
+        }
     }
 
     /// Goes wrong in this way from now on.
