@@ -168,9 +168,11 @@ impl Bench {
         world.until_jobs(objects).await?;
         let seconds = waiting.elapsed()?.as_secs_f64();
         self.table.add("all started", "s", seconds, "from the minute until the last Job is there");
+        world.until_ended(objects).await?;
+        self.table.add("all ended", "s", waiting.elapsed()?.as_secs_f64(), "until the last object says so");
         tokio::time::sleep(SETTLE).await;
-        self.table.add("start CPU", "ms", (operator.cpu()? - cpu) * 1_000.0 / objects as f64, "an object");
-        self.table.add_requests("start", &self.requests()?.since(&before), objects);
+        self.table.add("run CPU", "ms", (operator.cpu()? - cpu) * 1_000.0 / objects as f64, "an object, start and end");
+        self.table.add_requests("run", &self.requests()?.since(&before), objects);
         Ok(operator)
     }
 

@@ -58,6 +58,8 @@ struct State {
     deployments: HashMap<String, Form>,
     /// How many there are, by owner.
     jobs: HashMap<String, usize>,
+    /// Objects with a run behind them and none under way.
+    ended: HashSet<String>,
 }
 
 /// A Deployment, as far as effects show in it.
@@ -157,6 +159,11 @@ impl World {
         Ok(())
     }
 
+    /// Until so many objects say that their run has ended.
+    pub(crate) async fn until_ended(&self, count: usize) -> Result<()> {
+        self.until("all runs have ended", |state| state.ended.len() >= count).await
+    }
+
     /// Changes the first `count` objects one after another. Seconds from each request until its effect is seen.
     pub(crate) async fn change(&self, change: Change, count: usize) -> Result<Vec<f64>> {
         let mut latencies = Vec::new();
@@ -234,8 +241,12 @@ async fn watch_objects(api: Api<DynamicObject>, seen: Arc<Seen>) {
         let is_true = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
         let ready =
             conditions.iter().any(is_true) && status["observedGeneration"].as_i64() == object.metadata.generation;
+        let ended = status["lastSuccessfulTime"].is_string() && status["activeJobs"] == 0;
         seen.learn(|state| {
             state.objects.insert(object.name_any(), ready);
+            if ended {
+                state.ended.insert(object.name_any());
+            }
         });
     }
 }
