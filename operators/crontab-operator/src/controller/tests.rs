@@ -406,6 +406,35 @@ fn a_new_leader_whose_cache_is_behind_starts_nothing_twice() {
 }
 
 #[test]
+fn a_run_that_goes_on_is_known_to_the_next_leader_also_when_neither_status_nor_cache_tell_of_it() {
+    for policy in ["Forbid", "Replace"] {
+        let mut unknown = 0;
+        for turns in 1..8 {
+            let spec = json!({"cronSpec": "0 * * * *", "concurrencyPolicy": policy});
+            let world = World::new("2026-11-20T10:00:30Z", &spec);
+            let (leader, behind) = (world.leader(), world.replica());
+            drop(leader.wake_for(turns));
+            if created(&world).is_empty() || world.status().last_schedule_time.is_some() {
+                continue;
+            }
+            unknown += 1;
+            let behind = behind.elected();
+            world.set_now("2026-11-20T11:00:01Z");
+            for _ in 0..3 {
+                drop(behind.wake());
+            }
+            let runs = ["2026-11-20T10:00:00Z", "2026-11-20T11:00:00Z"].map(job);
+            if policy == "Forbid" {
+                assert_eq!((created(&world), count(&world, "JobAlreadyActive")), (runs[..1].to_vec(), 1));
+            } else {
+                assert_eq!((created(&world), world.state().deleted.clone()), (runs.to_vec(), runs[..1].to_vec()));
+            }
+        }
+        assert!(unknown > 0, "{policy}: the Job is there before the status says so");
+    }
+}
+
+#[test]
 fn t08_a_job_that_ended_during_an_outage_is_not_forgotten_before_the_status_knows() {
     for turns in 1..6 {
         let (world, leader) = at_eleven("Allow");
