@@ -108,6 +108,7 @@ mod tests {
             line("ours", "get", "ResponseComplete", "allow"),
             line("ours", "watch", "ResponseStarted", "allow"),
             line("ours", "watch", "ResponseComplete", "allow"),
+            line("ours", "watch", "ResponseStarted", "allow"), // goes on
             line("ours", "delete", "ResponseComplete", "forbid"),
             line("not-ours", "patch", "ResponseComplete", "allow"),
             json!({"stage": "ResponseComplete", "verb": "get", "user": {"username": "ours"}}),
@@ -121,6 +122,7 @@ mod tests {
             told,
             [
                 format!("get {status} false"),
+                format!("watch {status} false"),
                 format!("watch {status} false"),
                 format!("delete {status} true"),
                 "get  false".to_owned()
