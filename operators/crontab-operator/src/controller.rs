@@ -23,6 +23,8 @@ mod cluster;
 mod model;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod year;
 
 use cluster::Cluster;
 
