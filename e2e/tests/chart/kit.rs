@@ -86,6 +86,16 @@ impl World {
         self.kubectl(&["wait", "--for=condition=Ready", object, "--timeout=120s"]);
     }
 
+    /// `helm test`, which makes a sample of each operator and cleans up.
+    pub(crate) fn tested(&self) {
+        let said = self.helm(&["test", "operators", "--timeout=5m"]);
+        assert!(said.contains("Succeeded"), "{said}");
+        let kinds = "namespaces,clusterroles,clusterrolebindings,roles,rolebindings";
+        self.until("nothing of the test is left", |world| {
+            !world.kubectl(&["get", kinds, "--all-namespaces", "--output=name"]).contains("smoke-test")
+        });
+    }
+
     /// Waits until `what` holds.
     pub(crate) fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_mins(2);

@@ -47,7 +47,7 @@ fn life(version: Version) {
     assert!(fields_of_memcached(&world)["metrics"].is_null(), "the earlier definition is back");
     world.upgrade(&[]);
     all_ready(&world);
-    tested(&world);
+    world.tested();
     assert_eq!(uids(&world), objects, "the objects and their children are the same as at first");
 
     world.helm(&["uninstall", "operators", "--wait", "--timeout=3m"]);
@@ -135,14 +135,6 @@ fn scaled_by_hand(world: &World, version: Version) {
         Version::Four => &["--force-conflicts"],
     });
     assert_eq!(replicas(), 1);
-}
-
-fn tested(world: &World) {
-    let said = world.helm(&["test", "operators", "--timeout=5m"]);
-    assert!(said.contains("Succeeded"), "{said}");
-    world.until("nothing of the test is left", |world| {
-        !world.kubectl(&["get", "namespaces,clusterroles,clusterrolebindings", "--output=name"]).contains("smoke-test")
-    });
 }
 
 fn all_ready(world: &World) {

@@ -4,3 +4,4 @@
 mod kit;
 mod lifecycle;
 mod metrics;
+mod scopes;

@@ -1,0 +1,109 @@
+//! Where a release works, and in how many processes: for some namespaces only, and with each operator by itself.
+
+use chart::helm::Version;
+use controller_manager::OPERATORS;
+use e2e::{MANAGER, MANAGER_NAMESPACE};
+use serde_json::{Value, json};
+
+use crate::kit::World;
+
+fn sample(name: &str) -> &'static str {
+    OPERATORS.iter().find(|operator| operator.name() == name).unwrap().sample()
+}
+
+/// Whether the operators may, as `kubectl auth can-i` tells.
+fn may(world: &World, what: &[&str]) -> bool {
+    let user = format!("--as=system:serviceaccount:{MANAGER_NAMESPACE}:{MANAGER}");
+    let asked = world.cluster.kubectl([&["auth", "can-i", &user], what].concat()).output().unwrap();
+    asked.status.success()
+}
+
+#[test]
+fn a_release_for_one_namespace_may_do_nothing_in_another_and_does_nothing_there() {
+    let Some(world) = World::new(Version::Four) else { return };
+    world.kubectl(&["create", "namespace", "other"]);
+    world.upgrade(&["--set", "watchNamespaces={default}"]);
+    let elsewhere = sample("memcached").replacen("metadata:\n", "metadata:\n  namespace: other\n", 1);
+    world.apply(&elsewhere);
+    world.apply(sample("memcached"));
+    world.ready("memcached/memcached-sample");
+    let untouched = world.get(&["--namespace", "other", "memcached", "memcached-sample"]);
+    assert_eq!((&untouched["metadata"]["namespace"], &untouched["status"]), (&json!("other"), &Value::Null));
+    assert!(world.get(&["--namespace", "other", "deployments,services"]).is_null());
+
+    for (what, here) in [
+        (["list", "deployments.apps"], true),
+        (["watch", "memcacheds.memcached.cache.example.com"], true),
+        (["create", "events.events.k8s.io"], true),
+        (["get", "secrets"], true),
+        (["list", "secrets"], false),
+    ] {
+        assert_eq!(may(&world, &[&what[..], &["--namespace=default"]].concat()), here, "{what:?}");
+        for scope in ["--namespace=other", "--all-namespaces"] {
+            assert!(!may(&world, &[&what[..], &[scope]].concat()), "{what:?} {scope}");
+        }
+    }
+    let mut resources = rights_in_the_whole_cluster(&world);
+    resources.sort();
+    resources.dedup();
+    let wanted =
+        ["customresourcedefinitions", "subjectaccessreviews", "tokenreviews", "validatingwebhookconfigurations"];
+    assert_eq!(resources, wanted);
+    world.tested();
+}
+
+/// The resources of all `ClusterRole`s that are bound to the operators in the whole cluster.
+fn rights_in_the_whole_cluster(world: &World) -> Vec<String> {
+    let bindings = world.get(&["clusterrolebindings"]);
+    let is_ours = |binding: &&Value| {
+        let subjects = binding["subjects"].as_array();
+        subjects.into_iter().flatten().any(|it| it["name"] == MANAGER && it["namespace"] == MANAGER_NAMESPACE)
+    };
+    let roles = bindings["items"].as_array().unwrap().iter().filter(is_ours).map(|it| it["roleRef"]["name"].as_str());
+    let granted = roles.flat_map(|role| {
+        let role = world.get(&["clusterrole", role.unwrap()]);
+        role["rules"].as_array().unwrap().clone()
+    });
+    let resources = granted.flat_map(|rule| rule["resources"].as_array().unwrap().clone());
+    resources.map(|it| it.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_operator_by_itself_does_what_all_together_do() {
+    let Some(world) = World::new(Version::Four) else { return };
+    let separate = ["--set", "topology=separate"];
+    world.upgrade(&separate);
+    let objects: Vec<String> = OPERATORS
+        .iter()
+        .map(|operator| {
+            world.apply(operator.sample());
+            let sample: Value = serde_saphyr::from_str(operator.sample()).unwrap();
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            format!("{}/{}", text(&sample["kind"]).to_lowercase(), text(&sample["metadata"]["name"]))
+        })
+        .collect();
+    let all_ready = || objects.iter().for_each(|object| world.ready(object));
+    all_ready();
+    for operator in OPERATORS {
+        let name = format!("operators-{}", operator.name());
+        let lease = world.get(&["--namespace", MANAGER_NAMESPACE, "lease", &name]);
+        let holder = lease["spec"]["holderIdentity"].as_str().unwrap();
+        assert!(holder.starts_with(&format!("{name}-")), "{holder} leads {name}");
+    }
+    world.tested();
+
+    let pods = || -> Vec<String> {
+        let managers = "--selector=app.kubernetes.io/component notin (booking-server, smoke-test)";
+        let names = world.kubectl(&["get", "pods", "--namespace", MANAGER_NAMESPACE, managers, "--output=name"]);
+        names.lines().map(str::to_owned).collect()
+    };
+    let before = pods();
+    assert_eq!(before.len(), OPERATORS.len());
+    world.upgrade(&[&separate[..], &["--set", "operators.memcached.enabled=false"]].concat());
+    world.until("one is gone", |_| pods().len() == before.len() - 1);
+    assert!(pods().iter().all(|pod| before.contains(pod)), "the others are the same processes");
+
+    world.upgrade(&[]);
+    all_ready();
+    world.until("one is for all of them", |_| pods().len() == 1);
+}
