@@ -3,7 +3,8 @@
 //! Reading order: [`values`] (what users can set: the one source of `values.yaml`, its schema and its table), [`document`]
 //! (how these three are written), [`files`] (what each operator brings: the chart's templates read it and name no operator),
 //! [`helm`] (both majors, as the tools that `hack/tools` pins), [`rendered`] (what the chart makes, as objects), [`plain`]
-//! (the same without Helm, for `make dist`), [`hub`] (what Artifact Hub shows).
+//! (the same without Helm, for `make dist`), [`schemas`] (what other minors of Kubernetes know), [`hub`] (what Artifact Hub
+//! shows).
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ pub mod helm;
 pub mod hub;
 pub mod plain;
 pub mod rendered;
+pub mod schemas;
 pub mod values;
 
 /// The chart, below the root of the checkout.

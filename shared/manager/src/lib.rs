@@ -64,7 +64,7 @@ pub use metrics::{Described, FleetMetrics, MetricRegistry, Pods};
 pub use object::ObjectKey;
 pub use operator::{
     Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, metrics_permissions, permissions,
-    webhook_configurations, webhook_permissions,
+    shared_token_permissions, webhook_configurations, webhook_permissions,
 };
 pub use settings::{Settings, duration};
 pub use shared_token::SharedToken;

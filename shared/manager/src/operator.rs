@@ -179,6 +179,18 @@ pub fn leader_election_permissions(lease: &str) -> Vec<PolicyRule> {
     ]
 }
 
+/// What a [`Manager::shared_token`] in this Secret needs in the namespace of the manager.
+pub fn shared_token_permissions(secret: &str) -> Vec<PolicyRule> {
+    let of = |name: Option<&str>, verb: &str| PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec!["secrets".to_owned()]),
+        resource_names: name.map(|name| vec![name.to_owned()]),
+        verbs: vec![verb.to_owned()],
+        ..PolicyRule::default()
+    };
+    vec![of(None, "create"), of(Some(secret), "get")] // one to be made has no name yet
+}
+
 /// What `--metrics-secure` needs: to ask the API server who somebody is and what he may. Those who read need `get` on the
 /// non-resource URL `/metrics`.
 pub fn metrics_permissions() -> Vec<PolicyRule> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use chart::{NAMESPACE, rendered::Rendered};
 use controller_manager::OPERATORS;
-use manager::{leader_election_permissions, permissions, webhook_permissions};
+use manager::{leader_election_permissions, permissions, shared_token_permissions, webhook_permissions};
 use serde_json::{Value, json};
 
 use crate::kit::{FlagSet, deep, for_each, helm, render};
@@ -94,6 +94,10 @@ fn permissions_are_the_sum_of_what_is_declared(set: &FlagSet, rendered: &Rendere
             .unwrap()
             .push(json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}));
         assert_eq!(rules("Role", "leader-election"), election);
+
+        let provider = json!(shared_token_permissions("operators-booking-token"));
+        let books = is_in(deployment, "flightticket");
+        assert_eq!(rules("Role", "provider"), if books { provider } else { json!([]) }, "{set:?}");
 
         let own: Vec<_> = set.operators().into_iter().filter(|operator| is_in(deployment, operator.name())).collect();
         let secret = format!("{name}-webhook-certificate");

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use chart::{NAMESPACE, plain};
+use chart::{NAMESPACE, plain, rendered::Rendered, schemas::Schemas};
 use cluster::{Cluster, Nodes, or_skip};
 use serde_json::{Value, json};
 
@@ -18,10 +18,8 @@ use crate::{
 /// Kinds that belong to others, which this API server does not know.
 const FOREIGN: [&str; 2] = ["monitoring.coreos.com/v1", "cert-manager.io/v1"];
 
-#[test]
-fn a_strict_api_server_takes_every_object() {
-    let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
-    // Which operators are on changes which objects there are, and little in them: one by one, all, and all that is optional.
+/// Which operators are on changes which objects there are, and little in them: one by one, all, and all that is optional.
+fn renders() -> Vec<Rendered> {
     let sets = FlagSet::all();
     let single =
         sets.iter().filter(|set| set.enabled.len() == 1 || set.enabled.len() == sets[sets.len() - 1].enabled.len());
@@ -31,10 +29,38 @@ fn a_strict_api_server_takes_every_object() {
     renders.push(render(
         &json!({"metrics": {"proxy": {"kind": "none"}}, "webhooks": {"enabled": false}, "replicas": null}),
     ));
+    renders
+}
 
+/// Each object of a kind that is Kubernetes' own, once.
+fn distinct(renders: &[Rendered]) -> BTreeMap<String, &Value> {
     let objects = renders.iter().flat_map(|rendered| &rendered.objects);
     let ours = objects.filter(|object| !FOREIGN.iter().any(|group| object["apiVersion"] == *group));
-    let distinct: BTreeMap<String, &Value> = ours.map(|object| (object.to_string(), object)).collect();
+    ours.map(|object| (object.to_string(), object)).collect()
+}
+
+/// The suite runs one minor; the others are known by their schemas.
+#[test]
+fn the_oldest_and_the_newest_kubernetes_know_every_field() {
+    let schemas = Schemas::of_all_minors().unwrap();
+    let renders = renders();
+    let chart = std::fs::read_to_string(chart::folder().join("Chart.yaml")).unwrap();
+    let oldest = "1.31";
+    assert!(chart.contains(&format!("kubeVersion: \">={oldest}.0-0\"")), "{chart}");
+    for minor in [oldest, "1.37"] {
+        schemas.check(minor, distinct(&renders).into_values()).unwrap_or_else(|error| panic!("{minor}: {error:#}"));
+    }
+    let mut unknown = renders[0].of("Deployment").next().unwrap().clone();
+    unknown["spec"]["template"]["spec"]["hostPod"] = json!(true);
+    let error = schemas.check(oldest, [&unknown]).unwrap_err().to_string();
+    assert!(error.contains("hostPod"), "{error}");
+}
+
+#[test]
+fn a_strict_api_server_takes_every_object() {
+    let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
+    let renders = renders();
+    let distinct = distinct(&renders);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": distinct.values().collect::<Vec<_>>()});
     // Where Pod Security is enforced; and a pod is refused that is somebody who does not exist.
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
