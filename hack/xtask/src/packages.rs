@@ -32,7 +32,15 @@ pub(crate) fn ensure() -> Result<()> {
 }
 
 fn missing() -> Vec<&'static str> {
-    NEEDED.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect()
+    let programs = NEEDED.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package);
+    programs.chain((!makes_environments()).then_some("python3-venv")).collect()
+}
+
+/// Whether Python is there with what Debian has in a package of its own: the chart is held against schemas from `PyPI`.
+fn makes_environments() -> bool {
+    let mut python = Command::new("python3");
+    python.args(["-c", "import ensurepip, venv"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    python.status().is_ok_and(|status| status.success())
 }
 
 fn exists(program: &str) -> bool {
