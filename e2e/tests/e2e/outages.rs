@@ -1,15 +1,19 @@
-//! What a cluster does to operators: its API server goes away, a definition goes and comes back, a node is drained.
+//! What a cluster does to operators: its API server goes away, a definition goes and comes back, a node is drained, the
+//! leader is evicted or stands still.
 
-use std::time::Duration;
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use foo_operator::Foo;
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Pod, policy::v1::PodDisruptionBudget},
+    api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod, policy::v1::PodDisruptionBudget},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client, Config, CustomResourceExt, ResourceExt,
-    api::{DeleteParams, EvictParams, ListParams, PostParams},
+    api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use manager_testing::World;
@@ -111,4 +115,96 @@ async fn a_drain_takes_one_node_at_a_time() {
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused}");
     world.until("the second goes when another is ready", async || evict(&nodes[1]).await.ok()).await;
     ready_nodes(&world, 3).await;
+}
+
+/// The pod that leads.
+async fn leader(world: &World) -> String {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let identity = async || leases.get(e2e::MANAGER).await.ok()?.spec?.holder_identity.filter(|it| !it.is_empty());
+    let identity = world.until("somebody leads", identity).await;
+    identity.split('_').next().expect("a name").to_owned()
+}
+
+async fn two_managers(world: &World) {
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let of_managers = ListParams::default().labels("app.kubernetes.io/component=controller-manager");
+    let are_ready = async || {
+        let pods = pods.list(&of_managers).await.ok()?.items;
+        let is_ready = |pod: &Pod| {
+            let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True")
+        };
+        (pods.len() == 2 && pods.iter().all(is_ready)).then_some(())
+    };
+    world.within(Duration::from_mins(3), "two managers are ready", are_ready).await;
+}
+
+/// Asks for another size, and says how long it took until somebody carried it out, in seconds.
+async fn carried_out(world: &World, size: i32) -> f32 {
+    let begun = Instant::now();
+    let patch = Patch::Merge(serde_json::json!({"spec": {"size": size}}));
+    let parameters = PatchParams::default();
+    // Webhooks are called at either, also at one that stands still and is not known to yet.
+    let taken = async || world.api::<Memcached>().patch("memcached-sample", &parameters, &patch).await.ok().map(drop);
+    world.until("the new size is taken", taken).await;
+    let is_so = async || {
+        let spec = world.get::<Deployment>("memcached-sample").await?.spec?;
+        (spec.replicas == Some(size)).then_some(())
+    };
+    world.until("the new size is carried out", is_so).await;
+    begun.elapsed().as_secs_f32()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_evicted_hands_over() {
+    let Some(world) = world().await else { return };
+    world.apply(MEMCACHED).await;
+    ready_nodes(&world, 3).await;
+    two_managers(&world).await;
+    let first = leader(&world).await;
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    pods.evict(&first, &EvictParams::default()).await.expect("it may go");
+    let seconds = carried_out(&world, 2).await;
+    eprintln!("{seconds:.2} s after the eviction of the leader a change is carried out");
+    assert_ne!(leader(&world).await, first);
+    two_managers(&world).await;
+}
+
+/// The processes of a pod's manager, which this machine runs.
+fn processes_of(uid: &str) -> Vec<String> {
+    let uid = [uid.to_owned(), uid.replace('-', "_")];
+    let all =
+        std::fs::read_dir("/proc").expect("processes").filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_ours = |pid: &String| {
+        let text = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        text("comm").starts_with("controller-mana") && uid.iter().any(|uid| text("cgroup").contains(uid))
+    };
+    all.filter(is_ours).collect()
+}
+
+fn signal(pids: &[String], signal: &str) {
+    assert!(Command::new("kill").arg(signal).args(pids).status().expect("kill").success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_stands_still_is_replaced_and_does_no_harm_when_it_goes_on() {
+    let Some(world) = world().await else { return };
+    world.apply(MEMCACHED).await;
+    ready_nodes(&world, 3).await;
+    two_managers(&world).await;
+    let first = leader(&world).await;
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let uid = pods.get(&first).await.expect("it is there").metadata.uid.expect("a uid");
+    let stopped = processes_of(&uid);
+    assert_eq!(stopped.len(), 1, "{stopped:?}");
+    signal(&stopped, "-STOP");
+    let seconds = carried_out(&world, 2).await;
+    eprintln!("{seconds:.1} s after the leader stood still a change is carried out");
+    let second = leader(&world).await;
+    assert_ne!(second, first);
+    signal(&stopped, "-CONT");
+    two_managers(&world).await;
+    carried_out(&world, 1).await;
+    ready_nodes(&world, 1).await;
+    assert_eq!(leader(&world).await, second, "the one that stood still does not lead");
 }

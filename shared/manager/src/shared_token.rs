@@ -74,7 +74,7 @@ impl SharedToken {
         }
         let token = match (self.find_or_make().await, known.take()) {
             (Ok(token), _) => token,
-            (Err(error), Some(known)) if error.class() == Class::Transient => known.token,
+            (Err(error), Some(known)) if is_away(&error) => known.token,
             (Err(error), _) => return Err(error),
         };
         *known = Some(Known { token: token.clone(), at: Instant::now() });
@@ -130,6 +130,11 @@ fn token_in(requests: &Requests, key: &ObjectKey, answer: &str) -> Result<String
         return Err(other(format!("Secret \"{}\" has no key \"{KEY}\" with a token in it", key.name)));
     }
     Ok(token.to_owned())
+}
+
+/// Whether the API server has said nothing about the Secret.
+fn is_away(error: &Error) -> bool {
+    matches!(error, Error::Api { .. } | Error::Deadline { .. }) && error.class() == Class::Transient
 }
 
 fn other(words: String) -> Error {
