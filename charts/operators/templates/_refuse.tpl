@@ -47,6 +47,14 @@
 {{- fail "bookingServer.enabled: nobody books while the operators with a provider are disabled" -}}
 {{- end -}}
 
+{{- range $name, $operator := .Values.operators -}}
+{{- with $operator.provider -}}
+{{- if and .secretName .tokenFile -}}
+{{- fail (printf "operators.%s.provider.secretName: the token is one, and provider.tokenFile names another" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- if and .Values.webhooks.certManager.enabled (not .Values.webhooks.enabled) -}}
 {{- fail "webhooks.certManager.enabled: there is nothing to certify while webhooks.enabled is false" -}}
 {{- end -}}

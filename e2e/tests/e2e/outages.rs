@@ -155,14 +155,18 @@ async fn carried_out(world: &World, size: i32) -> f32 {
     begun.elapsed().as_secs_f32()
 }
 
+/// A Memcached of three nodes, and two managers of which one leads: that one's name, and its namespace.
+async fn led(world: &World) -> (String, Api<Pod>) {
+    world.apply(MEMCACHED).await;
+    ready_nodes(world, 3).await;
+    two_managers(world).await;
+    (leader(world).await, Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_evicted_hands_over() {
     let Some(world) = world().await else { return };
-    world.apply(MEMCACHED).await;
-    ready_nodes(&world, 3).await;
-    two_managers(&world).await;
-    let first = leader(&world).await;
-    let pods: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let (first, pods) = led(&world).await;
     pods.evict(&first, &EvictParams::default()).await.expect("it may go");
     let seconds = carried_out(&world, 2).await;
     eprintln!("{seconds:.2} s after the eviction of the leader a change is carried out");
@@ -189,11 +193,7 @@ fn signal(pids: &[String], signal: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_stands_still_is_replaced_and_does_no_harm_when_it_goes_on() {
     let Some(world) = world().await else { return };
-    world.apply(MEMCACHED).await;
-    ready_nodes(&world, 3).await;
-    two_managers(&world).await;
-    let first = leader(&world).await;
-    let pods: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let (first, pods) = led(&world).await;
     let uid = pods.get(&first).await.expect("it is there").metadata.uid.expect("a uid");
     let stopped = processes_of(&uid);
     assert_eq!(stopped.len(), 1, "{stopped:?}");

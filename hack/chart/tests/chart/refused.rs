@@ -70,6 +70,10 @@ fn what_contradicts_itself() {
         (json!({"webhooks": {"port": 8444}}), "webhooks.port: 8444 is taken"),
         (json!({"metrics": {"port": 9443}}), "webhooks.port: 9443 is taken"),
         (
+            json!({"operators": {"flightticket": {"provider": {"secretName": "a", "tokenFile": "/b"}}}}),
+            "operators.flightticket.provider.secretName: the token is one",
+        ),
+        (
             json!({"webhooks": {"enabled": false, "certManager": {"enabled": true}}}),
             "webhooks.certManager.enabled: there is nothing to certify",
         ),
