@@ -18,6 +18,7 @@
 mod audit;
 mod campaign;
 mod clock;
+mod drain;
 mod end_state;
 mod in_memory;
 mod play;

@@ -3,6 +3,7 @@
 
 mod campaign;
 mod children;
+mod drain;
 mod faults;
 mod kit;
 mod leading;
