@@ -58,7 +58,7 @@ impl Prometheus {
         let address = format!("127.0.0.1:{}", port.number());
         let log = File::create(path("log"))?;
         let process = cluster
-            .exec(program("prometheus")?)
+            .inside(program("prometheus")?)
             .arg(format!("--config.file={}", path("config.yaml").display()))
             .arg(format!("--storage.tsdb.path={}", path("data").display()))
             .arg(format!("--web.listen-address={address}"))
@@ -80,7 +80,7 @@ impl Prometheus {
 
     /// What the expression is now. The error is Prometheus' own, about an expression that it does not understand.
     pub fn query(&self, expression: &str) -> Result<Vec<Sample>> {
-        let mut query = self.cluster.exec(program("promtool")?);
+        let mut query = self.cluster.inside(program("promtool")?);
         query.args(["query", "instant", "--format=json"]).arg(format!("http://{}", self.address)).arg(expression);
         let answer: Value = serde_json::from_str(&succeeded(&mut query)?).context("not JSON")?;
         answer.as_array().into_iter().flatten().map(sample).collect()

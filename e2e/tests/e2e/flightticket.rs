@@ -6,6 +6,7 @@ use std::{
 };
 
 use chart::helm::succeeded;
+use cluster::Access;
 use flightticket_operator::FlightTicket;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::{
@@ -15,7 +16,7 @@ use kube::{
 use manager_testing::World;
 use serde_json::{Value, json};
 
-use crate::kit::{inside, world};
+use crate::kit::{inside, world, world_with};
 
 const SAMPLE: &str = include_str!("../../../operators/flightticket-operator/samples/flights_v1_flightticket.yaml");
 const NAME: &str = "my-flight-ticket";
@@ -54,7 +55,7 @@ async fn s1_the_ticket_of_the_course_is_booked_changed_and_given_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_that_is_killed_while_it_books_buys_nothing_twice() {
-    let Some(world) = world().await else { return };
+    let Some(world) = world_with(Access::Network).await else { return };
     world.apply(SAMPLE).await;
     let managers: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
     let selector = ListParams::default().labels("app.kubernetes.io/component=controller-manager");

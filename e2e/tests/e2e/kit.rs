@@ -3,7 +3,7 @@
 use std::{ops::Deref, sync::Arc};
 
 use chart::helm::succeeded;
-use cluster::{Cluster, Nodes};
+use cluster::{Access, Cluster};
 use manager_testing::World;
 
 /// A namespace that is deleted at the end with all that runs in it: the node is small. After a failure it stays, to be looked
@@ -30,14 +30,22 @@ impl Drop for Visit {
 
 /// `None` where no real node can run.
 pub(crate) async fn world() -> Option<Visit> {
-    let world = World::visit("e2e", || Cluster::shared(Nodes::Real)).await?;
+    let world = World::visit("e2e", e2e::shared_cluster).await?;
     let cluster = world.cluster.clone();
     let installed = tokio::task::spawn_blocking(move || {
-        let image = e2e::build_image()?;
+        let image = e2e::image_for(&cluster)?;
         e2e::install(&cluster, &image)
     });
     installed.await.expect("no panic").expect("the operators are installed");
     Some(Visit(world))
+}
+
+/// `None`, too, where the cluster is somebody else's and does not let us do that.
+pub(crate) async fn world_with(access: Access) -> Option<Visit> {
+    let world = world().await?;
+    let cluster = world.cluster.clone();
+    let allowed = tokio::task::spawn_blocking(move || cluster.require(access)).await.expect("no panic");
+    cluster::or_skip(allowed).map(|()| world)
 }
 
 /// Sets and gets through every address, from inside the cluster's network.

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use cluster::Access;
 use e2e::{cache_client::CacheClient, cache_load};
 use k8s_openapi::{
     api::{
@@ -30,7 +31,7 @@ use rustls::{
 };
 use serde_json::json;
 
-use crate::kit::{inside, set_and_get, world};
+use crate::kit::{inside, set_and_get, world, world_with};
 
 const SAMPLE: &str = include_str!("../../../operators/memcached-operator/samples/cache_v1_memcached.yaml");
 const NAME: &str = "memcached-sample";
@@ -49,7 +50,7 @@ async fn ready(world: &World, size: usize) -> Memcached {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t19_real_nodes_cache_and_are_listed() {
-    let Some(world) = world().await else { return };
+    let Some(world) = world_with(Access::Network).await else { return };
     world.apply(SAMPLE).await;
     let memcached = ready(&world, 3).await;
     let status = memcached.status.expect("a status");
@@ -121,7 +122,7 @@ async fn children_come_change_and_go_with_what_asks_for_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rolling_change_leaves_one_node_cold_at_a_time_and_fails_no_client() {
-    let Some(world) = world().await else { return };
+    let Some(world) = world_with(Access::Network).await else { return };
     world.apply(SAMPLE).await;
     world.patch::<Memcached>(NAME, json!({"spec": {"rollout": {"minReadySeconds": 5}}})).await;
     let addresses = |memcached: Memcached| -> BTreeSet<SocketAddr> {
@@ -204,7 +205,7 @@ impl Certificates {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_with_tls_and_passwords_let_in_who_has_both() {
-    let Some(world) = world().await else { return };
+    let Some(world) = world_with(Access::Network).await else { return };
     let certificates = Certificates::new();
     let (certificate, key) = &certificates.node;
     let tls = json!({"tls.crt": certificate, "tls.key": key, "ca.crt": certificates.authority});

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fmt::Write as _, sync::Arc, time::Duration};
 
 use chart::helm::{Helm, Version};
+use cluster::Access;
 use controller_manager::OPERATORS;
 use e2e::{
     metrics,
@@ -13,7 +14,7 @@ use manager_testing::World;
 use memcached_operator::Memcached;
 use serde_json::{Value, json};
 
-use crate::kit::world;
+use crate::kit::world_with;
 
 const RUNBOOKS: &str = include_str!("../../../docs/runbooks.md");
 const TESTS: &str = include_str!("../../../charts/operators/observability/tests/alerts.yaml");
@@ -109,7 +110,7 @@ async fn data(world: &World, prometheus: &Arc<Prometheus>, query: &str) -> Strin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_of_alerts_and_dashboards_finds_its_metrics_behind_the_proxy() {
-    let Some(world) = world().await else { return };
+    let Some(world) = world_with(Access::Network).await else { return };
     let (rules, dashboard) = rendered();
     let (cluster, groups) = (Arc::clone(&world.cluster), rules.clone());
     let started = tokio::task::spawn_blocking(move || {

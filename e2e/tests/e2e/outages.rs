@@ -6,20 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cluster::Access;
 use foo_operator::Foo;
 use k8s_openapi::{
     api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod, policy::v1::PodDisruptionBudget},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client, Config, CustomResourceExt, ResourceExt,
+    Api, CustomResourceExt, ResourceExt,
     api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use manager_testing::World;
 use memcached_operator::Memcached;
 
-use crate::kit::world;
+use crate::kit::{world, world_with};
 
 const MEMCACHED: &str = include_str!("../../../operators/memcached-operator/samples/cache_v1_memcached.yaml");
 const FOO: &str = include_str!("../../../operators/foo-operator/samples/example-foo.yaml");
@@ -48,7 +48,7 @@ async fn managers(world: &World) -> Vec<(String, i32)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_is_away_for_a_minute_ends_no_operator() {
-    let Some(world) = world().await else { return };
+    let Some(world) = world_with(Access::Machine).await else { return };
     world.apply(MEMCACHED).await;
     ready_nodes(&world, 3).await;
     let before = managers(&world).await;
@@ -103,18 +103,25 @@ async fn a_drain_takes_one_node_at_a_time() {
     };
     world.until("one may go", allowed).await;
     let nodes = world.get::<Memcached>("memcached-sample").await.and_then(|it| it.status).expect("a status").nodes;
-    let kubeconfig = Kubeconfig::read_from(world.cluster.kubeconfig()).expect("a kubeconfig");
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = config.expect("a configuration");
-    config.default_retry = false; // it would go on asking until the eviction is allowed
-    let client = Client::try_from(config).expect("a client");
-    let pods: Api<Pod> = Api::namespaced(client, &world.namespace);
-    let evict = async |node: &str| pods.evict(node, &EvictParams::default()).await;
-    evict(&nodes[0]).await.expect("the first goes");
-    let refused = evict(&nodes[1]).await.expect_err("the second has to wait");
+    world.evict(&nodes[0]).await.expect("the first goes");
+    let refused = world.evict(&nodes[1]).await.expect_err("the second has to wait");
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused}");
-    world.until("the second goes when another is ready", async || evict(&nodes[1]).await.ok()).await;
+    world.until("the second goes when another is ready", async || world.evict(&nodes[1]).await.ok()).await;
     ready_nodes(&world, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_drained_takes_one_node_at_a_time() {
+    let Some(world) = world_with(Access::Workers).await else { return };
+    world.apply(MEMCACHED).await;
+    ready_nodes(&world, 3).await;
+    let ours = "app.kubernetes.io/instance=memcached-sample";
+    let pods = world.ready_pods(ours).await;
+    let worker = pods[0].spec.as_ref().and_then(|it| it.node_name.clone()).expect("a worker");
+    let fewest = world.drain(&worker, ours).await;
+    assert!(fewest >= 2, "{fewest} were ready while {worker} was drained");
+    ready_nodes(&world, 3).await;
+    two_managers(&world).await;
 }
 
 /// The pod that leads.
@@ -192,7 +199,7 @@ fn signal(pids: &[String], signal: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_stands_still_is_replaced_and_does_no_harm_when_it_goes_on() {
-    let Some(world) = world().await else { return };
+    let Some(world) = world_with(Access::Machine).await else { return };
     let (first, pods) = led(&world).await;
     let uid = pods.get(&first).await.expect("it is there").metadata.uid.expect("a uid");
     let stopped = processes_of(&uid);

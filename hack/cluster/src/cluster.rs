@@ -13,7 +13,9 @@ use anyhow::{Context, Result, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::api::Api;
+use crate::foreign::Foreign;
 use crate::layout::Layout;
+use crate::missing::Unsupported;
 use crate::pki::{self, Authority};
 use crate::progress::{self, Progress};
 use crate::protocol::{Connection, Reply, Request, Status};
@@ -21,21 +23,47 @@ use crate::spec::{Controllers, Nodes, Spec};
 use crate::start::{self, Options, Started};
 use crate::supervisor::SOURCE;
 use crate::tools::{self, Tools};
-use crate::{kubeconfig, parts, remove};
+use crate::{foreign, kind, kubeconfig, parts, remove};
 
-/// A running cluster. As long as a handle exists, the cluster does not end itself.
+/// A running cluster. As long as a handle exists, a cluster of ours does not end itself.
 ///
 /// All calls block; in asynchronous code, make them in `spawn_blocking`. A handle can be shared between threads.
 #[derive(Debug)]
 #[must_use = "a cluster without a user may end itself, and a fresh one ends with its handle"]
 pub struct Cluster {
+    name: String,
     layout: Layout,
+    runner: Runner,
+    ends_on_drop: bool,
+}
+
+/// Who runs it.
+#[derive(Debug)]
+enum Runner {
+    /// A supervisor of this machine.
+    Supervisor(Supervised),
+    /// Somebody else: all we have is a kubeconfig, and for kind the containers that are its nodes.
+    Foreign(Foreign),
+}
+
+#[derive(Debug)]
+struct Supervised {
     spec: Spec,
     pid: i32,
     connection: Mutex<Connection>,
     /// Present if we started the supervisor: then it is ours to wait for.
     child: Option<Child>,
-    ends_on_drop: bool,
+}
+
+/// What a test may want of a cluster beyond its API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// To reach pods and Services by their addresses.
+    Network,
+    /// To see the processes of pods on this machine, and to stop the parts of the control plane.
+    Machine,
+    /// To drain one of at least two workers.
+    Workers,
 }
 
 /// How long a shared cluster waits for its next user.
@@ -60,10 +88,7 @@ impl Cluster {
 
     /// As [`fresh`](Self::fresh), and says which controllers run when there are no nodes.
     pub fn fresh_with(nodes: Nodes, controllers: Controllers) -> Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("fresh-{}-{n}-{:x}", std::process::id(), start::now().subsec_nanos());
-        let options = Options { controllers, idle: Some(FRESH_IDLE), ..Options::new(name, nodes) };
+        let options = Options { controllers, idle: Some(FRESH_IDLE), ..Options::new(fresh_name(), nodes) };
         let mut cluster = Self::up(&options, &progress::to_stderr)?;
         cluster.ends_on_drop = true;
         Ok(cluster)
@@ -81,25 +106,89 @@ impl Cluster {
         Self::of(running.with_context(advice)?)
     }
 
+    /// The cluster that kubectl's current context leads to, whoever runs it. It is left as it is.
+    pub fn existing() -> Result<Self> {
+        let (layout, foreign) = foreign::existing()?;
+        Ok(Self::foreign(layout, foreign, false))
+    }
+
+    /// The cluster that kind calls so, with this many workers; it is created if need be, and stays.
+    pub fn kind(name: &str, workers: usize) -> Result<Self> {
+        let (layout, foreign) = kind::up(name, workers)?;
+        Ok(Self::foreign(layout, foreign, false))
+    }
+
+    /// A cluster of kind's for this test alone; it ends with the handle.
+    pub fn fresh_kind() -> Result<Self> {
+        let (layout, foreign) = kind::up(&fresh_name(), 0)?;
+        Ok(Self::foreign(layout, foreign, true))
+    }
+
+    fn foreign(layout: Layout, foreign: Foreign, ends_on_drop: bool) -> Self {
+        Self { name: foreign.name.clone(), layout, runner: Runner::Foreign(foreign), ends_on_drop }
+    }
+
     fn of(started: Started) -> Result<Self> {
         let Started { spec, connection, child } = started;
         let pid = connection.pid()?;
-        Ok(Self { layout: spec.layout(), spec, pid, connection: Mutex::new(connection), child, ends_on_drop: false })
+        let (name, layout) = (spec.name.clone(), spec.layout());
+        let runner = Runner::Supervisor(Supervised { spec, pid, connection: Mutex::new(connection), child });
+        Ok(Self { name, layout, runner, ends_on_drop: false })
+    }
+
+    fn supervised(&self) -> Result<&Supervised> {
+        match &self.runner {
+            Runner::Supervisor(ours) => Ok(ours),
+            Runner::Foreign(_) => {
+                let name = &self.name;
+                Err(Unsupported(format!("only clusters of this repository let tests do that, and {name} is none"))
+                    .into())
+            }
+        }
+    }
+
+    /// Whether a test can have this; the error says why not, and [`or_skip`](crate::or_skip) skips the test.
+    pub fn require(&self, access: Access) -> Result<()> {
+        let unsupported = |why: &str| Err(Unsupported(format!("{}: {why}", self.name)).into());
+        match (access, &self.runner) {
+            (Access::Workers, Runner::Supervisor(ours)) if ours.spec.nodes == Nodes::Real => {
+                unsupported("a real cluster of this repository has one node only")
+            }
+            (Access::Workers, Runner::Foreign(foreign)) => match foreign.workers {
+                Some(2..) => Ok(()),
+                Some(_) => unsupported("there are no two workers"),
+                None => unsupported("the workers of somebody else's cluster are not drained"),
+            },
+            (_, Runner::Supervisor(_)) => Ok(()),
+            (Access::Network, Runner::Foreign(foreign)) => foreign.require_network(),
+            (Access::Machine, Runner::Foreign(_)) => self.supervised().map(drop),
+        }
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.spec.name
+        &self.name
     }
 
     /// What stands behind its API server.
     pub fn nodes(&self) -> Nodes {
-        self.spec.nodes
+        match &self.runner {
+            Runner::Supervisor(ours) => ours.spec.nodes,
+            Runner::Foreign(_) => Nodes::Real,
+        }
+    }
+
+    /// Whether it is one of this repository's, with all that these offer.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.runner, Runner::Supervisor(_))
     }
 
     /// Its Kubernetes version, such as "v1.36.3".
     pub fn version(&self) -> &str {
-        &self.spec.version
+        match &self.runner {
+            Runner::Supervisor(ours) => &ours.spec.version,
+            Runner::Foreign(foreign) => &foreign.version,
+        }
     }
 
     /// A kubeconfig for its administrator. It works inside and outside of the cluster's network.
@@ -111,9 +200,10 @@ impl Cluster {
     ///
     /// The user's name is in every line of the [audit log](Self::audit_log) that the user causes.
     pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
+        self.supervised()?;
         let authority = Authority::load(&self.layout)?;
         let pair = authority.client(user, groups)?;
-        let text = kubeconfig::render(&self.spec.name, &self.server(), &authority.certificate, &pair);
+        let text = kubeconfig::render(&self.name, &self.server(), &authority.certificate, &pair);
         let fits = |c: char| if c.is_ascii_alphanumeric() || "-.".contains(c) { c } else { '_' };
         let folder = self.layout.folder().join("users");
         fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
@@ -124,15 +214,20 @@ impl Cluster {
 
     /// The address of the API server, the same inside and outside of the cluster's network.
     pub fn server(&self) -> String {
-        parts::server(&self.spec)
+        match &self.runner {
+            Runner::Supervisor(ours) => parts::server(&ours.spec),
+            Runner::Foreign(foreign) => foreign.server.clone(),
+        }
     }
 
-    /// One line of JSON for each request that was answered, with the user in `user.username`.
+    /// One line of JSON for each request that was answered, with the user in `user.username`. Only clusters of this
+    /// repository have it.
     pub fn audit_log(&self) -> PathBuf {
         self.layout.audit_log()
     }
 
-    /// The folder with all files of the cluster: logs, certificates, configuration.
+    /// The folder with all files of the cluster: logs, certificates, configuration. For a cluster of somebody else, with the
+    /// files that we keep about it.
     pub fn state_dir(&self) -> &Path {
         self.layout.folder()
     }
@@ -142,33 +237,34 @@ impl Cluster {
         self.layout.log(part)
     }
 
-    /// The programs that the cluster is made of.
+    /// The programs that the cluster is made of; of somebody else's, at most kubectl.
     pub fn tools(&self) -> &Tools {
-        &self.spec.tools
+        match &self.runner {
+            Runner::Supervisor(ours) => &ours.spec.tools,
+            Runner::Foreign(foreign) => &foreign.tools,
+        }
     }
 
-    /// `kubectl` as the administrator, in the cluster's network.
+    /// `kubectl` as the administrator.
     pub fn kubectl<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = self.exec("kubectl");
         command.args(args);
         command
     }
 
-    /// A command in the cluster's network, with `KUBECONFIG` set and the cluster's programs first on the `PATH`.
+    /// A command with `KUBECONFIG` set and the cluster's programs first on the `PATH`; in the network of the cluster if it is
+    /// ours.
     ///
     /// Only the network is entered: the command sees the usual files and processes.
     pub fn exec(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = if self.spec.nodes == Nodes::Real {
-            let mut nsenter = Command::new("nsenter");
-            nsenter.arg(format!("--net=/proc/{}/ns/net", self.pid)).arg("--").arg(program);
-            nsenter
-        } else {
-            Command::new(program)
+        let mut command = match &self.runner {
+            Runner::Supervisor(_) => self.inside(program),
+            Runner::Foreign(_) => Command::new(program), // where its kubeconfig leads is not known inside
         };
         let cache = self.layout.folder().join("cache");
         command
             .env("KUBECONFIG", self.kubeconfig())
-            .env("PATH", self.spec.tools.path(std::env::var_os("PATH")))
+            .env("PATH", self.tools().path(std::env::var_os("PATH")))
             .env("KUBECACHEDIR", cache.join("kubectl")) // else it fills the home directory
             .env("HELM_CACHE_HOME", cache.join("helm/cache"))
             .env("HELM_CONFIG_HOME", cache.join("helm/config"))
@@ -176,21 +272,40 @@ impl Cluster {
         command
     }
 
+    /// A command in the cluster's network, as far as it can be entered from here: see [`Access::Network`].
+    pub fn inside(&self, program: impl AsRef<OsStr>) -> Command {
+        let Some(pid) = self.network() else { return Command::new(program) };
+        let mut nsenter = Command::new("nsenter");
+        nsenter.arg(format!("--net=/proc/{pid}/ns/net")).arg("--").arg(program);
+        nsenter
+    }
+
     /// Moves the calling thread into the cluster's network, for good: its sockets then reach pods and Services.
     ///
-    /// Threads that it starts afterwards follow. Does nothing where the cluster has no network of its own.
+    /// Threads that it starts afterwards follow. Does nothing where the cluster has no network that can be entered.
     pub fn enter_network(&self) -> Result<()> {
-        if self.spec.nodes != Nodes::Real {
-            return Ok(());
-        }
-        let network = File::open(format!("/proc/{}/ns/net", self.pid)).context("the cluster is gone")?;
+        let Some(pid) = self.network() else { return Ok(()) };
+        let network = File::open(format!("/proc/{pid}/ns/net")).context("the cluster is gone")?;
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
             .context("could not enter the cluster's network")
     }
 
+    /// A process of this machine that is in the cluster's network.
+    fn network(&self) -> Option<i32> {
+        match &self.runner {
+            Runner::Supervisor(ours) => (ours.spec.nodes == Nodes::Real).then_some(ours.pid),
+            Runner::Foreign(foreign) => foreign.node,
+        }
+    }
+
+    /// Puts an image into all nodes, from an OCI archive; of kind only.
+    pub fn load_image(&self, archive: &Path) -> Result<()> {
+        kind::load(&self.name, archive)
+    }
+
     /// How it is now.
     pub fn status(&self) -> Result<Status> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner).status()
+        self.supervised()?.connection.lock().unwrap_or_else(PoisonError::into_inner).status()
     }
 
     /// Ends a part such as "etcd" as a crash would, and keeps it away until [`start_part`](Self::start_part).
@@ -221,11 +336,11 @@ impl Cluster {
 
     /// Waits until the API server calls itself ready, as after a fault.
     pub fn wait_until_ready(&self, patience: Duration) -> Result<()> {
-        let api = Api::new(self.spec.ports.api, &Authority::load(&self.layout)?)?;
+        let api = Api::new(self.supervised()?.spec.ports.api, &Authority::load(&self.layout)?)?;
         let begun = Instant::now();
         while !api.is_ready() {
             if begun.elapsed() > patience {
-                bail!("the API server of {} was not ready within {} s", self.spec.name, patience.as_secs());
+                bail!("the API server of {} was not ready within {} s", self.name, patience.as_secs());
             }
             std::thread::sleep(Duration::from_millis(25));
         }
@@ -233,7 +348,7 @@ impl Cluster {
     }
 
     fn ask(&self, request: &Request) -> Result<()> {
-        match self.connection.lock().unwrap_or_else(PoisonError::into_inner).ask(request)? {
+        match self.supervised()?.connection.lock().unwrap_or_else(PoisonError::into_inner).ask(request)? {
             Reply::Done => Ok(()),
             Reply::Refused(why) => bail!("{why}"),
             Reply::Status(_) => bail!("the supervisor answered another question"),
@@ -246,11 +361,22 @@ impl Drop for Cluster {
         if !self.ends_on_drop {
             return;
         }
-        if let Err(error) = remove::down(&self.spec.name) {
-            eprintln!("the cluster {} was not removed: {error:#}", self.spec.name);
+        let ended = match &self.runner {
+            Runner::Supervisor(_) => remove::down(&self.name).map(drop),
+            Runner::Foreign(_) => kind::down(&self.name),
+        };
+        if let Err(error) = ended {
+            eprintln!("the cluster {} was not removed: {error:#}", self.name);
         }
-        if let Some(child) = &mut self.child {
+        if let Runner::Supervisor(Supervised { child: Some(child), .. }) = &mut self.runner {
             let _ = child.wait(); // it has ended; this takes it from the kernel's list
         }
     }
+}
+
+/// A name that no other cluster has.
+fn fresh_name() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let n = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("fresh-{}-{n}-{:x}", std::process::id(), start::now().subsec_nanos())
 }

@@ -10,6 +10,12 @@ use std::path::PathBuf;
 #[error("{0}")]
 pub struct Missing(pub String);
 
+/// The cluster is somebody else's and does not let tests do that; the text says what. Such a test is skipped, also under `CI`:
+/// whoever chose the cluster knows.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsupported(pub String);
+
 /// The program of that name on the PATH, or in a folder that a PATH without root often leaves out.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

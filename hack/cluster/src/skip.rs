@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 
-use crate::missing::Missing;
+use crate::missing::{Missing, Unsupported};
 
-/// The cluster; or nothing, and the reason on standard error, on a machine that lacks what it needs. The test then ends
-/// with `return`.
+/// The cluster; or nothing, and the reason on standard error, on a machine that lacks what it needs, and where the cluster of
+/// somebody else does not offer it. The test then ends with `return`.
 ///
-/// Under `CI` nothing may be skipped, so there, and after any other error, this panics.
+/// Under `CI` the machine must not lack anything, so there, and after any other error, this panics.
 ///
 /// ```ignore
 /// let Some(cluster) = cluster::or_skip(Cluster::shared(Nodes::Real)) else { return };
@@ -20,7 +20,7 @@ pub fn or_skip<T>(cluster: Result<T>) -> Option<T> {
 fn unless_missing<T>(cluster: Result<T>, ci: bool) -> Option<T> {
     match cluster {
         Ok(cluster) => Some(cluster),
-        Err(error) if error.is::<Missing>() && !ci => {
+        Err(error) if error.is::<Unsupported>() || error.is::<Missing>() && !ci => {
             eprintln!("skipped: {error:#}");
             None
         }
@@ -46,6 +46,12 @@ mod tests {
     #[should_panic(expected = "real nodes need root")]
     fn ci_never_skips() {
         unless_missing(missing(), true);
+    }
+
+    #[test]
+    fn what_a_chosen_cluster_does_not_offer_is_skipped_everywhere() {
+        let refused = || Err::<(), _>(Unsupported("only clusters of this repository".into()).into());
+        assert!(unless_missing(refused(), false).is_none() && unless_missing(refused(), true).is_none());
     }
 
     #[test]

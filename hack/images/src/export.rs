@@ -14,10 +14,15 @@ use crate::{Digest, Reference};
 impl Store {
     /// Writes an image as an OCI archive and returns the digest of its manifest. The archive is deterministic too.
     pub fn export(&self, reference: &Reference, file: &Path) -> Result<Digest> {
+        self.export_as(reference, reference, file)
+    }
+
+    /// As [`export`](Self::export), under another name.
+    pub fn export_as(&self, reference: &Reference, name: &Reference, file: &Path) -> Result<Digest> {
         let stored = self.find(reference)?.with_context(|| {
             format!("{reference} is not in {}: `cargo xtask image list` shows what is", self.root().display())
         })?;
-        let bytes = self.archive(reference, &stored.digest)?;
+        let bytes = self.archive(name, &stored.digest)?;
         crate::store::write_atomically(file, &bytes)?;
         Ok(stored.digest)
     }

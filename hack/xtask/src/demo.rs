@@ -52,7 +52,7 @@ pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
     let outside = match nodes {
         Nodes::Real => {
             println!("building their image (the first time takes a few minutes)");
-            let installed = e2e::install(&cluster, &e2e::build_image()?)?;
+            let installed = e2e::install(&cluster, &e2e::image_for(&cluster)?)?;
             println!("running in namespace {} as {}", e2e::MANAGER_NAMESPACE, installed.image);
             None
         }

@@ -21,11 +21,14 @@ pub enum Tool {
     Helm,
     /// Helm 3.
     Helm3,
+    /// Clusters whose nodes are containers; needs Docker, and is built only where it is asked for.
+    Kind,
     /// What kube-proxy programs the kernel with. The host's, or else unpacked from the host's packages; never built.
     Nft,
 }
 
-/// Every tool, in the order in which they are best built: what more people wait for comes first.
+/// Every tool that the tests of a checkout need, in the order in which they are best built: what more people wait for comes
+/// first.
 pub const TOOLS: [Tool; 10] = [
     Tool::Etcd,
     Tool::Kubernetes,
@@ -91,6 +94,7 @@ impl Tool {
             Self::Kwok => &KWOK,
             Self::Helm => &HELM,
             Self::Helm3 => &HELM3,
+            Self::Kind => &KIND,
             Self::Nft => return None,
         })
     }
@@ -238,13 +242,21 @@ static HELM3: Recipe = Recipe {
     seccomp: false,
 };
 
+static KIND: Recipe = Recipe {
+    module: "kind",
+    upstream: Some("sigs.k8s.io/kind"),
+    outputs: &[Output { binary: "kind", package: "sigs.k8s.io/kind", tags: "", ldflags: "" }],
+    links: &[],
+    seccomp: false,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_tool_is_a_folder_with_a_pin() {
-        for recipe in TOOLS.iter().filter_map(|tool| tool.recipe()) {
+        for recipe in TOOLS.iter().chain(&[Tool::Kind]).filter_map(|tool| tool.recipe()) {
             let file = super::super::sources().join(recipe.module).join("go.mod");
             let go_mod = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
             if let Some(upstream) = recipe.upstream {

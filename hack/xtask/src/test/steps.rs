@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use cluster::{Tools, progress};
+use e2e::Backend;
 use images::{Reference, Store, default_store, operator};
 
 use super::{Args, nextest, permissions};
@@ -96,8 +97,12 @@ fn cluster() -> Result<Outcome> {
 
 fn images() -> Result<Outcome> {
     let store = Store::open(default_store()?)?;
-    images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
-    operator::build(workspace::root(), &store, &Reference::parse(operator::DEFAULT_TAG)?)?;
+    if Backend::chosen()? == Backend::Local {
+        images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
+    }
+    if std::env::var_os("E2E_IMAGE").is_none() {
+        operator::build(workspace::root(), &store, &Reference::parse(operator::DEFAULT_TAG)?)?;
+    }
     Ok(Outcome::Passed)
 }
 
@@ -125,6 +130,9 @@ fn clean_up() -> Result<Outcome> {
         }
         cluster::down(&summary.name)?;
         eprintln!("{} is gone", summary.name);
+    }
+    if let Some(said) = e2e::clean_up()? {
+        eprintln!("{said}");
     }
     Ok(Outcome::Passed)
 }

@@ -1,0 +1,128 @@
+//! A cluster that somebody else runs: what its kubeconfig tells, and whether its network can be reached from here.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::layout::Layout;
+use crate::missing::{Missing, Unsupported, last_line};
+use crate::pki;
+use crate::progress;
+use crate::tools::{Lock, Tool, Tools, hex};
+
+/// How it is reached.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    /// For people: kubectl's context, or what kind calls it.
+    pub(crate) name: String,
+    /// Of Kubernetes.
+    pub(crate) version: String,
+    pub(crate) server: String,
+    /// kubectl, if it was built here; else the one on the PATH is used.
+    pub(crate) tools: Tools,
+    /// A process of this machine in the network of its pods, where there is one.
+    pub(crate) node: Option<i32>,
+    /// How many workers tests may drain, where they may.
+    pub(crate) workers: Option<usize>,
+}
+
+/// Says `true` where the machine is in the network of the cluster's pods.
+const REACHES_PODS: &str = "E2E_REACHES_PODS";
+
+/// The cluster of kubectl's current context, and where we keep files about it.
+pub(crate) fn existing() -> Result<(Layout, Foreign)> {
+    let config = current_context(std::env::var_os("KUBECONFIG"))?;
+    let name = config.text("/current-context").context("kubectl has no current context: set KUBECONFIG")?;
+    let server = config.text("/clusters/0/cluster/server").context("the current context has no cluster")?;
+    let layout = Layout::of(&format!("existing-{}", hex(&Sha256::digest(&server)[..4])))?;
+    let _lock = Lock::acquire(&layout.lock(), "asking the same cluster", Duration::from_mins(5), &progress::quiet)?;
+    let foreign = keep(&layout, name, &config)?;
+    Ok((layout, foreign))
+}
+
+/// Keeps the kubeconfig in the folder of the cluster, so that whoever chooses another context meanwhile changes nothing
+/// here, and asks the API server who it is. By whoever holds the lock of the folder.
+pub(crate) fn keep(layout: &Layout, name: String, config: &Kubeconfig) -> Result<Foreign> {
+    fs::create_dir_all(layout.folder()).with_context(|| format!("could not create {}", layout.folder().display()))?;
+    let text = config.0.to_string();
+    if fs::read_to_string(layout.kubeconfig()).ok().as_ref() != Some(&text) {
+        pki::write_private(&layout.kubeconfig(), &text)?; // others may be reading what is there
+    }
+    let server = config.text("/clusters/0/cluster/server").context("the kubeconfig names no server")?;
+    let tools = kubectl_of_ours()?;
+    let answer = kubectl(&tools, ["version", "--output=json", "--request-timeout=10s"])?
+        .env("KUBECONFIG", layout.kubeconfig())
+        .output()
+        .context("could not run kubectl")?;
+    let answered: Value = serde_json::from_slice(&answer.stdout).unwrap_or_default();
+    let Some(version) = answered.pointer("/serverVersion/gitVersion").and_then(Value::as_str) else {
+        bail!("the cluster {name} does not answer at {server}: {}", last_line(&answer.stderr));
+    };
+    Ok(Foreign { name, version: version.to_owned(), server, tools, node: None, workers: None })
+}
+
+/// One context with all that it needs.
+pub(crate) struct Kubeconfig(Value);
+
+impl Kubeconfig {
+    fn text(&self, pointer: &str) -> Option<String> {
+        self.0.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+    }
+}
+
+/// The current context of this kubeconfig (files as in the variable), or else of the user's.
+pub(crate) fn current_context(files: Option<OsString>) -> Result<Kubeconfig> {
+    let mut view = kubectl(&kubectl_of_ours()?, ["config", "view", "--minify", "--flatten", "--raw", "--output=json"])?;
+    if let Some(files) = files {
+        view.env("KUBECONFIG", files);
+    }
+    let output = view.output().context("could not run kubectl")?;
+    if !output.status.success() {
+        bail!("kubectl has no cluster to offer: {}", last_line(&output.stderr));
+    }
+    Ok(Kubeconfig(serde_json::from_slice(&output.stdout).context("kubectl does not answer in JSON")?))
+}
+
+fn kubectl_of_ours() -> Result<Tools> {
+    Tools::locate(&[Tool::Kubernetes])
+}
+
+fn kubectl<const N: usize>(tools: &Tools, args: [&str; N]) -> Result<Command> {
+    let mut command = match tools.binary("kubectl") {
+        Ok(ours) => Command::new(ours),
+        Err(_) => Command::new(crate::missing::require("kubectl", "kubectl")?),
+    };
+    command.args(args);
+    Ok(command)
+}
+
+impl Foreign {
+    /// Whether addresses of pods and Services lead there from this machine. That is not tried: elsewhere the same addresses
+    /// may be somebody's.
+    pub(crate) fn require_network(&self) -> Result<()> {
+        let Some(node) = self.node else {
+            let told = std::env::var_os(REACHES_PODS).is_some_and(|value| value == "true");
+            let name = &self.name;
+            let advice = format!("run the tests on a node or in a pod, and say so with {REACHES_PODS}=true");
+            let why = || Unsupported(format!("{name}: nobody says that its pods can be reached from here: {advice}"));
+            return told.then_some(()).ok_or_else(|| why().into());
+        };
+        let advice = "the network of kind's nodes can only be entered by root: use `sudo --preserve-env`";
+        fs::File::open(format!("/proc/{node}/ns/net")).map(drop).map_err(|_| Missing(advice.into()).into())
+    }
+}
+
+/// Removes what we keep about it.
+pub(crate) fn forget(layout: &Layout) -> Result<()> {
+    let folder: &Path = layout.folder();
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    fs::remove_dir_all(folder).with_context(|| format!("could not remove {}", folder.display()))
+}
