@@ -267,6 +267,8 @@ mod tests {
         let quota = "pods \"a\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1";
         let pod_security = "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"";
         for (error, class) in [
+            (kube::Error::Service("connection reset".into()), Class::Transient),
+            (api(401, "Unauthorized", "x"), Class::Transient),
             (api(404, "NotFound", "x"), Class::NotFound),
             (api(409, "AlreadyExists", "x"), Class::AlreadyExists),
             (api(409, "Conflict", "x"), Class::Conflict),

@@ -195,9 +195,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_is_made_at_the_start_as_soon_as_the_api_server_permits() {
         let model = Model::new();
-        model.set_faults(Planned::new(&"before * secrets.core #1..5 -> answer 403".parse().expect("a plan")));
-        let token = token(&model);
+        model.set_faults(Planned::new(&"before * secrets.core #1..8 -> answer 403".parse().expect("a plan")));
+        let (token, begun) = (token(&model), Instant::now());
         token.make_sure().await;
+        assert_eq!(begun.elapsed().as_secs(), 1 + 2 + 4 + 8 + 16 + 32 + 60 + 60);
         assert_eq!(model.objects("secrets").len(), 1);
         assert!(token.read().await.is_ok());
     }
@@ -205,7 +206,14 @@ mod tests {
     #[tokio::test]
     async fn a_token_is_not_printed_and_a_place_is_needed() {
         let token = SharedToken::new("shared".to_owned());
-        assert_eq!(format!("{token:?}"), "SharedToken(\"shared\")");
         assert!(token.read().await.is_err());
+        let model = Model::new();
+        let requests = Requests::of::<Secret>(model.client(), "controller-manager", Leading::default());
+        token.0.place.get_or_init(|| Place { requests, namespace: None });
+        let error = token.read().await.expect_err("outside of a cluster").to_string();
+        assert!(error.contains("--leader-election-namespace"), "{error}");
+        let token = self::token(&model);
+        token.read().await.expect("a token");
+        assert_eq!(format!("{token:?}"), "SharedToken(\"shared\")");
     }
 }

@@ -205,8 +205,9 @@ async fn a14_a_token_that_is_not_good_any_more_is_read_again() {
     assert!((1..60).contains(&asked), "{asked} requests with a bad token in two seconds");
     if everything() {
         std::fs::write(&file, "second").expect("a token");
+        // It is read again within a minute; by then the object waits for up to a minute and a half.
         world
-            .within(Duration::from_secs(75), "four replicas", async || {
+            .within(Duration::from_secs(150), "four replicas", async || {
                 (world.get::<Deployment>(NAME).await?.spec?.replicas? == 4).then_some(())
             })
             .await;

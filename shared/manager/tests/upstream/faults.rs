@@ -43,6 +43,7 @@ async fn a5_a7_a8_a9_a10_a14_a16_a17_whatever_becomes_of_a_write_it_is_done_once
         ("after create services.core #1 -> drop", MOMENT),
         ("after create services.core #1 -> drop; frame * services.core -> delay 60s", MOMENT),
         ("after create services.core #1 -> truncate 60", MOMENT),
+        ("after create services.core #1 -> truncate 60; frame * services.core -> delay 60s", MOMENT),
         ("after create services.core #1 -> trickle 1 1s", 25 * MOMENT),
         ("before create services.core #1 -> stall", 25 * MOMENT),
         ("after create services.core #1 -> stall", 25 * MOMENT),
@@ -50,6 +51,11 @@ async fn a5_a7_a8_a9_a10_a14_a16_a17_whatever_becomes_of_a_write_it_is_done_once
         ("after patch toys.tests.example.com/status #1 -> drop", 2 * MOMENT),
         ("after list services.core #1 -> truncate 60", 2 * MOMENT),
         ("after list toys.tests.example.com #1 -> truncate 200", 2 * MOMENT),
+        // A right that is missing is looked for once a minute.
+        (
+            r#"before create services.core #1..2 -> answer 403 body="{\"reason\":\"Forbidden\",\"message\":\"u cannot create it in API group c\",\"code\":403}""#,
+            122 * MOMENT,
+        ),
     ];
     for (faults, limit) in cases {
         let model = model();
@@ -183,6 +189,29 @@ async fn a4_two_crashes_at_any_two_writes_leave_no_second_child() {
     }
 }
 
+/// Keeps a Service with as many ports as the object's size: a change that no JSON patch can do.
+async fn keep_ports(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let ports: Vec<_> = (1..=toy.spec.size).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+    let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": ports}});
+    context.apply::<k8s_openapi::api::core::v1::Service>(serde_json::from_value(service).expect("a Service")).await?;
+    Ok(Action::Done)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a5_what_changed_between_our_read_and_our_write_is_read_again_and_no_error() {
+    let model = model();
+    put(&model, &["a"]);
+    let harness = run(&model, &[], keep_ports);
+    until("the Service", || port(&model, "a") == Some(1)).await;
+    let planned = plan(&model, "before patch services.core #1..3 -> answer 409");
+    change(&model, "a", 3).await;
+    let ports = || model.object("services", "default", "a")?["spec"]["ports"].as_array().map(Vec::len);
+    until("three ports", || ports() == Some(3)).await;
+    assert!(planned.unused().is_empty());
+    let errors = value(&harness.scrape(), r#"controller_runtime_reconcile_errors_total{controller="toy"}"#);
+    assert_eq!(errors, Some(0.0));
+}
+
 /// Between our look at a child and our write, somebody puts his own in its place.
 #[tokio::test(start_paused = true)]
 async fn a_namesake_that_takes_a_childs_place_before_our_write_is_left_alone() {
@@ -190,16 +219,7 @@ async fn a_namesake_that_takes_a_childs_place_before_our_write_is_left_alone() {
     for nth in [1, 2] {
         let model = model();
         put(&model, &["a"]);
-        let harness = run(&model, &[], |toy: Arc<Toy>, context: Context<Toy>| async move {
-            // Another number of ports is a change that no JSON patch can do.
-            let ports: Vec<_> =
-                (1..=toy.spec.size).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
-            let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": ports}});
-            context
-                .apply::<k8s_openapi::api::core::v1::Service>(serde_json::from_value(service).expect("a Service"))
-                .await?;
-            Ok::<_, Error>(Action::Done)
-        });
+        let harness = run(&model, &[], keep_ports);
         until("the Service", || port(&model, "a") == Some(1)).await;
         let (stage, theirs) = (
             model.clone(),

@@ -96,7 +96,8 @@ pub(crate) fn put(model: &Model, names: &[&str]) {
     for name in names {
         model.put(json!({
             "apiVersion": "tests.example.com/v1", "kind": "Toy",
-            "metadata": {"name": name, "namespace": "default", "generation": 1}, "spec": {"size": 1},
+            "metadata": {"name": name, "namespace": "default", "generation": 1, "annotations": {"note": "größer als ➀"}},
+            "spec": {"size": 1},
         }));
     }
 }

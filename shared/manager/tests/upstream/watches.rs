@@ -56,6 +56,10 @@ async fn w2_w3_w4_w5_w8_whatever_a_watch_does_the_end_is_the_same_and_nothing_is
         "frame MODIFIED toys.tests.example.com #1 -> truncate 50",
         "frame MODIFIED toys.tests.example.com #1 -> join",
         "frame * services.core #1 -> replace \"{\\\"type\\\": 3}\"",
+        // Letters in pieces, of which some are no letters.
+        "frame * toys.tests.example.com -> trickle 1 1ms",
+        // Half a list, where there was a whole one: what it lacks is not gone.
+        "frame MODIFIED services.core #1 -> gone; after list services.core #2 -> truncate 60",
     ]
     .map(str::to_owned)
     .into();
