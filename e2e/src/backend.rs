@@ -37,7 +37,7 @@ impl Backend {
 pub fn shared_cluster() -> Result<Cluster> {
     match Backend::chosen()? {
         Backend::Local => Cluster::shared(Nodes::Real),
-        Backend::Existing => Cluster::existing(),
+        Backend::Existing => Cluster::existing(None),
         Backend::Kind => Cluster::kind(KIND, 2),
     }
 }
@@ -58,9 +58,11 @@ pub fn clean_up() -> Result<Option<String>> {
     match Backend::chosen()? {
         Backend::Local => Ok(None), // it ends by itself
         Backend::Existing => {
-            let cluster = Cluster::existing()?;
+            let cluster = Cluster::existing(None)?;
             let gone = crate::uninstall(&cluster)?;
-            Ok(gone.then(|| format!("the operators are gone from {}; their definitions stay", cluster.name())))
+            let said = format!("the operators are gone from {}; their definitions stay", cluster.name());
+            cluster.forget()?;
+            Ok(gone.then_some(said))
         }
         Backend::Kind => {
             cluster::delete_kind(KIND)?;

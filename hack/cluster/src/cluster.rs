@@ -106,10 +106,19 @@ impl Cluster {
         Self::of(running.with_context(advice)?)
     }
 
-    /// The cluster that kubectl's current context leads to, whoever runs it. It is left as it is.
-    pub fn existing() -> Result<Self> {
-        let (layout, foreign) = foreign::existing()?;
+    /// The cluster that the current context of `kubeconfig` leads to, whoever runs it; without one, kubectl's own. It is left
+    /// as it is.
+    pub fn existing(kubeconfig: Option<&Path>) -> Result<Self> {
+        let (layout, foreign) = foreign::existing(kubeconfig)?;
         Ok(Self::foreign(layout, foreign, false))
+    }
+
+    /// Removes the files that we keep about a cluster of somebody else.
+    pub fn forget(self) -> Result<()> {
+        match &self.runner {
+            Runner::Supervisor(_) => Ok(()), // they are the cluster's, and go with it
+            Runner::Foreign(_) => foreign::forget(&self.layout),
+        }
     }
 
     /// The cluster that kind calls so, with this many workers; it is created if need be, and stays.

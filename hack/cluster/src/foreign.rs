@@ -1,6 +1,5 @@
 //! A cluster that somebody else runs: what its kubeconfig tells, and whether its network can be reached from here.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -35,9 +34,9 @@ pub(crate) struct Foreign {
 /// Says `true` where the machine is in the network of the cluster's pods.
 const REACHES_PODS: &str = "E2E_REACHES_PODS";
 
-/// The cluster of kubectl's current context, and where we keep files about it.
-pub(crate) fn existing() -> Result<(Layout, Foreign)> {
-    let config = current_context(std::env::var_os("KUBECONFIG"))?;
+/// The cluster of the current context, and where we keep files about it.
+pub(crate) fn existing(kubeconfig: Option<&Path>) -> Result<(Layout, Foreign)> {
+    let config = current_context(kubeconfig)?;
     let name = config.text("/current-context").context("kubectl has no current context: set KUBECONFIG")?;
     let server = config.text("/clusters/0/cluster/server").context("the current context has no cluster")?;
     let layout = Layout::of(&format!("existing-{}", hex(&Sha256::digest(&server)[..4])))?;
@@ -76,11 +75,11 @@ impl Kubeconfig {
     }
 }
 
-/// The current context of this kubeconfig (files as in the variable), or else of the user's.
-pub(crate) fn current_context(files: Option<OsString>) -> Result<Kubeconfig> {
+/// The current context of this kubeconfig, or else of the user's.
+pub(crate) fn current_context(kubeconfig: Option<&Path>) -> Result<Kubeconfig> {
     let mut view = kubectl(&kubectl_of_ours()?, ["config", "view", "--minify", "--flatten", "--raw", "--output=json"])?;
-    if let Some(files) = files {
-        view.env("KUBECONFIG", files);
+    if let Some(file) = kubeconfig {
+        view.env("KUBECONFIG", file);
     }
     let output = view.output().context("could not run kubectl")?;
     if !output.status.success() {
@@ -120,9 +119,11 @@ impl Foreign {
 
 /// Removes what we keep about it.
 pub(crate) fn forget(layout: &Layout) -> Result<()> {
-    let folder: &Path = layout.folder();
-    if !folder.is_dir() {
-        return Ok(());
+    let lock = Lock::acquire(&layout.lock(), "asking the same cluster", Duration::from_mins(5), &progress::quiet)?;
+    let folder = layout.folder();
+    if folder.is_dir() {
+        fs::remove_dir_all(folder).with_context(|| format!("could not remove {}", folder.display()))?;
     }
-    fs::remove_dir_all(folder).with_context(|| format!("could not remove {}", folder.display()))
+    lock.remove();
+    Ok(())
 }

@@ -35,7 +35,7 @@ pub(crate) fn up(name: &str, workers: usize) -> Result<(Layout, Foreign)> {
         )));
         create(name, workers, &file)?;
     }
-    let config = foreign::current_context(Some(file.into()))?;
+    let config = foreign::current_context(Some(&file))?;
     let known = foreign::keep(&layout, name.to_owned(), &config)?;
     Ok((layout, Foreign { node: Some(process_of_node(name)?), workers: Some(workers), ..known }))
 }

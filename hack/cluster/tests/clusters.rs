@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, Nodes, Options, PartState, or_skip, progress};
+use cluster::{Access, Cluster, Nodes, Options, PartState, Unsupported, or_skip, progress};
 
 #[test]
 fn two_clusters_start_at_once_and_collect_garbage() {
@@ -43,6 +43,26 @@ fn a_second_up_joins_and_down_is_complete() {
     assert_nothing_left(&folder);
     assert!(!cluster::down(&options.name).unwrap(), "the second time there is nothing");
     assert!(Cluster::open(&options.name).is_err());
+}
+
+#[test]
+fn a_cluster_of_somebody_else_is_used_and_left_as_it_is() {
+    let Some(theirs) = or_skip(Cluster::fresh(Nodes::None)) else { return };
+    let existing = Cluster::existing(Some(&theirs.kubeconfig())).unwrap();
+    assert_eq!((existing.server(), existing.version()), (theirs.server(), theirs.version()));
+    assert_eq!(kubectl(&existing, "create configmap seen -o name"), "configmap/seen");
+    for access in [Access::Network, Access::Machine, Access::Workers] {
+        let refused = existing.require(access).unwrap_err();
+        assert!(refused.is::<Unsupported>(), "{access:?}: {refused:#}");
+    }
+    assert!(existing.stop_part("etcd").unwrap_err().is::<Unsupported>());
+    assert!(existing.kubeconfig_for("somebody", &[]).unwrap_err().is::<Unsupported>());
+
+    let kept = existing.state_dir().to_path_buf();
+    assert!(kept.join("kubeconfig").is_file());
+    existing.forget().unwrap();
+    assert_nothing_left(&kept);
+    assert_eq!(kubectl(&theirs, "get configmap seen -o name"), "configmap/seen");
 }
 
 #[test]
