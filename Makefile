@@ -39,6 +39,18 @@ cluster-down: ## Take that cluster down
 test: ## Check everything, from format to end to end; installs what it needs
 	cargo xtask test
 
+.PHONY: test-e2e
+test-e2e: ## The end-to-end tests alone; E2E_CLUSTER=local, existing (your kubeconfig, with E2E_IMAGE=…) or kind
+	cargo xtask test --only tools,images,tests --filter 'package(e2e) & (binary(e2e) | binary(chart))'
+
+.PHONY: cleanup-test-e2e
+cleanup-test-e2e: ## Remove what they have left on a cluster of yours, or in kind
+	cargo xtask test --only clean-up
+
+.PHONY: soak
+soak: image ## Let the operators work under random faults, and see that they stay small and lose nothing; MINUTES=120, SEED=7
+	cargo run --package runtime-bench -- soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: generate
 generate: ## Write what is derived from the Rust types: definitions, permissions, tables
 	cargo xtask generate

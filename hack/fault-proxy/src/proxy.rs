@@ -129,7 +129,12 @@ impl FaultProxy {
 
     /// Forgets what has passed.
     pub fn clear(&self) {
-        self.shared.recorder.clear();
+        drop(self.drain());
+    }
+
+    /// What has passed since the last time, which is then forgotten: for runs whose whole trace is more than memory holds.
+    pub fn drain(&self) -> Trace {
+        self.shared.recorder.drain()
     }
 
     /// Says who is called at the plan's signals. The request waits until the handler is done.

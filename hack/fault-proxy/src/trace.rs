@@ -113,10 +113,10 @@ impl Recorder {
         lock(&self.trace).clone()
     }
 
-    pub(crate) fn clear(&self) {
+    pub(crate) fn drain(&self) -> Trace {
         let mut trace = lock(&self.trace);
         *lock(&self.epoch) += 1;
-        *trace = Trace::default();
+        std::mem::take(&mut *trace)
     }
 
     pub(crate) fn begin(&self, request: &Request, body: &Bytes, faults: Vec<Action>) -> Entry {

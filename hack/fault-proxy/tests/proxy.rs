@@ -324,4 +324,7 @@ async fn a_new_plan_counts_from_the_beginning() {
     assert_eq!(setting.proxy.trace().exchanges.len(), 3);
     setting.proxy.clear();
     assert!(setting.proxy.trace().exchanges.is_empty());
+    setting.create().await.expect("an answer");
+    assert_eq!(setting.proxy.drain().exchanges.len(), 1);
+    assert!(setting.proxy.drain().exchanges.is_empty());
 }

@@ -3,8 +3,8 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::Path,
-    process::{Child, Command, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
@@ -15,6 +15,8 @@ use tokio::{
     net::TcpStream,
 };
 
+/// Where `cargo xtask image build` leaves the program.
+pub(crate) const BUILT: &str = "target/image/x86_64-unknown-linux-gnu/release/controller-manager";
 /// In the group of service accounts, as in a pod: the API server treats such users alike.
 pub(crate) const USER: &str = "system:serviceaccount:default:bench";
 /// Clock ticks a second in `/proc`: the same on all of Linux that we run on.
@@ -23,8 +25,7 @@ const TICKS: f64 = 100.0;
 pub(crate) struct Operator {
     child: Child,
     probes: Port,
-    /// So that nobody else is given it.
-    _metrics: Port,
+    metrics: Port,
     pub(crate) started: Instant,
 }
 
@@ -43,20 +44,30 @@ impl Memory {
 impl Operator {
     /// Starts it for one of its kinds, with more flags.
     pub(crate) fn start(program: &Path, cluster: &Cluster, name: &str, flags: &[String]) -> Result<Self> {
-        let kubeconfig = cluster.kubeconfig_for(USER, &["system:serviceaccounts"])?;
+        Self::start_with(program, &kubeconfig(cluster)?, name, flags, Stdio::null())
+    }
+
+    /// The same for several of its kinds, with any kubeconfig and a place for its log.
+    pub(crate) fn start_with(
+        program: &Path,
+        kubeconfig: &Path,
+        names: &str,
+        flags: &[String],
+        log: Stdio,
+    ) -> Result<Self> {
         let (probes, metrics) = (Port::reserve()?, Port::reserve()?);
         let child = Command::new(program)
             .args(["run", "--leader-elect", "--leader-election-namespace=default"])
-            .arg(format!("--operators={name}"))
+            .arg(format!("--operators={names}"))
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .arg(format!("--health-probe-bind-address=127.0.0.1:{}", probes.number()))
             .arg(format!("--metrics-bind-address=127.0.0.1:{}", metrics.number()))
             .args(flags)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .with_context(|| format!("could not start {}", program.display()))?;
-        Ok(Self { child, probes, _metrics: metrics, started: Instant::now() })
+        Ok(Self { child, probes, metrics, started: Instant::now() })
     }
 
     /// Seconds from its start.
@@ -74,11 +85,17 @@ impl Operator {
     }
 
     async fn is_ready(&self) -> Result<bool> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.probes.number())).await?;
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer.starts_with("HTTP/1.1 200"))
+        Ok(get(&self.probes, "/readyz").await?.starts_with("HTTP/1.1 200"))
+    }
+
+    /// What it tells Prometheus.
+    pub(crate) async fn metrics(&self) -> Result<String> {
+        get(&self.metrics, "/metrics").await
+    }
+
+    /// How it ended; `None` while it runs.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
     }
 
     /// Seconds of CPU so far.
@@ -90,13 +107,22 @@ impl Operator {
     }
 
     pub(crate) fn memory(&self) -> Result<Memory> {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let mebibytes = |name: &str| -> Result<f64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
-            let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
-            Ok(kibibytes / 1_024.0)
-        };
+        let status = self.status()?;
+        let mebibytes = |name: &str| Ok::<_, anyhow::Error>(number(&status, name)? / 1_024.0);
         Ok(Memory { anonymous: mebibytes("RssAnon:")?, file: mebibytes("RssFile:")? })
+    }
+
+    pub(crate) fn threads(&self) -> Result<f64> {
+        number(&self.status()?, "Threads:")
+    }
+
+    /// How many files and sockets it has open.
+    pub(crate) fn descriptors(&self) -> Result<usize> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
+    }
+
+    fn status(&self) -> Result<String> {
+        Ok(fs::read_to_string(format!("/proc/{}/status", self.child.id()))?)
     }
 
     pub(crate) async fn terminate(&mut self) -> Result<()> {
@@ -123,6 +149,26 @@ impl Drop for Operator {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// A kubeconfig for [`USER`].
+pub(crate) fn kubeconfig(cluster: &Cluster) -> Result<PathBuf> {
+    cluster.kubeconfig_for(USER, &["system:serviceaccounts"])
+}
+
+/// A line of `/proc/PID/status`, without its unit.
+fn number(status: &str, name: &str) -> Result<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+async fn get(port: &Port, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port.number())).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
 /// How many requests of which kind: `patch memcacheds/status`.

@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 
 use crate::{
     kind::Kind,
+    kubelet,
     operator::{Operator, USER},
 };
 
@@ -75,26 +76,7 @@ const PACE: Duration = Duration::from_millis(30);
 
 impl World {
     pub(crate) async fn prepare(kind: Kind, cluster: &Cluster, program: &Path) -> Result<Self> {
-        let definitions = Command::new(program).arg("crds").output().context("could not run the program")?;
-        let mut kubectl = cluster.kubectl(["apply", "--server-side", "-f", "-"]);
-        let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
-        std::io::Write::write_all(&mut child.stdin.take().context("no pipe")?, &definitions.stdout)?;
-        ensure!(child.wait()?.success(), "the definitions are refused");
-        let bound = cluster
-            .kubectl([
-                "create",
-                "clusterrolebinding",
-                "bench",
-                "--clusterrole=cluster-admin",
-                &format!("--user={USER}"),
-            ])
-            .stdout(Stdio::null())
-            .status()?;
-        ensure!(bound.success(), "the role is not bound");
-
-        let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig())?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let client = Client::try_from(config)?;
+        let client = install(cluster, program).await?;
         let world = Self {
             kind,
             objects: Api::default_namespaced_with(client.clone(), &kind.resource()),
@@ -225,6 +207,24 @@ impl World {
     }
 }
 
+/// Brings the definitions into the cluster and lets the operator do everything. Returns a client for the load.
+pub(crate) async fn install(cluster: &Cluster, program: &Path) -> Result<Client> {
+    let definitions = Command::new(program).arg("crds").output().context("could not run the program")?;
+    let mut kubectl = cluster.kubectl(["apply", "--server-side", "-f", "-"]);
+    let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+    std::io::Write::write_all(&mut child.stdin.take().context("no pipe")?, &definitions.stdout)?;
+    ensure!(child.wait()?.success(), "the definitions are refused");
+    let bound = cluster
+        .kubectl(["create", "clusterrolebinding", "bench", "--clusterrole=cluster-admin", &format!("--user={USER}")])
+        .stdout(Stdio::null())
+        .status()?;
+    ensure!(bound.success(), "the role is not bound");
+
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig())?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
 impl Seen {
     fn learn(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
@@ -275,20 +275,8 @@ async fn watch_deployments(api: Api<Deployment>, seen: Arc<Seen>) {
             generation: object.metadata.generation.unwrap_or_default(),
             replicas: replicas.into(),
         };
-        let observed = object.status.as_ref().and_then(|status| status.observed_generation);
         seen.learn(|state| drop(state.deployments.insert(object.name_any(), form)));
-        if observed != object.metadata.generation {
-            let status = json!({"status": {
-                "observedGeneration": object.metadata.generation, "replicas": replicas, "updatedReplicas": replicas,
-                "readyReplicas": replicas, "availableReplicas": replicas,
-                "conditions": [{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}],
-            }});
-            let (api, name) = (api.clone(), object.name_any());
-            tokio::spawn(async move {
-                // One that is deleted meanwhile needs no status.
-                drop(api.patch_status(&name, &PatchParams::apply("bench-kubelet"), &Patch::Merge(&status)).await);
-            });
-        }
+        kubelet::roll_out(&api, &object);
     }
 }
 

@@ -1,0 +1,219 @@
+//! Measures the program: memory, CPU, requests, latencies, hand-over.
+//!
+//! What is measured is said beside each figure. Control plane, load and operator share the machine, so times are those
+//! of the whole; compare two programs in turn on one quiet machine. Memory and requests depend on that least.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Context, Result};
+use cluster::{Cluster, Nodes};
+
+use crate::{
+    kind::Kind,
+    operator::{BUILT, Operator, Requests, USER},
+    provider::Provider,
+    table::Table,
+    world::{Change, World},
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The program to measure.
+    #[arg(default_value = BUILT)]
+    program: PathBuf,
+    /// Whose objects.
+    #[arg(long, value_enum, default_value_t = Kind::Memcached)]
+    kind: Kind,
+    /// How many of them.
+    #[arg(long, default_value_t = 1_000)]
+    objects: usize,
+    /// How many of them are changed, one every 30 ms; only those with a Deployment.
+    #[arg(long, default_value_t = 100)]
+    changes: usize,
+    /// Seconds of watching while nothing happens.
+    #[arg(long, default_value_t = 60)]
+    window: u64,
+    /// Also kill a leader, which takes a lease time of 15 s.
+    #[arg(long)]
+    kill: bool,
+}
+
+/// Before memory is read.
+const SETTLE: Duration = Duration::from_secs(5);
+/// So many objects are created in a second: what the API server of two cores does, with time to spare.
+const CREATED_A_SECOND: u64 = 200;
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let nodes = if args.kind == Kind::Crontab { Nodes::Simulated } else { Nodes::None };
+    let cluster = Arc::new(Cluster::fresh(nodes)?);
+    let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
+    let mut bench = Bench { args, cluster, table: Table::default(), flags: Vec::new() };
+    let measured = runtime.block_on(bench.measure());
+    bench.table.print()?; // also what was measured before something failed
+    measured
+}
+
+struct Bench {
+    args: Args,
+    cluster: Arc<Cluster>,
+    table: Table,
+    flags: Vec<String>,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of objects are small")]
+impl Bench {
+    fn start(&self) -> Result<Operator> {
+        Operator::start(&self.args.program, &self.cluster, self.args.kind.operator(), &self.flags)
+    }
+
+    fn requests(&self) -> Result<Requests> {
+        Requests::of(USER, &self.cluster)
+    }
+
+    async fn measure(&mut self) -> Result<()> {
+        let kind = self.args.kind;
+        let provider = match kind {
+            Kind::Flightticket => Some(Provider::start().await?),
+            _ => None,
+        };
+        self.flags.extend(provider.iter().map(|provider| format!("--booking-url={}", provider.url)));
+        let world = World::prepare(kind, &self.cluster, &self.args.program).await?;
+        let size = std::fs::metadata(&self.args.program)?.len() as f64 / 1_048_576.0;
+        self.table.add("program", "MiB", size, "size of the file");
+        let idle = self.idle(&world).await?;
+        let mut operator = match kind {
+            Kind::Crontab => self.all_due_at_once(&world).await?,
+            _ => self.herd(&world).await?,
+        };
+        tokio::time::sleep(SETTLE).await;
+        let full = operator.memory()?;
+        self.table.add("RSS with objects", "MiB", full.rss(), "");
+        self.table.add("of which heap", "MiB", full.anonymous, "");
+        let each = (full.rss() - idle) * 1_024.0 / self.args.objects as f64;
+        self.table.add("memory", "KiB", each, "an object with its children");
+        if kind.has_deployment() {
+            self.changes(&world).await?;
+        }
+        self.steady(&operator, provider.as_ref()).await?;
+        if kind.has_deployment() {
+            self.hand_over(&world, &mut operator).await?;
+        }
+        Ok(())
+    }
+
+    /// Nothing to do. Returns the RSS in MiB.
+    async fn idle(&mut self, world: &World) -> Result<f64> {
+        let mut operator = self.start()?;
+        self.table.add("exec to ready", "s", operator.until_ready().await?, "/readyz answers 200");
+        self.table.add("exec to lease", "s", world.until_leader(&operator).await?, "it leads");
+        tokio::time::sleep(SETTLE).await;
+        let (cpu, before) = (operator.cpu()?, self.requests()?);
+        tokio::time::sleep(Duration::from_secs(self.args.window)).await;
+        let minutes = self.args.window as f64 / 60.0;
+        self.table.add("idle CPU", "s/min", (operator.cpu()? - cpu) / minutes, "without objects");
+        let requests = self.requests()?.since(&before).total() as f64;
+        self.table.add("idle requests", "/min", requests / minutes, "the lease's included");
+        let idle = operator.memory()?;
+        self.table.add("idle RSS", "MiB", idle.rss(), "without objects");
+        self.table.add("of which heap", "MiB", idle.anonymous, "");
+        operator.terminate().await?;
+        Ok(idle.rss())
+    }
+
+    /// A herd that waits for the program.
+    async fn herd(&mut self, world: &World) -> Result<Operator> {
+        let objects = self.args.objects;
+        world.create(objects, "").await?;
+        let before = self.requests()?;
+        let operator = self.start()?;
+        let seconds = world.until_all_ready(objects, &operator).await?;
+        self.table.add("herd", "s", seconds, "exec until all that waited are ready");
+        self.table.add("herd CPU", "ms", operator.cpu()? * 1_000.0 / objects as f64, "an object");
+        tokio::time::sleep(SETTLE).await;
+        self.table.add_requests("herd", &self.requests()?.since(&before), objects);
+        Ok(operator)
+    }
+
+    /// Each `CronTab`'s first run is in the same minute.
+    async fn all_due_at_once(&mut self, world: &World) -> Result<Operator> {
+        let objects = self.args.objects;
+        let mut operator = self.start()?;
+        operator.until_ready().await?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+        let due = (now + objects as u64 / CREATED_A_SECOND + 30).div_ceil(60) * 60;
+        let (cpu, before) = (operator.cpu()?, self.requests()?);
+        world.create(objects, &format!("{} {} * * *", due / 60 % 60, due / 3_600 % 24)).await?;
+        world.until_ready(objects).await?;
+        let waiting = SystemTime::UNIX_EPOCH + Duration::from_secs(due);
+        let wait = waiting.duration_since(SystemTime::now()).context("the objects were created too slowly")?;
+        self.table.add("created CPU", "ms", (operator.cpu()? - cpu) * 1_000.0 / objects as f64, "an object, scheduled");
+        self.table.add_requests("created", &self.requests()?.since(&before), objects);
+        self.table.add("RSS before", "MiB", operator.memory()?.rss(), "all scheduled, none has run");
+        tokio::time::sleep(wait).await;
+
+        let (cpu, before) = (operator.cpu()?, self.requests()?);
+        world.until_jobs(objects).await?;
+        let seconds = waiting.elapsed()?.as_secs_f64();
+        self.table.add("all started", "s", seconds, "from the minute until the last Job is there");
+        world.until_ended(objects).await?;
+        self.table.add("all ended", "s", waiting.elapsed()?.as_secs_f64(), "until the last object says so");
+        tokio::time::sleep(SETTLE).await;
+        self.table.add("run CPU", "ms", (operator.cpu()? - cpu) * 1_000.0 / objects as f64, "an object, start and end");
+        self.table.add_requests("run", &self.requests()?.since(&before), objects);
+        Ok(operator)
+    }
+
+    async fn changes(&mut self, world: &World) -> Result<()> {
+        let count = self.args.changes.min(self.args.objects);
+        for (name, what) in [("delete", Change::Delete), ("edit", Change::Edit), ("scale", Change::Scale)] {
+            let before = self.requests()?;
+            let latencies = world.change(what, count).await?;
+            self.table.add_latencies(name, &latencies);
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            self.table.add_requests(name, &self.requests()?.since(&before), count);
+        }
+        Ok(())
+    }
+
+    async fn steady(&mut self, operator: &Operator, provider: Option<&Provider>) -> Result<()> {
+        let asked = async || match provider {
+            Some(provider) => provider.requests().await,
+            None => Ok(0.0),
+        };
+        let (cpu, before, questions) = (operator.cpu()?, self.requests()?, asked().await?);
+        tokio::time::sleep(Duration::from_secs(self.args.window)).await;
+        let minutes = self.args.window as f64 / 60.0;
+        let cpu = (operator.cpu()? - cpu) / minutes;
+        self.table.add("steady CPU", "s/min", cpu, "with all objects, nothing changes");
+        let requests = self.requests()?.since(&before).total() as f64;
+        self.table.add("steady requests", "/min", requests / minutes, "the lease's included");
+        if provider.is_some() {
+            let questions = asked().await? - questions;
+            self.table.add("steady questions", "/min", questions / minutes, "to the provider");
+        }
+        Ok(())
+    }
+
+    async fn hand_over(&mut self, world: &World, operator: &mut Operator) -> Result<()> {
+        let mut standby = self.start()?;
+        standby.until_ready().await?;
+        tokio::time::sleep(SETTLE).await;
+        self.table.add("standby RSS", "MiB", standby.memory()?.rss(), "while the other one leads");
+        let seconds = world.hand_over(0, async || operator.terminate().await).await?;
+        self.table.add("hand-over", "s", seconds, "SIGTERM to the leader until the standby's first write");
+        if self.args.kill {
+            let mut next = self.start()?;
+            next.until_ready().await?;
+            let seconds = world.hand_over(1, async || standby.kill().await).await?;
+            self.table.add("take-over", "s", seconds, "SIGKILL of the leader until the standby's first write");
+            next.terminate().await?;
+        } else {
+            standby.terminate().await?;
+        }
+        Ok(())
+    }
+}

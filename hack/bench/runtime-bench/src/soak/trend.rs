@@ -1,0 +1,88 @@
+//! Whether a figure stays where it is.
+
+/// How a figure changes with time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Trend {
+    /// In units of the figure for each unit of time.
+    pub(crate) slope: f64,
+    /// Two standard errors of the slope: what it may be off by.
+    pub(crate) noise: f64,
+}
+
+/// Readings next to each other are alike, and a burst is not a trend: the line is laid through the medians of so many
+/// stretches of time, and these are nearly independent.
+const STRETCHES: usize = 20;
+
+/// The line of least squares through points of time and figure, ordered by time.
+#[expect(clippy::cast_precision_loss, reason = "there are few readings")]
+pub(crate) fn trend(points: &[(f64, f64)]) -> Trend {
+    let stretches = STRETCHES.min(points.len());
+    let medians: Vec<(f64, f64)> = (0..stretches)
+        .filter_map(|n| points.get(n * points.len() / stretches..(n + 1) * points.len() / stretches))
+        .map(|stretch| (median(stretch.iter().map(|it| it.0)), median(stretch.iter().map(|it| it.1))))
+        .collect();
+    let count = medians.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| medians.iter().map(of).sum::<f64>() / count;
+    let (time, figure) = (mean(|it| it.0), mean(|it| it.1));
+    let spread: f64 = medians.iter().map(|it| (it.0 - time).powi(2)).sum();
+    if medians.len() < 3 || spread <= 0.0 {
+        return Trend { slope: 0.0, noise: f64::INFINITY }; // nothing can be said
+    }
+    let slope = medians.iter().map(|it| (it.0 - time) * (it.1 - figure)).sum::<f64>() / spread;
+    let rest: f64 = medians.iter().map(|it| (it.1 - figure - slope * (it.0 - time)).powi(2)).sum();
+    Trend { slope, noise: 2.0 * (rest / (count - 2.0) / spread).sqrt() }
+}
+
+/// Zero of nothing.
+pub(crate) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = figures.into_iter().collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let upper = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
+    let lower = sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+    f64::midpoint(lower, upper)
+}
+
+#[cfg(test)]
+mod tests {
+    use fastrand::Rng;
+
+    use super::*;
+
+    fn points(count: u32, figure: impl Fn(f64, f64) -> f64) -> Vec<(f64, f64)> {
+        let mut rng = Rng::with_seed(9);
+        (0..count).map(|n| f64::from(n) / f64::from(count)).map(|time| (time, figure(time, rng.f64() - 0.5))).collect()
+    }
+
+    #[test]
+    fn a_line_is_found_in_noise() {
+        let Trend { slope, noise } = trend(&points(300, |time, random| 20.0 + 3.0 * time + random));
+        assert!((slope - 3.0).abs() < noise && noise < 0.6, "{slope} ± {noise}");
+    }
+
+    #[test]
+    fn what_is_flat_is_flat_within_its_noise() {
+        let Trend { slope, noise } = trend(&points(300, |_, random| 20.0 + random));
+        assert!(slope.abs() < noise && noise < 0.6, "{slope} ± {noise}");
+        assert_eq!(trend(&points(300, |_, _| 12.0)), Trend { slope: 0.0, noise: 0.0 });
+    }
+
+    #[test]
+    fn a_burst_is_no_trend() {
+        let burst = |time: f64, _| if (0.90..0.92).contains(&time) { 60.0 } else { 12.0 };
+        assert_eq!(trend(&points(300, burst)), Trend { slope: 0.0, noise: 0.0 });
+    }
+
+    #[test]
+    fn of_too_little_nothing_is_said() {
+        for count in 0..3 {
+            assert!(trend(&points(count, |time, _| time)).noise.is_infinite());
+        }
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert!((median([3.0, 1.0, 9.0]) - 3.0).abs() < f64::EPSILON);
+        assert!((median([4.0, 1.0, 2.0, 9.0]) - 3.0).abs() < f64::EPSILON);
+        assert!(median([]).abs() < f64::EPSILON);
+    }
+}
