@@ -39,10 +39,12 @@ use crate::{
 };
 
 mod apply;
+mod out_of_sight;
 mod read;
 mod report;
 mod root;
 
+use out_of_sight::OutOfSight;
 pub use read::SecretValues;
 pub(crate) use report::annotation;
 pub use root::Creation;
@@ -135,6 +137,7 @@ pub(crate) struct Caches {
     by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     /// Those of kinds that a cluster may not have.
     pub(crate) optional: Vec<Arc<InformerHealth>>,
+    pub(crate) out_of_sight: Arc<OutOfSight>,
 }
 
 /// Values that an operator brings along, by type.
@@ -317,6 +320,7 @@ impl<K: Root> Scope<K> {
         lock(&self.rollouts).remove(key);
         lock(&self.told_missing).remove(key);
         lock(&self.unanswered).remove(key);
+        self.caches.out_of_sight.forget(key);
     }
 }
 

@@ -180,9 +180,15 @@ impl<K: Root> ControllerBuilder<K> {
         self.children.push(C::kind(&()).into_owned());
         self.sources.push(Box::new(move |informers, primary, queue, app, caches| {
             let informer = informers.seen::<C>(app);
-            let (primary, queue, app) = (primary.clone(), queue.clone(), app.clone());
+            let (primary, queue, app, out_of_sight) =
+                (primary.clone(), queue.clone(), app.clone(), caches.out_of_sight.clone());
             informer.subscribe(Box::new(move |delta, origin| {
-                for key in woken(delta, &app, |owner, namespace| owner_key(&primary, owner, namespace)) {
+                let owner = |owner: &Owner, namespace: &Arc<str>| {
+                    let key = owner_key(&primary, owner, namespace)?;
+                    out_of_sight.heed(&key, &C::kind(&()), delta);
+                    Some(key)
+                };
+                for key in woken(delta, &app, owner) {
                     queue.add(key, priority(origin));
                 }
             }));

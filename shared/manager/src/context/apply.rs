@@ -71,6 +71,9 @@ impl<K: Root> Context<K> {
 
     /// [`apply`](Context::apply)s `Some`; deletes this object's child of that kind for `None`.
     ///
+    /// Also one that somebody has taken our label from. But if that happened while no operator ran, and the child was no more
+    /// wanted when one came back, it is not known, and stays until its owner goes.
+    ///
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
@@ -86,6 +89,7 @@ impl<K: Root> Context<K> {
                         Box::pin(self.delete::<C>(&child)).await?;
                     }
                 }
+                Box::pin(self.delete_out_of_sight::<C>()).await?;
                 return Ok(None);
             };
             applied.await
@@ -103,14 +107,18 @@ impl<K: Root> Context<K> {
         if child.deleting.is_some() {
             return Ok(());
         }
-        if self.remove::<C>(&requests, &key, &child.uid).await? {
-            self.tell(
-                &requests,
-                &key,
-                &child.uid,
-                "Deleted",
-                format!("Deleted {} \"{}\", no longer wanted", requests.kind(), key.name),
-            );
+        self.delete_unwanted::<C>(&requests, &key, &child.uid).await
+    }
+
+    pub(super) async fn delete_unwanted<C: Child + Namespaced>(
+        &self,
+        requests: &Requests,
+        key: &ObjectKey,
+        uid: &str,
+    ) -> Result<(), Error> {
+        if self.remove::<C>(requests, key, uid).await? {
+            let text = format!("Deleted {} \"{}\", no longer wanted", requests.kind(), key.name);
+            self.tell(requests, key, uid, "Deleted", text);
         }
         Ok(())
     }
@@ -173,6 +181,7 @@ impl<K: Root> Context<K> {
             self.scope.children.wrote(requests.kind(), Written::Deleted);
         }
         self.store::<C>().observe_gone(key, Uid::of(uid));
+        self.scope.caches.out_of_sight.settle(&self.pass.key, requests.kind()); // the watch may have been faster
         self.pass.changed_children.store(true, Ordering::Relaxed);
         Ok(deleted)
     }
@@ -291,6 +300,7 @@ impl<K: Root> Context<K> {
         let decoded = Decoded::read::<Seen<C>>(answer).map_err(broken)?;
         let store = self.store::<C>();
         store.observe(&decoded);
+        self.scope.caches.out_of_sight.settle(&self.pass.key, requests.kind());
         store.verify(&target.key, decoded.facts.uid, target.verified(decoded.facts.fingerprint.hash));
         self.pass.changed_children.store(true, Ordering::Relaxed);
         let problem = |Undecodable { error, .. }| {

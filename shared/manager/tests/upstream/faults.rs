@@ -3,7 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use fault_plan::{Plan, Request, enumerate};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::Service;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
 use manager::{Action, Context, Error};
 use model_apiserver::{Model, NoFaults, Planned};
 use serde_json::json;
@@ -193,8 +197,40 @@ async fn a4_two_crashes_at_any_two_writes_leave_no_second_child() {
 async fn keep_ports(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
     let ports: Vec<_> = (1..=toy.spec.size).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
     let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": ports}});
-    context.apply::<k8s_openapi::api::core::v1::Service>(serde_json::from_value(service).expect("a Service")).await?;
+    context.apply::<Service>(serde_json::from_value(service).expect("a Service")).await?;
     Ok(Action::Done)
+}
+
+/// Keeps a Service unless the object's size is zero.
+async fn keep_unless_zero(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let port = json!([{"name": "a", "port": 80}]);
+    let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": port}});
+    let wanted = (toy.spec.size > 0).then(|| serde_json::from_value(service).expect("a Service"));
+    context.apply_or_delete::<Service>(wanted).await?;
+    Ok(Action::Done)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_lost_our_label_and_then_is_not_wanted_goes_all_the_same() {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = run(&model, &[], keep_unless_zero);
+    until("the Service", || port(&model, "a") == Some(80)).await;
+    // It cannot be put right, as nobody can read it.
+    let planned = plan(&model, "before get services.core #1..3 -> answer 500");
+    let label = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}}}));
+    let services: Api<Service> = Api::namespaced(model.client(), "default");
+    services.patch("a", &PatchParams::default(), &label).await.expect("the patch is taken");
+    until("it is tried", || planned.unused().is_empty()).await;
+    change(&model, "a", 0).await;
+    until("the Service is gone", || model.object("services", "default", "a").is_none()).await;
+
+    // Asked once, and never again.
+    model.clear_requests();
+    change(&model, "a", -1).await;
+    tokio::time::sleep(MOMENT).await;
+    let asked = model.requests().into_iter().filter(|it| it.resource == "services").count();
+    assert_eq!(asked, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,76 @@
+//! Children that left a watch without our doing: gone, or still there without the label that we watch by.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Mutex,
+};
+
+use workloads::Child;
+
+use super::{Context, Root, lock};
+use crate::{
+    api::Namespaced,
+    error::{Class, Error},
+    object::{Head, ObjectKey},
+    store::Delta,
+};
+
+/// The last one of each kind, by the object that it belonged to. A child that is wanted finds out by being written; one that
+/// is not wanted any more is looked for once, else it would stay for ever.
+#[derive(Debug, Default)]
+pub(crate) struct OutOfSight(Mutex<HashMap<ObjectKey, BTreeMap<String, ObjectKey>>>);
+
+impl OutOfSight {
+    /// Takes in a change of a child of `owner`, an object that is there.
+    pub(crate) fn heed(&self, owner: &ObjectKey, kind: &str, delta: &Delta) {
+        match &delta.owners {
+            [Some(_), None] => {
+                lock(&self.0).entry(owner.clone()).or_default().insert(kind.to_owned(), delta.key.clone());
+            }
+            [_, Some(_)] => self.settle(owner, kind),
+            [None, None] => {}
+        }
+    }
+
+    fn of(&self, owner: &ObjectKey, kind: &str) -> Option<ObjectKey> {
+        lock(&self.0).get(owner)?.get(kind).cloned()
+    }
+
+    /// It is known again what became of it.
+    pub(super) fn settle(&self, owner: &ObjectKey, kind: &str) {
+        let mut all = lock(&self.0);
+        if let Some(kinds) = all.get_mut(owner) {
+            kinds.remove(kind);
+            if kinds.is_empty() {
+                all.remove(owner);
+            }
+        }
+    }
+
+    /// The owner is gone.
+    pub(super) fn forget(&self, owner: &ObjectKey) {
+        lock(&self.0).remove(owner);
+    }
+}
+
+impl<K: Root> Context<K> {
+    /// Deletes the child of this kind that is out of sight, if it is still there and still this object's.
+    pub(super) async fn delete_out_of_sight<C: Child + Namespaced>(&self) -> Result<(), Error> {
+        let requests = self.requests::<C>();
+        let Some(key) = self.scope.caches.out_of_sight.of(&self.pass.key, requests.kind()) else { return Ok(()) };
+        match requests.get(&key).await {
+            Ok(text) => {
+                let broken = |source| Error::Decode { request: requests.describe("read", &key), source };
+                let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(broken)?.metadata;
+                let is_ours = metadata.controller().is_some_and(|owner| owner.uid == self.pass.uid.as_str());
+                if is_ours && metadata.deletion_timestamp.is_none() {
+                    self.delete_unwanted::<C>(&requests, &key, &metadata.uid).await?;
+                }
+            }
+            Err(error) if error.class() == Class::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        self.scope.caches.out_of_sight.settle(&self.pass.key, requests.kind());
+        Ok(())
+    }
+}
