@@ -17,6 +17,8 @@ RUN mkdir -m 1777 /image/tmp && mkdir /image/etc && \
 
 FROM scratch
 COPY --from=build /image /
+# As in hack/images/src/operator.rs.
+ENV MALLOC_ARENA_MAX=1
 USER 65532:65532
 ENTRYPOINT ["/controller-manager"]
 LABEL org.opencontainers.image.title="controller-manager" org.opencontainers.image.licenses="Apache-2.0"

@@ -69,6 +69,8 @@ fn pack(programs: &[PathBuf], store: &Store, reference: &Reference) -> Result<Bu
         references: vec![reference.clone()],
         files,
         entrypoint: vec![format!("/{main}")],
+        // After hours of outages, glibc's heaps hold 3 MiB less when there is only one; no time is lost by it.
+        env: vec!["MALLOC_ARENA_MAX=1".to_owned()],
         user: USER.to_owned(),
         labels: [label("title", main), label("licenses", "Apache-2.0")].into(),
         compression: Compression::Gzip,
