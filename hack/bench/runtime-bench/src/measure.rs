@@ -25,6 +25,9 @@ pub(crate) struct Args {
     /// The program to measure.
     #[arg(default_value = BUILT)]
     program: PathBuf,
+    /// The program whose definitions are installed (`PROGRAM crds`), if the one to measure has none.
+    #[arg(long, value_name = "PROGRAM")]
+    definitions_of: Option<PathBuf>,
     /// Whose objects.
     #[arg(long, value_enum, default_value_t = Kind::Memcached)]
     kind: Kind,
@@ -81,7 +84,9 @@ impl Bench {
             _ => None,
         };
         self.flags.extend(provider.iter().map(|provider| format!("--booking-url={}", provider.url)));
-        let world = World::prepare(kind, &self.cluster, &self.args.program).await?;
+        let world =
+            World::prepare(kind, &self.cluster, self.args.definitions_of.as_ref().unwrap_or(&self.args.program))
+                .await?;
         let size = std::fs::metadata(&self.args.program)?.len() as f64 / 1_048_576.0;
         self.table.add("program", "MiB", size, "size of the file");
         let idle = self.idle(&world).await?;
