@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeSet,
-    net::SocketAddr,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -200,6 +201,41 @@ impl Certificates {
         } else {
             config.with_no_client_auth()
         })
+    }
+}
+
+/// What the exporter beside a node says.
+async fn scraped(world: &World, node: &str) -> std::io::Result<String> {
+    let host = node.split(':').next().unwrap_or_default().to_owned();
+    inside(world.cluster.clone(), move || {
+        let mut stream = TcpStream::connect((host, 9150))?;
+        write!(stream, "GET /metrics HTTP/1.0\r\nHost: exporter\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exporter_tells_of_its_node_in_the_clear_and_over_tls() {
+    let Some(world) = world_with(Access::Network).await else { return };
+    let certificates = Certificates::new();
+    let (certificate, key) = &certificates.node;
+    let data = json!({"tls.crt": certificate, "tls.key": key, "ca.crt": certificates.authority});
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "certificates"}, "stringData": data});
+    world.create::<Secret>(secret).await;
+    world.apply(SAMPLE).await;
+    let mut before = None;
+    for tls in [json!(null), json!({"secretName": "certificates", "clientAuth": "Require"})] {
+        let spec = json!({"size": 1, "metrics": {"enabled": true}, "tls": tls, "rollout": {"minReadySeconds": 0}});
+        world.patch::<Memcached>(NAME, json!({"spec": spec})).await;
+        let tells = async || {
+            let node = ready(&world, 1).await.status?.endpoints.pop().filter(|node| before.as_ref() != Some(node))?;
+            scraped(&world, &node).await.is_ok_and(|answer| answer.contains("\nmemcached_up 1\n")).then_some(node)
+        };
+        before = Some(world.until(&format!("a new node's exporter tells of it, tls: {tls}"), tells).await);
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Two kinds. memcached and busybox are the real programs, from Debian's packages. The two nginx images are **stand-ins**:
 //! the name, the port and the user of the real image around `testbox`, which answers every HTTP request with a greeting
-//! and can nothing else that nginx can. That is enough for an operator, which looks at pods and not into them.
+//! and can nothing else that nginx can. That is enough for an operator, which looks at pods and not into them. So is the
+//! exporter of memcached: it takes the real one's flags, and has three of its metrics.
 
 use std::path::Path;
 
@@ -33,6 +34,8 @@ enum Content {
         user: &'static str,
         port: Option<u16>,
     },
+    /// A command of `testbox` that is the image's entry point, so that a pod's arguments are its flags.
+    Command(&'static str),
     Memcached,
     Busybox,
 }
@@ -67,6 +70,12 @@ const FIXTURES: &[Fixture] = &[
         name: "docker.io/library/nginx:latest",
         tags: &["stable", "mainline", "1"],
         content: Content::Program { program: &TESTBOX, args: &["serve", "--port", "80"], user: "", port: Some(80) },
+    },
+    // A stand-in, see above.
+    Fixture {
+        name: "docker.io/prom/memcached-exporter:v0.15.4",
+        tags: &["latest"],
+        content: Content::Command("exporter"),
     },
 ];
 
@@ -107,6 +116,7 @@ impl Fixture {
             Content::Program { program, args, user, port } => {
                 format!("{:?} {args:?} {user} {port:?}", program.sources)
             }
+            Content::Command(command) => format!("{:?} {command}", TESTBOX.sources),
             Content::Memcached => "memcached".to_owned(),
             Content::Busybox => "busybox".to_owned(),
         };
@@ -118,6 +128,11 @@ impl Fixture {
         let mut references: Vec<_> = self.tags.iter().map(|tag| name.with_tag(tag)).collect();
         let (spec, version) = match &self.content {
             Content::Program { program, args, user, port } => (static_program(program, args, user, *port)?, None),
+            Content::Command(command) => {
+                let mut spec = static_program(&TESTBOX, &[], "65534", None)?;
+                spec.entrypoint.push((*command).to_owned());
+                (spec, None)
+            }
             Content::Memcached => memcached()?,
             Content::Busybox => busybox()?,
         };

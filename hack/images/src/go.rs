@@ -29,6 +29,7 @@ pub(crate) const TESTBOX: GoProgram = GoProgram {
         ("go.mod", include_str!("../../tools/testbox/go.mod")),
         ("main.go", include_str!("../../tools/testbox/main.go")),
         ("client.go", include_str!("../../tools/testbox/client.go")),
+        ("exporter.go", include_str!("../../tools/testbox/exporter.go")),
     ],
 };
 

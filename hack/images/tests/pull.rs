@@ -19,7 +19,7 @@ fn a_node_can_pull_every_fixture() {
     let folder = tempfile::tempdir().unwrap();
     let mut built = Vec::new();
     images::ensure_fixtures(folder.path(), &mut |line| built.push(line.to_owned())).unwrap();
-    assert_eq!(built.len(), 6, "{built:?}");
+    assert_eq!(built.len(), 7, "{built:?}");
 
     built.clear();
     images::ensure_fixtures(folder.path(), &mut |line| built.push(line.to_owned())).unwrap();

@@ -21,6 +21,7 @@ const usage = `usage: testbox COMMAND
   api PATH                      GET PATH from the Kubernetes API with the pod's service account; status and body
   memcached ADDR set KEY VALUE  store a value
   memcached ADDR get KEY        print a value; exit 1 if there is none
+  exporter [FLAGS]              be a memcached_exporter: metrics of a node, with the real one's flags
   resolve NAME                  print the addresses of a name, one per line
   sleep DURATION                such as 90s or 1h; ends at once, with 0, when told to
   exit CODE                     exit with that code
@@ -60,6 +61,8 @@ func run(command string, args []string) error {
 		return memcachedSet(args[0], args[2], args[3])
 	case command == "memcached" && len(args) == 3 && args[1] == "get":
 		return memcachedGet(args[0], args[2])
+	case command == "exporter":
+		return exporter(args)
 	case command == "resolve" && len(args) == 1:
 		return resolve(args[0])
 	case command == "sleep" && len(args) == 1:
@@ -95,6 +98,10 @@ func serve(args []string) error {
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 	}
+	return listenUntilTold(server)
+}
+
+func listenUntilTold(server *http.Server) error {
 	drained := make(chan error, 1)
 	go func() {
 		<-told().Done()
