@@ -1,10 +1,5 @@
 //! Tickets, booked with the booking server that the chart brings.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-};
-
 use chart::helm::succeeded;
 use cluster::Access;
 use flightticket_operator::FlightTicket;
@@ -16,7 +11,7 @@ use kube::{
 use manager_testing::World;
 use serde_json::{Value, json};
 
-use crate::kit::{inside, world, world_with};
+use crate::kit::{get, world, world_with};
 
 const SAMPLE: &str = include_str!("../../../operators/flightticket-operator/samples/flights_v1_flightticket.yaml");
 const NAME: &str = "my-flight-ticket";
@@ -81,14 +76,8 @@ async fn bookings_for(world: &World, uid: &str) -> Vec<String> {
         secrets.get(&name).await.expect("a token").data.expect("with data").remove("token").expect("in its key");
     let token = String::from_utf8(token.0).expect("text");
     let address = service.spec.and_then(|it| it.cluster_ip).expect("an address");
-    let answer = inside(world.cluster.clone(), move || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect((address, 80))?;
-        let head = format!("Host: booking-server\r\nAuthorization: Bearer {token}");
-        write!(stream, "GET /v1/bookings?limit=100 HTTP/1.0\r\n{head}\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    });
+    let authorization = format!("Authorization: Bearer {token}\r\n");
+    let answer = get(world.cluster.clone(), (&address, 80), "/v1/bookings?limit=100", &authorization);
     let answer = answer.await.expect("an answer");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
     let list: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));

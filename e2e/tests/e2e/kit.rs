@@ -1,6 +1,11 @@
 //! A namespace on the shared real node, with the operators installed.
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    ops::Deref,
+    sync::Arc,
+};
 
 use chart::helm::succeeded;
 use cluster::{Access, Cluster};
@@ -55,6 +60,24 @@ pub(crate) async fn set_and_get(cluster: Arc<Cluster>, addresses: Vec<String>) -
     };
     let work = move || addresses.iter().map(set_and_get).collect::<anyhow::Result<_>>();
     inside(cluster, work).await.expect("every node sets and gets")
+}
+
+/// The answer to a GET from inside the cluster's network, head and body. Each of `headers` ends its line.
+pub(crate) async fn get(
+    cluster: Arc<Cluster>,
+    (host, port): (&str, u16),
+    path: &str,
+    headers: &str,
+) -> std::io::Result<String> {
+    let (host, request) = (host.to_owned(), format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n{headers}\r\n"));
+    let ask = move || {
+        let mut stream = TcpStream::connect((host, port))?;
+        stream.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    inside(cluster, ask).await
 }
 
 /// Does something inside the cluster's network.

@@ -2,8 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -30,9 +29,9 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::kit::{inside, set_and_get, world, world_with};
+use crate::kit::{get, inside, set_and_get, world, world_with};
 
 const SAMPLE: &str = include_str!("../../../operators/memcached-operator/samples/cache_v1_memcached.yaml");
 const NAME: &str = "memcached-sample";
@@ -187,6 +186,12 @@ impl Certificates {
         Self { node: signed("cache.example.com"), client: signed("shop"), authority }
     }
 
+    /// As a Secret holds them.
+    fn of_node(&self) -> Value {
+        let (certificate, key) = &self.node;
+        json!({"tls.crt": certificate, "tls.key": key, "ca.crt": self.authority})
+    }
+
     /// A client that trusts the authority, and shows a certificate if it is asked for one.
     fn config(&self, shows: bool) -> Arc<ClientConfig> {
         use rustls::pki_types::pem::PemObject;
@@ -204,28 +209,22 @@ impl Certificates {
     }
 }
 
+async fn make_secret(world: &World, name: &str, data: &Value) {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
+    world.create::<Secret>(secret).await;
+}
+
 /// What the exporter beside a node says.
 async fn scraped(world: &World, node: &str) -> std::io::Result<String> {
-    let host = node.split(':').next().unwrap_or_default().to_owned();
-    inside(world.cluster.clone(), move || {
-        let mut stream = TcpStream::connect((host, 9150))?;
-        write!(stream, "GET /metrics HTTP/1.0\r\nHost: exporter\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    })
-    .await
+    let host = node.split(':').next().unwrap_or_default();
+    get(world.cluster.clone(), (host, 9150), "/metrics", "").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exporter_tells_of_its_node_in_the_clear_and_over_tls() {
     let Some(world) = world_with(Access::Network).await else { return };
     let certificates = Certificates::new();
-    let (certificate, key) = &certificates.node;
-    let data = json!({"tls.crt": certificate, "tls.key": key, "ca.crt": certificates.authority});
-    let secret =
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "certificates"}, "stringData": data});
-    world.create::<Secret>(secret).await;
+    make_secret(&world, "certificates", &certificates.of_node()).await;
     world.apply(SAMPLE).await;
     let mut before = None;
     for tls in [json!(null), json!({"secretName": "certificates", "clientAuth": "Require"})] {
@@ -243,12 +242,8 @@ async fn an_exporter_tells_of_its_node_in_the_clear_and_over_tls() {
 async fn nodes_with_tls_and_passwords_let_in_who_has_both() {
     let Some(world) = world_with(Access::Network).await else { return };
     let certificates = Certificates::new();
-    let (certificate, key) = &certificates.node;
-    let tls = json!({"tls.crt": certificate, "tls.key": key, "ca.crt": certificates.authority});
-    for (name, data) in [("certificates", tls), ("users", json!({"password-file": "shop:secret\n"}))] {
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
-        world.create::<Secret>(secret).await;
-    }
+    make_secret(&world, "certificates", &certificates.of_node()).await;
+    make_secret(&world, "users", &json!({"password-file": "shop:secret\n"})).await;
     world.apply(SAMPLE).await;
     let guarded = json!({"size": 1, "tls": {"secretName": "certificates", "clientAuth": "Require"}, "auth": {"secretName": "users"}});
     world.patch::<Memcached>(NAME, json!({"spec": guarded})).await;
