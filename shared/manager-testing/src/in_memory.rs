@@ -126,6 +126,13 @@ impl InMemory {
         }
     }
 
+    /// How many reconciles the running operator has ended.
+    pub fn reconciles(&self) -> u64 {
+        let scrape = self.running.as_ref().map(Harness::scrape).unwrap_or_default();
+        let counts = scrape.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total{"));
+        counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
     /// All writes of the operator so far.
     pub fn writes(&self) -> Vec<Entry> {
         self.requests().into_iter().filter(|entry| entry.verb.writes()).collect()

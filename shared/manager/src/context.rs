@@ -21,6 +21,7 @@ use kube::{Client, Resource, ResourceExt, core::object::HasStatus};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
 use workloads::{Live, Viewed};
+use workqueue::WorkQueue;
 
 use crate::{
     api::{Namespaced, Requests},
@@ -38,6 +39,7 @@ use crate::{
     wire::{AppKey, Seen, Whole},
 };
 
+mod answer;
 mod apply;
 mod out_of_sight;
 mod read;
@@ -74,6 +76,7 @@ pub(crate) struct Scope<K: Root> {
     pub(crate) names: Names,
     pub(crate) children: ChildMetrics,
     pub(crate) requests: Requests,
+    pub(crate) queue: WorkQueue<ObjectKey>,
     pub(crate) primary: Arc<Informer<Whole<K>>>,
     pub(crate) caches: Caches,
     pub(crate) state: StateMap,
@@ -147,7 +150,8 @@ pub(crate) struct StateMap(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 /// What one reconcile has gathered.
 #[derive(Debug)]
 struct Pass<K> {
-    /// The object as this reconcile knows it: replaced when the reconcile itself writes its metadata.
+    /// The object that this reconcile acts on: replaced when it reads the object anew, and brought up to date with what it
+    /// writes itself. Changes of others never get in here unseen, as `observedGeneration` is taken from it.
     object: Mutex<Arc<K>>,
     key: ObjectKey,
     uid: String,
@@ -187,7 +191,7 @@ impl<K: Root> Context<K> {
         Self { scope, pass: Arc::new(pass) }
     }
 
-    /// The object that is reconciled, as the cache or this reconcile's own last write knows it.
+    /// The object that is reconciled, with what this reconcile itself has written.
     pub fn object(&self) -> Arc<K> {
         lock(&self.pass.object).clone()
     }

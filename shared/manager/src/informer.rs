@@ -1,40 +1,43 @@
 //! Keeps the [`Store`] of one kind in step with the API server, and tells subscribers what changed.
 //!
-//! One informer per kind and scope, however many controllers read it. It runs over `kube`'s watcher (paged list,
-//! bookmarks, relist on 410) and adds what that leaves open: objects decode one by one, a missing CRD or a 403 is a
-//! state that heals by itself ([`health`]), and what the watcher does not say is heard on its line ([`line`]).
+//! One informer per kind and scope, however many controllers read it. It lists and watches ([`reflector`]), decodes objects
+//! one by one, makes of a missing CRD or a 403 a state that heals by itself ([`health`]), and watches over its connection
+//! ([`line`]).
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use futures::{Stream, StreamExt};
-use kube::{
-    Api, Client, Resource,
-    core::NamespaceResourceScope,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
-    },
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
-use tokio::sync::watch;
+
+use futures::StreamExt;
+use kube::{
+    Client, Resource,
+    core::{NamespaceResourceScope, WatchEvent},
+};
+use serde_json::value::RawValue;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     store::{Delta, Store},
-    wire::{Representation, Wire},
+    wire::{Decoded, Representation},
 };
 
 mod health;
 mod line;
+mod reflector;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use health::{InformerHealth, Phase};
 use line::Line;
+use reflector::{Failure, Page, Reflector};
 
-/// The server ends a watch after this; the client gives a silent connection up a few seconds later.
-const WATCH_TIMEOUT_SECONDS: u32 = 230;
-/// A page is in memory as a whole while it is decoded; four kinds list at the same time.
-const PAGE_SIZE: u32 = 100;
+/// A watch that ends sooner is not started again at once.
+const BRIEF: Duration = Duration::from_secs(1);
 
 /// The informer of one kind: its store, its state and its subscribers.
 pub(crate) struct Informer<R: Representation> {
@@ -112,99 +115,155 @@ where
         // An empty scope is all namespaces.
         let scopes = if namespaces.is_empty() { vec![String::new()] } else { namespaces };
         self.health.begin(scopes.len());
+        self.store.watch(&scopes);
         self.listed.send_replace(vec![None; scopes.len()]);
         let watches = scopes.iter().enumerate().map(|(index, scope)| {
             let line = Line::new(self.health.clone(), index);
-            let client = line.over(client.clone());
-            let api = if scope.is_empty() { Api::all(client) } else { Api::namespaced(client, scope) };
-            self.watch(scope, line, api, selector.as_deref(), &subscribers)
+            let reflector = Reflector::new::<R::Kind>(line.over(client.clone()), scope, selector.clone());
+            let watch = Watch { informer: &*self, index, line, reflector, subscribers: &subscribers };
+            watch.run()
         });
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             _ = futures::future::join_all(watches) => {}
         }
     }
+}
 
-    /// Watches one namespace, or all with an empty `scope`, for ever.
-    async fn watch(
-        &self,
-        scope: &str,
-        line: Arc<Line>,
-        api: Api<Wire<R>>,
-        selector: Option<&str>,
-        subscribers: &[Subscriber],
-    ) {
-        let mut config = watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS).page_size(PAGE_SIZE);
-        if let Some(selector) = selector {
-            config = config.labels(selector);
-        }
-        let mut wanted = self.wanted.subscribe();
+/// One watch of an informer at work: of all namespaces, or of one.
+struct Watch<'a, R: Representation> {
+    informer: &'a Informer<R>,
+    index: usize,
+    line: Arc<Line>,
+    reflector: Reflector,
+    subscribers: &'a [Subscriber],
+}
+
+impl<R: Representation> Watch<'_, R> {
+    /// Lists and watches for ever.
+    async fn run(self) {
+        let mut wanted = self.informer.wanted.subscribe();
+        let mut patience = self.line.patience();
+        // The version to watch from, once everything is listed.
+        let mut position: Option<u64> = None;
         loop {
             let term = *wanted.borrow_and_update();
-            let stream = watcher::watcher(api.clone(), config.clone()).backoff(line.patience());
-            let list_and_watch = self.follow(scope, &line, stream, term, subscribers);
-            tokio::select! {
-                () = list_and_watch => return,
-                Ok(()) = wanted.changed() => {}
-            }
-        }
-    }
-
-    /// Takes in what one watch delivers, which began in this term.
-    async fn follow(
-        &self,
-        scope: &str,
-        line: &Line,
-        stream: impl Stream<Item = Result<Event<Wire<R>>, watcher::Error>> + Send,
-        term: u64,
-        subscribers: &[Subscriber],
-    ) {
-        let mut stream = std::pin::pin!(stream);
-        let mut listing = false;
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(event) => {
-                    listing = match event {
-                        Event::Init => true,
-                        Event::InitDone => false,
-                        _ => listing,
-                    };
-                    let done = matches!(event, Event::InitDone);
-                    let origin = if listing || done { Origin::List } else { Origin::Live };
-                    for delta in self.take(scope, event) {
-                        for subscriber in subscribers {
-                            subscriber(&delta, origin);
-                        }
-                    }
-                    if done {
-                        self.health.synced(line.watch);
-                        self.listed.send_modify(|listed| listed[line.watch] = Some(term));
-                    }
-                    if !listing {
-                        self.health.count(self.store.counts());
-                    }
+            let (begun, watched) = (Instant::now(), position.is_some());
+            let work = async {
+                match &mut position {
+                    Some(version) => self.watch(version).await,
+                    None => self.list(term).await.map(|version| position = Some(version)),
                 }
-                Err(error) => self.health.failed(line.watch, &error),
+            };
+            let done = tokio::select! {
+                biased;
+                Ok(()) = wanted.changed() => None,
+                done = work => Some(done),
+            };
+            let pause = match done {
+                None => {
+                    position = None;
+                    continue;
+                }
+                Some(Ok(())) => watched && begun.elapsed() < BRIEF,
+                Some(Err(failure)) => {
+                    self.informer.health.failed(self.index, &failure);
+                    if failure.wants_a_list() {
+                        position = None;
+                    }
+                    true
+                }
+            };
+            if pause {
+                tokio::select! {
+                    biased;
+                    Ok(()) = wanted.changed() => position = None,
+                    () = sleep(patience.next_wait()) => {}
+                }
             }
         }
     }
 
-    /// Takes an event into the store, and says what it changed.
-    fn take(&self, scope: &str, event: Event<Wire<R>>) -> Vec<Delta> {
-        match event {
-            Event::Init => {
-                self.store.begin_list(scope);
-                Vec::new()
+    /// Takes in the present state, and returns its version.
+    async fn list(&self, term: u64) -> Result<u64, Failure> {
+        let Informer { store, health, listed, .. } = self.informer;
+        store.begin_list(self.index);
+        let (mut next, mut version) = (String::new(), None);
+        loop {
+            let text = self.reflector.page(&next).await?;
+            let page = Page::read(&text)?;
+            if version.is_none() {
+                let shown = page.version()?;
+                version = Some(shown);
+                if let Err(back) = store.listed_at(self.index, shown) {
+                    health.went_back(Some(back));
+                }
             }
-            Event::InitApply(object) | Event::Apply(object) => {
-                let delta = object.into_decoded().and_then(|decoded| self.store.deliver(&decoded));
-                delta.into_iter().collect()
+            for object in page.items.into_iter().flatten() {
+                if let Some(delta) = decode::<R>(object).and_then(|object| store.list(self.index, &object)) {
+                    self.tell(&delta, Origin::List);
+                }
             }
-            Event::Delete(object) => {
-                let delta = object.into_decoded().and_then(|decoded| self.store.deliver_gone(&decoded));
-                delta.into_iter().collect()
+            next = page.metadata.next;
+            if next.is_empty() {
+                break;
             }
-            Event::InitDone => self.store.end_list(scope),
+        }
+        let (gone, rewritten) = store.end_list(self.index);
+        for delta in gone {
+            self.tell(&delta, Origin::List);
+        }
+        if rewritten {
+            health.went_back(None);
+        }
+        health.synced(self.index);
+        health.count(store.counts());
+        listed.send_modify(|listed| listed[self.index] = Some(term));
+        Ok(version.unwrap_or_default())
+    }
+
+    /// Takes in the changes after `version`, which grows with them, until the watch ends.
+    async fn watch(&self, version: &mut u64) -> Result<(), Failure> {
+        let Informer { store, health, .. } = self.informer;
+        let mut events = std::pin::pin!(self.reflector.watch(*version).await?);
+        while let Some(event) = events.next().await {
+            let (delta, now) = match event? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    let Some(object) = decode::<R>(&object) else { continue };
+                    (store.deliver(self.index, &object)?, object.facts.version)
+                }
+                WatchEvent::Deleted(object) => {
+                    let Some(object) = decode::<R>(&object) else { continue };
+                    (store.deliver_gone(self.index, &object)?, object.facts.version)
+                }
+                WatchEvent::Bookmark(bookmark) => {
+                    let now = bookmark.metadata.resource_version.parse().unwrap_or_default();
+                    store.deliver_bookmark(self.index, now)?;
+                    (None, now)
+                }
+                WatchEvent::Error(_) => continue, // the reflector makes a failure of it
+            };
+            *version = now.max(*version);
+            if let Some(delta) = delta {
+                self.tell(&delta, Origin::Live);
+            }
+            health.count(store.counts());
+        }
+        Ok(())
+    }
+
+    fn tell(&self, delta: &Delta, origin: Origin) {
+        for subscriber in self.subscribers {
+            subscriber(delta, origin);
         }
     }
+}
+
+/// An object of a list or an event; none if not even its name can be read.
+fn decode<R: Representation>(json: &RawValue) -> Option<Decoded<R::Item>> {
+    let skipped = |error: &serde_json::Error| {
+        tracing::error!(kind = %R::Kind::kind(&()), %error, "An object without a name is skipped");
+    };
+    Decoded::read::<R>(json.get()).inspect_err(skipped).ok()
 }

@@ -3,9 +3,12 @@
 //! Only the informer writes it. A write's answer goes through the same door ([`Store::observe`]), so that a reconcile
 //! reads its own writes: an answer is kept if it is newer than everything the watch has delivered, and the watch's
 //! echo of it is then recognised by its resource version and wakes nobody.
+//!
+//! Versions order what happened only within one history of the cluster. A list is the present state, whatever versions
+//! the cache holds: after etcd is restored from a backup, older versions come back ([`Store::listed`]).
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
@@ -17,12 +20,15 @@ use crate::{
 
 mod index;
 mod packed;
+mod progress;
 mod slots;
 
 pub(crate) use index::Values;
+pub(crate) use progress::WentBack;
 
 use index::Indices;
 use packed::Packer;
+use progress::Progress;
 use slots::{Slot, Slots};
 
 /// The objects of one kind.
@@ -38,26 +44,10 @@ struct State<I> {
     indices: Indices<I>,
     packer: Packer,
     undecodable: HashMap<ObjectKey, Undecodable>,
-    /// Objects that we deleted and whose last events may still arrive, by uid.
-    gone: HashSet<Uid>,
-    /// The newest version that the watch has delivered.
-    delivered: u64,
-    /// The lists that are under way, one at most for each scope.
-    listings: Vec<Listing>,
-}
-
-/// A list that is under way: what it does not contain will be gone.
-#[derive(Debug)]
-struct Listing {
-    /// The namespace that is listed; empty for all of them.
-    scope: Box<str>,
-    seen: HashSet<ObjectKey>,
-}
-
-impl Listing {
-    fn covers(&self, key: &ObjectKey) -> bool {
-        self.scope.is_empty() || *self.scope == *key.namespace
-    }
+    /// Objects that we deleted and whose last events may still arrive, with their namespaces.
+    gone: HashMap<Uid, Arc<str>>,
+    /// How far each watch has come; one for each watched namespace, or one for all.
+    watches: Vec<Progress>,
 }
 
 /// A live state and a desired one that were found to agree.
@@ -97,9 +87,8 @@ impl<R: Representation> Default for Store<R> {
             indices: Indices::default(),
             packer: Packer::default(),
             undecodable: HashMap::new(),
-            gone: HashSet::new(),
-            delivered: 0,
-            listings: Vec::new(),
+            gone: HashMap::new(),
+            watches: vec![Progress::of("")],
         };
         Self { state: RwLock::new(state) }
     }
@@ -181,66 +170,122 @@ impl<R: Representation> Store<R> {
         }
     }
 
-    /// Takes in one object from the watch.
-    pub(crate) fn deliver(&self, decoded: &Decoded<R::Item>) -> Option<Delta> {
-        let mut state = self.write();
-        state.delivered = state.delivered.max(decoded.facts.version);
-        state.saw(&decoded.key);
-        state.upsert::<R>(decoded)
+    /// From now on each of these namespaces is watched by itself; an empty name is all of them.
+    pub(crate) fn watch(&self, scopes: &[String]) {
+        self.write().watches = scopes.iter().map(|scope| Progress::of(scope)).collect();
     }
 
-    /// Takes in the answer of a write, unless the watch is already past it.
+    /// Takes in one object from a watch.
+    pub(crate) fn deliver(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta>, WentBack> {
+        let mut state = self.write();
+        state.watches[watch].advance(decoded.facts.version)?;
+        if state.gone.contains_key(&decoded.facts.uid) {
+            return Ok(None);
+        }
+        Ok(state.upsert::<R>(decoded))
+    }
+
+    /// An object is gone, says a watch.
+    pub(crate) fn deliver_gone(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta>, WentBack> {
+        let mut state = self.write();
+        state.watches[watch].advance(decoded.facts.version)?;
+        state.gone.remove(&decoded.facts.uid);
+        state.undecodable.remove(&decoded.key);
+        // Created or labelled again meanwhile, as the answer of our own write has told.
+        let is_newer = |slot: &Slot<R::Item>| slot.facts.version > decoded.facts.version;
+        if state.objects.get(&decoded.key).is_some_and(is_newer) {
+            return Ok(None);
+        }
+        Ok(state.remove(&decoded.key))
+    }
+
+    /// Nothing has changed up to this version, says a watch.
+    pub(crate) fn deliver_bookmark(&self, watch: usize, version: u64) -> Result<(), WentBack> {
+        self.write().watches[watch].advance(version)
+    }
+
+    /// Takes in the answer of a request of ours, unless the watch is already past it. Whether it contains more than our own
+    /// write is for the caller to find out: the watch will not report it again.
+    ///
+    /// An object that does not decode is left to the watch, which reports it.
     pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) {
         let mut state = self.write();
-        if decoded.facts.version <= state.delivered && state.objects.get(&decoded.key).is_none() {
-            return; // deleted since, and the watch has said so
+        let delivered = state.watch_of(&decoded.key).map_or(0, |watch| watch.delivered());
+        let is_deleted = decoded.facts.version <= delivered && state.objects.get(&decoded.key).is_none();
+        if is_deleted || decoded.item.is_err() || state.gone.contains_key(&decoded.facts.uid) {
+            return;
         }
-        state.saw(&decoded.key); // a list that is under way may have been taken before this write
         state.upsert::<R>(decoded);
-    }
-
-    /// An object is gone, says the watch.
-    pub(crate) fn deliver_gone(&self, decoded: &Decoded<R::Item>) -> Option<Delta> {
-        let mut state = self.write();
-        state.delivered = state.delivered.max(decoded.facts.version);
-        state.gone.remove(&decoded.facts.uid);
-        let newer =
-            |slot: &Slot<R::Item>| slot.facts.uid != decoded.facts.uid && slot.facts.version > decoded.facts.version;
-        if state.objects.get(&decoded.key).is_some_and(newer) {
-            return None; // created again meanwhile, and we know it from our own write
-        }
-        state.remove(&decoded.key)
     }
 
     /// We deleted this object: it is not there any more for us, whatever late events say.
     pub(crate) fn observe_gone(&self, key: &ObjectKey, uid: Uid) {
         let mut state = self.write();
         if state.objects.get(key).is_some_and(|slot| slot.facts.uid == uid) {
-            state.gone.insert(uid);
+            state.gone.insert(uid, key.namespace.clone());
             state.remove(key);
         }
     }
 
-    /// A list of one namespace begins, or of all with an empty `scope`. One that was not finished is forgotten.
-    pub(crate) fn begin_list(&self, scope: &str) {
-        let mut state = self.write();
-        state.listings.retain(|listing| *listing.scope != *scope);
-        state.listings.push(Listing { scope: scope.into(), seen: HashSet::new() });
+    /// A list of what this watch covers is about to be requested. One that was not finished is forgotten.
+    pub(crate) fn begin_list(&self, watch: usize) {
+        let state = &mut *self.write();
+        let progress = &mut state.watches[watch];
+        // The list will be newer than these deletions: what it contains is there.
+        let deleted = state.gone.iter().filter(|(_, namespace)| progress.covers(namespace)).map(|(uid, _)| *uid);
+        progress.begin_list(deleted.collect());
     }
 
-    /// The list is complete. Returns what has gone since.
-    pub(crate) fn end_list(&self, scope: &str) -> Vec<Delta> {
-        let mut state = self.write();
-        let Some(index) = state.listings.iter().position(|listing| *listing.scope == *scope) else { return Vec::new() };
-        let listing = state.listings.swap_remove(index);
-        if scope.is_empty() {
-            state.gone.clear(); // of what was gone before this list, no late event can come
+    /// The list shows the state at this version. Returns the version that was known, if that is later: then the cluster went
+    /// back in time, and versions of its former history mean nothing any more.
+    pub(crate) fn listed_at(&self, watch: usize, version: u64) -> Result<(), WentBack> {
+        let state = &mut *self.write();
+        let progress = &mut state.watches[watch];
+        for uid in progress.listed_at(version) {
+            state.gone.remove(&uid);
         }
-        let is_missing = |key: &ObjectKey| listing.covers(key) && !listing.seen.contains(key);
+        let back = progress.restart(version);
+        if back.is_err() {
+            for slot in state.objects.iter_mut().filter(|slot| progress.covers(&slot.key.namespace)) {
+                slot.facts.version = 0;
+            }
+        }
+        back
+    }
+
+    /// Takes in one object from the list. Its version may be older than the known one: the list is right, unless the known
+    /// one stems from an answer that is newer than the list.
+    pub(crate) fn list(&self, watch: usize, decoded: &Decoded<R::Item>) -> Option<Delta> {
+        let state = &mut *self.write();
+        let progress = &mut state.watches[watch];
+        progress.saw(&decoded.key);
+        if state.gone.contains_key(&decoded.facts.uid) {
+            return None; // deleted since the list was requested
+        }
+        let version = progress.listing_version();
+        if let Some(slot) = state.objects.get_mut(&decoded.key) {
+            if slot.facts.version > version {
+                return None;
+            }
+            if slot.facts.version > decoded.facts.version {
+                progress.rewritten();
+                slot.facts.version = 0;
+            }
+        }
+        state.upsert::<R>(decoded)
+    }
+
+    /// The list is complete. Returns what has gone since, and whether the list showed older versions of objects than the
+    /// cache had: then the cluster went back in time, even if its newest version is beyond the known one.
+    pub(crate) fn end_list(&self, watch: usize) -> (Vec<Delta>, bool) {
+        let state = &mut *self.write();
+        let Some((progress, listing)) = state.watches[watch].end_list() else { return (Vec::new(), false) };
+        let is_missing = |key: &ObjectKey| progress.covers(&key.namespace) && !listing.seen.contains(key);
         state.undecodable.retain(|key, _| !is_missing(key));
-        let missing: Vec<ObjectKey> =
-            state.objects.iter().map(|slot| &slot.key).filter(|key| is_missing(key)).cloned().collect();
-        missing.iter().filter_map(|key| state.remove(key)).collect()
+        let is_gone = |slot: &&Slot<R::Item>| slot.facts.version <= listing.version && is_missing(&slot.key);
+        let missing: Vec<ObjectKey> = state.objects.iter().filter(is_gone).map(|slot| slot.key.clone()).collect();
+        let rewritten = listing.rewritten;
+        (missing.iter().filter_map(|key| state.remove(key)).collect(), rewritten)
     }
 
     fn item(slot: &Slot<R::Item>) -> Option<Arc<R::Item>> {
@@ -257,17 +302,12 @@ impl<R: Representation> Store<R> {
 }
 
 impl<I> State<I> {
-    fn saw(&mut self, key: &ObjectKey) {
-        for listing in self.listings.iter_mut().filter(|listing| listing.covers(key)) {
-            listing.seen.insert(key.clone());
-        }
+    fn watch_of(&self, key: &ObjectKey) -> Option<&Progress> {
+        self.watches.iter().find(|watch| watch.covers(&key.namespace))
     }
 
     fn upsert<R: Representation<Item = I>>(&mut self, decoded: &Decoded<I>) -> Option<Delta> {
         let key = &decoded.key;
-        if self.gone.contains(&decoded.facts.uid) {
-            return None;
-        }
         let item = match &decoded.item {
             Ok(item) => item.clone(),
             Err(error) => return self.set_aside(key, error),

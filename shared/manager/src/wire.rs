@@ -4,11 +4,10 @@
 //! bad object must never stop the good ones. What is kept is chosen by a [`Representation`]: the typed object for
 //! custom resources ([`Whole`]), a small view for the children of them ([`Seen`]).
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, fmt::Debug, marker::PhantomData, sync::Arc};
+use std::{collections::BTreeMap, fmt::Debug, marker::PhantomData, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
@@ -22,7 +21,7 @@ use crate::{
 };
 
 /// What `kubectl apply` writes for itself: the whole object once more.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What the cache keeps of a kind's objects.
 pub(crate) trait Representation: Send + Sync + 'static {
@@ -258,74 +257,6 @@ fn own_fingerprint(metadata: &Metadata<'_>, json: &str) -> Fingerprint {
     match serde_json::from_str::<Value>(json) {
         Ok(live) => fingerprint(&live, &manager, &metadata.managed_fields),
         Err(_) => Fingerprint::default(),
-    }
-}
-
-/// What `kube`'s watcher is asked to decode: never fails on an object, and keeps only what the watcher itself needs.
-pub(crate) struct Wire<R: Representation> {
-    /// Only the resource version, from which the watcher resumes.
-    metadata: ObjectMeta,
-    decoded: Option<Arc<Decoded<R::Item>>>,
-}
-
-impl<R: Representation> Wire<R> {
-    /// The object, unless it was too broken to have a name.
-    pub(crate) fn into_decoded(self) -> Option<Arc<Decoded<R::Item>>> {
-        self.decoded
-    }
-}
-
-impl<R: Representation> Debug for Wire<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wire").field("decoded", &self.decoded).finish_non_exhaustive()
-    }
-}
-
-impl<R: Representation> Clone for Wire<R> {
-    fn clone(&self) -> Self {
-        Self { metadata: self.metadata.clone(), decoded: self.decoded.clone() }
-    }
-}
-
-impl<'de, R: Representation> Deserialize<'de> for Wire<R> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = <&'de RawValue>::deserialize(deserializer)?;
-        let decoded = Decoded::read::<R>(raw.get())
-            .inspect_err(
-                |error| tracing::error!(kind = %R::Kind::kind(&()), %error, "An object without a name is skipped"),
-            )
-            .ok();
-        let resource_version = decoded.as_ref().map(|decoded| decoded.facts.version.to_string());
-        Ok(Self { metadata: ObjectMeta { resource_version, ..ObjectMeta::default() }, decoded: decoded.map(Arc::new) })
-    }
-}
-
-impl<R: Representation> Resource for Wire<R> {
-    type DynamicType = ();
-    type Scope = <R::Kind as Resource>::Scope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        R::Kind::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        R::Kind::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        R::Kind::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        R::Kind::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

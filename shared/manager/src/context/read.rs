@@ -90,10 +90,7 @@ impl<K: Root> Context<K> {
         }
         let requests = &self.scope.requests;
         match requests.get(&self.pass.key).await {
-            Ok(text) => {
-                let object = self.take_root(requests, &text)?;
-                Ok(Some(object).filter(|object| object.meta().uid.as_deref() == Some(&*self.pass.uid)))
-            }
+            Ok(text) => self.take_read(&text),
             Err(error) if error.class() == Class::NotFound => Ok(None),
             Err(error) => Err(error),
         }

@@ -166,7 +166,7 @@ impl<K: Root> Context<K> {
         }
         let patch = json!({"metadata": metadata, "status": difference(&old, new)});
         match requests.merge_status(key, &patch).await {
-            Ok(answer) => drop(self.take_root(requests, &answer)?),
+            Ok(answer) => drop(self.take_patched(&patch, &answer)?),
             // Deleted: there is nothing to report on.
             Err(error) if error.class() == Class::NotFound => {}
             // A conflict too: if a namesake has taken its place, the next attempt has him from the cache; if not, this

@@ -11,7 +11,6 @@ use crate::{
     error::{Class, Error},
     metrics::Written,
     object::{Head, ObjectKey},
-    wire::{Decoded, Whole},
 };
 
 /// What became of an object whose name is a lock: see [`Context::create`].
@@ -96,7 +95,7 @@ impl<K: Root> Context<K> {
     }
 
     /// Sets annotations of the reconciled object, `None` takes one away; sends nothing when they are as wanted. Returns
-    /// the object as it is now.
+    /// the object with these annotations. What others have changed in it meanwhile is left to the next reconcile.
     ///
     /// Fails with a conflict when the object was replaced by a namesake.
     ///
@@ -144,10 +143,8 @@ impl<K: Root> Context<K> {
             Err(error) if error.class() == Class::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let object = self.take_root(requests, &text)?;
-        let held = object.meta().uid.as_deref() == Some(&*self.pass.uid)
-            && object.meta().deletion_timestamp.is_none()
-            && has_finalizer(&*object, finalizer);
+        let Some(object) = self.take_read(&text)? else { return Ok(None) };
+        let held = object.meta().deletion_timestamp.is_none() && has_finalizer(&*object, finalizer);
         Ok(held.then_some(object))
     }
 
@@ -180,19 +177,9 @@ impl<K: Root> Context<K> {
 
     async fn patch_metadata(&self, metadata: Value) -> Result<Arc<K>, Error> {
         assert!(self.scope.role.annotates, "{}'s controller must declare .annotates()", self.scope.names.kind);
-        let requests = &self.scope.requests;
-        let answer = requests.merge(&self.pass.key, &json!({"metadata": metadata})).await?;
-        self.take_root(requests, &answer)
-    }
-
-    /// Takes in an answer that is about the reconciled object itself.
-    pub(super) fn take_root(&self, requests: &Requests, answer: &str) -> Result<Arc<K>, Error> {
-        let broken = |source| Error::Decode { request: requests.describe("read", &self.pass.key), source };
-        let decoded = Decoded::read::<Whole<K>>(answer).map_err(broken)?;
-        self.scope.primary.store.observe(&decoded);
-        let object = decoded.item.map_err(|undecodable| Error::Other(String::from(undecodable.error).into()))?;
-        *lock(&self.pass.object) = object.clone();
-        Ok(object)
+        let patch = json!({"metadata": metadata});
+        let answer = self.scope.requests.merge(&self.pass.key, &patch).await?;
+        self.take_patched(&patch, &answer)
     }
 }
 

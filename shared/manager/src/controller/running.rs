@@ -69,6 +69,7 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
             names,
             children,
             requests,
+            queue: queue.clone(),
             primary: primary.clone(),
             caches,
             state,

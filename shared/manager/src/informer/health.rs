@@ -10,13 +10,18 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::runtime::watcher;
 use tokio::{sync::watch, time::Instant};
 
-use crate::error::{chain, sentence};
+use super::reflector::Failure;
+use crate::{
+    error::{chain, sentence},
+    store::WentBack,
+};
 
 /// Bookmarks come every minute: a watch that has been silent for longer is said to be, before it is given up.
 const QUIET: Duration = Duration::from_secs(150);
+/// For so long a probe says that the cluster was restored.
+const REMEMBERED: Duration = Duration::from_mins(10);
 
 /// What one informer is doing, for probes and metrics.
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub(crate) struct InformerHealth {
     /// Whether some controller cannot do without the kind.
     needed: AtomicBool,
     restarts: Mutex<BTreeMap<&'static str, u64>>,
+    /// When the cluster was last found to have gone back in time.
+    went_back: Mutex<Option<Instant>>,
     pub(crate) objects: AtomicU64,
     pub(crate) undecodable: AtomicU64,
 }
@@ -70,6 +77,7 @@ impl InformerHealth {
             there: AtomicBool::new(false),
             needed: AtomicBool::new(false),
             restarts: Mutex::default(),
+            went_back: Mutex::default(),
             objects: AtomicU64::new(0),
             undecodable: AtomicU64::new(0),
         }
@@ -109,8 +117,23 @@ impl InformerHealth {
 
     /// What is worth saying of an informer that is in step.
     pub(crate) fn remark(&self) -> Option<String> {
-        let silence = self.silence().filter(|silence| *silence > QUIET)?;
-        Some(format!("{} not heard of for {}s", self.resource, silence.as_secs()))
+        if let Some(silence) = self.silence().filter(|silence| *silence > QUIET) {
+            return Some(format!("{} not heard of for {}s", self.resource, silence.as_secs()));
+        }
+        let ago = self.went_back_at().map(|at| at.elapsed()).filter(|ago| *ago < REMEMBERED)?;
+        Some(format!("{} listed again: the cluster went back in time {}s ago", self.resource, ago.as_secs()))
+    }
+
+    /// The cluster was restored to an earlier state, as its versions show. `None`: those of single objects do.
+    pub(super) fn went_back(&self, back: Option<WentBack>) {
+        *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry("restored").or_default() += 1;
+        *self.went_back.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        let (known, now) = back.map_or((0, 0), |back| (back.known, back.now));
+        tracing::warn!(kind = self.kind, known, now, "The cluster was restored to an earlier state; everything is listed again");
+    }
+
+    fn went_back_at(&self) -> Option<Instant> {
+        *self.went_back.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When the most silent watch was last heard, in seconds since 1970; 0 before that.
@@ -143,7 +166,7 @@ impl InformerHealth {
         self.change(watch, Phase::Synced);
     }
 
-    pub(super) fn failed(&self, watch: usize, error: &watcher::Error) {
+    pub(super) fn failed(&self, watch: usize, error: &Failure) {
         let (phase, reason) = diagnose(error, &self.resource);
         *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
         if let Some(phase) = phase {
@@ -204,12 +227,13 @@ impl Phase {
 }
 
 /// The state that an error stands for, if it says more than "the connection ended", and a word for the metric.
-fn diagnose(error: &watcher::Error, resource: &str) -> (Option<Phase>, &'static str) {
-    let (source, starting) = match error {
-        watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source) => (source, true),
-        watcher::Error::WatchError(status) => return (None, if status.code == 410 { "expired" } else { "error" }),
-        watcher::Error::WatchFailed(_) => return (None, "disconnected"),
-        watcher::Error::NoResourceVersion => return (None, "error"),
+fn diagnose(failure: &Failure, resource: &str) -> (Option<Phase>, &'static str) {
+    let source = match failure {
+        Failure::List(source) | Failure::Watch(source) => &**source,
+        Failure::Status(status) => return (None, if status.code == 410 { "expired" } else { "error" }),
+        Failure::Broken(_) => return (None, "disconnected"),
+        Failure::Unversioned => return (None, "error"),
+        Failure::WentBack(_) => return (None, "error"), // counted by itself
     };
     match source {
         kube::Error::Api(status) if status.code == 404 => (Some(Phase::NotInstalled), "not_installed"),
@@ -217,7 +241,6 @@ fn diagnose(error: &watcher::Error, resource: &str) -> (Option<Phase>, &'static 
             (Some(Phase::Forbidden(format!("may not list or watch {resource}: {}", sentence(status)))), "forbidden")
         }
         kube::Error::Api(status) if status.code == 410 => (None, "expired"),
-        _ if starting => (Some(Phase::Failing(format!("cannot reach {resource}: {}", chain(source)))), "unreachable"),
-        _ => (None, "error"),
+        _ => (Some(Phase::Failing(format!("cannot reach {resource}: {}", chain(source)))), "unreachable"),
     }
 }

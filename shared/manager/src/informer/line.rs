@@ -1,4 +1,4 @@
-//! What passes between one watch and the API server, and what `kube`'s watcher does not make of it: it does not tell that
+//! What passes between one watch and the API server, and what `kube`'s client does not make of it: it does not tell that
 //! a watch has begun, waits for ever for an answer to begin, and knows no `Retry-After`.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use kube::{Client, client::Body, runtime::utils::Backoff};
+use kube::{Client, client::Body};
 use tokio::time::{Instant, timeout};
 use tower::{BoxError, service_fn};
 
@@ -97,10 +97,8 @@ const MISSING: Duration = Duration::from_mins(10);
 /// A watch that has lasted this long starts anew at the shortest wait.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(30);
 
-impl Iterator for Patience {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
+impl Patience {
+    pub(super) fn next_wait(&mut self) -> Duration {
         if self.due.is_none_or(|due| due.elapsed() > FORGIVEN_AFTER) {
             self.failures = 0;
         }
@@ -110,11 +108,6 @@ impl Iterator for Patience {
         let asked = Duration::from_secs(self.line.asked.swap(0, Ordering::Relaxed).into());
         let wait = ceiling.mul_f64(fastrand::f64().mul_add(0.5, 0.5)).max(asked);
         self.due = Some(Instant::now() + wait);
-        Some(wait)
+        wait
     }
-}
-
-impl Backoff for Patience {
-    /// Called for every event, also for the one that only says that a list begins: what counts is time without failure.
-    fn reset(&mut self) {}
 }

@@ -67,6 +67,10 @@ impl<I> Slots<I> {
         self.places.iter().flatten().map(|slot| &**slot)
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot<I>> {
+        self.places.iter_mut().flatten().map(|slot| &mut **slot)
+    }
+
     /// The objects that `owner` controls, in no order.
     pub(super) fn owned(&self, owner: Uid) -> impl Iterator<Item = &Slot<I>> {
         let owns = move |slot: &&Slot<I>| slot.facts.owner.as_ref().is_some_and(|it| it.uid == owner);

@@ -20,6 +20,24 @@ fn object(name: &str, uid: &str, version: u64, replicas: i64) -> Decoded<Live<De
     Decoded::read::<Seen<Deployment>>(&object.to_string()).expect("a name")
 }
 
+fn deliver(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> Option<Delta> {
+    store.deliver(0, object).expect("versions grow")
+}
+
+fn deliver_gone(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> Option<Delta> {
+    store.deliver_gone(0, object).expect("versions grow")
+}
+
+/// A list at this version, in one page. Returns what it changed, and whether the cluster went back in time.
+fn list(store: &Deployments, version: u64, objects: &[Decoded<Live<DeploymentView>>]) -> (Vec<ObjectKey>, bool) {
+    store.begin_list(0);
+    let back = store.listed_at(0, version).is_err();
+    let mut deltas: Vec<Delta> = objects.iter().filter_map(|object| store.list(0, object)).collect();
+    let (gone, rewritten) = store.end_list(0);
+    deltas.extend(gone);
+    (deltas.into_iter().map(|delta| delta.key).collect(), back || rewritten)
+}
+
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
@@ -31,27 +49,27 @@ fn replicas(store: &Deployments, name: &str) -> Option<i32> {
 #[test]
 fn an_event_that_changes_nothing_for_reconcilers_wakes_nobody() {
     let store = Deployments::default();
-    assert!(store.deliver(&object("a", "1", 5, 3)).is_some());
-    assert!(store.deliver(&object("a", "1", 6, 3)).is_none(), "only the version is new");
-    assert!(store.deliver(&object("a", "1", 7, 4)).is_some());
+    assert!(deliver(&store, &object("a", "1", 5, 3)).is_some());
+    assert!(deliver(&store, &object("a", "1", 6, 3)).is_none(), "only the version is new");
+    assert!(deliver(&store, &object("a", "1", 7, 4)).is_some());
 }
 
 #[test]
 fn a_reconcile_reads_its_own_write_and_its_echo_wakes_nobody() {
     let store = Deployments::default();
-    store.deliver(&object("a", "1", 5, 3));
+    deliver(&store, &object("a", "1", 5, 3));
     store.observe(&object("a", "1", 8, 5));
     assert_eq!(replicas(&store, "a"), Some(5));
-    assert!(store.deliver(&object("a", "1", 7, 4)).is_none(), "older than what we wrote");
+    assert!(deliver(&store, &object("a", "1", 7, 4)).is_none(), "older than what we wrote");
     assert_eq!(replicas(&store, "a"), Some(5), "a stale event does not undo our write");
-    assert!(store.deliver(&object("a", "1", 8, 5)).is_none(), "the echo");
+    assert!(deliver(&store, &object("a", "1", 8, 5)).is_none(), "the echo");
 }
 
 #[test]
 fn a_late_answer_does_not_bring_a_deleted_object_back() {
     let store = Deployments::default();
-    store.deliver(&object("a", "1", 5, 3));
-    assert!(store.deliver_gone(&object("a", "1", 9, 3)).is_some());
+    deliver(&store, &object("a", "1", 5, 3));
+    assert!(deliver_gone(&store, &object("a", "1", 9, 3)).is_some());
     store.observe(&object("a", "1", 8, 5));
     assert_eq!(replicas(&store, "a"), None);
 }
@@ -59,49 +77,146 @@ fn a_late_answer_does_not_bring_a_deleted_object_back() {
 #[test]
 fn late_events_do_not_bring_back_what_we_deleted() {
     let store = Deployments::default();
-    store.deliver(&object("a", "1", 5, 3));
+    deliver(&store, &object("a", "1", 5, 3));
     store.observe_gone(&key("a"), Uid::of("1"));
-    assert!(store.deliver(&object("a", "1", 6, 4)).is_none());
+    assert!(deliver(&store, &object("a", "1", 6, 4)).is_none());
     assert_eq!(replicas(&store, "a"), None);
     store.observe(&object("a", "2", 8, 1));
-    assert!(store.deliver_gone(&object("a", "1", 7, 4)).is_none(), "the successor stays");
+    assert!(deliver_gone(&store, &object("a", "1", 7, 4)).is_none(), "the successor stays");
     assert_eq!(replicas(&store, "a"), Some(1));
 }
 
 #[test]
 fn a_list_says_what_is_gone() {
     let store = Deployments::default();
-    store.deliver(&object("a", "1", 5, 3));
-    store.deliver(&object("b", "2", 6, 3));
-    store.begin_list("");
-    store.deliver(&object("a", "1", 5, 3));
+    deliver(&store, &object("a", "1", 5, 3));
+    deliver(&store, &object("b", "2", 6, 3));
+    store.begin_list(0);
+    store.listed_at(0, 10).expect("versions grow");
+    assert!(store.list(0, &object("a", "1", 5, 3)).is_none());
     store.observe(&object("c", "3", 20, 1));
-    let gone: Vec<ObjectKey> = store.end_list("").into_iter().map(|delta| delta.key).collect();
-    assert_eq!(gone, [key("b")]);
-    assert_eq!(replicas(&store, "c"), Some(1), "written while the list was under way");
+    let (gone, back) = store.end_list(0);
+    assert_eq!((gone.into_iter().map(|delta| delta.key).collect::<Vec<_>>(), back), (vec![key("b")], false));
+    assert_eq!(replicas(&store, "c"), Some(1), "written after the list was taken");
 }
 
 #[test]
 fn a_list_of_one_namespace_says_nothing_about_others() {
     let store = Deployments::default();
-    store.deliver(&object("a", "1", 5, 3));
-    store.begin_list("other");
-    store.begin_list("default");
-    assert!(store.end_list("other").is_empty());
+    store.watch(&["other".to_owned(), "default".to_owned()]);
+    store.deliver(1, &object("a", "1", 5, 3)).expect("versions grow");
+    for (watch, gone) in [(0, vec![]), (1, vec![key("a")])] {
+        store.begin_list(watch);
+        store.listed_at(watch, 10).expect("versions grow");
+        assert_eq!(store.end_list(watch).0.into_iter().map(|delta| delta.key).collect::<Vec<_>>(), gone);
+    }
+}
+
+#[test]
+fn an_own_create_is_known_though_another_namespace_is_ahead() {
+    let store = Deployments::default();
+    store.watch(&["other".to_owned(), "default".to_owned()]);
+    let mut ahead = object("x", "7", 100, 1);
+    ahead.key = ObjectKey::new("other", "x");
+    store.deliver(0, &ahead).expect("versions grow");
+    store.observe(&object("a", "1", 80, 3));
     assert_eq!(replicas(&store, "a"), Some(3));
-    let gone: Vec<ObjectKey> = store.end_list("default").into_iter().map(|delta| delta.key).collect();
-    assert_eq!(gone, [key("a")]);
+}
+
+#[test]
+fn an_own_create_is_known_while_a_list_is_under_way() {
+    let store = Deployments::default();
+    deliver(&store, &object("x", "7", 60, 1));
+    store.begin_list(0);
+    store.listed_at(0, 100).expect("versions grow");
+    store.list(0, &object("z", "9", 100, 1));
+    store.observe(&object("a", "1", 80, 3));
+    assert_eq!(replicas(&store, "a"), Some(3), "it may be on the next page");
+    store.end_list(0);
+    assert_eq!(replicas(&store, "a"), None, "it was on none: deleted since");
+}
+
+#[test]
+fn what_was_deleted_in_one_namespace_is_forgotten_with_its_own_list() {
+    let store = Deployments::default();
+    store.watch(&["other".to_owned(), "default".to_owned()]);
+    store.deliver(1, &object("a", "1", 5, 3)).expect("versions grow");
+    store.observe_gone(&key("a"), Uid::of("1"));
+    store.begin_list(1);
+    store.listed_at(1, 10).expect("versions grow");
+    assert!(store.list(1, &object("a", "1", 5, 3)).is_some(), "it is there: a finalizer holds it, or it was restored");
+    store.end_list(1);
+    assert_eq!(store.read().gone.len(), 0);
+}
+
+#[test]
+fn what_is_deleted_while_a_list_is_under_way_does_not_come_back_with_it() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    store.begin_list(0);
+    store.listed_at(0, 10).expect("versions grow");
+    store.observe_gone(&key("a"), Uid::of("1"));
+    assert!(store.list(0, &object("a", "1", 5, 3)).is_none());
+}
+
+/// As after etcd was restored from a backup.
+#[test]
+fn a_cluster_that_went_back_in_time_is_followed() {
+    let store = Deployments::default();
+    let names = ["untouched", "changed", "deleted", "created"];
+    for (version, name) in (1..).zip(names) {
+        deliver(&store, &object(name, name, version, 3));
+    }
+    store.observe(&object("changed", "changed", 101, 5));
+    store.observe_gone(&key("deleted"), Uid::of("deleted"));
+    deliver(&store, &object("created", "created anew", 103, 3));
+    let restored = names.map(|name| object(name, name, 1, 3));
+    let (woken, back) = list(&store, 60, &restored);
+    assert!(back);
+    assert_eq!(woken, [key("changed"), key("deleted"), key("created")], "the others are as they were");
+    for name in names {
+        assert_eq!((name, replicas(&store, name)), (name, Some(3)));
+    }
+    // Changes in the new history have versions that the old one had, too.
+    assert!(deliver(&store, &object("untouched", "untouched", 61, 4)).is_some());
+    assert!(deliver(&store, &object("changed", "changed", 62, 4)).is_some());
+    store.observe(&object("created", "created", 63, 4));
+    assert_eq!(replicas(&store, "created"), Some(4));
+}
+
+/// As after a restore that raises the versions, or one that is noticed late.
+#[test]
+fn a_cluster_that_went_back_in_time_is_followed_though_its_versions_are_higher() {
+    let store = Deployments::default();
+    deliver(&store, &object("changed", "1", 101, 5));
+    deliver(&store, &object("created", "2", 102, 5));
+    let (woken, back) = list(&store, 1_000_000, &[object("changed", "1", 50, 3)]);
+    assert_eq!((woken, back), (vec![key("changed"), key("created")], true));
+    assert_eq!(replicas(&store, "changed"), Some(3));
+    let (woken, back) = list(&store, 1_000_001, &[object("changed", "1", 50, 3)]);
+    assert_eq!((woken, back), (vec![], false));
+}
+
+#[test]
+fn an_older_event_than_the_last_means_that_the_cluster_went_back_in_time() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 100, 3));
+    assert_eq!(store.deliver_bookmark(0, 100), Ok(()));
+    assert_eq!(store.deliver_bookmark(0, 60), Err(WentBack { known: 100, now: 60 }));
+    assert!(store.deliver(0, &object("a", "1", 99, 3)).is_err());
+    assert!(store.deliver_gone(0, &object("a", "1", 99, 3)).is_err());
+    assert!(store.deliver(0, &object("a", "1", 100, 3)).is_ok_and(|delta| delta.is_none()), "the same once more");
 }
 
 #[test]
 fn children_are_found_by_owner_and_by_label() {
     let store = Deployments::default();
-    store.deliver(&object("a", "1", 5, 3));
+    deliver(&store, &object("a", "1", 5, 3));
     let app = |instance: &str| AppKey::new("memcached", key(instance));
     assert_eq!(store.owned(Uid::of("owner")), [key("a")]);
     assert_eq!(store.labelled(&app("a")).len(), 1);
     assert!(store.labelled(&app("b")).is_empty());
-    store.deliver_gone(&object("a", "1", 6, 3));
+    deliver_gone(&store, &object("a", "1", 6, 3));
     assert!(store.owned(Uid::of("owner")).is_empty());
     assert!(store.labelled(&app("a")).is_empty());
 }
@@ -109,7 +224,7 @@ fn children_are_found_by_owner_and_by_label() {
 #[test]
 fn an_object_that_does_not_decode_is_set_aside_and_told_once() {
     let store = Deployments::default();
-    store.deliver(&object("a", "1", 5, 3));
+    deliver(&store, &object("a", "1", 5, 3));
     let broken = |version: u64| {
         let text = json!({
             "metadata": {"namespace": "default", "name": "a", "uid": "1", "resourceVersion": version.to_string()},
@@ -117,25 +232,39 @@ fn an_object_that_does_not_decode_is_set_aside_and_told_once() {
         });
         Decoded::read::<Seen<Deployment>>(&text.to_string()).expect("a name")
     };
-    let delta = store.deliver(&broken(6)).expect("is told");
+    let delta = deliver(&store, &broken(6)).expect("is told");
     assert!(delta.undecodable.is_some_and(|undecodable| undecodable.error.contains("three")));
     assert_eq!(replicas(&store, "a"), None);
     assert_eq!(store.counts(), (0, 1));
-    assert!(store.deliver(&broken(7)).is_none(), "the same error again");
-    assert!(store.deliver(&object("a", "1", 8, 3)).is_some(), "mended");
+    assert!(deliver(&store, &broken(7)).is_none(), "the same error again");
+    assert!(deliver(&store, &object("a", "1", 8, 3)).is_some(), "mended");
     assert_eq!(store.counts(), (1, 0));
+    deliver(&store, &broken(9));
+    deliver_gone(&store, &object("a", "1", 10, 3));
+    assert_eq!(store.counts(), (0, 0), "an undecodable object that is deleted counts no more");
+}
+
+#[test]
+fn an_answer_that_does_not_decode_is_left_to_the_watch() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    let mut broken = object("a", "1", 6, 3);
+    broken.item = Err(Undecodable { uid: "1".into(), error: "three".into() });
+    store.observe(&broken);
+    assert_eq!(store.counts(), (1, 0));
+    assert!(deliver(&store, &broken).is_some_and(|delta| delta.undecodable.is_some()));
 }
 
 #[test]
 fn agreement_is_forgotten_with_the_object_it_was_about() {
     let store = Deployments::default();
-    store.deliver(&object("a", "1", 5, 3));
+    deliver(&store, &object("a", "1", 5, 3));
     let verified = Verified { live: 1, desired: 2 };
     store.verify(&key("a"), Uid::of("other uid"), verified);
     assert_eq!(store.known(&key("a")).and_then(|known| known.verified), None);
     store.verify(&key("a"), Uid::of("1"), verified);
     assert_eq!(store.known(&key("a")).and_then(|known| known.verified), Some(verified));
-    store.deliver(&object("a", "2", 6, 3));
+    deliver(&store, &object("a", "2", 6, 3));
     assert_eq!(store.known(&key("a")).and_then(|known| known.verified), None);
 }
 
@@ -155,10 +284,10 @@ fn an_index_is_exact_after_every_change() {
         let name = format!("{}", random.u8(0..12));
         let changed = object(&name, &format!("{name}-{}", random.u8(0..2)), version, random.i64(0..7));
         match random.u8(0..4) {
-            0 => drop(store.deliver_gone(&changed)),
+            0 => drop(deliver_gone(&store, &changed)),
             1 => store.observe(&changed),
             2 => store.observe_gone(&changed.key, changed.facts.uid),
-            _ => drop(store.deliver(&changed)),
+            _ => drop(deliver(&store, &changed)),
         }
         for value in ["0", "1", "2", "some", "3"] {
             let mut all: Vec<_> = store.keys().iter().filter_map(|key| store.get(key)).collect();
@@ -177,8 +306,8 @@ fn an_index_is_exact_after_every_change() {
 fn an_index_that_panics_at_an_object_leaves_it_out() {
     let store = Deployments::default();
     store.index("fragile", Box::new(|live| if live.wanted() == 3 { panic!("three") } else { vec!["fine".to_owned()] }));
-    store.deliver(&object("a", "1", 5, 3));
-    store.deliver(&object("b", "2", 6, 4));
+    deliver(&store, &object("a", "1", 5, 3));
+    deliver(&store, &object("b", "2", 6, 4));
     assert_eq!(store.indexed("fragile", "default", "fine").len(), 1);
     assert_eq!(replicas(&store, "a"), Some(3));
 }

@@ -1,0 +1,431 @@
+//! Other clients act while an operator works: at every request of its life, at every moment of that request.
+//!
+//! A [`Story`] says what the operator's object is and how it changes. The story is told once undisturbed, to learn which requests
+//! the operator sends. Then it is told again and again; each time one [`Interference`] happens at one moment of one request:
+//! before the API server handles it, between handling and answer, or after the answer but before watches deliver what
+//! happened. Whatever happens, the operator has to end in step: a new process of it finds nothing to write.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use fault_plan::Plan;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    discovery::ApiResource,
+};
+use manager::Operator;
+use model_apiserver::{Entry, Model, Planned, Verb};
+use serde_json::{Value, json};
+
+use crate::in_memory::InMemory;
+
+const NAMESPACE: &str = "default";
+/// Longer than late watches lag behind.
+const LATE: Duration = Duration::from_mins(2);
+/// Nothing is due in this time.
+const IDLE: Duration = Duration::from_mins(5);
+
+/// An operator, its object and how that changes. Nothing must become due by the clock alone within some minutes.
+pub trait Story {
+    /// The operator.
+    fn operator(&self) -> &'static dyn Operator;
+
+    /// The reconciled object, as a user creates it, in the namespace `default`.
+    fn object(&self) -> Value;
+
+    /// Merge patches that a user sends one after the other.
+    fn changes(&self) -> Vec<Value>;
+
+    /// A merge patch that another user sends in between; it touches other fields than the changes do.
+    fn other_change(&self) -> Value;
+
+    /// Resources of the children, such as `deployments.apps`.
+    fn children(&self) -> &'static [&'static str];
+
+    /// A merge patch that breaks a child of this resource; `None` if its kind cannot be changed.
+    fn damage(&self, resource: &str) -> Option<Value>;
+
+    /// Does what other controllers do: by default, every Deployment is rolled out.
+    fn play(&self, model: &Model) {
+        roll_out(model);
+    }
+
+    /// Whether the operator sleeps when all is done, and wakes only when something changes.
+    fn sleeps(&self) -> bool {
+        true
+    }
+}
+
+/// What another client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interference {
+    Change,
+    Label,
+    Annotate,
+    RequestReconcile,
+    Delete,
+    /// Deletes the object and creates it again with the same name.
+    Replace,
+    Pause,
+    PauseAndResume,
+    DamageChildren,
+    DeleteChildren,
+}
+
+const ALL: [Interference; 10] = [
+    Interference::Change,
+    Interference::Label,
+    Interference::Annotate,
+    Interference::RequestReconcile,
+    Interference::Delete,
+    Interference::Replace,
+    Interference::Pause,
+    Interference::PauseAndResume,
+    Interference::DamageChildren,
+    Interference::DeleteChildren,
+];
+
+impl Interference {
+    /// The signal's name in plans.
+    fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
+/// Tells the story with interferences: all of them if `INTERFERENCES=all`, the one of a plan's line if it is set to that, or
+/// else `sample` of them, drawn with a fresh seed that is printed.
+///
+/// # Panics
+///
+/// When the operator misses something, with the line that repeats it.
+pub async fn interfere(story: impl Story + Send + Sync + 'static, sample: usize) {
+    let story: Arc<dyn Story + Send + Sync> = Arc::new(story);
+    let begun = Instant::now();
+    let record = undisturbed(&story).await;
+    let mut plans = plans(&story, &record);
+    let total = plans.len();
+    let asked = std::env::var("INTERFERENCES").unwrap_or_default();
+    match asked.as_str() {
+        "all" => {}
+        "" => {
+            let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+            let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ u64::from(begun_nanos()));
+            eprintln!("SEED={seed}");
+            plans = fault_plan::enumerate::sample(plans, sample, seed);
+        }
+        line => plans = vec![line.to_owned()],
+    }
+    let (count, mut idle, mut failed) = (plans.len(), 0, Vec::new());
+    for line in plans {
+        match told(&story, &line).await {
+            Ok(true) => {}
+            Ok(false) => idle += 1,
+            Err(why) => failed.push(format!("INTERFERENCES='{line}'\n    {why}")),
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let name = story.operator().name();
+    eprintln!("{name}: {count} of {total} interferences in {seconds:.1} s, {idle} did not happen, {} failed", failed.len());
+    assert!(failed.is_empty(), "{} of {count}; each repeats from its line:\n{}", failed.len(), failed.join("\n"));
+    assert!(idle * 3 <= count, "{idle} of {count} interferences did not happen");
+}
+
+fn begun_nanos() -> u32 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.subsec_nanos())
+}
+
+/// The requests of an operator whom nothing disturbs. Its own writes, seen late in watches, wake it for nothing.
+async fn undisturbed(story: &Arc<dyn Story + Send + Sync>) -> Vec<Entry> {
+    let mut telling = Telling::begin(story);
+    telling.memory.plan(&"frame * * own -> delay 100s".parse().expect("a plan"));
+    let mut record = Vec::new();
+    for step in 0..telling.steps() {
+        telling.step(step).await;
+        record = telling.memory.requests();
+        if story.sleeps() {
+            let reconciles = telling.memory.reconciles();
+            telling.memory.pass(IDLE).await;
+            assert_eq!(telling.memory.reconciles(), reconciles, "step {step}: the echo of an own write wakes nothing");
+        }
+    }
+    record
+}
+
+/// Every moment of every request, with every interference and every way in which watches lag behind.
+fn plans(story: &Arc<dyn Story + Send + Sync>, record: &[Entry]) -> Vec<String> {
+    let mut lags = vec![String::new(), "; frame * * -> delay 2s".to_owned()];
+    let resource = resource(&story.object(), story.operator());
+    lags.extend([&*resource].iter().chain(story.children()).map(|it| format!("; frame * {it} -> delay 2s")));
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let mut plans = Vec::new();
+    for entry in record.iter().filter(|entry| entry.verb != Verb::Watch && !entry.resource.starts_with("events")) {
+        let resource = if entry.resource.contains('.') { entry.resource.clone() } else { format!("{}.core", entry.resource) };
+        let subresource = if entry.subresource.is_empty() { String::new() } else { format!("/{}", entry.subresource) };
+        let name = if entry.name.is_empty() { "*" } else { &entry.name };
+        let request = format!("{} {resource}{subresource} */{name} as operator", entry.verb.as_str());
+        let number = seen.entry(request.clone()).and_modify(|number| *number += 1).or_insert(1);
+        for moment in ["before", "after", "delivered"] {
+            for interference in ALL {
+                for lag in &lags {
+                    plans.push(format!("{moment} {request} #{number} -> signal {}{lag}", interference.name()));
+                }
+            }
+        }
+    }
+    plans
+}
+
+/// Tells the story until this has happened, and whether it has; or what the operator missed.
+async fn told(story: &Arc<dyn Story + Send + Sync>, line: &str) -> Result<bool, String> {
+    let plan: Plan = line.parse().map_err(|error| format!("{error}"))?;
+    let mut telling = Telling::begin(story);
+    let (acting, model) = (story.clone(), telling.memory.model.clone());
+    let planned = Arc::new(Planned::with_signals(&plan, move |name| {
+        let interference = ALL.into_iter().find(|it| it.name() == name).expect("an interference");
+        let (acting, model) = (acting.clone(), model.clone());
+        Box::pin(async move { User::of(&model, &*acting).act(interference).await })
+    }));
+    telling.memory.model.set_shared_faults(planned.clone());
+    for step in 0..telling.steps() {
+        telling.step(step).await;
+        let acted = planned.unused().iter().all(|rule| !rule.actions().iter().any(is_signal));
+        if acted {
+            telling.settle(LATE).await;
+            return telling.check().await.map(|()| true);
+        }
+    }
+    Ok(false)
+}
+
+fn is_signal(action: &fault_plan::Action) -> bool {
+    matches!(action, fault_plan::Action::Signal(_))
+}
+
+/// One telling of a story.
+struct Telling {
+    story: Arc<dyn Story + Send + Sync>,
+    memory: InMemory,
+    user: User,
+}
+
+impl Telling {
+    fn begin(story: &Arc<dyn Story + Send + Sync>) -> Self {
+        let memory = InMemory::new(story.operator(), &["--resync-interval=10000h"]);
+        let user = User::of(&memory.model, &**story);
+        Self { story: story.clone(), memory, user }
+    }
+
+    /// It is created, changed, and deleted.
+    fn steps(&self) -> usize {
+        self.story.changes().len() + 2
+    }
+
+    async fn step(&mut self, step: usize) {
+        let changes = self.story.changes();
+        if step == 0 {
+            self.user.create().await;
+            self.memory.start();
+        } else if let Some(change) = changes.get(step - 1) {
+            self.user.patch(change).await;
+        } else {
+            self.user.delete().await;
+        }
+        self.settle(Duration::ZERO).await;
+    }
+
+    async fn settle(&mut self, more: Duration) {
+        for _ in 0..2 {
+            self.memory.pass(more).await;
+            self.memory.until_quiet().await;
+            self.story.play(&self.memory.model);
+        }
+        self.memory.until_quiet().await;
+    }
+
+    /// Whether everything was acted on.
+    async fn check(&mut self) -> Result<(), String> {
+        if let Some(object) = self.user.object() {
+            let (metadata, status) = (&object["metadata"], &object["status"]);
+            let group = self.user.group();
+            if metadata["deletionTimestamp"].is_null() && status["observedGeneration"] != metadata["generation"] {
+                return Err(format!("{} was acted on, not {}", status["observedGeneration"], metadata["generation"]));
+            }
+            let asked = &metadata["annotations"][format!("{group}/reconcile-requested-at")];
+            if status["lastHandledReconcileAt"] != *asked {
+                return Err(format!("{} was handled, not {asked}", status["lastHandledReconcileAt"]));
+            }
+            let conditions = status["conditions"].as_array();
+            let ready = conditions.and_then(|all| all.iter().find(|it| it["type"] == "Ready")).unwrap_or(&Value::Null);
+            let paused = metadata["annotations"][format!("{group}/paused")] == "true";
+            if paused != (ready["reason"] == "Paused") {
+                return Err(format!("paused: {paused}, and Ready says {}", ready["reason"]));
+            }
+        } else {
+            for resource in self.story.children() {
+                if let Some(left) = self.memory.model.objects(resource).first() {
+                    return Err(format!("{resource} {} is left", left["metadata"]["name"]));
+                }
+            }
+        }
+        let reconciles = self.memory.reconciles();
+        self.memory.pass(IDLE).await;
+        if self.story.sleeps() && self.memory.reconciles() != reconciles {
+            return Err("it wakes although nothing happens".to_owned());
+        }
+        self.memory.no_plan();
+        self.memory.until_quiet().await;
+        self.memory.restart().await;
+        let writes = self.memory.until_quiet().await;
+        let late: Vec<String> = writes
+            .iter()
+            .filter(|entry| !entry.resource.starts_with("events"))
+            .map(|entry| format!("{} {}/{} {:?}", entry.verb.as_str(), entry.resource, entry.subresource, entry.body))
+            .collect();
+        if late.is_empty() { Ok(()) } else { Err(format!("a new process finds what was missed: {}", late.join(", "))) }
+    }
+}
+
+/// Someone who works with the object.
+struct User {
+    model: Model,
+    object: Value,
+    change: Value,
+    children: Vec<(&'static str, Option<Value>)>,
+    resource: ApiResource,
+}
+
+impl User {
+    fn of(model: &Model, story: &(dyn Story + Send + Sync)) -> Self {
+        let object = story.object();
+        let resource = api_resource(&object, story.operator());
+        let children = story.children().iter().map(|child| (*child, story.damage(child))).collect();
+        Self { model: model.clone(), object, change: story.other_change(), children, resource }
+    }
+
+    fn api(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.model.client_named("user"), NAMESPACE, &self.resource)
+    }
+
+    fn name(&self) -> &str {
+        self.object["metadata"]["name"].as_str().expect("a name")
+    }
+
+    fn group(&self) -> &str {
+        &self.resource.group
+    }
+
+    fn object(&self) -> Option<Value> {
+        let resource = format!("{}.{}", self.resource.plural, self.resource.group);
+        self.model.object(&resource, NAMESPACE, self.name())
+    }
+
+    async fn create(&self) {
+        let apply = Patch::Apply(&self.object);
+        self.api().patch(self.name(), &PatchParams::apply("user").force(), &apply).await.expect("it is created");
+    }
+
+    /// The object may be gone.
+    async fn patch(&self, patch: &Value) {
+        let sent = self.api().patch(self.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        if let Err(error) = sent {
+            assert!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{error}");
+        }
+    }
+
+    async fn delete(&self) {
+        drop(self.api().delete(self.name(), &DeleteParams::default()).await);
+    }
+
+    async fn annotate(&self, name: &str, value: Value) {
+        self.patch(&json!({"metadata": {"annotations": {name: value}}})).await;
+    }
+
+    async fn act(&self, interference: Interference) {
+        let paused = format!("{}/paused", self.group());
+        match interference {
+            Interference::Change => self.patch(&self.change).await,
+            Interference::Label => self.patch(&json!({"metadata": {"labels": {"team": "other"}}})).await,
+            Interference::Annotate => self.annotate("note", json!("other")).await,
+            Interference::RequestReconcile => {
+                self.annotate(&format!("{}/reconcile-requested-at", self.group()), json!("now")).await;
+            }
+            Interference::Delete => self.delete().await,
+            Interference::Replace => {
+                self.delete().await;
+                self.create().await; // with a finalizer, the old one is still there, and stays as it is
+            }
+            Interference::Pause => self.annotate(&paused, json!("true")).await,
+            Interference::PauseAndResume => {
+                self.annotate(&paused, json!("true")).await;
+                self.patch(&self.change).await;
+                self.annotate(&paused, Value::Null).await;
+            }
+            Interference::DamageChildren => {
+                for (resource, damage) in &self.children {
+                    for child in damage.iter().flat_map(|_| self.model.objects(resource)) {
+                        self.damage(&child, damage.as_ref().unwrap_or(&Value::Null)).await;
+                    }
+                }
+            }
+            Interference::DeleteChildren => {
+                for (resource, _) in &self.children {
+                    for child in self.model.objects(resource) {
+                        let (namespace, name) = (&child["metadata"]["namespace"], &child["metadata"]["name"]);
+                        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                        self.model.take(resource, &text(namespace), &text(name));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn damage(&self, child: &Value, damage: &Value) {
+        let (api_version, kind) = (&child["apiVersion"], &child["kind"]);
+        let resource = plain(api_version.as_str().expect("a version"), kind.as_str().expect("a kind"));
+        let client: Client = self.model.client_named("user");
+        let api: Api<DynamicObject> = Api::namespaced_with(client, NAMESPACE, &resource);
+        let name = child["metadata"]["name"].as_str().expect("a name");
+        api.patch(name, &PatchParams::default(), &Patch::Merge(damage)).await.expect("it is damaged");
+    }
+}
+
+fn resource(object: &Value, operator: &dyn Operator) -> String {
+    let resource = api_resource(object, operator);
+    format!("{}.{}", resource.plural, resource.group)
+}
+
+/// With the plural that the operator's definition gives.
+fn api_resource(object: &Value, operator: &dyn Operator) -> ApiResource {
+    let kind = object["kind"].as_str().expect("a kind");
+    let mut resource = plain(object["apiVersion"].as_str().expect("a version"), kind);
+    let definitions = operator.crds();
+    let names = definitions.iter().map(|definition| &definition.spec.names).find(|names| names.kind == kind);
+    resource.plural.clone_from(&names.expect("its definition").plural);
+    resource
+}
+
+fn plain(api_version: &str, kind: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(group, version, kind))
+}
+
+/// Every Deployment has all the pods that it wants, and they are ready.
+fn roll_out(model: &Model) {
+    for mut deployment in model.objects("deployments.apps") {
+        let (replicas, generation) =
+            (deployment["spec"]["replicas"].clone(), deployment["metadata"]["generation"].clone());
+        let status = json!({
+            "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas,
+            "readyReplicas": replicas, "availableReplicas": replicas,
+            "conditions": [{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable", "message": ""}],
+        });
+        if deployment["status"] != status {
+            deployment["status"] = status;
+            model.put(deployment);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What the answers of our requests say about the reconciled object.
+//!
+//! An answer shows the object as it is now, with changes of others that happened since the reconcile began. It goes into the
+//! cache, so the watch's copy of it wakes nobody. Therefore everything in it that the reconcile has not acted on has to bring
+//! the object back, and this is the only place where such answers are taken in.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use workqueue::Priority;
+
+use super::{Context, Root, lock};
+use crate::{
+    error::Error,
+    object::{Head, ManagedFields},
+    wire::{Decoded, LAST_APPLIED, Whole},
+};
+
+impl<K: Root> Context<K> {
+    /// Takes in the object as it was just read; the reconcile goes on with it. `None` when it is another one of that name: it
+    /// gets a reconcile of its own.
+    pub(super) fn take_read(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
+        let object = self.take(answer)?;
+        if object.meta().uid.as_deref() != Some(&*self.pass.uid) {
+            self.bring_back();
+            return Ok(None);
+        }
+        // The checks before the reconciler (is it paused, is it being deleted) have seen the earlier one.
+        if differs(&self.json(&*self.object())?, &Value::Null, &self.json(&*object)?) {
+            self.bring_back();
+        }
+        *lock(&self.pass.object) = object.clone();
+        Ok(Some(object))
+    }
+
+    /// Takes in the answer to a merge patch of ours. Returns the object that the reconcile acts on, with the patch.
+    pub(super) fn take_patched(&self, patch: &Value, answer: &str) -> Result<Arc<K>, Error> {
+        let object = self.take(answer)?;
+        let (before, after) = (self.json(&*self.object())?, self.json(&*object)?);
+        let object = if differs(&before, patch, &after) || status_differs(&before, patch, &after, answer) {
+            self.bring_back();
+            let known = self.readable(serde_json::from_value(patched(before, patch, &after)))?;
+            Arc::new(known)
+        } else {
+            object
+        };
+        *lock(&self.pass.object) = object.clone();
+        Ok(object)
+    }
+
+    fn take(&self, answer: &str) -> Result<Arc<K>, Error> {
+        let decoded = self.readable(Decoded::read::<Whole<K>>(answer))?;
+        self.scope.primary.store.observe(&decoded);
+        decoded.item.map_err(|undecodable| Error::Other(String::from(undecodable.error).into()))
+    }
+
+    /// Reconciles this object once more when this reconcile has ended.
+    fn bring_back(&self) {
+        self.scope.queue.add(self.pass.key.clone(), Priority::LIVE);
+    }
+
+    fn json(&self, object: &K) -> Result<Value, Error> {
+        self.readable(serde_json::to_value(object))
+    }
+
+    fn readable<T>(&self, result: Result<T, serde_json::Error>) -> Result<T, Error> {
+        let request = || self.scope.requests.describe("read", &self.pass.key);
+        result.map_err(|source| Error::Decode { request: request(), source })
+    }
+}
+
+/// Whether `after` says something beside its status that `before` with `patch` does not: a change of others.
+///
+/// What the patch sets itself is no news, whatever the cluster's admission made of it: a reconcile would only set it again.
+fn differs(before: &Value, patch: &Value, after: &Value) -> bool {
+    if before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"] {
+        return false;
+    }
+    let of_others = |object: &Value| {
+        let mut object = object.clone();
+        let Some(members) = object.as_object_mut() else { return object };
+        members.remove("status");
+        let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) else { return object };
+        metadata.remove("resourceVersion");
+        metadata.remove("managedFields");
+        if !patch["metadata"]["finalizers"].is_null() {
+            metadata.remove("finalizers");
+        }
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            let ours = patch["metadata"]["annotations"].as_object();
+            annotations.retain(|name, _| name != LAST_APPLIED && ours.is_none_or(|ours| !ours.contains_key(name)));
+        }
+        // The API server drops what has become empty.
+        metadata.retain(|_, value| !is_empty(value));
+        object
+    };
+    of_others(before) != of_others(after)
+}
+
+/// Whether the status is not what we wrote because another one wrote it too. Not if the cluster's admission rewrote ours: it
+/// would do so again each time.
+fn status_differs(before: &Value, patch: &Value, after: &Value, answer: &str) -> bool {
+    if patch["status"].is_null() || before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"] {
+        return false;
+    }
+    let mut expected = before["status"].clone();
+    json_patch::merge(&mut expected, &patch["status"]);
+    if expected == after["status"] {
+        return false;
+    }
+    let writes_status = |entry: &ManagedFields<'_>| entry.subresource == "status";
+    let entries = serde_json::from_str::<Head<'_>>(answer).map(|head| head.metadata.managed_fields);
+    entries.is_ok_and(|entries| entries.iter().filter(|entry| writes_status(entry)).count() > 1)
+}
+
+/// `before` with what `patch` sets, and with status and version of `after`.
+fn patched(mut before: Value, patch: &Value, after: &Value) -> Value {
+    json_patch::merge(&mut before, patch);
+    before["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"].clone();
+    if let Some(status) = after.get("status") {
+        before["status"] = status.clone();
+    }
+    before
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.is_null() || value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object() -> Value {
+        json!({
+            "metadata": {
+                "name": "a", "uid": "u", "generation": 2, "resourceVersion": "7",
+                "annotations": {"note": "x"}, "finalizers": ["theirs"],
+            },
+            "spec": {"size": 3},
+            "status": {"replicas": 3},
+        })
+    }
+
+    /// The object after a write, with one more change.
+    fn after(change: &Value) -> Value {
+        let mut object = object();
+        object["metadata"]["resourceVersion"] = json!("8");
+        json_patch::merge(&mut object, change);
+        object
+    }
+
+    #[test]
+    fn our_own_write_is_no_news() {
+        let status = json!({"metadata": {"uid": "u"}, "status": {"replicas": 4}});
+        assert!(!differs(&object(), &status, &after(&json!({"status": {"replicas": 4}}))));
+        let metadata = json!({"metadata": {"annotations": {"ours": "1"}, "finalizers": ["theirs", "ours"]}});
+        assert!(!differs(&object(), &metadata, &after(&metadata)));
+        let annotation = json!({"metadata": {"annotations": {"note": null}}});
+        assert!(!differs(&object(), &annotation, &after(&json!({"metadata": {"annotations": null}}))), "now empty");
+        assert!(!differs(&object(), &annotation, &after(&json!({"metadata": {"annotations": {"note": "admitted"}}}))));
+        let applied = json!({"metadata": {"annotations": {LAST_APPLIED: "{}"}}});
+        assert!(!differs(&object(), &status, &after(&applied)), "the cache leaves it out");
+    }
+
+    #[test]
+    fn whatever_another_one_changed_is_news() {
+        let patch = json!({"metadata": {"uid": "u", "annotations": {"ours": "1"}}, "status": {"replicas": 4}});
+        for change in [
+            json!({"spec": {"size": 5}, "metadata": {"generation": 3}}),
+            json!({"metadata": {"generation": 4}}),
+            json!({"metadata": {"labels": {"team": "x"}}}),
+            json!({"metadata": {"annotations": {"note": "y"}}}),
+            json!({"metadata": {"annotations": {"note": null}}}),
+            json!({"metadata": {"finalizers": null}}),
+            json!({"metadata": {"deletionTimestamp": "2026-11-22T00:00:00Z"}}),
+            json!({"metadata": {"ownerReferences": [{"uid": "o"}]}}),
+        ] {
+            assert!(differs(&object(), &patch, &after(&change)), "{change}");
+        }
+    }
+
+    #[test]
+    fn a_status_that_another_one_wrote_too_is_news_and_one_that_admission_rewrites_is_not() {
+        let patch = json!({"status": {"replicas": 4}});
+        let answer = |managers: &[&str]| {
+            let entry = |manager: &&str| json!({"manager": manager, "subresource": "status"});
+            let entries: Vec<Value> = managers.iter().map(entry).collect();
+            json!({"metadata": {"name": "a", "managedFields": entries}}).to_string()
+        };
+        let (ours, both) = (answer(&["ours"]), answer(&["ours", "theirs"]));
+        let as_written = after(&patch);
+        let other = after(&json!({"status": {"replicas": 4, "nodes": 9}}));
+        assert!(!status_differs(&object(), &patch, &as_written, &both));
+        assert!(!status_differs(&object(), &patch, &other, &ours));
+        assert!(status_differs(&object(), &patch, &other, &both));
+    }
+
+    #[test]
+    fn a_reconcile_goes_on_with_what_it_acts_on() {
+        let patch = json!({"metadata": {"annotations": {"ours": "1"}}});
+        let changed = json!({"spec": {"size": 5}, "metadata": {"annotations": {"ours": "1"}}, "status": {"replicas": 5}});
+        let known = patched(object(), &patch, &after(&changed));
+        assert_eq!((&known["spec"]["size"], &known["metadata"]["generation"]), (&json!(3), &json!(2)));
+        assert_eq!((&known["status"]["replicas"], &known["metadata"]["resourceVersion"]), (&json!(5), &json!("8")));
+        assert_eq!(known["metadata"]["annotations"], json!({"note": "x", "ours": "1"}));
+    }
+}

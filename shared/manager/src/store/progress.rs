@@ -1,0 +1,101 @@
+//! How far one watch has come in the history of the cluster, and the list that is under way.
+
+use std::collections::HashSet;
+
+use crate::object::{ObjectKey, Uid};
+
+/// What is known of one watch.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// The namespace that is watched; empty for all of them.
+    scope: Box<str>,
+    /// The newest version that lists, events and bookmarks have told of.
+    delivered: u64,
+    listing: Option<Listing>,
+}
+
+/// A list that is under way: what it does not contain will be gone.
+#[derive(Debug)]
+pub(super) struct Listing {
+    /// The version that all its pages show; 0 before the first.
+    pub(super) version: u64,
+    pub(super) seen: HashSet<ObjectKey>,
+    /// Objects that we had deleted before the list was requested.
+    deleted: Vec<Uid>,
+    /// Whether an object has an older version than it had.
+    pub(super) rewritten: bool,
+}
+
+/// The cluster went back in time, as after etcd is restored from a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("resource versions went back from {known} to {now}: the cluster was restored to an earlier state")]
+pub(crate) struct WentBack {
+    pub(crate) known: u64,
+    pub(crate) now: u64,
+}
+
+impl Progress {
+    pub(super) fn of(scope: &str) -> Self {
+        Self { scope: scope.into(), delivered: 0, listing: None }
+    }
+
+    pub(super) fn covers(&self, namespace: &str) -> bool {
+        self.scope.is_empty() || *self.scope == *namespace
+    }
+
+    pub(super) fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    /// An event or a bookmark of this version. Within one history versions only grow; the same twice does no harm. An object
+    /// without a readable version (0) says nothing.
+    pub(super) fn advance(&mut self, version: u64) -> Result<(), WentBack> {
+        if version != 0 && version < self.delivered {
+            return Err(WentBack { known: self.delivered, now: version });
+        }
+        self.delivered = self.delivered.max(version);
+        Ok(())
+    }
+
+    pub(super) fn begin_list(&mut self, deleted: Vec<Uid>) {
+        self.listing = Some(Listing { version: 0, seen: HashSet::new(), deleted, rewritten: false });
+    }
+
+    /// The first page is there. Returns what we had deleted before.
+    pub(super) fn listed_at(&mut self, version: u64) -> Vec<Uid> {
+        let Some(listing) = &mut self.listing else { return Vec::new() };
+        listing.version = version;
+        std::mem::take(&mut listing.deleted)
+    }
+
+    /// Starts again from this version if it is earlier than what was delivered. A later one counts when the list is complete:
+    /// until then, what is not in the cache may be on a page to come.
+    pub(super) fn restart(&mut self, version: u64) -> Result<(), WentBack> {
+        if version >= self.delivered {
+            return Ok(());
+        }
+        Err(WentBack { known: std::mem::take(&mut self.delivered), now: version })
+    }
+
+    pub(super) fn saw(&mut self, key: &ObjectKey) {
+        if let Some(listing) = &mut self.listing {
+            listing.seen.insert(key.clone());
+        }
+    }
+
+    pub(super) fn listing_version(&self) -> u64 {
+        self.listing.as_ref().map_or(0, |listing| listing.version)
+    }
+
+    pub(super) fn rewritten(&mut self) {
+        if let Some(listing) = &mut self.listing {
+            listing.rewritten = true;
+        }
+    }
+
+    pub(super) fn end_list(&mut self) -> Option<(&Self, Listing)> {
+        let listing = self.listing.take()?;
+        self.delivered = self.delivered.max(listing.version);
+        Some((self, listing))
+    }
+}
