@@ -254,6 +254,15 @@ impl Core {
         self.lose(Loss::Expired);
     }
 
+    /// There was a term with so many transitions, whatever the lease says now.
+    pub(crate) fn witnessed(&mut self, transitions: u32) {
+        let transitions = i32::try_from(transitions).unwrap_or(i32::MAX);
+        if self.term().is_some_and(|term| term.transitions < transitions) {
+            self.highest = self.highest.max(transitions);
+            self.lose(Loss::Outdated);
+        }
+    }
+
     /// The guarded work has ended.
     pub(crate) fn work_ended(&mut self, now: Moment) {
         match &self.role {

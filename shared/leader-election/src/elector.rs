@@ -252,6 +252,9 @@ where
 
     /// Makes token, state and work follow the core.
     fn settle(&mut self) {
+        if let Some(token) = &self.token {
+            self.core.witnessed(token.witnessed());
+        }
         if let (Role::Leading(term), Some(token)) = (self.core.role(), &self.token)
             && !token.extend(term.until)
         {

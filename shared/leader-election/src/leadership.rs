@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -37,6 +37,8 @@ struct Term {
     clock: Arc<dyn Clock>,
     /// Alive before this moment, in nanoseconds; [`DEAD`] for ever after.
     until: AtomicU64,
+    /// The latest term of this lease that [`Leadership::witness`] was told of.
+    witnessed: AtomicU32,
     over: CancellationToken,
 }
 
@@ -48,7 +50,8 @@ const LOOK: Duration = Duration::from_secs(1);
 impl Leadership {
     pub(crate) fn new(epoch: Epoch, clock: Arc<dyn Clock>, until: Moment) -> Self {
         let until = AtomicU64::new(nanos(until));
-        Self { term: Arc::new(Term { epoch, clock, until, over: CancellationToken::new() }) }
+        let witnessed = AtomicU32::new(0);
+        Self { term: Arc::new(Term { epoch, clock, until, witnessed, over: CancellationToken::new() }) }
     }
 
     /// One that nobody renews, for tests of what holds it.
@@ -78,6 +81,20 @@ impl Leadership {
     /// Which term this is.
     pub fn epoch(&self) -> &Epoch {
         &self.term.epoch
+    }
+
+    /// Something that is guarded by this lease was written under a later term than this one. Either another process leads and
+    /// this one has not noticed yet, or the lease was restored from a backup. In both cases this leadership is over; the next
+    /// one of this process gets a later term than the witnessed one.
+    pub fn witness(&self, transitions: u32) {
+        if transitions > self.term.epoch.transitions {
+            self.term.witnessed.fetch_max(transitions, Ordering::SeqCst);
+            self.kill();
+        }
+    }
+
+    pub(crate) fn witnessed(&self) -> u32 {
+        self.term.witnessed.load(Ordering::SeqCst)
     }
 
     /// Returns when it is over.

@@ -30,6 +30,8 @@ pub enum Loss {
     Expired,
     /// Somebody else is, or wrote that somebody else is, the holder.
     Taken,
+    /// A later term of the lease has left its mark, see [`Leadership::witness`].
+    Outdated,
     /// The lease is gone.
     Deleted,
     /// The elector was dropped.
@@ -43,6 +45,7 @@ impl Loss {
             Self::Released => "the work has ended and the lease is given back",
             Self::Expired => "the lease could not be renewed in time",
             Self::Taken => "the lease has another holder",
+            Self::Outdated => "there was a later term",
             Self::Deleted => "the lease was deleted",
             Self::Dropped => "the election was cancelled",
         }

@@ -26,6 +26,8 @@ use crate::in_memory::InMemory;
 const NAMESPACE: &str = "default";
 /// Longer than late watches lag behind.
 const LATE: Duration = Duration::from_mins(2);
+/// How often progress is shown, in real time.
+const PROGRESS: Duration = Duration::from_secs(10);
 /// Nothing is due in this time.
 const IDLE: Duration = Duration::from_mins(5);
 
@@ -120,7 +122,12 @@ pub async fn interfere(story: impl Story + Send + Sync + 'static, sample: usize)
         line => plans = vec![line.to_owned()],
     }
     let (count, mut idle, mut failed) = (plans.len(), 0, Vec::new());
-    for line in plans {
+    let mut shown = Instant::now();
+    for (number, line) in plans.into_iter().enumerate() {
+        if shown.elapsed() > PROGRESS {
+            shown = Instant::now();
+            eprintln!("{number} of {count}, {} failed; now {line}", failed.len());
+        }
         match told(&story, &line).await {
             Ok(true) => {}
             Ok(false) => idle += 1,
@@ -142,17 +149,17 @@ fn begun_nanos() -> u32 {
 async fn undisturbed(story: &Arc<dyn Story + Send + Sync>) -> Vec<Entry> {
     let mut telling = Telling::begin(story);
     telling.memory.plan(&"frame * * own -> delay 100s".parse().expect("a plan"));
-    let mut record = Vec::new();
     for step in 0..telling.steps() {
-        telling.step(step).await;
-        record = telling.memory.requests();
+        telling.act(step).await;
+        telling.memory.until_quiet().await;
+        let reconciles = telling.memory.reconciles();
+        telling.memory.pass(IDLE).await;
         if story.sleeps() {
-            let reconciles = telling.memory.reconciles();
-            telling.memory.pass(IDLE).await;
             assert_eq!(telling.memory.reconciles(), reconciles, "step {step}: the echo of an own write wakes nothing");
         }
+        telling.settle(LATE).await;
     }
-    record
+    telling.memory.requests()
 }
 
 /// Every moment of every request, with every interference and every way in which watches lag behind.
@@ -225,6 +232,12 @@ impl Telling {
     }
 
     async fn step(&mut self, step: usize) {
+        self.act(step).await;
+        self.settle(Duration::ZERO).await;
+    }
+
+    /// What the user does.
+    async fn act(&mut self, step: usize) {
         let changes = self.story.changes();
         if step == 0 {
             self.user.create().await;
@@ -234,7 +247,6 @@ impl Telling {
         } else {
             self.user.delete().await;
         }
-        self.settle(Duration::ZERO).await;
     }
 
     async fn settle(&mut self, more: Duration) {

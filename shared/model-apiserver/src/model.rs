@@ -18,7 +18,7 @@ use crate::{
     log::Entry,
     schema,
     service::ModelService,
-    state::{State, key_of},
+    state::{Snapshot, State, key_of},
 };
 
 /// A model of the Kubernetes API server. Clones are the same server.
@@ -208,6 +208,18 @@ impl Model {
     /// Takes an object away at once, whatever its finalizers say.
     pub fn take(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         self.shared.change(|state| state.remove(resource, &crate::state::key(namespace, name)))
+    }
+
+    /// What a backup would hold now: all objects and their version.
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.state().snapshot()
+    }
+
+    /// Restores a backup, as an administrator does while etcd and API server are stopped: objects and versions are those of
+    /// the snapshot, open watches break, and a watch at a later version says nothing until that version has passed. How long
+    /// the server is away is a matter of its [faults](Self::set_faults).
+    pub fn restore(&self, snapshot: &Snapshot) {
+        self.shared.change(|state| state.restore(snapshot));
     }
 
     /// Every request so far, in the order in which they arrived.

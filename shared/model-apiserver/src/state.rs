@@ -23,9 +23,18 @@ pub(crate) struct State {
     pub(crate) log: Vec<Entry>,
     pub(crate) collecting: Collecting,
     numbers: u64,
+    /// How often an earlier state was restored.
+    pub(crate) restored: u64,
     /// Whose request is being handled.
     pub(crate) writer: Arc<str>,
     pub(crate) now: Timestamp,
+}
+
+/// What a backup holds.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    objects: BTreeMap<String, BTreeMap<String, Arc<Value>>>,
+    version: u64,
 }
 
 /// One change of one object.
@@ -51,6 +60,7 @@ impl State {
             log: Vec::new(),
             collecting: Collecting::WhenAsked,
             numbers: 0,
+            restored: 0,
             writer: "".into(),
             now,
         }
@@ -142,6 +152,19 @@ impl State {
     /// Forgets how things came to be as they are.
     pub(crate) fn compact(&mut self) {
         self.compacted = self.version; // the history stays for watches that are open
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot { objects: self.objects.clone(), version: self.version }
+    }
+
+    /// Goes back to a snapshot, its version included. Numbers that make uids are not given twice.
+    pub(crate) fn restore(&mut self, snapshot: &Snapshot) {
+        self.objects.clone_from(&snapshot.objects);
+        self.version = snapshot.version;
+        self.compacted = snapshot.version;
+        self.history.clear();
+        self.restored += 1;
     }
 
     pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {

@@ -38,6 +38,8 @@ pub(crate) struct Watching {
     held: Vec<Event>,
     stalled: bool,
     ended: bool,
+    /// Of how many restores it knows: the next one breaks it.
+    restored: u64,
     /// How many frames may come before the stream is cut.
     left: Option<u32>,
     bookmarks: bool,
@@ -83,6 +85,7 @@ impl Watching {
             held: Vec::new(),
             stalled: false,
             ended: false,
+            restored: 0,
             left: None,
             bookmarks,
             end: now + lasts.map_or(LONG, Duration::from_secs),
@@ -109,6 +112,7 @@ impl Watching {
     fn begin(&mut self) -> Result<(), Refusal> {
         let shared = self.shared.clone();
         let state = shared.state();
+        self.restored = state.restored;
         let asked = self.request.text("resourceVersion").to_owned();
         state.check_version(&asked)?;
         let wants_state = self.request.query.get("sendInitialEvents").map(|value| value == "true");
@@ -140,6 +144,10 @@ impl Watching {
     /// What comes next; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
         loop {
+            if !self.ended && self.shared.state().restored != self.restored {
+                self.ended = true;
+                return Some(Err(reset()));
+            }
             match self.out.pop_front() {
                 Some(Out::Bytes(bytes)) => return Some(Ok(bytes)),
                 Some(Out::Wait(time)) => tokio::time::sleep(time).await,
@@ -160,6 +168,10 @@ impl Watching {
 
     /// Waits for a change, a release, or a time.
     async fn wait(&mut self) {
+        if Instant::now() >= self.end && !self.stalled {
+            self.ended = true; // what was sent late took longer than the watch lasts
+            return;
+        }
         tokio::select! {
             biased;
             _ = self.releases.changed() => {
@@ -199,7 +211,7 @@ impl Watching {
         let state = shared.state();
         loop {
             let Some(change) = state.change_after(&self.kind.resource(), self.position) else {
-                self.position = state.version;
+                self.position = self.position.max(state.version);
                 return None;
             };
             self.position = change.version;

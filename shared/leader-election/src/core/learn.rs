@@ -65,6 +65,11 @@ impl Core {
             }
         };
         self.highest = self.highest.max(transitions(&lease));
+        // A claim of ours that it does not show is over: a later write would be refused. If the lease shows it again one day, it
+        // was restored from a backup, and another process may still lead.
+        if matches!(self.role, Role::Standby) && since == now && !self.is_claimed(&lease) {
+            self.claimed = None;
+        }
         self.seen = Seen::Present { lease: Box::new(lease), since };
     }
 

@@ -269,3 +269,45 @@ fn giving_back_is_tried_for_one_request_time_and_not_longer() {
     assert_eq!(now, 7 * S);
     assert!((5..=12).contains(&requests), "{requests}");
 }
+
+/// Another process, `x`, wrote the lease as it is now.
+fn held_by_another(solo: &mut Solo) -> Lease {
+    let lease = lease::claimed(&solo.lease, "x", 15 * S, 7, Timestamp::from_second(500).expect("a time"));
+    solo.write(lease);
+    solo.lease.clone()
+}
+
+#[test]
+fn a_lease_that_was_restored_to_a_former_claim_of_ours_is_waited_for() {
+    let mut solo = Solo::leading();
+    let claimed = solo.lease.clone();
+    solo.core.expired();
+    solo.core.work_ended(2 * S);
+    let other = held_by_another(&mut solo);
+    solo.core.noticed(3 * S, Some(other));
+    // The backup is older than the other's claim, and the other one may lead still.
+    solo.lease = claimed;
+    solo.core.noticed(4 * S, Some(solo.lease.clone()));
+    solo.core.watched(true);
+    assert!(solo.step(5 * S).is_none_or(|request| matches!(request, Request::Get)));
+    assert!(solo.step(6 * S).is_none());
+    let taken = (6..60).find(|second| matches!(solo.step(*second * S), Some(Request::Replace(_))));
+    assert!(taken.is_some_and(|second| second >= 19), "{taken:?}");
+    let Role::Leading(term) = solo.core.role() else { panic!("it leads") };
+    assert_eq!(term.transitions, 8, "no term is used twice, though the lease says 0");
+}
+
+#[test]
+fn a_leader_that_witnesses_a_later_term_ends_and_leads_again_under_a_still_later_one() {
+    let mut solo = Solo::leading();
+    solo.core.witnessed(0);
+    assert!(matches!(solo.core.role(), Role::Leading(_)));
+    solo.core.witnessed(9);
+    assert_eq!(solo.core.role(), &Role::Ending(Loss::Outdated));
+    solo.core.work_ended(2 * S);
+    for second in 2..4_u32 {
+        solo.step(second * S);
+    }
+    let Role::Leading(term) = solo.core.role() else { panic!("it leads: {:?}", solo.core.role()) };
+    assert_eq!(term.transitions, 10);
+}

@@ -11,6 +11,7 @@ mod leading;
 mod metrics;
 mod optional;
 mod outcomes;
+mod restored;
 mod starting;
 mod stopping;
 mod watches;

@@ -1,0 +1,50 @@
+//! Whatever others do while the operator works, at any moment of any of its requests, nothing is missed.
+
+use manager::Operator;
+use manager_testing::{Story, interfere};
+use memcached_operator::MemcachedOperator;
+use serde_json::{Value, json};
+
+struct Cache;
+
+impl Story for Cache {
+    fn operator(&self) -> &'static dyn Operator {
+        &MemcachedOperator
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached", "metadata": {"name": "cache"},
+            "spec": {"size": 3, "config": {"memoryMB": 64}},
+        })
+    }
+
+    fn changes(&self) -> Vec<Value> {
+        vec![
+            json!({"spec": {"config": {"memoryMB": 128}}}),
+            json!({"spec": {"size": 4}}),
+            json!({"spec": {"size": 0}}),
+        ]
+    }
+
+    fn other_change(&self) -> Value {
+        json!({"spec": {"podLabels": {"team": "storefront"}}})
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &["deployments.apps", "services", "poddisruptionbudgets.policy"]
+    }
+
+    fn damage(&self, resource: &str) -> Option<Value> {
+        match resource {
+            "deployments.apps" => Some(json!({"spec": {"replicas": 9}})),
+            "services" => Some(json!({"metadata": {"labels": {"app.kubernetes.io/version": "other"}}})),
+            _ => Some(json!({"spec": {"maxUnavailable": 3}})),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_missed_whatever_happens_at_any_moment_of_any_request() {
+    interfere(Cache, 150).await;
+}

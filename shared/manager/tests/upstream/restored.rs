@@ -1,0 +1,88 @@
+//! A cluster that is restored from a backup: versions go back, and with them what watches and writes were based on.
+
+use std::time::Duration;
+
+use fault_plan::Plan;
+use model_apiserver::{Model, NoFaults, Snapshot};
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::kit::{Calls, MOMENT, TOYS, change, is_ready, keeper, model, plan, port, put, run, until, value, writes};
+
+/// How long the API server is away.
+const AWAY: Duration = Duration::from_secs(3);
+/// In this time everything must have been followed.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Stops the API server, puts an earlier state in place, and starts it again.
+async fn restore(model: &Model, snapshot: &Snapshot) {
+    plan(model, "before * * -> drop");
+    model.restore(snapshot);
+    sleep(AWAY).await;
+    model.set_faults(NoFaults);
+}
+
+async fn settled(model: &Model, sizes: &[(&str, i64)]) {
+    until("settled", || sizes.iter().all(|(name, size)| port(model, name) == Some(*size) && is_ready(model, name))).await;
+    sleep(MOMENT).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_cluster_is_followed() {
+    // Few versions are lost, or many; in the first case the restored cluster has soon overtaken what was known.
+    for lost in [1, 500] {
+        let model = model();
+        put(&model, &["untouched", "changed", "robbed", "deleted"]);
+        let harness = run(&model, &[], keeper(&Calls::default()));
+        settled(&model, &[("untouched", 1), ("changed", 1), ("robbed", 1), ("deleted", 1)]).await;
+        let backup = model.snapshot();
+        change(&model, "changed", 2).await;
+        model.take(TOYS, "default", "deleted");
+        put(&model, &["created"]);
+        settled(&model, &[("changed", 2), ("created", 1)]).await;
+        for number in 0..lost {
+            model.put(json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": format!("other-{number}"), "namespace": "default"}}));
+        }
+
+        restore(&model, &backup).await;
+        for number in 0..100 {
+            model.put(json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": format!("new-{number}"), "namespace": "default"}}));
+        }
+        change(&model, "untouched", 3).await;
+        change(&model, "changed", 4).await;
+        change(&model, "deleted", 5).await;
+        model.take("services", "default", "robbed");
+        put(&model, &["created"]);
+        let wanted = [("untouched", 3), ("changed", 4), ("deleted", 5), ("robbed", 1), ("created", 1)];
+        let is_so = || wanted.iter().all(|(name, size)| port(&model, name) == Some(*size) && is_ready(&model, name));
+        let took = until("followed", is_so).await;
+        assert!(took < SOON, "{lost}: {took:?}");
+
+        let scrape = harness.scrape();
+        let restarts = "operator_informer_restarts_total{kind=\"Toy\",reason=\"restored\"}";
+        assert!(value(&scrape, restarts).is_some_and(|count| count >= 1.0), "{lost}: {scrape}");
+        sleep(60 * MOMENT).await;
+        let before = writes(&model).len();
+        sleep(600 * MOMENT).await;
+        assert_eq!(writes(&model).len(), before, "{lost}: nothing is fought over");
+    }
+}
+
+/// A process that was stopped meanwhile finds the API server there as ever: nothing tells of an outage.
+#[tokio::test(start_paused = true)]
+async fn a_restore_that_went_unnoticed_is_found_out_by_the_next_older_event() {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = run(&model, &[], keeper(&Calls::default()));
+    settled(&model, &[("a", 1)]).await;
+    let backup = model.snapshot();
+    change(&model, "a", 2).await;
+    settled(&model, &[("a", 2)]).await;
+    let none: Plan = Plan::default();
+    model.set_faults(model_apiserver::Planned::new(&none));
+    model.restore(&backup);
+    let took = until("followed", || port(&model, "a") == Some(1) && is_ready(&model, "a")).await;
+    assert!(took < Duration::from_mins(5), "{took:?}");
+}
