@@ -18,7 +18,7 @@ use crate::layout::Layout;
 use crate::missing::Unsupported;
 use crate::pki::{self, Authority};
 use crate::progress::{self, Progress};
-use crate::protocol::{Connection, Reply, Request, Status};
+use crate::protocol::{Connection, PartState, Reply, Request, Status};
 use crate::spec::{Controllers, Nodes, Spec};
 use crate::start::{self, Options, Started};
 use crate::supervisor::SOURCE;
@@ -47,9 +47,9 @@ enum Runner {
 }
 
 #[derive(Debug)]
-struct Supervised {
-    spec: Spec,
-    pid: i32,
+pub(crate) struct Supervised {
+    pub(crate) spec: Spec,
+    pub(crate) pid: i32,
     connection: Mutex<Connection>,
     /// Present if we started the supervisor: then it is ours to wait for.
     child: Option<Child>,
@@ -66,6 +66,8 @@ pub enum Access {
     Workers,
 }
 
+/// What the names of shared clusters begin with.
+const SHARED: &str = "shared-";
 /// How long a shared cluster waits for its next user.
 const SHARED_IDLE: Duration = Duration::from_mins(5);
 /// How long a fresh one outlives a test that was killed.
@@ -76,7 +78,7 @@ impl Cluster {
     /// last, it ends itself. Use a namespace of your own, and change nothing that is not in it.
     pub fn shared(nodes: Nodes) -> Result<Self> {
         let key = tools::pins_key(nodes.tools(), SOURCE)?;
-        let options = Options { idle: Some(SHARED_IDLE), ..Options::new(format!("shared-{nodes}-{key}"), nodes) };
+        let options = Options { idle: Some(SHARED_IDLE), ..Options::new(format!("{SHARED}{nodes}-{key}"), nodes) };
         Self::up(&options, &progress::to_stderr)
     }
 
@@ -145,7 +147,7 @@ impl Cluster {
         Ok(Self { name, layout, runner, ends_on_drop: false })
     }
 
-    fn supervised(&self) -> Result<&Supervised> {
+    pub(crate) fn supervised(&self) -> Result<&Supervised> {
         match &self.runner {
             Runner::Supervisor(ours) => Ok(ours),
             Runner::Foreign(_) => {
@@ -177,6 +179,11 @@ impl Cluster {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether tests share it, so that none may change what the others see.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.name.starts_with(SHARED)
     }
 
     /// What stands behind its API server.
@@ -322,6 +329,21 @@ impl Cluster {
         self.ask(&Request::Stop(name.to_owned()))
     }
 
+    /// Asks a part to end as an administrator would, with SIGTERM, and keeps it away until
+    /// [`start_part`](Self::start_part). A part that has not ended in time is killed; `false` tells of it.
+    pub fn terminate_part(&self, name: &str, patience: Duration) -> Result<bool> {
+        self.ask(&Request::Terminate(name.to_owned()))?;
+        let begun = Instant::now();
+        while begun.elapsed() <= patience {
+            if self.status()?.parts.iter().any(|part| part.name == name && part.state == PartState::Stopped) {
+                return Ok(true);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.stop_part(name)?;
+        Ok(false)
+    }
+
     /// Starts a part that was stopped.
     pub fn start_part(&self, name: &str) -> Result<()> {
         self.ask(&Request::Start(name.to_owned()))
@@ -345,7 +367,7 @@ impl Cluster {
 
     /// Waits until the API server calls itself ready, as after a fault.
     pub fn wait_until_ready(&self, patience: Duration) -> Result<()> {
-        let api = Api::new(self.supervised()?.spec.ports.api, &Authority::load(&self.layout)?)?;
+        let api = self.api()?;
         let begun = Instant::now();
         while !api.is_ready() {
             if begun.elapsed() > patience {
@@ -354,6 +376,11 @@ impl Cluster {
             std::thread::sleep(Duration::from_millis(25));
         }
         Ok(())
+    }
+
+    /// A client of its API server.
+    pub(crate) fn api(&self) -> Result<Api> {
+        Api::new(self.supervised()?.spec.ports.api, &Authority::load(&self.layout)?)
     }
 
     fn ask(&self, request: &Request) -> Result<()> {

@@ -13,10 +13,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// The folder of the cluster with that name, whether it exists or not.
     pub(crate) fn of(name: &str) -> Result<Self> {
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.is_empty() || name.len() > 40 || !name.chars().all(fits) || name.starts_with('-') {
-            bail!("{name:?} cannot name a cluster: use up to 40 of a-z, 0-9 and '-'");
-        }
+        check_name(name, "cluster")?;
         Ok(Self { folder: root().join(name) })
     }
 
@@ -74,6 +71,11 @@ impl Layout {
         self.folder.join("data").join(part)
     }
 
+    /// The snapshots of the cluster's store.
+    pub(crate) fn snapshots(&self) -> PathBuf {
+        self.folder.join("snapshots")
+    }
+
     /// For people: the administrator's kubeconfig. It works inside and outside of the cluster's network.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
@@ -83,6 +85,15 @@ impl Layout {
     pub(crate) fn audit_log(&self) -> PathBuf {
         self.folder.join("audit.log")
     }
+}
+
+/// Whether this can be the name of such a thing, and so of its folder.
+pub(crate) fn check_name(name: &str, thing: &str) -> Result<()> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 40 || !name.chars().all(fits) || name.starts_with('-') {
+        bail!("{name:?} cannot name a {thing}: use up to 40 of a-z, 0-9 and '-'");
+    }
+    Ok(())
 }
 
 /// The folder of all clusters.

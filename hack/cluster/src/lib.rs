@@ -5,8 +5,8 @@
 //! [`Cluster::existing`] and [`Cluster::kind`] are handles to clusters of others, with as much of it as these allow.
 //!
 //! Reading order: `spec` says what a cluster is to be, [`tools`] finds or builds its programs, `start` and `remove` do
-//! up and down, `supervisor` is the process that owns a cluster, `parts` are the processes it owns; `foreign` and `kind`
-//! are the clusters of others. The files beside them are small and about what their name says.
+//! up and down, `snapshot` copies and restores its store, `supervisor` is the process that owns a cluster, `parts` are the
+//! processes it owns; `foreign` and `kind` are the clusters of others. The files beside them are small and about what their name says.
 
 mod api;
 pub mod audit;
@@ -28,6 +28,7 @@ pub mod progress;
 mod protocol;
 mod remove;
 mod skip;
+mod snapshot;
 mod spec;
 mod start;
 #[doc(hidden)]
@@ -44,6 +45,7 @@ pub use self::progress::Progress;
 pub use self::protocol::{Part, PartState, Phase, Status};
 pub use self::remove::down;
 pub use self::skip::or_skip;
+pub use self::snapshot::{Restore, Restored, Snapshot};
 pub use self::spec::{Controllers, Nodes};
 pub use self::start::Options;
 pub use self::tools::{TOOLS, Tool, Tools};

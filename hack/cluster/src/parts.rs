@@ -54,6 +54,12 @@ pub(crate) fn plans(spec: &Spec) -> Result<Vec<Plan>> {
     Ok(plans)
 }
 
+/// The name and the member that etcd is in its cluster of one: where etcd is told of it, all of it has to be the same.
+pub(crate) fn etcd_member(spec: &Spec) -> [(&'static str, String); 3] {
+    let peer = control_plane::local(spec.ports.etcd_peer);
+    [("name", "one".into()), ("initial-advertise-peer-urls", peer.clone()), ("initial-cluster", format!("one={peer}"))]
+}
+
 /// Writes the files that [`plans`] refers to.
 pub(crate) fn write_files(spec: &Spec, authority: &Authority) -> Result<()> {
     let layout = spec.layout();
@@ -94,7 +100,7 @@ pub(crate) fn server(spec: &Spec) -> String {
 }
 
 /// `--name=value` for each.
-fn flags<const N: usize>(pairs: [(&str, String); N]) -> Vec<String> {
+pub(crate) fn flags<const N: usize>(pairs: [(&str, String); N]) -> Vec<String> {
     pairs.into_iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }
 

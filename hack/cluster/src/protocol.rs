@@ -19,6 +19,8 @@ use crate::layout::Layout;
 pub(crate) enum Request {
     Status,
     Stop(String),
+    /// As an administrator stops it: SIGTERM.
+    Terminate(String),
     Start(String),
     Pause(String),
     Resume(String),
@@ -76,6 +78,8 @@ pub enum PartState {
     Running,
     /// Someone has paused it.
     Paused,
+    /// Someone has asked it to end, and it is about to.
+    Ending,
     /// Someone has stopped it.
     Stopped,
     /// It ended by itself, and is started again soon.

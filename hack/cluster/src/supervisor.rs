@@ -165,8 +165,9 @@ impl Supervisor {
                 return Reply::Status(Status { phase: self.phase.clone(), parts, users: self.users });
             }
             Request::Stop(name) => (name, |child, _| child.stop()),
+            Request::Terminate(name) => (name, |child, _| child.terminate()),
             Request::Start(name) => (name, Child::start),
-            Request::Pause(name) => (name, |child, _| child.signal(Signal::STOP, PartState::Paused)),
+            Request::Pause(name) => (name, |child, _| child.pause()),
             Request::Resume(name) => (name, |child, _| child.signal(Signal::CONT, PartState::Running)),
         };
         let Some(child) = self.children.iter_mut().find(|child| child.plan.name == name) else {

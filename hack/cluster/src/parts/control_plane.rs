@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Begins, Plan, flags};
+use super::{Begins, Plan, etcd_member, flags};
 use crate::network::{NODE_IP, PODS, SERVICES};
 use crate::spec::{Controllers, Nodes, Spec};
 
@@ -18,14 +18,12 @@ pub(super) fn etcd(spec: &Spec) -> Result<Plan> {
         name: "etcd",
         program: spec.tools.binary("etcd")?.into(),
         args: [
+            flags(etcd_member(spec)),
             flags([
-                ("name", "one".into()),
                 ("data-dir", spec.layout().data("etcd").display().to_string()),
                 ("listen-client-urls", client.clone()),
                 ("advertise-client-urls", client),
-                ("listen-peer-urls", peer.clone()),
-                ("initial-advertise-peer-urls", peer.clone()),
-                ("initial-cluster", format!("one={peer}")),
+                ("listen-peer-urls", peer),
                 ("log-level", "warn".into()),
             ]),
             vec!["--unsafe-no-fsync".into()], // nothing here outlives the machine
@@ -129,6 +127,6 @@ fn component(spec: &Spec, name: &str) -> Vec<String> {
     args
 }
 
-fn local(port: u16) -> String {
+pub(super) fn local(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }

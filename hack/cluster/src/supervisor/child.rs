@@ -68,6 +68,35 @@ impl Child {
         Ok(())
     }
 
+    /// Asks the process to end as its administrator would, and does not start it again. It goes when it has finished.
+    pub(super) fn terminate(&mut self) -> Result<()> {
+        let Some(pid) = self.pid else {
+            self.state = PartState::Stopped;
+            return Ok(());
+        };
+        let name = self.plan.name;
+        kill_process(pid, Signal::TERM).with_context(|| format!("could not signal {name}"))?;
+        kill_process(pid, Signal::CONT).with_context(|| format!("could not signal {name}"))?; // it may be paused
+        self.state = PartState::Ending;
+        Ok(())
+    }
+
+    /// Freezes the process. When this returns, none of its threads runs.
+    pub(super) fn pause(&mut self) -> Result<()> {
+        if self.state == PartState::Paused {
+            return Ok(()); // the kernel tells of it once
+        }
+        self.signal(Signal::STOP, PartState::Paused)?;
+        // The signal is on its way until the kernel tells the parent.
+        match waitpid(self.pid, WaitOptions::UNTRACED)? {
+            Some((_, status)) if !status.stopped() => {
+                self.has_ended();
+                bail!("{} ended", self.plan.name)
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn signal(&mut self, signal: Signal, then: PartState) -> Result<()> {
         let Some(pid) = self.pid else { bail!("{} does not run", self.plan.name) };
         kill_process(pid, signal).with_context(|| format!("could not signal {}", self.plan.name))?;
@@ -78,7 +107,11 @@ impl Child {
     pub(super) fn has_ended(&mut self) {
         self.pid = None;
         self.ended = Instant::now();
-        self.state = if self.restarts < RESTARTS { PartState::Restarting } else { PartState::Failed };
+        self.state = match self.state {
+            PartState::Ending => PartState::Stopped,
+            _ if self.restarts < RESTARTS => PartState::Restarting,
+            _ => PartState::Failed,
+        };
     }
 
     pub(super) fn restart_if_due(&mut self, spec: &Spec) -> Result<()> {

@@ -5,6 +5,8 @@
 pub enum Tool {
     /// Where the API server keeps everything.
     Etcd,
+    /// What changes etcd's data while etcd is stopped; built only where it is asked for.
+    Etcdutl,
     /// kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy and kubectl.
     Kubernetes,
     /// The container runtime.
@@ -86,6 +88,7 @@ impl Tool {
     pub(crate) fn recipe(self) -> Option<&'static Recipe> {
         Some(match self {
             Self::Etcd => &ETCD,
+            Self::Etcdutl => &ETCDUTL,
             Self::Kubernetes => &KUBERNETES,
             Self::Containerd => &CONTAINERD,
             Self::Runc => &RUNC,
@@ -104,6 +107,14 @@ static ETCD: Recipe = Recipe {
     module: "etcd",
     upstream: Some("go.etcd.io/etcd/server/v3"),
     outputs: &[Output { binary: "etcd", package: "go.etcd.io/etcd/server/v3", tags: "", ldflags: "" }],
+    links: &[],
+    seccomp: false,
+};
+
+static ETCDUTL: Recipe = Recipe {
+    module: "etcdutl",
+    upstream: Some("go.etcd.io/etcd/etcdutl/v3"),
+    outputs: &[Output { binary: "etcdutl", package: "go.etcd.io/etcd/etcdutl/v3", tags: "", ldflags: "" }],
     links: &[],
     seccomp: false,
 };
@@ -256,12 +267,21 @@ mod tests {
 
     #[test]
     fn every_tool_is_a_folder_with_a_pin() {
-        for recipe in TOOLS.iter().chain(&[Tool::Kind]).filter_map(|tool| tool.recipe()) {
+        for recipe in TOOLS.iter().chain(&[Tool::Kind, Tool::Etcdutl]).filter_map(|tool| tool.recipe()) {
             let file = super::super::sources().join(recipe.module).join("go.mod");
             let go_mod = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
             if let Some(upstream) = recipe.upstream {
                 assert!(super::super::key::version_of(&go_mod, upstream).is_some(), "{upstream} in {}", file.display());
             }
         }
+    }
+
+    #[test]
+    fn etcd_and_what_changes_its_data_are_of_one_release() {
+        let version = |recipe: &Recipe| {
+            let go_mod = std::fs::read_to_string(super::super::sources().join(recipe.module).join("go.mod")).unwrap();
+            super::super::key::version_of(&go_mod, recipe.upstream.unwrap()).unwrap().to_owned()
+        };
+        assert_eq!(version(&ETCDUTL), version(&ETCD));
     }
 }
