@@ -55,8 +55,9 @@ pub struct Restored {
     pub after: u64,
 }
 
-/// How long the API server and etcd may take to end when they are asked to.
-const END: Duration = Duration::from_secs(10);
+/// How long a part may take to end when it is asked to. etcd needs milliseconds; an API server with open watches would wait
+/// a minute for them.
+const END: Duration = Duration::from_secs(3);
 /// How long they may take to be ready again.
 const READY: Duration = Duration::from_mins(1);
 const ETCD: &str = "etcd";
