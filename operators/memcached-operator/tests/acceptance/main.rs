@@ -9,5 +9,6 @@ mod kit;
 mod leading;
 mod optional;
 mod proxied;
+mod restored;
 mod secrets;
 mod status;
