@@ -334,14 +334,16 @@ impl Cluster {
     pub fn terminate_part(&self, name: &str, patience: Duration) -> Result<bool> {
         self.ask(&Request::Terminate(name.to_owned()))?;
         let begun = Instant::now();
-        while begun.elapsed() <= patience {
+        loop {
             if self.status()?.parts.iter().any(|part| part.name == name && part.state == PartState::Stopped) {
                 return Ok(true);
             }
+            if begun.elapsed() > patience {
+                self.stop_part(name)?;
+                return Ok(false);
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.stop_part(name)?;
-        Ok(false)
     }
 
     /// Starts a part that was stopped.
