@@ -127,12 +127,15 @@ impl<K: Clone + Eq + Hash> Core<K> {
                 entry.retry_at = now.plus(delay);
                 Some(entry.retry_at)
             }
-            Outcome::Failure => {
+            Outcome::Failure | Outcome::FailureOrAfter(_) => {
                 if !run.cut_short {
                     entry.failures = entry.failures.saturating_add(1);
                     entry.retry_at = now.plus(self.backoff.delay(entry.failures, self.random.next()));
                 }
-                Some(entry.retry_at)
+                match outcome {
+                    Outcome::FailureOrAfter(delay) => Some(entry.retry_at.min(now.plus(delay))),
+                    _ => Some(entry.retry_at),
+                }
             }
         };
         if let Some(due) = due

@@ -14,6 +14,7 @@ use crate::{Priority, WorkQueue};
 /// | `Success` | when it is added | 0 |
 /// | `RequeueAfter(d)` | after `d` | 0 |
 /// | `Failure` | after its back-off | one more, unless this run cut a wait short |
+/// | `FailureOrAfter(d)` | after its back-off or after `d`, whichever is earlier | as `Failure` |
 /// | `RetryAfter(d)` | after `d` | as before |
 /// | `WaitForChange` | when it is added | 0 |
 ///
@@ -30,6 +31,12 @@ pub enum Outcome {
     /// ladder: the next try stays due when it was. Otherwise a burst of unrelated changes to a failing key would push its
     /// back-off to the maximum within a second.
     Failure,
+    /// Failed, to be tried again after the key's back-off, and to be looked at after this time at the latest: for work that
+    /// failed in part, while another part has an appointment.
+    ///
+    /// The back-off is that of [`Outcome::Failure`]. A run that the time brings back before the back-off is over cuts it
+    /// short, and takes no further step on the ladder.
+    FailureOrAfter(Duration),
     /// Failed, and whoever refused said when to come back.
     RetryAfter(Duration),
     /// Failed in a way that trying again cannot mend.

@@ -44,6 +44,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         1 => Just(Outcome::WaitForChange),
         2 => delay().prop_map(Outcome::RequeueAfter),
         2 => delay().prop_map(Outcome::RetryAfter),
+        2 => delay().prop_map(Outcome::FailureOrAfter),
     ]
 }
 

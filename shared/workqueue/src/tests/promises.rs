@@ -80,7 +80,8 @@ async fn a_delay_that_runs_out_during_the_work_makes_the_key_come_back_at_once()
 #[tokio::test(start_paused = true)]
 async fn the_priority_is_kept_by_every_outcome_that_brings_the_key_back() {
     let (queue, _) = queue();
-    for outcome in [Outcome::RequeueAfter(ms(1)), Outcome::RetryAfter(ms(1)), Outcome::Failure] {
+    let timed = [Outcome::RequeueAfter, Outcome::RetryAfter, Outcome::FailureOrAfter].map(|outcome| outcome(ms(1)));
+    for outcome in timed.into_iter().chain([Outcome::Failure]) {
         queue.add("foo", Priority(7));
         take(&queue, "foo").done(outcome);
         let foo = queue.get().await.unwrap();
@@ -164,6 +165,25 @@ async fn retry_after_keeps_the_count_and_is_not_lengthened_by_a_trigger() {
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (1, Some(ms(30_000))));
     queue.get().await.unwrap().done(Outcome::Failure);
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (2, Some(ms(10))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_with_an_appointment_comes_back_at_the_earlier_of_both() {
+    let (queue, _) = queue();
+    queue.add("foo", Priority::LIVE);
+    for _ in 0..9 {
+        queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(10_000)));
+    }
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (9, Some(ms(1280))), "the back-off is earlier");
+    queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(400)));
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(400))), "the appointment is earlier");
+    // It is kept before the back-off is over: the back-off neither grows nor begins anew.
+    queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(2000)));
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(2000))));
+    queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(2000)));
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(160))), "what is left of 2560 ms");
+    queue.get().await.unwrap().done(Outcome::Failure);
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (11, Some(ms(5120))));
 }
 
 #[tokio::test(start_paused = true)]

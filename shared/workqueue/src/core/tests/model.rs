@@ -78,20 +78,22 @@ impl Model {
         self.promote(now);
         let entry = &mut self.keys[usize::from(key)];
         let cut_short = entry.running.take().unwrap();
+        let backed_off =
+            if cut_short { entry.retry_at } else { now.plus(Duration::from_millis(5) * 2_u32.pow(entry.failures)) };
         let due = match outcome {
             Outcome::Success | Outcome::WaitForChange => None,
             Outcome::RequeueAfter(delay) | Outcome::RetryAfter(delay) => Some(now.plus(delay)),
-            Outcome::Failure if cut_short => Some(entry.retry_at),
-            Outcome::Failure => Some(now.plus(Duration::from_millis(5) * 2_u32.pow(entry.failures))),
+            Outcome::Failure => Some(backed_off),
+            Outcome::FailureOrAfter(delay) => Some(backed_off.min(now.plus(delay))),
         };
         match outcome {
             Outcome::Success | Outcome::WaitForChange | Outcome::RequeueAfter(_) => {
                 self.forget(key);
             }
             Outcome::RetryAfter(_) => entry.retry_at = due.unwrap(),
-            Outcome::Failure => {
+            Outcome::Failure | Outcome::FailureOrAfter(_) => {
                 entry.failures += u32::from(!cut_short);
-                entry.retry_at = due.unwrap();
+                entry.retry_at = backed_off;
             }
         }
         if let Some(due) = due
