@@ -20,11 +20,13 @@ use crate::{
 then look at http://127.0.0.1:8081/ and http://127.0.0.1:8080/booking-api.yaml"
 )]
 pub(crate) struct Settings {
-    /// Where the API listens
-    #[arg(long, env = "BOOKING_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    /// Where the API listens; without an address, at all of both families
+    #[arg(long, env = "BOOKING_LISTEN", value_name = "ADDRESS", default_value = ":8080",
+          value_parser = serving::parse_address)]
     listen: SocketAddr,
     /// Where probes, metrics and the status page listen
-    #[arg(long, env = "BOOKING_ADMIN_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8081")]
+    #[arg(long, env = "BOOKING_ADMIN_LISTEN", value_name = "ADDRESS", default_value = ":8081",
+          value_parser = serving::parse_address)]
     admin_listen: SocketAddr,
     /// The database file; made if it is not there
     #[arg(long, env = "BOOKING_DB", value_name = "FILE", default_value = "/data/bookings.db")]

@@ -279,10 +279,9 @@ impl FromStr for BindAddress {
         if matches!(text, "0" | "") {
             return Ok(Self(None));
         }
-        let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
-        match full.parse() {
+        match serving::parse_address(text) {
             Ok(address) => Ok(Self(Some(address))),
-            Err(_) => Err("expected ADDRESS:PORT, :PORT, or 0 to turn it off".to_owned()),
+            Err(_) => Err("expected ADDRESS:PORT, :PORT for all addresses, or 0 to turn it off".to_owned()),
         }
     }
 }
@@ -349,6 +348,14 @@ mod tests {
         assert_eq!(concurrency.of("CronTab", "stable.example.com", None), 1);
         assert_eq!(concurrency.of("CronTab", "other", None), 3);
         assert_eq!(concurrency.of("FlightTicket", "g", Some(20)), 20, "its own, as long as nobody names the kind");
+    }
+
+    #[test]
+    fn a_port_alone_is_all_addresses_of_both_families() {
+        let settings = parse(&["--metrics-bind-address", "10.0.0.1:8080"]).expect("parses");
+        assert_eq!(settings.metrics_bind_address.to_string(), "10.0.0.1:8080");
+        assert_eq!(settings.health_probe_bind_address.to_string(), "[::]:8081");
+        assert_eq!(settings.webhook_bind_address.to_string(), "[::]:9443");
     }
 
     #[test]

@@ -357,13 +357,12 @@ impl Flags {
     }
 }
 
-/// As Go reads it: without a host, it is all addresses.
+/// As Go reads it: without a host, it is all addresses; and a host may be a name.
 fn listen(flag: &'static str, value: Option<&str>) -> Result<Option<SocketAddr>, FlagError> {
     let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
-    let everywhere = value.strip_prefix(':').map(|port| format!("[::]:{port}"));
-    let mut addresses = everywhere.as_deref().unwrap_or(value).to_socket_addrs().into_iter().flatten();
+    let named = || value.to_socket_addrs().ok()?.next();
     let wrong = || FlagError::Address { flag, value: value.to_owned() };
-    addresses.next().map(Some).ok_or_else(wrong)
+    serving::parse_address(value).ok().or_else(named).map(Some).ok_or_else(wrong)
 }
 
 fn header(flag: &'static str, value: &str) -> Result<HeaderName, FlagError> {

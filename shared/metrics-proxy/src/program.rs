@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -153,7 +153,7 @@ impl Program {
         };
         let open = async |address: Option<SocketAddr>, flag, tls: Option<&Tls>| {
             let Some(address) = address else { return Ok(None) };
-            let listener = bind(address).await.map_err(|source| Fatal::Listen { address, source, flag })?;
+            let listener = Listener::bind(address).await.map_err(|source| Fatal::Listen { address, source, flag })?;
             let listener = listener.limits(limits.clone()).observed_by(metrics.clone());
             Ok::<_, Fatal>(Some(match (tls.cloned(), settings.http2.clone()) {
                 (None, _) => listener,
@@ -227,18 +227,6 @@ impl Program {
             done.cancel();
         };
         tokio::join!(main, probes);
-    }
-}
-
-/// All addresses means those of IPv4, too; where there is no IPv6, it means only those.
-async fn bind(address: SocketAddr) -> io::Result<Listener> {
-    match Listener::bind(address).await {
-        Err(error)
-            if address.ip().is_unspecified() && address.is_ipv6() && error.kind() != io::ErrorKind::AddrInUse =>
-        {
-            Listener::bind((Ipv4Addr::UNSPECIFIED, address.port()).into()).await
-        }
-        other => other,
     }
 }
 

@@ -24,6 +24,7 @@ mod limits;
 mod listener;
 mod observer;
 mod response;
+mod socket;
 mod tls;
 
 pub use authorities::ClientAuthorities;
@@ -33,4 +34,5 @@ pub use connection::Peer;
 pub use limits::{Http2, Limits};
 pub use listener::{Drained, Listener};
 pub use observer::{Dropped, Observer};
+pub use socket::parse_address;
 pub use tls::{CipherSuites, MinVersion, Tls, TlsError};

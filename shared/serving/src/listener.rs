@@ -14,6 +14,7 @@ use crate::{
     activity::Connections,
     connection::{self, Rules},
     observer::Nobody,
+    socket,
     tls::Configs,
 };
 
@@ -36,9 +37,11 @@ pub struct Drained {
 }
 
 impl Listener {
-    /// Listens at an address. Port 0 means any free one.
+    /// Listens at an address. Port 0 means any free one, and `[::]` all addresses of both families, or those of IPv4 where
+    /// there is no IPv6.
+    #[expect(clippy::unused_async, reason = "a socket can only be made within a runtime")]
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
-        Self::new(TcpListener::bind(address).await?)
+        Self::new(socket::listen(address)?)
     }
 
     /// Listens where somebody else does already.

@@ -3,6 +3,7 @@
 
 mod certificates;
 mod clients;
+mod families;
 mod kit;
 mod limits;
 mod stop;
