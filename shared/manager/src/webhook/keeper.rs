@@ -11,9 +11,10 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
+use tokio::time::Instant;
 
 use super::{
-    pki::{self, Material, Pair, Policy},
+    pki::{self, Material, Pair, Policy, Settled},
     trust::Trust,
 };
 use crate::error::{Class, chain, classify};
@@ -33,9 +34,12 @@ pub(super) struct Keeper {
     pub(super) trust: Trust,
     /// What the last round has found or made.
     pub(super) served: Option<Material>,
+    /// Since when the API server has been found to trust it.
+    pub(super) settled: Settled,
 }
 
 /// What a round has found or made.
+#[derive(Debug)]
 pub(super) struct Round {
     pub(super) material: Material,
     /// What the API server trusts, as it was read back; `None` where it is told nowhere.
@@ -90,13 +94,14 @@ impl Keeper {
     async fn step(&mut self, now: Timestamp) -> Result<Round, Error> {
         for _ in 0..ATTEMPTS {
             let (stored, version) = self.vault.load().await?;
-            // Only a bundle that was in place before this round has reached every API server by now.
             let told = match &stored {
                 Some(material) => Some(self.trust.establish(&material.bundle()).await?),
                 None => None,
             };
-            let settled = told.as_ref().is_some_and(|told| told.settled);
-            let Some(planned) = pki::plan(stored.as_ref(), self.served.as_ref(), &self.policy, now, settled)? else {
+            let trusted = stored.as_ref().zip(told.as_ref()).is_some_and(|(material, told)| {
+                self.settled.look(&material.bundle(), told.settled, &self.policy, Instant::now())
+            });
+            let Some(planned) = pki::plan(stored.as_ref(), self.served.as_ref(), &self.policy, now, trusted)? else {
                 let Some((material, told)) = stored.zip(told) else { continue };
                 return Ok(Round { material, trusted: told.bundle, remark: told.remark });
             };
@@ -108,12 +113,18 @@ impl Keeper {
         Err(Error::Contended(self.vault.describe()))
     }
 
-    /// How often to look: often enough that every step has its time in a life of any length.
-    pub(super) fn interval(&self) -> Duration {
-        let step = Duration::try_from(self.policy.lifetime / 20).unwrap_or(Duration::from_mins(1));
-        step.clamp(Duration::from_millis(200), Duration::from_mins(1)).mul_f64(fastrand::f64().mul_add(0.2, 0.9))
+    /// How long to wait before the next round, after so many in a row that did not succeed.
+    pub(super) fn pause(&self, failures: u32) -> Duration {
+        let usual = self.policy.step().mul_f64(fastrand::f64().mul_add(0.2, 0.9));
+        let Some(doublings) = failures.checked_sub(1) else { return usual };
+        let soon = FIRST_PAUSE.saturating_mul(1 << doublings.min(8)).min(LONGEST_PAUSE);
+        soon.mul_f64(fastrand::f64().mul_add(0.5, 0.75)).min(usual)
     }
 }
+
+/// Before a round that failed is tried again, doubled with each that fails, up to the longest; all replicas fail together.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 impl Vault {
     pub(super) fn secret(client: Client, namespace: &str, name: &str) -> Self {
@@ -217,8 +228,26 @@ fn blocks(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use jiff::SignedDuration;
+    use model_apiserver::Model;
 
     use super::*;
+    use crate::webhook::configuration::Reach;
+
+    impl Keeper {
+        /// Keeps a certificate in a model of the API server, which calls no webhooks.
+        pub(in crate::webhook) fn for_tests(model: &Model, policy: Policy) -> Self {
+            let client = model.client();
+            let trust = Trust {
+                client: client.clone(),
+                reach: Reach::Service { namespace: "default".to_owned(), name: "webhooks".to_owned() },
+                configuration: "webhooks".to_owned(),
+                webhooks: Vec::new(),
+                before: Vec::new(),
+            };
+            let vault = Vault::secret(client, "default", "certificate");
+            Self { vault, policy, trust, served: None, settled: Settled::default() }
+        }
+    }
 
     #[test]
     fn what_is_stored_is_what_is_read() {
@@ -237,6 +266,32 @@ mod tests {
         let promoted = pki::plan(Some(&stored), None, &policy, later, true).expect("plans").expect("a change");
         assert_eq!(normal(&promoted).former.len(), 1);
         assert_eq!(normal(&promoted), normal(&normal(&promoted)));
+    }
+
+    fn keeper(model: &Model) -> Keeper {
+        Keeper::for_tests(model, Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_authority_that_another_replica_has_just_announced_waits_for_a_whole_step() {
+        let model = Model::new();
+        let (mut one, mut other) = (keeper(&model), keeper(&model));
+        let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
+        for keeper in [&mut one, &mut other] {
+            keeper.round(now).await.expect("a round");
+        }
+        let later = now + SignedDuration::from_hours(66);
+        let announced = one.round(later).await.expect("a round").material;
+        assert!(announced.next.is_some());
+        tokio::time::advance(Duration::from_millis(5)).await;
+        // Of what differs, keys would be printed.
+        assert!(other.round(later).await.expect("a round").material == announced, "it is told everywhere, just now");
+        tokio::time::advance(one.policy.step() * 9 / 10).await;
+        assert!(other.round(later).await.expect("a round").material == announced);
+        assert!(one.round(later).await.expect("a round").material == announced);
+        tokio::time::advance(one.policy.step() / 10).await;
+        let promoted = other.round(later).await.expect("a round").material;
+        assert!(Some(promoted.authority) == announced.next);
     }
 
     #[test]

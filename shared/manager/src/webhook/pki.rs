@@ -2,16 +2,17 @@
 //!
 //! A certificate authority of our own signs the serving certificate. Both are renewed when two thirds of their life are
 //! over. A new authority is made one step before it signs anything: it is first added to the bundle that the API server
-//! trusts, and only when that has been read back everywhere it takes over; the old one stays in the bundle until it
-//! expires. So there is no moment in which a replica's certificate is not trusted.
+//! trusts, and takes over when that has been read back everywhere for a whole step ([`Settled`]); the old one stays in the
+//! bundle until it expires. So there is no moment in which a replica's certificate is not trusted.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
+use tokio::time::Instant;
 use x509_parser::{extensions::GeneralName, pem::Pem};
 
 /// A certificate and its key, in PEM.
@@ -44,6 +45,36 @@ pub(crate) struct Policy {
 
 const AUTHORITY_LIVES: i32 = 4;
 
+impl Policy {
+    /// How long one step takes: short enough that every step has its time in a life of any length.
+    pub(crate) fn step(&self) -> Duration {
+        let step = Duration::try_from(self.lifetime / 20).unwrap_or(Duration::from_mins(1));
+        step.clamp(Duration::from_millis(200), Duration::from_mins(1))
+    }
+}
+
+/// Since when a bundle has been found in place, look after look.
+///
+/// That it is stored is not enough, whoever has stored it: each API server hears of it by a watch of its own, a moment
+/// later.
+#[derive(Debug, Default)]
+pub(crate) struct Settled(Option<(String, Instant)>);
+
+impl Settled {
+    /// A look at where the API server reads whom to trust. Says whether `bundle` has been in place for a whole step.
+    pub(crate) fn look(&mut self, bundle: &str, in_place: bool, policy: &Policy, now: Instant) -> bool {
+        match &self.0 {
+            Some((known, since)) if in_place && known == bundle => {
+                now.saturating_duration_since(*since) >= policy.step()
+            }
+            _ => {
+                self.0 = in_place.then(|| (bundle.to_owned(), now));
+                false
+            }
+        }
+    }
+}
+
 /// What certificates could not be made or read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -63,7 +94,7 @@ impl Material {
 }
 
 /// What is to be stored instead of `stored`, if anything. `served` is what this process has last read or made; `trusted`
-/// says that the bundle of `stored` has been read back from everywhere the API server reads it.
+/// says that the bundle of `stored` has been in place everywhere the API server reads it for a whole step ([`Settled`]).
 pub(crate) fn plan(
     stored: Option<&Material>,
     served: Option<&Material>,
@@ -154,6 +185,11 @@ fn live(params: &mut CertificateParams, now: Timestamp, lifetime: SignedDuration
     params.not_after = SystemTime::from(now.saturating_add(lifetime).unwrap_or(now)).into();
 }
 
+/// Whether nobody can be expected to trust this certificate any more.
+pub(crate) fn has_expired(certificate: &str, now: Timestamp) -> bool {
+    Facts::of(certificate).is_ok_and(|facts| facts.not_after <= now)
+}
+
 /// What a certificate says of itself.
 struct Facts {
     not_before: Timestamp,
@@ -200,116 +236,4 @@ fn address(bytes: &[u8]) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DAY: SignedDuration = SignedDuration::from_hours(24);
-
-    fn policy(names: &[&str]) -> Policy {
-        Policy { names: names.iter().map(|name| (*name).to_owned()).collect(), lifetime: DAY * 90 }
-    }
-
-    fn start() -> Timestamp {
-        "2026-11-21T00:00:00Z".parse().expect("a time")
-    }
-
-    fn after(days: i32) -> Timestamp {
-        start() + DAY * days
-    }
-
-    fn made(names: &[&str]) -> Material {
-        plan(None, None, &policy(names), start(), false).expect("is made").expect("a change")
-    }
-
-    #[test]
-    fn the_first_replica_makes_everything() {
-        let material = made(&["webhooks.operators.svc", "127.0.0.1"]);
-        let facts = Facts::of(&material.serving.certificate).expect("reads");
-        assert!(facts.covers(&["webhooks.operators.svc".to_owned(), "127.0.0.1".to_owned()]));
-        assert_eq!(facts.not_after, after(90));
-        assert_eq!(material.bundle(), material.authority.certificate);
-    }
-
-    #[test]
-    fn nothing_changes_before_its_time() {
-        let material = made(&["a"]);
-        for (day, trusted) in [(0, true), (59, false), (59, true)] {
-            assert_eq!(
-                plan(Some(&material), None, &policy(&["a"]), after(day), trusted).expect("plans"),
-                None,
-                "day {day}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_serving_certificate_is_renewed_by_the_same_authority() {
-        let material = made(&["a"]);
-        let renewed = plan(Some(&material), None, &policy(&["a"]), after(61), true).expect("plans").expect("a change");
-        assert_eq!(renewed.authority, material.authority);
-        assert_eq!(renewed.bundle(), material.bundle());
-        assert_ne!(renewed.serving, material.serving);
-    }
-
-    #[test]
-    fn another_name_needs_another_certificate() {
-        let material = made(&["a"]);
-        let renewed =
-            plan(Some(&material), None, &policy(&["a", "b"]), start(), true).expect("plans").expect("a change");
-        assert!(Facts::of(&renewed.serving.certificate).expect("reads").covers(&["b".to_owned()]));
-        assert_eq!(renewed.authority, material.authority);
-    }
-
-    #[test]
-    fn a_new_authority_signs_only_after_it_is_trusted() {
-        let policy = policy(&["a"]);
-        let step = |material: &Material, day, trusted| {
-            plan(Some(material), None, &policy, after(day), trusted).expect("plans")
-        };
-        let old = made(&["a"]);
-        let announced = step(&old, 245, true).expect("a change");
-        let next = announced.next.clone().expect("a next authority");
-        assert_eq!(announced.authority, old.authority, "it does not sign yet");
-        assert!(announced.bundle().contains(&next.certificate));
-
-        let waiting = step(&announced, 246, false);
-        assert!(waiting.is_none_or(|waiting| waiting.authority == old.authority), "not read back yet");
-
-        let taken_over = step(&announced, 246, true).expect("a change");
-        assert_eq!(taken_over.authority, next);
-        assert!(taken_over.bundle().contains(&old.authority.certificate), "replicas may still serve what it signed");
-
-        let later = step(&taken_over, 361, true).expect("a change");
-        assert!(!later.bundle().contains(&old.authority.certificate), "expired");
-    }
-
-    #[test]
-    fn what_has_expired_or_is_broken_is_made_anew() {
-        let material = made(&["a"]);
-        let policy = policy(&["a"]);
-        let anew = plan(Some(&material), None, &policy, after(400), false).expect("plans").expect("a change");
-        assert_ne!(anew.authority, material.authority);
-        let nothing = || Pair { certificate: "-".to_owned(), key: String::new() };
-        let broken = Material { serving: nothing(), ..material.clone() };
-        let mended = plan(Some(&broken), None, &policy, start(), true).expect("plans").expect("a change");
-        assert_eq!(mended.authority, material.authority, "only what is broken");
-        let broken = Material { authority: nothing(), ..material };
-        assert!(plan(Some(&broken), None, &policy, start(), true).expect("plans").is_some());
-    }
-
-    #[test]
-    fn what_is_lost_while_it_is_served_stays_trusted_until_another_has_taken_over() {
-        let (served, policy) = (made(&["a"]), policy(&["a"]));
-        let announced = plan(None, Some(&served), &policy, start(), false).expect("plans").expect("a change");
-        assert_eq!((&announced.authority, &announced.serving), (&served.authority, &served.serving));
-        let next = announced.next.clone().expect("another authority");
-        assert!(announced.bundle().contains(&next.certificate));
-        let taken_over =
-            plan(Some(&announced), Some(&served), &policy, start(), true).expect("plans").expect("a change");
-        assert_eq!(taken_over.authority, next);
-        assert!(taken_over.bundle().contains(&served.authority.certificate));
-
-        let expired = plan(None, Some(&served), &policy, after(400), false).expect("plans").expect("a change");
-        assert!(!expired.bundle().contains(&served.authority.certificate));
-    }
-}
+mod tests;

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     CONVERT, Webhook, Work,
     keeper::{Keeper, Round},
-    pki::Pair,
+    pki::{self, Pair},
     review::{self, Malformed, Outcome},
     selfcheck,
 };
@@ -30,7 +30,9 @@ use crate::{error::chain, metrics::Metrics};
 
 /// As controller-runtime's.
 const BODY: usize = 7 * 1024 * 1024;
-/// A folder of files is somebody else's to fill; until it is, we look again.
+/// How often we look whether we answer with somebody else's certificate.
+const LOOK: Duration = Duration::from_secs(10);
+/// A folder of files is somebody else's to fill; until it is, and we answer, we look again.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// The server of all webhooks of the process.
@@ -116,9 +118,14 @@ impl WebhookServer {
                     Ok(certificates) => certificates,
                     Err(error) => return health.set(Err(chain(&error))),
                 };
+                let name = keeper.policy.names.first().cloned();
+                let call = move |trusted: Option<String>| {
+                    let name = name.clone();
+                    async move { selfcheck::check(address, trusted.as_deref(), name.as_deref()).await }
+                };
                 let keeping = async {
                     tokio::select! {
-                        () = keep(&mut keeper, first, address, &certificates, &health) => {}
+                        () = keep(&mut keeper, first, &certificates, &health, Timestamp::now, call) => {}
                         () = stop.cancelled() => {}
                     }
                     keeper.trust.withdraw().await;
@@ -133,8 +140,10 @@ impl WebhookServer {
 async fn look(authority: &Path, address: std::net::SocketAddr, name: Option<&str>, health: &WebhookHealth) {
     loop {
         let bundle = std::fs::read_to_string(authority).ok();
-        health.set(selfcheck::check(address, bundle.as_deref(), name).await.map(|()| None));
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        let answered = selfcheck::check(address, bundle.as_deref(), name).await;
+        let pause = if answered.is_ok() { LOOK } else { LOOK_AGAIN };
+        health.set(answered.map(|()| None));
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -153,46 +162,57 @@ async fn from_folder(folder: &Path, health: &WebhookHealth, stop: &CancellationT
 
 /// The API server may be away when we start: then nobody calls us either.
 async fn first_round(keeper: &mut Keeper, health: &WebhookHealth, stop: &CancellationToken) -> Option<Round> {
-    let mut wait = Duration::from_millis(500);
-    loop {
+    for failures in 1.. {
         match keeper.round(Timestamp::now()).await {
             Ok(round) => return Some(round),
             Err(error) => health.set(Err(chain(&error))),
         }
         tokio::select! {
-            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(30)),
+            () = tokio::time::sleep(keeper.pause(failures)) => {}
             () = stop.cancelled() => return None,
         }
     }
+    None
 }
 
-/// Renews, reloads, and calls itself, for ever.
-async fn keep(
+/// Renews, reloads, and calls itself as the API server would, for ever.
+///
+/// A round that fails says nothing about what is served: as long as the certificate is valid and the call is answered,
+/// the last round holds.
+async fn keep<C: Future<Output = Result<(), String>>>(
     keeper: &mut Keeper,
-    first: Round,
-    address: std::net::SocketAddr,
+    mut last: Round,
     certificates: &Certificates,
     health: &WebhookHealth,
+    now: impl Fn() -> Timestamp,
+    call: impl Fn(Option<String>) -> C,
 ) {
-    let mut in_use = first.material.serving.clone();
-    let mut round = Ok(first);
+    let mut in_use = last.material.serving.clone();
+    let (mut trouble, mut failures) = (None, 0_u32);
     loop {
-        health.set(match round {
-            Ok(Round { material, trusted, remark }) => {
-                if material.serving != in_use {
-                    let (certificate, key) = (material.serving.certificate.as_bytes(), material.serving.key.as_bytes());
-                    if let Err(error) = certificates.replace(certificate, key) {
-                        tracing::error!(error = chain(&error), "The renewed webhook certificate is not usable");
-                    }
-                    in_use = material.serving.clone();
-                }
-                let name = keeper.policy.names.first().cloned();
-                selfcheck::check(address, trusted.as_deref(), name.as_deref()).await.map(|()| remark)
+        if last.material.serving != in_use {
+            in_use = last.material.serving.clone();
+            if let Err(error) = certificates.replace(in_use.certificate.as_bytes(), in_use.key.as_bytes()) {
+                tracing::error!(error = chain(&error), "The renewed webhook certificate is not usable");
             }
-            Err(error) => Err(chain(&error)),
+        }
+        let answered = if pki::has_expired(&in_use.certificate, now()) {
+            Err("the certificate has expired".to_owned())
+        } else {
+            call(last.trusted.clone()).await
+        };
+        failures = if answered.is_err() || trouble.is_some() { failures.saturating_add(1) } else { 0 };
+        health.set(match (answered, &trouble) {
+            (Ok(()), None) => Ok(last.remark.clone()),
+            (Ok(()), Some(trouble)) => Ok(Some(format!("the certificate is valid, but {trouble}"))),
+            (Err(why), None) => Err(why),
+            (Err(why), Some(trouble)) => Err(format!("{why}; {trouble}")),
         });
-        tokio::time::sleep(keeper.interval()).await;
-        round = keeper.round(Timestamp::now()).await;
+        tokio::time::sleep(keeper.pause(failures)).await;
+        match keeper.round(now()).await {
+            Ok(round) => (last, trouble) = (round, None),
+            Err(error) => trouble = Some(chain(&error)),
+        }
     }
 }
 
@@ -276,8 +296,96 @@ impl serving::Observer for Watched {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
+    use jiff::SignedDuration;
+    use model_apiserver::{Model, NoFaults, Planned};
+    use tokio::time::{Instant, sleep};
+
     use super::*;
-    use crate::metrics::MetricRegistry;
+    use crate::{metrics::MetricRegistry, webhook::pki::Policy};
+
+    const MOMENT: Duration = Duration::from_millis(100);
+
+    /// What keeps a certificate in this API server, and how it calls the own listener.
+    async fn kept<C: Future<Output = Result<(), String>>>(
+        model: Model,
+        health: WebhookHealth,
+        call: impl Fn(Option<String>) -> C,
+    ) {
+        let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) };
+        let mut keeper = Keeper::for_tests(&model, policy);
+        let first = keeper.round(model.now()).await.expect("a round");
+        let Pair { certificate, key } = &first.material.serving;
+        let certificates = Certificates::from_pem(certificate.as_bytes(), key.as_bytes()).expect("a pair");
+        keep(&mut keeper, first, &certificates, &health, || model.now(), call).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_fails_makes_nobody_unready_and_is_tried_again_soon() {
+        let (model, health) = (Model::new(), WebhookHealth::default());
+        tokio::spawn(kept(model.clone(), health.clone(), |_| ready(Ok(()))));
+        sleep(MOMENT).await;
+        assert_eq!(health.check(), Ok(None));
+        model.set_faults(Planned::new(&"before get secrets.core #1..3 -> answer 503".parse().expect("a plan")));
+        let asked = || model.requests().iter().filter(|it| it.resource == "secrets").count();
+        let before = asked();
+        let mut failing: Option<Instant> = None;
+        let begun = Instant::now();
+        while asked() < before + 4 {
+            let told = health.check().expect("what is served is as good as before");
+            let told_why = told.is_none_or(|why| why.contains("cannot read Secret certificate"));
+            assert!(told_why && begun.elapsed() < Duration::from_secs(90));
+            if asked() > before {
+                failing.get_or_insert_with(Instant::now);
+            }
+            sleep(MOMENT).await;
+        }
+        let took = failing.expect("it failed").elapsed();
+        assert!(took > Duration::from_secs(3) && took < Duration::from_secs(12), "1 s, 2 s and 4 s: {took:?}");
+        sleep(MOMENT).await;
+        assert_eq!(health.check(), Ok(None));
+        let quiet = asked();
+        sleep(Duration::from_secs(50)).await;
+        assert_eq!(asked(), quiet, "and then as before");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_that_nobody_renews_is_good_until_it_expires() {
+        let (model, health) = (Model::new(), WebhookHealth::default());
+        tokio::spawn(kept(model.clone(), health.clone(), |_| ready(Ok(()))));
+        sleep(MOMENT).await;
+        model.set_faults(Planned::new(&"before * secrets.core -> answer 503".parse().expect("a plan")));
+        sleep(Duration::from_mins(24 * 60 - 2)).await;
+        assert!(health.check().is_ok());
+        sleep(Duration::from_mins(3)).await;
+        let why = health.check().expect_err("nobody trusts it");
+        assert!(why.contains("has expired") && why.contains("cannot read Secret"), "{why}");
+        model.set_faults(NoFaults);
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(health.check(), Ok(None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_fails_once_is_tried_again_soon() {
+        let (model, health) = (Model::new(), WebhookHealth::default());
+        let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = calls.clone();
+        tokio::spawn(kept(model, health.clone(), move |_| {
+            let call = counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            ready(if call == 1 { Err("it does not answer".to_owned()) } else { Ok(()) })
+        }));
+        while health.check().is_err() {
+            sleep(MOMENT).await;
+        }
+        let begun = Instant::now();
+        while health.check().is_ok() {
+            assert!(begun.elapsed() < Duration::from_secs(70));
+            sleep(MOMENT).await;
+        }
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(health.check(), Ok(None));
+    }
 
     #[test]
     fn each_look_at_a_certificate_is_counted_and_so_is_each_that_fails() {

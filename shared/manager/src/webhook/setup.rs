@@ -10,7 +10,7 @@ use super::{
     Webhook, Work,
     configuration::Reach,
     keeper::{Keeper, Vault},
-    pki::Policy,
+    pki::{Policy, Settled},
     server::{Source, WebhookHealth, WebhookServer},
     trust::Trust,
 };
@@ -88,7 +88,7 @@ pub(crate) async fn prepare(
                 webhooks: webhooks.clone(),
                 before: Vec::new(),
             };
-            Source::Own(Box::new(Keeper { vault, policy, trust, served: None }))
+            Source::Own(Box::new(Keeper { vault, policy, trust, served: None, settled: Settled::default() }))
         }
     };
     let health = WebhookHealth::default();

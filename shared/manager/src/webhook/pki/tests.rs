@@ -1,0 +1,198 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+fn policy(names: &[&str]) -> Policy {
+    Policy { names: names.iter().map(|name| (*name).to_owned()).collect(), lifetime: DAY * 90 }
+}
+
+fn start() -> Timestamp {
+    "2026-11-21T00:00:00Z".parse().expect("a time")
+}
+
+fn after(days: i32) -> Timestamp {
+    start() + DAY * days
+}
+
+fn made(names: &[&str]) -> Material {
+    plan(None, None, &policy(names), start(), false).expect("is made").expect("a change")
+}
+
+#[test]
+fn the_first_replica_makes_everything() {
+    let material = made(&["webhooks.operators.svc", "127.0.0.1"]);
+    let facts = Facts::of(&material.serving.certificate).expect("reads");
+    assert!(facts.covers(&["webhooks.operators.svc".to_owned(), "127.0.0.1".to_owned()]));
+    assert_eq!(facts.not_after, after(90));
+    assert_eq!(material.bundle(), material.authority.certificate);
+}
+
+#[test]
+fn nothing_changes_before_its_time() {
+    let material = made(&["a"]);
+    for (day, trusted) in [(0, true), (59, false), (59, true)] {
+        assert_eq!(
+            plan(Some(&material), None, &policy(&["a"]), after(day), trusted).expect("plans"),
+            None,
+            "day {day}"
+        );
+    }
+}
+
+#[test]
+fn the_serving_certificate_is_renewed_by_the_same_authority() {
+    let material = made(&["a"]);
+    let renewed = plan(Some(&material), None, &policy(&["a"]), after(61), true).expect("plans").expect("a change");
+    assert_eq!(renewed.authority, material.authority);
+    assert_eq!(renewed.bundle(), material.bundle());
+    assert_ne!(renewed.serving, material.serving);
+}
+
+#[test]
+fn another_name_needs_another_certificate() {
+    let material = made(&["a"]);
+    let renewed = plan(Some(&material), None, &policy(&["a", "b"]), start(), true).expect("plans").expect("a change");
+    assert!(Facts::of(&renewed.serving.certificate).expect("reads").covers(&["b".to_owned()]));
+    assert_eq!(renewed.authority, material.authority);
+}
+
+#[test]
+fn a_new_authority_signs_only_after_it_is_trusted() {
+    let policy = policy(&["a"]);
+    let step =
+        |material: &Material, day, trusted| plan(Some(material), None, &policy, after(day), trusted).expect("plans");
+    let old = made(&["a"]);
+    let announced = step(&old, 245, true).expect("a change");
+    let next = announced.next.clone().expect("a next authority");
+    assert_eq!(announced.authority, old.authority, "it does not sign yet");
+    assert!(announced.bundle().contains(&next.certificate));
+
+    let waiting = step(&announced, 246, false);
+    assert!(waiting.is_none_or(|waiting| waiting.authority == old.authority), "not read back yet");
+
+    let taken_over = step(&announced, 246, true).expect("a change");
+    assert_eq!(taken_over.authority, next);
+    assert!(taken_over.bundle().contains(&old.authority.certificate), "replicas may still serve what it signed");
+
+    let later = step(&taken_over, 361, true).expect("a change");
+    assert!(!later.bundle().contains(&old.authority.certificate), "expired");
+}
+
+#[test]
+fn what_has_expired_or_is_broken_is_made_anew() {
+    let material = made(&["a"]);
+    let policy = policy(&["a"]);
+    let anew = plan(Some(&material), None, &policy, after(400), false).expect("plans").expect("a change");
+    assert_ne!(anew.authority, material.authority);
+    let nothing = || Pair { certificate: "-".to_owned(), key: String::new() };
+    let broken = Material { serving: nothing(), ..material.clone() };
+    let mended = plan(Some(&broken), None, &policy, start(), true).expect("plans").expect("a change");
+    assert_eq!(mended.authority, material.authority, "only what is broken");
+    let broken = Material { authority: nothing(), ..material };
+    assert!(plan(Some(&broken), None, &policy, start(), true).expect("plans").is_some());
+}
+
+#[test]
+fn what_is_lost_while_it_is_served_stays_trusted_until_another_has_taken_over() {
+    let (served, policy) = (made(&["a"]), policy(&["a"]));
+    let announced = plan(None, Some(&served), &policy, start(), false).expect("plans").expect("a change");
+    assert_eq!((&announced.authority, &announced.serving), (&served.authority, &served.serving));
+    let next = announced.next.clone().expect("another authority");
+    assert!(announced.bundle().contains(&next.certificate));
+    let taken_over = plan(Some(&announced), Some(&served), &policy, start(), true).expect("plans").expect("a change");
+    assert_eq!(taken_over.authority, next);
+    assert!(taken_over.bundle().contains(&served.authority.certificate));
+
+    let expired = plan(None, Some(&served), &policy, after(400), false).expect("plans").expect("a change");
+    assert!(!expired.bundle().contains(&served.authority.certificate));
+}
+
+/// Three replicas, each with a rhythm of its own, and API servers that hear of a bundle some time after it was stored, but
+/// within a step. Any of the replicas may be started anew at any time.
+#[derive(Debug)]
+struct World {
+    policy: Policy,
+    zero: Instant,
+    stored: Option<Material>,
+    /// Every bundle that was stored for the API servers, and when.
+    told: Vec<(Duration, String)>,
+    /// Who has signed which certificate.
+    signed: HashMap<String, String>,
+    replicas: [Replica; 3],
+}
+
+#[derive(Debug, Default)]
+struct Replica {
+    served: Option<Material>,
+    settled: Settled,
+}
+
+impl World {
+    /// What the keeper of one replica does in a round.
+    fn round(&mut self, number: usize, at: Duration) {
+        let now = start() + SignedDuration::try_from(at).expect("it fits");
+        let replica = &mut self.replicas[number];
+        let trusted = self.stored.as_ref().is_some_and(|stored| {
+            let in_place = self.told.last().is_some_and(|(_, told)| *told == stored.bundle());
+            if !in_place {
+                self.told.push((at, stored.bundle()));
+            }
+            replica.settled.look(&stored.bundle(), in_place, &self.policy, self.zero + at)
+        });
+        let planned = plan(self.stored.as_ref(), replica.served.as_ref(), &self.policy, now, trusted).expect("plans");
+        if let Some(planned) = planned {
+            let authority = planned.authority.certificate.clone();
+            self.signed.entry(planned.serving.certificate.clone()).or_insert(authority);
+            self.told.push((at, planned.bundle()));
+            self.stored = Some(planned);
+        }
+        replica.served.clone_from(&self.stored);
+    }
+
+    /// Whether an API server that is `late` trusts what each replica serves.
+    fn is_trusted(&self, at: Duration, late: Duration) -> bool {
+        let heard = at.checked_sub(late).and_then(|heard| self.told.iter().rev().find(|(told, _)| *told <= heard));
+        let Some((_, heard)) = heard.or(self.told.first()) else { return true };
+        let served = self.replicas.iter().filter_map(|replica| replica.served.as_ref());
+        served.map(|served| &self.signed[&served.serving.certificate]).all(|authority| heard.contains(&**authority))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn whatever_replicas_do_an_api_server_that_hears_of_it_late_trusts_what_they_serve(
+        rhythms in prop::array::uniform3(54_000..66_000_u64),
+        starts in prop::array::uniform3(0..60_000_u64),
+        restarts in prop::collection::vec((0..3_usize, 0..12_000_000_u64), 0..6),
+        late in 0..54_000_u64,
+    ) {
+        let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_mins(20) };
+        prop_assert_eq!(policy.step(), Duration::from_mins(1));
+        let zero = Instant::now();
+        let mut world = World {
+            policy, zero, stored: None, told: Vec::new(), signed: HashMap::new(), replicas: Default::default(),
+        };
+        // Two authorities come and go in this time.
+        let mut rounds: Vec<(u64, usize, bool)> = restarts.into_iter().map(|(number, at)| (at, number, true)).collect();
+        for (number, (start, rhythm)) in starts.into_iter().zip(rhythms).enumerate() {
+            rounds.extend((0..).map(|n| start + n * rhythm).take_while(|at| *at < 12_000_000).map(|at| (at, number, false)));
+        }
+        rounds.sort_unstable();
+        for (at, number, restarts) in rounds {
+            let at = Duration::from_millis(at);
+            if restarts {
+                world.replicas[number] = Replica::default();
+            }
+            world.round(number, at);
+            prop_assert!(world.is_trusted(at, Duration::from_millis(late)), "at {at:?} by replica {number}");
+        }
+        let authorities: std::collections::HashSet<&String> = world.signed.values().collect();
+        prop_assert!(authorities.len() >= 3, "authorities take over in time: {}", authorities.len());
+    }
+}
