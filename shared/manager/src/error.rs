@@ -1,8 +1,11 @@
 //! What can go wrong in a reconcile, and what the queue does about it.
 
-use std::{error::Error as StdError, fmt, time::Duration};
+use std::{any::Any, error::Error as StdError, fmt, time::Duration};
 
 use kube::core::{Status, response::StatusCause};
+
+/// The client reads its token again after a minute, so a new one is in use by then.
+const TOKEN_IS_READ: Duration = Duration::from_mins(1);
 
 /// Why a reconcile could not finish. `?` carries only what should be tried again; what a person has to mend
 /// (a child that is refused, a stranger's object) is recorded on the [`Context`](crate::Context) instead.
@@ -108,6 +111,15 @@ impl Error {
                 _ => retry_after(source).map_or(Retry::Backoff, Retry::After),
             },
             Self::Deadline { .. } | Self::Decode { .. } | Self::NotLeading { .. } | Self::Other(_) => Retry::Backoff,
+        }
+    }
+
+    /// When it is tried again at the latest, however long the back-off has grown: what mends this error is not of the
+    /// object, and happens by itself within this time.
+    pub(crate) fn no_later_than(&self) -> Option<Duration> {
+        match self {
+            Self::Api { source, .. } if is_unauthorized(source) => Some(TOKEN_IS_READ),
+            _ => None,
         }
     }
 
@@ -228,6 +240,11 @@ pub(crate) fn classify(error: &kube::Error) -> Class {
     }
 }
 
+/// Whether the API server does not know who asks: the token has expired, or its keys have changed.
+fn is_unauthorized(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 401)
+}
+
 /// RBAC, quota, admission and a dying namespace all answer 403; only cause and message tell them apart.
 fn forbidden(status: &Status) -> Class {
     if causes(status).any(|cause| cause.reason == "NamespaceTerminating") {
@@ -251,6 +268,15 @@ fn retry_after(error: &kube::Error) -> Option<Duration> {
     let kube::Error::Api(status) = error else { return None };
     let seconds = status.details.as_ref()?.retry_after_seconds;
     (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
+}
+
+/// What a panic says.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a value that is not text")
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ pub(crate) async fn run(
     if let Some((server, _)) = webhooks {
         tasks.spawn("server of webhooks".to_owned(), server.run(serving.clone()));
     }
-    let events = tokio::spawn(events);
+    let mut events = tokio::spawn(events);
     for (name, task) in named {
         tasks.spawn(name, task);
     }
@@ -142,6 +142,7 @@ pub(crate) async fn run(
         () = signals.next() => Ok(()),
         ended = tasks.ended() => Err(Fatal::Task(ended)),
         _ = &mut working => return Err(Fatal::Task("a controller".to_owned())),
+        _ = &mut events => return Err(Fatal::Task("the sender of events".to_owned())),
     };
     tracing::info!("Stopping");
     stop.cancel();
@@ -249,6 +250,8 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
     use axum::{body::Body, http::Request};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tower::ServiceExt;
@@ -267,6 +270,20 @@ mod tests {
             let request = Request::get(path).body(Body::empty()).expect("a request");
             let answer = routes.clone().oneshot(request).await.expect("an answer");
             assert_eq!(answer.status().as_u16(), code, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_alone_is_listened_at_in_both_families() {
+        let all: BindAddress = ":0".parse().expect("an address");
+        let listener = listen(all, "probes", "--probes").await.expect("a port").expect("an address");
+        let port = listener.local_addr().port();
+        for local in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            if tokio::net::TcpListener::bind((local, 0)).await.is_err() {
+                continue; // this machine does not have it
+            }
+            let connected = tokio::net::TcpStream::connect((local, port)).await;
+            assert!(connected.is_ok(), "{local}: {connected:?}");
         }
     }
 

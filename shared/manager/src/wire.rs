@@ -4,7 +4,13 @@
 //! bad object must never stop the good ones. What is kept is chosen by a [`Representation`]: the typed object for
 //! custom resources ([`Whole`]), a small view for the children of them ([`Seen`]).
 
-use std::{collections::BTreeMap, fmt::Debug, marker::PhantomData, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    marker::PhantomData,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use kube::Resource;
 use serde::de::DeserializeOwned;
@@ -16,6 +22,7 @@ use workloads::{Live, Viewed};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
+    error::panic_message,
     object::{Head, ManagedFields, Metadata, ObjectKey, Uid, field_manager, shared},
     owned::{Fingerprint, fingerprint},
 };
@@ -172,9 +179,12 @@ impl<I> Decoded<I> {
     pub(crate) fn read<R: Representation<Item = I>>(json: &str) -> Result<Self, serde_json::Error> {
         let metadata = serde_json::from_str::<Head<'_>>(json)?.metadata;
         let key = ObjectKey { namespace: shared(&metadata.namespace), name: name(&metadata) };
-        let item = R::decode(json, &metadata, &key)
-            .map(Arc::new)
-            .map_err(|error| Undecodable { uid: metadata.uid.as_ref().into(), error: error.to_string().into() });
+        // An operator's own code may be in it.
+        let decoded = catch_unwind(AssertUnwindSafe(|| R::decode(json, &metadata, &key)));
+        let item = decoded
+            .map_err(|panic| format!("panic: {}", panic_message(&*panic)))
+            .and_then(|decoded| decoded.map(Arc::new).map_err(|error| error.to_string()))
+            .map_err(|error| Undecodable { uid: metadata.uid.as_ref().into(), error: error.into() });
         let facts = Facts::of(&metadata, &key, json);
         let text = item.as_ref().ok().and_then(|_| R::text(json, &facts));
         Ok(Self { key, facts, item, text })
@@ -265,6 +275,40 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// A kind whose operator panics at each object.
+    struct Panicking;
+
+    impl Representation for Panicking {
+        type Kind = k8s_openapi::api::core::v1::Pod;
+        type Item = ();
+
+        const IS_REVIVED: bool = true;
+
+        fn decode(_: &str, _: &Metadata<'_>, _: &ObjectKey) -> Result<(), serde_json::Error> {
+            panic!("an operator's defect")
+        }
+
+        fn revive(_: &str) -> Option<()> {
+            None
+        }
+
+        fn text(_: &str, _: &Facts) -> Option<String> {
+            None
+        }
+
+        fn same((): &(), (): &()) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn an_object_at_which_decoding_panics_does_not_decode() {
+        let object = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1"}});
+        let decoded = Decoded::read::<Panicking>(&object.to_string()).expect("its name is read");
+        let undecodable = decoded.item.expect_err("it panicked");
+        assert_eq!((&*undecodable.uid, &*undecodable.error), ("u", "panic: an operator's defect"));
+    }
 
     #[test]
     fn a_root_is_kept_without_what_others_note_in_it() {

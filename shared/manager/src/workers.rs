@@ -59,7 +59,13 @@ impl Workers {
         for _ in 0..workers {
             set.spawn((controller.work)());
         }
-        while set.join_next().await.is_some() {}
+        // A worker that dies takes the process with it: else its kind would be left to fewer and fewer workers.
+        while let Some(ended) = set.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(controller = &*controller.name, %error, "A worker has died");
+                return;
+            }
+        }
     }
 
     async fn finish(&self, mut running: JoinSet<()>) {
@@ -71,5 +77,50 @@ impl Workers {
             tracing::warn!("Some reconciles did not finish in time and are cancelled");
             running.shutdown().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use workqueue::WorkQueue;
+
+    use super::*;
+
+    /// A controller of which the first worker dies at once, and the others wait for ever.
+    fn dying() -> Running {
+        let begun = AtomicUsize::new(0);
+        Running {
+            name: "toy".into(),
+            kind: "Toy".to_owned(),
+            group: String::new(),
+            needs: Vec::new(),
+            primary: Arc::new(InformerHealth::new("Toy".to_owned(), "toys".to_owned())),
+            optional: Vec::new(),
+            workers: None,
+            queue: WorkQueue::default(),
+            scrape: Box::new(|_| ()),
+            resync: Box::new(|| ()),
+            work: Box::new(move || {
+                let first = begun.fetch_add(1, Ordering::Relaxed) == 0;
+                Box::pin(async move {
+                    assert!(!first, "a defect of ours, wanted by this test");
+                    std::future::pending::<()>().await;
+                })
+            }),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_of_several_workers_that_dies_ends_the_work_of_all() {
+        let workers = Workers {
+            controllers: Arc::new(vec![dying()]),
+            informers: Vec::new(),
+            concurrency: "3".parse().expect("a number"),
+            graceful_shutdown: Duration::from_secs(1),
+        };
+        let work = workers.run(None, CancellationToken::new());
+        assert!(tokio::time::timeout(Duration::from_hours(1), work).await.is_ok(), "nothing notices it");
     }
 }

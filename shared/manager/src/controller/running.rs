@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{Arc, Mutex},
 };
@@ -12,6 +13,7 @@ use super::{Behaviour, Reconcile, worker::Worker};
 use crate::{
     api::Requests,
     context::{Caches, Names, Outside, Root, Scope},
+    error::panic_message,
     events::{EventType, Note, Reference},
     informer::{Informer, InformerHealth, Subscriber},
     metrics::{ChildMetrics, Metrics},
@@ -83,7 +85,7 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
         let (shown, limit) = (primary.clone(), scope.outside.settings.metrics_max_objects);
         let worker =
             Arc::new(Worker { scope, queue: queue.clone(), reconciler, cleanup, gone, spared: Mutex::default() });
-        let resynced = queue.clone();
+        let (resynced, counted) = (queue.clone(), name.clone());
         Running {
             name,
             kind,
@@ -104,10 +106,16 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
                     metrics.show_conditions(kind, key, conditions, aggregated);
                     Some(object)
                 });
+                let guarded = |work: &mut dyn FnMut()| {
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+                        metrics.panics.with_label_values(&[&*counted]).inc();
+                        tracing::error!(kind, panic = panic_message(&*panic), "on_scrape failed");
+                    }
+                };
                 if let Some(scraped) = &scraped {
-                    scraped(&mut objects);
+                    guarded(&mut || scraped(&mut objects));
                 }
-                objects.for_each(drop);
+                guarded(&mut || objects.by_ref().for_each(drop));
             }),
             resync: Box::new(move || {
                 for key in primary.store.keys() {

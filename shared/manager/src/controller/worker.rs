@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     collections::HashMap,
-    panic::AssertUnwindSafe,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -17,7 +17,7 @@ use super::{Action, Cleanup, Deletion, Gone, Reconcile};
 use crate::{
     conditions::{Halt, Problem},
     context::{Context, Root, Scope, annotation, has_finalizer, lock},
-    error::{Error, Retry},
+    error::{Error, Retry, panic_message},
     events::EventType,
     object::ObjectKey,
     telemetry::TARGET,
@@ -37,7 +37,8 @@ pub(super) struct Worker<K: Root, F> {
 /// How one reconcile ended, for the metrics.
 enum Ended {
     Success(Option<Duration>),
-    Failed(Retry),
+    /// With when it is looked at again at the latest, whenever it is tried again.
+    Failed(Retry, Option<Duration>),
 }
 
 impl<K: Root, F: Reconcile<K>> Worker<K, F> {
@@ -63,8 +64,14 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
                 reconcileID = %uuid::Uuid::new_v4(),
             );
             let traced = span.in_scope(|| self.trace(&item));
-            let ended = self.attempt(&item).instrument(traced.clone()).instrument(span).await;
-            if matches!(ended, Ended::Failed(_)) {
+            let attempt = self.attempt(&item).instrument(traced.clone()).instrument(span);
+            let ended = AssertUnwindSafe(attempt).catch_unwind().await.unwrap_or_else(|panic| {
+                let error = self.panicked(&*panic);
+                metrics.reconcile_errors.with_label_values(&controller).inc();
+                tracing::error!(object = %item.key(), error = error.chain(), "Reconciler error");
+                Ended::Failed(Retry::Backoff, None)
+            });
+            if matches!(ended, Ended::Failed(..)) {
                 traced.record("otel.status_code", "ERROR");
             }
             metrics.reconcile_seconds.with_label_values(&controller).observe(started.elapsed().as_secs_f64());
@@ -72,9 +79,11 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
             let (result, outcome) = match ended {
                 Ended::Success(None) => ("success", Outcome::Success),
                 Ended::Success(Some(after)) => ("requeue_after", Outcome::RequeueAfter(after)),
-                Ended::Failed(Retry::Backoff) => ("error", Outcome::Failure),
-                Ended::Failed(Retry::After(wait)) => ("error", Outcome::RetryAfter(wait)),
-                Ended::Failed(Retry::WhenChanged) => ("error", Outcome::WaitForChange),
+                Ended::Failed(Retry::Backoff, None) => ("error", Outcome::Failure),
+                Ended::Failed(Retry::Backoff, Some(latest)) => ("error", Outcome::FailureOrAfter(latest)),
+                Ended::Failed(Retry::After(wait), _) => ("error", Outcome::RetryAfter(wait)),
+                Ended::Failed(Retry::WhenChanged, None) => ("error", Outcome::WaitForChange),
+                Ended::Failed(Retry::WhenChanged, Some(latest)) => ("error", Outcome::RequeueAfter(latest)),
             };
             metrics.reconcile_total.with_label_values(&[controller[0], result]).inc();
             if let Outcome::RetryAfter(wait) = outcome {
@@ -113,8 +122,12 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         let key = item.key();
         let Some(object) = self.scope.primary.store.get(key) else {
             self.scope.forget(key);
-            if let Some(gone) = &self.gone {
-                gone(key);
+            // Not tried again: it would fail in the same way.
+            if let Some(gone) = &self.gone
+                && let Err(panic) = catch_unwind(AssertUnwindSafe(|| gone(key)))
+            {
+                let error = self.panicked(&*panic);
+                tracing::error!(object = %key, error = error.chain(), "on_gone failed");
             }
             return Ended::Success(None);
         };
@@ -125,11 +138,16 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
             self.clean_up(object, &context).await
         };
         let remains = context.finish();
-        match result {
-            Ok(_) if remains.unfinished => Ended::Failed(Retry::Backoff),
-            Ok(action) => Ended::Success(soonest(action, remains.wake, context.now())),
-            Err(error) => self.failed(&error, item, &context),
-        }
+        let (retry, action) = match result {
+            Ok(action) => (remains.unfinished.then_some(Retry::Backoff), action),
+            Err(error) => {
+                let spread = context.random().mul_add(0.25, 1.0);
+                let latest = error.no_later_than().map(|wait| Action::After(wait.mul_f64(spread)));
+                (Some(self.failed(&error, item, &context)), latest.unwrap_or(Action::Done))
+            }
+        };
+        let again = soonest(action, remains.wake, context.now());
+        retry.map_or(Ended::Success(again), |retry| Ended::Failed(retry, again))
     }
 
     /// What is done for an object that is there to stay.
@@ -139,7 +157,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
             context.halt(&Halt::Paused(format!("Reconciliation is paused by annotation {paused}"))).await?;
             return Ok(Action::Done);
         }
-        match self.guarded(self.reconciler.call(object, context.clone())).await {
+        match self.guarded(async { self.reconciler.call(object, context.clone()).await }).await {
             Err(Error::Invalid { field, why }) => {
                 let problem = Problem::new("InvalidSpec", format!("{field}: {why}"));
                 context.halt(&Halt::Invalid(problem)).await?;
@@ -169,10 +187,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         let controller = [&*self.scope.names.app];
         match tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
             Ok(Ok(result)) => result,
-            Ok(Err(panic)) => {
-                metrics.panics.with_label_values(&controller).inc();
-                Err(Error::Other(format!("panic: {} [recovered]", panic_message(&*panic)).into()))
-            }
+            Ok(Err(panic)) => Err(self.panicked(&*panic)),
             Err(_) => {
                 metrics.timeouts.with_label_values(&controller).inc();
                 Err(Error::Other(format!("reconcile took longer than {}s and was cancelled", limit.as_secs()).into()))
@@ -180,7 +195,14 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         }
     }
 
-    fn failed(&self, error: &Error, item: &Item<ObjectKey>, context: &Context<K>) -> Ended {
+    /// Counts a panic, and makes an error of it.
+    fn panicked(&self, panic: &(dyn Any + Send)) -> Error {
+        self.scope.outside.metrics.panics.with_label_values(&[&*self.scope.names.app]).inc();
+        Error::Other(format!("panic: {} [recovered]", panic_message(panic)).into())
+    }
+
+    /// Tells of the error. Says when it is tried again.
+    fn failed(&self, error: &Error, item: &Item<ObjectKey>, context: &Context<K>) -> Retry {
         let metrics = &self.scope.outside.metrics;
         let controller = [&*self.scope.names.app];
         metrics.reconcile_errors.with_label_values(&controller).inc();
@@ -199,7 +221,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
                 }
             }
         }
-        Ended::Failed(retry)
+        retry
     }
 }
 
@@ -212,12 +234,4 @@ fn soonest(action: Action, wake: Option<Instant>, now: jiff::Timestamp) -> Optio
     };
     let wake = wake.map(|at| at.saturating_duration_since(Instant::now()));
     asked.into_iter().chain(wake).min()
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a value that is not text")
 }

@@ -5,12 +5,14 @@
 //! takes no time, and is an hour exactly.
 
 mod declaring;
+mod earliest;
 mod faults;
 mod kit;
 mod leading;
 mod metrics;
 mod optional;
 mod outcomes;
+mod panics;
 mod restored;
 mod starting;
 mod stopping;

@@ -1,0 +1,111 @@
+//! Of all times at which an object is to be looked at again, the earliest counts, also when something of it failed.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use manager::{Action, Health, Report, Verdict};
+use model_apiserver::{Model, NoFaults};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::kit::{Calls, MOMENT, TOYS, ToyStatus, change, failure, keep, model, plan, put, run};
+
+const QUOTA: &str = r#"before create services.core -> answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"services \\\"a\\\" is forbidden: exceeded quota: q\",\"code\":403}""#;
+
+/// The longest time between two reconciles, from the moment on when a back-off alone is longer than that.
+fn longest(calls: &Calls) -> Duration {
+    calls.gaps().into_iter().max().expect("it was looked at twice")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_child_delays_no_look_that_the_reconciler_asks_for() {
+    for asks in ["After", "At", "wake_at", "wake_at, and later After"] {
+        let model = model();
+        put(&model, &["a"]);
+        plan(&model, QUOTA);
+        let calls = Calls::default();
+        let noted = calls.clone();
+        let _harness = run(&model, &[], move |toy, context| {
+            noted.note(&toy);
+            async move {
+                keep(toy, context.clone()).await?;
+                let in_thirty_seconds = context.now() + 30 * MOMENT;
+                Ok(match asks {
+                    "After" => Action::After(30 * MOMENT),
+                    "At" => Action::At(in_thirty_seconds),
+                    _ => {
+                        context.wake_at(in_thirty_seconds);
+                        if asks == "wake_at" { Action::Done } else { Action::After(3_000 * MOMENT) }
+                    }
+                })
+            }
+        });
+        sleep(1_200 * MOMENT).await;
+        assert!(longest(&calls) <= 31 * MOMENT, "{asks}: {:?}", longest(&calls));
+        assert!(calls.count() < 60, "{asks}: the back-off still grows: {}", calls.count());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_drops_no_time_that_was_asked_for_before_it() {
+    let model = model();
+    put(&model, &["a"]);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let _harness = run(&model, &[], move |toy, context| {
+        noted.note(&toy);
+        async move {
+            context.wake_at(context.now() + 30 * MOMENT);
+            Err(failure())
+        }
+    });
+    sleep(1_200 * MOMENT).await;
+    assert!(longest(&calls) <= 31 * MOMENT, "{:?}", longest(&calls));
+}
+
+/// Which generation the status speaks of.
+fn observed(model: &Model) -> Option<i64> {
+    model.object(TOYS, "default", "a")?["status"]["observedGeneration"].as_i64()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_was_held_back_is_written_although_an_error_follows_it() {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = run(&model, &[], |toy, context| async move {
+        let port = json!([{"name": "a", "port": toy.spec.size, "protocol": "TCP", "targetPort": toy.spec.size}]);
+        let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": port}});
+        context.apply::<Service>(serde_json::from_value(service).expect("a Service")).await?;
+        let health = Health::of(Verdict::no("Waiting", "it waits"));
+        context.apply_status(Report { status: ToyStatus::default(), health }).await?;
+        Err(failure())
+    });
+    sleep(1_000 * MOMENT).await; // the back-off has grown
+    change(&model, "a", 2).await;
+    sleep(MOMENT).await;
+    assert_eq!(observed(&model), Some(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_token_is_tried_soon_after_it_is_there() {
+    let model = model();
+    put(&model, &["a"]);
+    plan(&model, "before create services.core -> answer 401");
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let _harness = run(&model, &[], move |toy, context| {
+        noted.note(&toy);
+        keep(toy, context)
+    });
+    sleep(1_800 * MOMENT).await;
+    assert!(longest(&calls) <= 75 * MOMENT, "{:?}", longest(&calls));
+    model.set_faults(NoFaults);
+    let begun = Instant::now();
+    while model.objects("services").is_empty() {
+        sleep(MOMENT).await;
+    }
+    assert!(begun.elapsed() <= 75 * MOMENT, "{:?}", begun.elapsed());
+    let tried = calls.count();
+    assert!(tried < 60, "an API server that knows nobody is not stormed: {tried}");
+}

@@ -1,0 +1,99 @@
+//! What a panic in an operator's code ends, wherever it is called: that call, and nothing else.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{CustomResourceExt, ResourceExt};
+use manager::{Action, Controller, Manager, Operator, harness::Harness};
+use model_apiserver::Model;
+use tokio::time::sleep;
+
+use crate::kit::{Calls, MOMENT, NO_RESYNC, TOYS, Toy, change, model, put, value};
+
+/// Panics wherever it is called about the object "bad".
+struct Panicking(Calls);
+
+impl Operator for Panicking {
+    fn name(&self) -> &'static str {
+        "toy"
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        vec![Toy::crd()]
+    }
+
+    fn sample(&self) -> &'static str {
+        "{}"
+    }
+
+    fn setup(&self, manager: &mut Manager) {
+        let noted = self.0.clone();
+        let controller = Controller::of::<Toy>()
+            .on_gone(|key| assert_ne!(&*key.name, "bad", "on_gone panics"))
+            .on_scrape(|objects| objects.for_each(|toy| assert_ne!(toy.name_any(), "bad", "on_scrape panics")))
+            .index("name", |toy| {
+                assert_ne!(toy.name_any(), "bad", "an index panics");
+                vec![toy.name_any()]
+            })
+            .reconcile(move |toy: std::sync::Arc<Toy>, _| {
+                noted.note(&toy);
+                assert!(toy.name_any() != "bad" || toy.spec.size == 1, "the reconciler panics before it waits");
+                async { Ok(Action::Done) }
+            });
+        manager.add(controller);
+    }
+}
+
+fn start(model: &Model, calls: &Calls) -> Harness {
+    let clock = model.clone();
+    let flags = [NO_RESYNC, "--max-concurrent-reconciles=1"];
+    Harness::start(&Panicking(calls.clone()), &flags, model.client_named("toys"), move || clock.now())
+}
+
+fn panics(harness: &Harness) -> Option<f64> {
+    value(&harness.scrape(), r#"controller_runtime_reconcile_panics_total{controller="toy"}"#)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_on_gone_is_counted_and_the_worker_lives_on() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["good"]);
+    let harness = start(&model, &calls);
+    sleep(MOMENT).await;
+    for round in 1..=3 {
+        put(&model, &["bad"]);
+        sleep(MOMENT).await;
+        model.take(TOYS, "default", "bad").expect("it was there");
+        sleep(60 * MOMENT).await;
+        assert_eq!(panics(&harness), Some(f64::from(round)), "once for each that has gone");
+        let before = calls.of("good");
+        change(&model, "good", round + 1).await;
+        sleep(MOMENT).await;
+        assert_eq!(calls.of("good"), before + 1, "the only worker goes on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_on_scrape_takes_no_metric_away() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["bad", "good"]);
+    let harness = start(&model, &calls);
+    sleep(MOMENT).await;
+    let scrape = harness.scrape();
+    assert_eq!(value(&scrape, r#"operator_informer_objects{kind="Toy"}"#), Some(2.0), "{scrape}");
+    assert_eq!(value(&scrape, r#"operator_resource_condition_aggregated{kind="Toy"}"#), Some(0.0), "{scrape}");
+    assert_eq!(value(&scrape, r#"controller_runtime_reconcile_panics_total{controller="toy"}"#), Some(1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_before_the_reconciler_waits_delays_no_other() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["bad", "good"]);
+    let harness = start(&model, &calls);
+    sleep(MOMENT).await;
+    change(&model, "bad", 2).await;
+    sleep(MOMENT).await;
+    assert!(calls.of("bad") > 3, "it is tried again: {}", calls.of("bad"));
+    change(&model, "good", 2).await;
+    sleep(MOMENT).await;
+    assert_eq!(calls.of("good"), 2, "the only worker goes on");
+    assert!(panics(&harness) > Some(3.0));
+}
