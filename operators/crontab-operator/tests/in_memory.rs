@@ -1,7 +1,7 @@
 //! The life of a schedule in memory: the whole operator against a model of the API server and in paused time, so that a
 //! weekend takes no time and the operator can be killed at each of its requests in turn.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use crontab_operator::{CronTab, CronTabOperator};
 use fault_plan::{Plan, enumerate};
@@ -99,6 +99,32 @@ async fn t02_t05_the_sample_lives_through_a_weekend() {
     assert_eq!((created(&memory).len(), memory.writes().len()), (runs, writes), "not one write on Saturday");
     memory.pass(3 * 60 * MINUTE).await;
     assert_eq!(created(&memory)[runs..], [job("2026-11-22T00:00:00Z")]);
+}
+
+const QUOTA: &str = r#"before create jobs.batch -> answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"jobs.batch is forbidden: exceeded quota: q\",\"code\":403}""#;
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_refuses_a_job_takes_no_later_run_away() {
+    let mut memory = begun("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"})).await;
+    memory.start();
+    memory.pass(MINUTE).await;
+    finish(&memory).await;
+    memory.plan(&QUOTA.parse().expect("a plan"));
+    memory.pass(20 * MINUTE).await;
+    let of =
+        |minutes: std::ops::RangeInclusive<u32>| minutes.map(|minute| job(&format!("2026-11-20T10:{minute:02}:00Z")));
+    let tried: HashSet<String> =
+        memory.writes().into_iter().filter(|it| it.resource == "jobs.batch").map(|it| it.name.clone()).collect();
+    let left_out: Vec<String> = of(1..=21).filter(|run| !tried.contains(run)).collect();
+    assert!(left_out.is_empty(), "each run is tried at its time, whatever the one before has come to: {left_out:?}");
+    memory.no_plan();
+    for _ in 0..10 {
+        memory.pass(MINUTE).await;
+        finish(&memory).await;
+    }
+    let created = created(&memory);
+    let lost: Vec<String> = of(22..=31).filter(|run| !created.contains(run)).collect();
+    assert!(lost.is_empty(), "of the time when there is room again: {lost:?}");
 }
 
 /// Four runs, of which one is replaced and each other ends; nothing is kept of them.
