@@ -105,7 +105,8 @@ const QUOTA: &str = r#"before create jobs.batch -> answer 403 body="{\"kind\":\"
 
 #[tokio::test(start_paused = true)]
 async fn a_quota_that_refuses_a_job_takes_no_later_run_away() {
-    let mut memory = begun("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"})).await;
+    let spec = json!({"cronSpec": "* * * * *", "concurrencyPolicy": "Allow"});
+    let mut memory = begun("2026-11-20T10:00:30Z", &spec).await;
     memory.start();
     memory.pass(MINUTE).await;
     finish(&memory).await;

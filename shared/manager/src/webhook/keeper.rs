@@ -107,6 +107,7 @@ impl Keeper {
             };
             if self.vault.save(&planned, version).await? {
                 let told = self.trust.establish(&planned.bundle()).await?;
+                self.settled.look(&planned.bundle(), told.settled, &self.policy, Instant::now());
                 return Ok(Round { material: planned, trusted: told.bundle, remark: told.remark });
             }
         }
@@ -115,7 +116,7 @@ impl Keeper {
 
     /// How long to wait before the next round, after so many in a row that did not succeed.
     pub(super) fn pause(&self, failures: u32) -> Duration {
-        let usual = self.policy.step().mul_f64(fastrand::f64().mul_add(0.2, 0.9));
+        let usual = self.policy.step().mul_f64(fastrand::f64().mul_add(0.2, 1.0)); // what waits for a step is ripe then
         let Some(doublings) = failures.checked_sub(1) else { return usual };
         let soon = FIRST_PAUSE.saturating_mul(1 << doublings.min(8)).min(LONGEST_PAUSE);
         soon.mul_f64(fastrand::f64().mul_add(0.5, 0.75)).min(usual)

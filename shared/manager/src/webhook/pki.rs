@@ -61,14 +61,15 @@ impl Policy {
 pub(crate) struct Settled(Option<(String, Instant)>);
 
 impl Settled {
-    /// A look at where the API server reads whom to trust. Says whether `bundle` has been in place for a whole step.
-    pub(crate) fn look(&mut self, bundle: &str, in_place: bool, policy: &Policy, now: Instant) -> bool {
+    /// `bundle` is where the API server reads whom to trust, and was there already, or has just been put there. Says
+    /// whether it has been in place for a whole step.
+    pub(crate) fn look(&mut self, bundle: &str, already: bool, policy: &Policy, now: Instant) -> bool {
         match &self.0 {
-            Some((known, since)) if in_place && known == bundle => {
+            Some((known, since)) if already && known == bundle => {
                 now.saturating_duration_since(*since) >= policy.step()
             }
             _ => {
-                self.0 = in_place.then(|| (bundle.to_owned(), now));
+                self.0 = Some((bundle.to_owned(), now));
                 false
             }
         }
