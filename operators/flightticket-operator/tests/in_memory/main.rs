@@ -6,4 +6,5 @@ mod hour;
 mod mischief;
 mod office;
 mod plans;
+mod rollback;
 mod times;

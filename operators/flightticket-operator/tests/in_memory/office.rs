@@ -26,7 +26,7 @@ use crate::{
     mischief::{Event, Mischief},
 };
 
-const TICKETS: &str = "flighttickets.flights.com";
+pub(crate) const TICKETS: &str = "flighttickets.flights.com";
 /// Longer than the operator waits before it repeats a request for the first times.
 const QUIET: Duration = Duration::from_secs(30);
 /// Who was a leader goes on for so long.

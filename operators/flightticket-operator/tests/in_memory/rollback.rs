@@ -1,0 +1,142 @@
+//! What a newer version has left in an object: nothing is bought or cancelled because of it.
+
+use std::time::Duration;
+
+use booking_server::ledger::Airline as Act;
+use flightticket_operator::FlightTicket;
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject},
+};
+use serde_json::{Value, json};
+
+use crate::office::{Office, TICKETS};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A ticket that is booked, of which a newer version then wrote `more`; and a new process of this version.
+async fn after_a_newer_version(mut office: Office, more: Value) -> Office {
+    let mut ticket = stored(&office);
+    merge(&mut ticket, more);
+    ticket["metadata"].as_object_mut().expect("an object").remove("resourceVersion");
+    office.model.put(ticket);
+    office.restart().await;
+    office.until_quiet().await;
+    office.pass(HOUR).await;
+    office
+}
+
+async fn booked() -> Office {
+    let mut office = Office::open();
+    office.apply("ours", json!({"rebookPolicy": "Always"})).await;
+    office.until_quiet().await;
+    assert_eq!(office.said("ours"), "Booked True/Booked True/UpToDate");
+    office
+}
+
+fn stored(office: &Office) -> Value {
+    office.model.object(TICKETS, "default", "ours").expect("it is there")
+}
+
+/// By a client that need not understand the object.
+async fn delete(office: &Office) {
+    let kind = ApiResource::erase::<FlightTicket>(&());
+    let api = Api::<DynamicObject>::namespaced_with(office.model.client(), "default", &kind);
+    drop(api.delete("ours", &DeleteParams::default()).await.expect("it is taken"));
+}
+
+fn merge(into: &mut Value, more: Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, more) => *into = more,
+    }
+}
+
+/// How many bookings were ever made, and how many of them live.
+fn bookings(office: &Office) -> (usize, usize) {
+    let made = office.airline.books().bookings.len();
+    (made, office.airline.live().len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_phase_that_only_a_newer_version_knows_stops_everything_until_it_is_back() {
+    let mut office = after_a_newer_version(booked().await, json!({"status": {"phase": "OnHold"}})).await;
+    let before = stored(&office);
+    assert_eq!(before["status"]["phase"], "OnHold", "it is not this version's to change");
+    let asked = office.airline.requests();
+    delete(&office).await;
+    office.restart().await;
+    office.pass(HOUR).await;
+    assert_eq!(office.airline.requests(), asked, "the provider is not asked about it");
+    assert_eq!(bookings(&office), (1, 1));
+    assert!(stored(&office)["metadata"]["deletionTimestamp"].is_string(), "its finalizer holds it");
+
+    // The newer version is back, and leaves a phase that both know.
+    let mut office = after_a_newer_version(office, json!({"status": {"phase": "Booked"}})).await;
+    office.pass(HOUR).await;
+    assert_eq!(office.said("ours"), "gone");
+    assert_eq!(bookings(&office), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_only_a_newer_version_knows_cancels_nothing() {
+    let mut office = after_a_newer_version(booked().await, json!({"spec": {"deletionPolicy": "Resell"}})).await;
+    delete(&office).await;
+    office.pass(HOUR).await;
+    assert_eq!(bookings(&office), (1, 1));
+    assert!(stored(&office)["metadata"]["deletionTimestamp"].is_string(), "its finalizer holds it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_of_a_newer_version_in_the_status_buy_nothing() {
+    let of_newer = json!({
+        "metadata": {"annotations": {"flights.com/upgrade-class": "true"}, "finalizers": [
+            "flights.com/booking-protection", "flights.com/loyalty",
+        ]},
+        "status": {
+            "loyalty": {"points": 12}, "settled": "v2:of-another-form", "fence": {"lease": "another", "epoch": 9},
+            "conditions": [{
+                "type": "Ready", "status": "True", "reason": "CheckedIn", "message": "", "observedGeneration": 1,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        },
+    });
+    let office = booked().await;
+    let finalizer = stored(&office)["metadata"]["finalizers"][0].clone();
+    let mut of_newer = of_newer;
+    of_newer["metadata"]["finalizers"][0] = finalizer;
+    let mut office = after_a_newer_version(office, of_newer.clone()).await;
+    assert_eq!(office.said("ours"), "Booked True/Booked True/UpToDate");
+    assert_eq!(bookings(&office), (1, 1));
+    let ticket = stored(&office);
+    assert_eq!(ticket["metadata"]["finalizers"], of_newer["metadata"]["finalizers"]);
+    assert_eq!(ticket["metadata"]["annotations"]["flights.com/upgrade-class"], "true");
+    let writes = office.writes();
+    office.restart().await;
+    office.pass(HOUR).await;
+    assert_eq!(office.writes(), writes, "nothing is left to write");
+
+    // Its own finalizer goes with the booking; that of the newer version is the newer version's.
+    delete(&office).await;
+    office.pass(HOUR).await;
+    assert_eq!(bookings(&office), (1, 0));
+    assert_eq!(stored(&office)["metadata"]["finalizers"], json!(["flights.com/loyalty"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_booking_that_a_newer_version_has_settled_is_not_bought_again() {
+    let mut office = Office::open();
+    office.apply("ours", json!({})).await;
+    office.until_quiet().await;
+    let id = office.ticket("ours").and_then(|it| it.status?.booking_id).expect("an id");
+    office.airline.act(Act::Cancel, &id);
+    office.pass(HOUR).await;
+    assert_eq!(office.said("ours"), "Cancelled False/BookingCancelledExternally False/NotBooked");
+    let office = after_a_newer_version(office, json!({"status": {"settled": "v2:of-another-form"}})).await;
+    assert_eq!(office.said("ours"), "Cancelled False/BookingCancelledExternally False/NotBooked");
+    assert_eq!(bookings(&office), (1, 0));
+}
