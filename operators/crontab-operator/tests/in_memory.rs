@@ -221,3 +221,29 @@ async fn a_job_whose_creation_was_not_answered_is_not_overlooked() {
     assert_eq!(status(&memory)["lastMissedTime"], "2026-11-20T10:02:00Z");
     drop(planned);
 }
+
+/// As after a rollback: what the newer version remembers in a form of its own is no reason to run again.
+#[tokio::test(start_paused = true)]
+async fn memory_in_the_form_of_a_newer_version_starts_no_run_twice() {
+    let mut memory = at_ten("Forbid").await;
+    memory.start();
+    memory.pass(10 * MINUTE).await;
+    finish(&memory).await;
+    memory.pass(2 * MINUTE).await;
+    let mut of_newer = memory.model.object("crontabs.stable.example.com", "default", NAME).expect("it is there");
+    of_newer["status"]["schedule"]["hash"] = json!("2:of-another-form");
+    of_newer["status"]["fence"] = json!({"lease": "another", "epoch": 9});
+    of_newer["status"]["lastRunNow"] = json!("2:of-another-form");
+    memory.model.put(of_newer);
+    memory.restart().await;
+    memory.pass(3 * MINUTE).await;
+    let settled = memory.writes().len();
+    memory.restart().await;
+    memory.pass(3 * MINUTE).await;
+    assert_eq!(memory.writes().len(), settled, "its own form is stored by now");
+    assert_eq!(status(&memory)["fence"]["lease"], "another", "without an election it is carried along");
+    memory.pass(3 * MINUTE).await;
+    finish(&memory).await;
+    memory.pass(10 * MINUTE).await;
+    assert_eq!(created(&memory), ["10:10", "10:20", "10:30"].map(|time| job(&format!("2026-11-20T{time}:00Z"))));
+}
