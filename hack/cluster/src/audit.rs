@@ -1,13 +1,13 @@
 //! What was asked of an API server, from its audit log: the one witness that no client can talk to.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// What a user asked for, once for each request: when it was answered, or when the answer began for one that may go on for
-/// ever.
+/// What a user asked for, once for each request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audited {
     /// Such as `patch`.
@@ -22,16 +22,29 @@ pub struct Audited {
     pub is_forbidden: bool,
 }
 
-/// All requests of `user` that a cluster's [audit log](crate::Cluster::audit_log) tells of so far.
+/// All requests of `user` that have reached the API server, in the order of their arrival, from a cluster's
+/// [audit log](crate::Cluster::audit_log). A request is in it before it is handled: it is there for whoever has seen its
+/// effect.
 pub fn requests_of(user: &str, log: &Path) -> Result<Vec<Audited>> {
     let text = std::fs::read_to_string(log).with_context(|| format!("could not read {}", log.display()))?;
     Ok(read(user, &text))
 }
 
 fn read(user: &str, text: &str) -> Vec<Audited> {
-    // The last line may be half written; it is then of a request that is not answered yet.
+    // The last line may be half written: if it is the first of its request, the request is not handled yet.
     let lines = text.lines().filter(|line| line.contains(user)).filter_map(|line| serde_json::from_str(line).ok());
-    lines.filter(|line: &Line| line.user.username == user && line.is_counted()).map(Line::told).collect()
+    let (mut requests, mut known) = (Vec::<Audited>::new(), HashMap::new());
+    for line in lines.filter(|line: &Line| line.user.username == user) {
+        // One line for each stage of a request; only the later ones say what became of it.
+        match known.get(&line.audit_id).and_then(|index: &usize| requests.get_mut(*index)) {
+            Some(request) => request.is_forbidden |= line.is_forbidden(),
+            None => {
+                known.insert(line.audit_id.clone(), requests.len());
+                requests.push(line.told());
+            }
+        }
+    }
+    requests
 }
 
 impl fmt::Display for Audited {
@@ -45,7 +58,8 @@ impl fmt::Display for Audited {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
-    stage: String,
+    #[serde(rename = "auditID")]
+    audit_id: String,
     verb: String,
     user: User,
     #[serde(default)]
@@ -74,10 +88,6 @@ struct Annotations {
 }
 
 impl Line {
-    fn is_counted(&self) -> bool {
-        self.stage == if self.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" } || self.is_forbidden()
-    }
-
     fn is_forbidden(&self) -> bool {
         self.annotations.decision == "forbid"
     }
@@ -95,38 +105,54 @@ mod tests {
 
     use super::*;
 
+    fn line(id: u32, user: &str, verb: &str, stage: &str, decision: &str) -> String {
+        let object = json!({"apiGroup": "apps", "resource": "deployments", "subresource": "status"});
+        let annotations = json!({"authorization.k8s.io/decision": decision});
+        let (id, user) = (id.to_string(), json!({"username": user}));
+        json!({
+            "auditID": id, "stage": stage, "verb": verb, "user": user, "objectRef": object, "annotations": annotations,
+        })
+        .to_string()
+    }
+
     #[test]
     fn each_request_of_the_user_counts_once() {
-        let line = |user: &str, verb: &str, stage: &str, decision: &str| {
-            let object = json!({"apiGroup": "apps", "resource": "deployments", "subresource": "status"});
-            let annotations = json!({"authorization.k8s.io/decision": decision});
-            let user = json!({"username": user});
-            json!({"stage": stage, "verb": verb, "user": user, "objectRef": object, "annotations": annotations})
-        };
         let lines = [
-            line("ours", "get", "RequestReceived", ""),
-            line("ours", "get", "ResponseComplete", "allow"),
-            line("ours", "watch", "ResponseStarted", "allow"),
-            line("ours", "watch", "ResponseComplete", "allow"),
-            line("ours", "watch", "ResponseStarted", "allow"), // goes on
-            line("ours", "delete", "ResponseComplete", "forbid"),
-            line("not-ours", "patch", "ResponseComplete", "allow"),
-            json!({"stage": "ResponseComplete", "verb": "get", "user": {"username": "ours"}}),
+            line(1, "ours", "get", "RequestReceived", ""),
+            line(2, "ours", "delete", "RequestReceived", ""),
+            line(1, "ours", "get", "ResponseComplete", "allow"),
+            line(3, "ours", "watch", "ResponseStarted", "allow"),
+            line(3, "ours", "watch", "ResponseComplete", "allow"),
+            line(4, "ours", "watch", "ResponseStarted", "allow"), // goes on
+            line(2, "ours", "delete", "ResponseComplete", "forbid"),
+            line(5, "not-ours", "patch", "ResponseComplete", "allow"),
+            json!({"auditID": "6", "stage": "ResponseComplete", "verb": "get", "user": {"username": "ours"}})
+                .to_string(),
+            "{\"auditID\": \"ours".to_owned(),
         ];
-        let half = "{\"stage\": \"ours".to_owned();
-        let text: Vec<String> = lines.iter().map(ToString::to_string).chain([half]).collect();
         let told: Vec<String> =
-            read("ours", &text.join("\n")).iter().map(|it| format!("{it} {}", it.is_forbidden)).collect();
+            read("ours", &lines.join("\n")).iter().map(|it| format!("{it} {}", it.is_forbidden)).collect();
         let status = "deployments/status";
         assert_eq!(
             told,
             [
                 format!("get {status} false"),
-                format!("watch {status} false"),
-                format!("watch {status} false"),
                 format!("delete {status} true"),
+                format!("watch {status} false"),
+                format!("watch {status} false"),
                 "get  false".to_owned()
             ]
         );
+    }
+
+    /// The API server writes the line of the end after the answer: the effect is there to be seen before that.
+    #[test]
+    fn a_request_counts_before_the_log_has_its_end() {
+        let lines = [
+            line(1, "ours", "patch", "RequestReceived", ""),
+            line(1, "ours", "patch", "ResponseComplete", "allow"),
+            line(2, "ours", "patch", "RequestReceived", ""),
+        ];
+        assert_eq!(read("ours", &lines.join("\n")).len(), 2);
     }
 }

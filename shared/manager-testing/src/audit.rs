@@ -20,13 +20,26 @@ impl Requests {
         Ok(requests)
     }
 
-    /// Those that change something, events aside.
+    /// How many change something, events aside.
     pub fn writes(&self) -> usize {
-        let writes = |what: &&String| {
+        self.written().len()
+    }
+
+    /// Those that change something, events aside: sorted, and each as often as it was sent.
+    pub fn written(&self) -> Vec<&str> {
+        let writes = |what: &str| {
             ["create ", "update ", "patch ", "delete "].iter().any(|verb| what.starts_with(verb))
                 && !what.contains(" events")
         };
-        self.0.iter().filter(|(what, _)| writes(what)).map(|(_, count)| count).sum()
+        let written = self.0.iter().filter(|(what, _)| writes(what));
+        written.flat_map(|(what, count)| std::iter::repeat_n(what.as_str(), *count)).collect()
+    }
+
+    /// Those that were sent after `before` was counted.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let more = self.0.iter().map(|(what, count)| (what.clone(), count.saturating_sub(before.count(what))));
+        Self(more.filter(|(_, count)| *count > 0).collect())
     }
 
     /// All but those of one sort.
