@@ -7,6 +7,8 @@
 //! [`InMemory`] is the same operator against a model of the API server in paused time: for what takes days, and for every
 //! moment at which it can be killed.
 //!
+//! [`Races`] makes pairs of changes a few milliseconds apart and counts those that are not acted on.
+//!
 //! ```ignore
 //! let Some(world) = World::start(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator")).await else { return };
 //! world.apply(SAMPLE).await;
@@ -25,6 +27,7 @@ mod interference;
 mod play;
 mod process;
 mod proxied;
+mod races;
 mod world;
 
 pub use audit::Requests;
@@ -35,4 +38,5 @@ pub use interference::{Story, interfere};
 pub use play::{Ours, condition, contains};
 pub use process::Process;
 pub use proxied::Proxied;
+pub use races::{Missed, Raced, Races};
 pub use world::{Namespaced, World, run_id};
