@@ -170,7 +170,7 @@ mod tests {
 
     fn request(verb: &str, resource: &str, is_forbidden: bool) -> Audited {
         let [verb, group, resource, subresource] = [verb, "apps", resource, "status"].map(ToOwned::to_owned);
-        Audited { verb, group, resource, subresource, is_forbidden }
+        Audited { verb, group, resource, subresource, is_forbidden, is_dry_run: false }
     }
 
     fn role() -> Rendered {

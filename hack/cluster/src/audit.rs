@@ -20,6 +20,8 @@ pub struct Audited {
     pub subresource: String,
     /// Whether somebody without the right was turned away.
     pub is_forbidden: bool,
+    /// Whether nothing was to be stored.
+    pub is_dry_run: bool,
 }
 
 /// All requests of `user` that have reached the API server, in the order of their arrival, from a cluster's
@@ -48,10 +50,11 @@ fn read(user: &str, text: &str) -> Vec<Audited> {
 }
 
 impl fmt::Display for Audited {
-    /// `patch deployments`, `patch memcacheds/status`.
+    /// `patch deployments`, `patch memcacheds/status`, `dry-run patch deployments`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slash = if self.subresource.is_empty() { "" } else { "/" };
-        write!(f, "{} {}{slash}{}", self.verb, self.resource, self.subresource)
+        let dry_run = if self.is_dry_run { "dry-run " } else { "" };
+        write!(f, "{dry_run}{} {}{slash}{}", self.verb, self.resource, self.subresource)
     }
 }
 
@@ -61,6 +64,8 @@ struct Line {
     #[serde(rename = "auditID")]
     audit_id: String,
     verb: String,
+    #[serde(default, rename = "requestURI")]
+    uri: String,
     user: User,
     #[serde(default)]
     object_ref: Object,
@@ -95,7 +100,8 @@ impl Line {
     fn told(self) -> Audited {
         let is_forbidden = self.is_forbidden();
         let Object { api_group, resource, subresource } = self.object_ref;
-        Audited { verb: self.verb, group: api_group, resource, subresource, is_forbidden }
+        let is_dry_run = self.uri.contains("dryRun=All");
+        Audited { verb: self.verb, group: api_group, resource, subresource, is_forbidden, is_dry_run }
     }
 }
 
@@ -128,6 +134,9 @@ mod tests {
             line(5, "not-ours", "patch", "ResponseComplete", "allow"),
             json!({"auditID": "6", "stage": "ResponseComplete", "verb": "get", "user": {"username": "ours"}})
                 .to_string(),
+            json!({"auditID": "7", "stage": "ResponseComplete", "verb": "patch", "requestURI": "/a?force=true&dryRun=All",
+                "user": {"username": "ours"}})
+            .to_string(),
             "{\"auditID\": \"ours".to_owned(),
         ];
         let told: Vec<String> =
@@ -140,7 +149,8 @@ mod tests {
                 format!("delete {status} true"),
                 format!("watch {status} false"),
                 format!("watch {status} false"),
-                "get  false".to_owned()
+                "get  false".to_owned(),
+                "dry-run patch  false".to_owned(),
             ]
         );
     }

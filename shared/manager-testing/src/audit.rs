@@ -20,12 +20,12 @@ impl Requests {
         Ok(requests)
     }
 
-    /// How many change something, events aside.
+    /// How many change something, events and dry runs aside.
     pub fn writes(&self) -> usize {
         self.written().len()
     }
 
-    /// Those that change something, events aside: sorted, and each as often as it was sent.
+    /// Those that change something, events and dry runs aside: sorted, and each as often as it was sent.
     pub fn written(&self) -> Vec<&str> {
         let writes = |what: &str| {
             ["create ", "update ", "patch ", "delete "].iter().any(|verb| what.starts_with(verb))

@@ -133,9 +133,9 @@ impl InMemory {
         counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
-    /// All writes of the operator so far.
+    /// All writes of the operator so far, dry runs aside.
     pub fn writes(&self) -> Vec<Entry> {
-        self.requests().into_iter().filter(|entry| entry.verb.writes()).collect()
+        self.requests().into_iter().filter(|entry| entry.verb.writes() && !entry.dry_run).collect()
     }
 
     /// All requests of the operator so far.

@@ -65,7 +65,16 @@ impl Requests {
 
     /// Server-side apply, forced: the fields of `object` become ours.
     pub(crate) async fn apply(&self, key: &ObjectKey, object: &Value) -> Result<String, Error> {
-        let parameters = PatchParams::apply(&self.manager).force();
+        self.send_apply(key, object, false).await
+    }
+
+    /// What [`apply`](Self::apply) would answer, as a dry run.
+    pub(crate) async fn rehearse_apply(&self, key: &ObjectKey, object: &Value) -> Result<String, Error> {
+        self.send_apply(key, object, true).await
+    }
+
+    async fn send_apply(&self, key: &ObjectKey, object: &Value, dry_run: bool) -> Result<String, Error> {
+        let parameters = PatchParams { dry_run, ..PatchParams::apply(&self.manager).force() };
         let request = self.http(key).patch(&key.name, &parameters, &Patch::Apply(object));
         self.send("apply", key, request).await
     }
@@ -77,7 +86,17 @@ impl Requests {
 
     /// A JSON patch: operations and tests, of which all hold or nothing is changed.
     pub(crate) async fn edit(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
-        let mut request = self.http(key).patch(&key.name, &self.patching(), &Patch::Merge(operations));
+        self.send_edit(key, operations, false).await
+    }
+
+    /// What [`edit`](Self::edit) would answer, as a dry run.
+    pub(crate) async fn rehearse_edit(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
+        self.send_edit(key, operations, true).await
+    }
+
+    async fn send_edit(&self, key: &ObjectKey, operations: &Value, dry_run: bool) -> Result<String, Error> {
+        let parameters = PatchParams { dry_run, ..self.patching() };
+        let mut request = self.http(key).patch(&key.name, &parameters, &Patch::Merge(operations));
         if let Ok(request) = &mut request {
             request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json-patch+json"));
         }

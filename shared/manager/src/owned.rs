@@ -12,17 +12,21 @@
 //!
 //! Where the hashes are equal nothing has to be done. Where they differ the live object is read once and [`compare`]d
 //! field by field, which also settles values that are written in two ways (`1000m` and `1`).
+//!
+//! An absent field is never taken for an empty one: behind `automountServiceAccountToken: false` stands another default.
+//! What this API server does not keep of the desired object, and what admission makes of it, only the API server knows:
+//! it is asked by a dry run (`context::apply`).
 
-use std::fmt::Write;
+use std::{cell::OnceCell, fmt::Write};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::object::ManagedFields;
 
 mod edit;
 
-pub(crate) use edit::edit;
+pub(crate) use edit::{edit, rehearsal};
 
 /// What our entries in `managedFields` say about one live object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,6 +35,13 @@ pub(crate) struct Fingerprint {
     pub(crate) hash: u64,
     /// One of our entries stems from a create and owns defaulted fields too.
     pub(crate) from_create: bool,
+}
+
+impl Fingerprint {
+    /// Whether anything in the object is ours.
+    pub(crate) fn is_some(self) -> bool {
+        self.hash != 0
+    }
 }
 
 /// One difference between the live object and the desired one.
@@ -53,6 +64,8 @@ enum Step {
     Field(String),
     /// An element of a keyed list, by the values of its keys.
     Element(Map<String, Value>),
+    /// An element of a set.
+    Member(Value),
 }
 
 /// Lists whose elements have an identity, by field name, with the keys that make it. Lists that are not named here
@@ -71,28 +84,124 @@ const KEYED_LISTS: &[(&str, &[&str])] = &[
     ("ports", &["port", "protocol"]),
 ];
 
-/// The entries of `manager` on the main resource, merged into one field set.
-pub(crate) fn fields_of(manager: &str, entries: &[ManagedFields<'_>]) -> Option<(Value, bool)> {
-    let mut merged: Option<Value> = None;
-    let mut from_create = false;
-    for entry in entries.iter().filter(|entry| entry.manager == manager && entry.subresource.is_empty()) {
-        let Some(fields) = entry.fields.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()) else {
-            continue;
-        };
-        from_create |= entry.operation == "Update";
-        match &mut merged {
-            None => merged = Some(fields),
-            Some(all) => unite(all, fields),
+/// What one field manager owns of an object.
+#[derive(Debug)]
+pub(crate) struct Share<'a> {
+    /// In the format of `fieldsV1`.
+    fields: Value,
+    /// One entry stems from a create (or another update) and owns defaulted fields too.
+    pub(crate) from_create: bool,
+    /// What the others own. Read only if it matters: most of the time it does not.
+    others: Vec<&'a RawValue>,
+    others_read: OnceCell<Vec<Value>>,
+}
+
+impl<'a> Share<'a> {
+    /// The entries of `manager` on the main resource, merged into one field set. `None` when there are none: then
+    /// nothing that is in the object counts as ours.
+    pub(crate) fn of(manager: &str, entries: &[ManagedFields<'a>]) -> Option<Self> {
+        let mut merged: Option<Value> = None;
+        let (mut from_create, mut others) = (false, Vec::new());
+        for entry in entries {
+            let Some(raw) = entry.fields else { continue };
+            if entry.manager != manager {
+                others.extend((entry.subresource != "status").then_some(raw));
+                continue;
+            }
+            let fields = serde_json::from_str::<Value>(raw.get()).ok();
+            let Some(fields) = fields.filter(|_| entry.subresource.is_empty()) else { continue };
+            from_create |= entry.operation == "Update";
+            match &mut merged {
+                None => merged = Some(fields),
+                Some(all) => unite(all, fields),
+            }
+        }
+        merged.map(|fields| Self { fields, from_create, others, others_read: OnceCell::new() })
+    }
+
+    /// The field set.
+    pub(crate) fn into_fields(self) -> Value {
+        self.fields
+    }
+
+    /// The part of `live` that is in this share.
+    pub(crate) fn project(&self, live: &Value) -> Value {
+        self.project_below(live, &self.fields, &mut Vec::new())
+    }
+
+    fn project_below<'b>(&'b self, live: &Value, fields: &'b Value, way: &mut Vec<&'b str>) -> Value {
+        let Some(fields) = fields.as_object().filter(|fields| !fields.is_empty()) else { return self.leaf(live, way) };
+        match live {
+            Value::Object(map) => {
+                let mut out = Map::new();
+                for (name, inner) in fields {
+                    let Some(field) = name.strip_prefix("f:") else { continue };
+                    if let Some(value) = map.get(field) {
+                        way.push(name);
+                        out.insert(field.to_owned(), self.project_below(value, inner, way));
+                        way.pop();
+                    }
+                }
+                Value::Object(out)
+            }
+            Value::Array(items) => {
+                let mut out = Vec::new();
+                for (index, item) in items.iter().enumerate() {
+                    let found = fields.iter().find(|(selector, _)| selects(selector, index, item));
+                    if let Some((selector, inner)) = found {
+                        way.push(selector);
+                        out.push(self.project_below(item, inner, way));
+                        way.pop();
+                    }
+                }
+                Value::Array(out)
+            }
+            scalar => scalar.clone(),
         }
     }
-    merged.map(|fields| (fields, from_create))
+
+    /// A value that our set names without anything below: all of it, if the value is atomic. If others own something
+    /// below, then it is a map or list that we left empty, and what they put there is theirs.
+    fn leaf(&self, live: &Value, way: &[&str]) -> Value {
+        let mut kept = live.clone();
+        let holds_something = match live {
+            Value::Object(map) => !map.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            _ => false,
+        };
+        if holds_something {
+            let read = || self.others.iter().filter_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
+            for other in self.others_read.get_or_init(read) {
+                let below = way.iter().try_fold(other, |at, step| at.get(*step)).and_then(Value::as_object);
+                if let Some(below) = below {
+                    take_out(&mut kept, below);
+                }
+            }
+        }
+        kept
+    }
+}
+
+/// Takes the fields and elements that `fields` names out of `value`.
+fn take_out(value: &mut Value, fields: &Map<String, Value>) {
+    match value {
+        Value::Object(map) => map.retain(|name, _| !fields.contains_key(&format!("f:{name}"))),
+        Value::Array(items) => {
+            let mut index = 0..;
+            items.retain(|item| {
+                let index = index.next().unwrap_or_default();
+                !fields.keys().any(|selector| selects(selector, index, item))
+            });
+        }
+        _ => {}
+    }
 }
 
 /// The fingerprint of `live` for `manager`.
 pub(crate) fn fingerprint(live: &Value, manager: &str, entries: &[ManagedFields<'_>]) -> Fingerprint {
-    match fields_of(manager, entries) {
+    match Share::of(manager, entries) {
         None => Fingerprint::default(),
-        Some((fields, from_create)) => Fingerprint { hash: hash(&project(live, &fields)), from_create },
+        Some(share) => Fingerprint { hash: hash(&share.project(live)), from_create: share.from_create },
     }
 }
 
@@ -137,31 +246,6 @@ fn feed(hasher: &mut Xxh3, value: &Value) {
     }
 }
 
-/// The part of `live` that the field set `fields` (the format of `fieldsV1`) names.
-pub(crate) fn project(live: &Value, fields: &Value) -> Value {
-    let Some(fields) = fields.as_object().filter(|fields| !fields.is_empty()) else { return live.clone() };
-    match live {
-        Value::Object(map) => {
-            let mut out = Map::new();
-            for (name, inner) in fields {
-                let Some(field) = name.strip_prefix("f:") else { continue };
-                if let Some(value) = map.get(field) {
-                    out.insert(field.to_owned(), project(value, inner));
-                }
-            }
-            Value::Object(out)
-        }
-        Value::Array(items) => {
-            let out = items.iter().enumerate().filter_map(|(index, item)| {
-                let (_, inner) = fields.iter().find(|(selector, _)| selects(selector, index, item))?;
-                Some(project(item, inner))
-            });
-            Value::Array(out.collect())
-        }
-        scalar => scalar.clone(),
-    }
-}
-
 /// Whether `k:{…}`, `v:…` or `i:…` of a field set means this element.
 fn selects(selector: &str, index: usize, item: &Value) -> bool {
     let Some((kind, text)) = selector.split_once(':') else { return false };
@@ -197,27 +281,34 @@ pub(crate) fn compare(live: &Value, owned: &Value, desired: &Value, defaulted: &
     changes
 }
 
-/// Whether every field of `desired` is among `owned`, our part of the live object.
+/// Whether every field of `desired` that is in `live` is among `owned`, our part of it.
 ///
-/// A field that somebody else holds has to be taken back even when it has the right value: his next change of it would
-/// leave our part as it is, and so go unnoticed.
-pub(crate) fn covers(owned: &Value, desired: &Value) -> bool {
-    covered(owned, desired, &Path::default())
+/// A field that another manager holds has to be taken back even when it has the right value: the next change of it
+/// would leave our part as it is, and so go unnoticed.
+pub(crate) fn covers(live: &Value, owned: &Value, desired: &Value) -> bool {
+    covered(live, owned, desired, &Path::default())
 }
 
-fn covered(owned: &Value, desired: &Value, at: &Path) -> bool {
-    match (owned, desired) {
-        (Value::Object(have), Value::Object(want)) => want.iter().all(|(name, wanted)| match have.get(name) {
-            Some(value) => covered(value, wanted, &at.field(name)),
-            None => is_empty(wanted),
-        }),
-        (Value::Array(have), Value::Array(want)) => match keys_of(at, want) {
+fn covered(live: &Value, owned: &Value, desired: &Value, at: &Path) -> bool {
+    match (live, owned, desired) {
+        (Value::Object(live), Value::Object(have), Value::Object(want)) => {
+            want.iter().all(|(name, wanted)| match (live.get(name), have.get(name)) {
+                (None, _) => true, // compared elsewhere
+                (Some(live), Some(value)) => covered(live, value, wanted, &at.field(name)),
+                (Some(_), None) => false,
+            })
+        }
+        (Value::Array(live), Value::Array(have), Value::Array(want)) => match Elements::at(at, want) {
             None => true,
-            Some(keys) => want.iter().all(|wanted| {
-                let ours = have.iter().find(|item| keys.iter().all(|key| item.get(key) == wanted.get(key)));
-                ours.is_some_and(|item| covered(item, wanted, &at.element(wanted, keys)))
-            }),
+            Some(elements) => {
+                want.iter().all(|wanted| match (elements.find(live, wanted), elements.find(have, wanted)) {
+                    (None, _) => true,
+                    (Some(live), Some(item)) => covered(live, item, wanted, &elements.path(at, wanted)),
+                    (Some(_), None) => false,
+                })
+            }
         },
+        (_, Value::Null, wanted) => wanted.is_null(),
         _ => true,
     }
 }
@@ -232,16 +323,16 @@ fn missing(live: &Value, desired: &Value, at: &Path, changes: &mut Vec<Change>) 
                 let path = at.field(name);
                 match have.get(name) {
                     Some(value) => missing(value, wanted, &path, changes),
-                    None if is_empty(wanted) => {}
+                    None if wanted.is_null() => {}
                     None => changes.push(Change { path, live: None, desired: Some(wanted.clone()) }),
                 }
             }
         }
-        (Value::Array(have), Value::Array(want)) if keys_of(at, want).is_some() => {
-            let keys = keys_of(at, want).unwrap_or_default();
+        (Value::Array(have), Value::Array(want)) if Elements::at(at, want).is_some() => {
+            let elements = Elements::at(at, want).unwrap_or(Elements::Scalars);
             for wanted in want {
-                let path = at.element(wanted, keys);
-                match have.iter().find(|item| keys.iter().all(|key| item.get(key) == wanted.get(key))) {
+                let path = elements.path(at, wanted);
+                match elements.find(have, wanted) {
                     Some(item) => missing(item, wanted, &path, changes),
                     None => changes.push(Change { path, live: None, desired: Some(wanted.clone()) }),
                 }
@@ -258,16 +349,15 @@ fn dropped(owned: &Value, defaulted: &Value, at: &Path, changes: &mut Vec<Change
                 let path = at.field(name);
                 match want.get(name) {
                     Some(wanted) => dropped(value, wanted, &path, changes),
-                    None if is_empty(value) => {}
                     None => changes.push(Change { path, live: Some(value.clone()), desired: None }),
                 }
             }
         }
         (Value::Array(have), Value::Array(want)) => {
-            let Some(keys) = keys_of(at, have) else { return };
+            let Some(elements) = Elements::at(at, have) else { return };
             for item in have {
-                let path = at.element(item, keys);
-                match want.iter().find(|wanted| keys.iter().all(|key| item.get(key) == wanted.get(key))) {
+                let path = elements.path(at, item);
+                match elements.find(want, item) {
                     Some(wanted) => dropped(item, wanted, &path, changes),
                     None => changes.push(Change { path, live: Some(item.clone()), desired: None }),
                 }
@@ -277,13 +367,50 @@ fn dropped(owned: &Value, defaulted: &Value, at: &Path, changes: &mut Vec<Change
     }
 }
 
-fn keys_of(at: &Path, items: &[Value]) -> Option<&'static [&'static str]> {
-    let Some(Step::Field(name)) = at.0.last() else { return None };
-    KEYED_LISTS
-        .iter()
-        .filter(|(list, _)| list == name)
-        .map(|(_, keys)| *keys)
-        .find(|keys| items.iter().all(|item| keys.first().is_some_and(|key| item.get(key).is_some())))
+/// How the elements of a list that is not one value are told apart.
+#[derive(Debug, Clone, Copy)]
+enum Elements {
+    /// By the values of these fields.
+    Keyed(&'static [&'static str]),
+    /// They are what they are: a set of texts.
+    Scalars,
+}
+
+impl Elements {
+    fn at(at: &Path, items: &[Value]) -> Option<Self> {
+        let Some(Step::Field(name)) = at.0.last() else { return None };
+        if name == "finalizers" && at.0.len() == 2 {
+            return Some(Self::Scalars);
+        }
+        let named = KEYED_LISTS.iter().filter(|(list, _)| list == name).map(|(_, keys)| *keys);
+        let fits = |keys: &&[&str]| items.iter().all(|item| keys.first().is_some_and(|key| item.get(key).is_some()));
+        named.into_iter().find(fits).map(Self::Keyed)
+    }
+
+    /// The element of `items` that is the same as `item`.
+    fn find<'a>(self, items: &'a [Value], item: &Value) -> Option<&'a Value> {
+        items.iter().find(|it| match self {
+            Self::Scalars => *it == item,
+            Self::Keyed(keys) => keys.iter().all(|key| key_of(it, key) == key_of(item, key)),
+        })
+    }
+
+    fn path(self, at: &Path, item: &Value) -> Path {
+        let mut steps = at.0.clone();
+        steps.push(match self {
+            Self::Scalars => Step::Member(item.clone()),
+            Self::Keyed(keys) => {
+                let identity = keys.iter().filter_map(|key| Some(((*key).to_owned(), key_of(item, key)?)));
+                Step::Element(identity.collect())
+            }
+        });
+        Path(steps)
+    }
+}
+
+/// The value of a key of an element, which for a protocol has a default.
+fn key_of(item: &Value, key: &str) -> Option<Value> {
+    item.get(key).cloned().or_else(|| (key == "protocol").then(|| "TCP".into()))
 }
 
 /// Quantities are normalised by the API server: `1000m` is stored as `1`.
@@ -291,18 +418,6 @@ fn same_quantity(live: &Value, desired: &Value) -> bool {
     match (quantity(live), quantity(desired)) {
         (Some(a), Some(b)) => (a - b).abs() <= f64::EPSILON * a.abs().max(b.abs()),
         _ => false,
-    }
-}
-
-/// Absent in Go's `omitempty` encoding.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(flag) => !flag,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.is_empty(),
     }
 }
 
@@ -359,18 +474,13 @@ impl Path {
         Self(steps)
     }
 
-    fn element(&self, item: &Value, keys: &[&str]) -> Self {
-        let mut steps = self.0.clone();
-        let identity = keys.iter().filter_map(|key| Some(((*key).to_owned(), item.get(key)?.clone())));
-        steps.push(Step::Element(identity.collect()));
-        Self(steps)
-    }
-
     /// Only where a quantity stands may `1000m` equal `1`: in an argument or an image tag they differ.
     fn is_quantity(&self) -> bool {
         match self.0.as_slice() {
-            [.., Step::Field(parent), Step::Field(_)] if matches!(&**parent, "limits" | "requests") => true,
-            [.., Step::Field(last)] => last == "sizeLimit",
+            [.., Step::Field(of), Step::Field(list), Step::Field(_)] if of == "resources" => {
+                matches!(&**list, "limits" | "requests")
+            }
+            [.., Step::Field(of), Step::Field(last)] => of == "emptyDir" && last == "sizeLimit",
             _ => false,
         }
     }
@@ -388,6 +498,7 @@ impl Path {
                     let keys: Map<String, Value> = serde_json::from_str(selector.strip_prefix("k:")?).ok()?;
                     (keys == *identity).then_some(inner)
                 }),
+                Step::Member(value) => map.get(&format!("v:{value}")),
             };
             match next {
                 Some(inner) => at = inner,
@@ -417,6 +528,8 @@ impl std::fmt::Display for Path {
                     }
                     f.write_char(']')?;
                 }
+                Step::Member(Value::String(text)) => write!(f, "[{text}]")?,
+                Step::Member(other) => write!(f, "[{other}]")?,
             }
         }
         Ok(())

@@ -4,10 +4,11 @@
 //! was [asked](Model::requests); [`Faults`] say what goes wrong. The README has an example.
 //!
 //! Reading order: `service` takes a request and what goes wrong with it, `request` reads it, `route` says who handles
-//! it. `write`, `patch`, `delete`, `read` and `scale` are the verbs, over `state`; `watch` follows it; `gc` tidies it.
+//! it. `write`, `patch`, `delete`, `read` and `scale` are the verbs, over `state`, through `admission`; `watch` follows it; `gc` tidies it.
 //! Who owns which field is decided in `managed`, over `typed`, `fields` and `shape`. `kind`, `builtin`, `defaults` and
 //! `schema` are what is known of kinds.
 
+mod admission;
 mod builtin;
 mod defaults;
 mod delete;

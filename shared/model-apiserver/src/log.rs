@@ -33,6 +33,8 @@ pub struct Entry {
     pub delivered: bool,
     /// Whether anything is different afterwards.
     pub changed: bool,
+    /// Whether nothing was to be stored.
+    pub dry_run: bool,
 }
 
 impl Entry {
@@ -54,6 +56,7 @@ impl Entry {
             code: None,
             delivered: false,
             changed: false,
+            dry_run: request.query.get("dryRun").is_some_and(|value| value == "All"),
         }
     }
 }
@@ -69,6 +72,7 @@ impl From<&Entry> for fault_plan::Request {
             subresource: entry.subresource.clone(),
             namespace: entry.namespace.clone(),
             name: entry.name.clone(),
+            dry_run: entry.dry_run,
             identity: entry.client.clone(),
             ..Self::default()
         }

@@ -12,6 +12,7 @@ use tokio::{sync::watch, time::Instant};
 use tower::ServiceExt;
 
 use crate::{
+    admission::Mutation,
     faults::{Faults, NoFaults},
     gc::Collecting,
     kind::Kind,
@@ -256,6 +257,16 @@ impl Model {
     /// Lets go what faults have held or stalled until now.
     pub fn release(&self) {
         self.shared.releases.send_modify(|count| *count += 1);
+    }
+
+    /// Admission makes this of every object of a resource (`deployments.apps`) that is created or updated from now on.
+    pub fn mutate(&self, resource: &str, mutation: impl Fn(&mut Value) + Send + Sync + 'static) {
+        self.shared.state().mutations.push(Mutation::new(resource, mutation));
+    }
+
+    /// Ends all that [`Model::mutate`] began.
+    pub fn mutate_no_more(&self) {
+        self.shared.state().mutations.clear();
     }
 
     /// The server's clock.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::{gc::Collecting, kind::Kind, log::Entry};
+use crate::{admission::Mutation, gc::Collecting, kind::Kind, log::Entry};
 
 /// Resource versions begin here, so that a small number in a test is always a past one.
 const FIRST_VERSION: u64 = 1_000;
@@ -22,6 +22,7 @@ pub(crate) struct State {
     history: Vec<Change>,
     pub(crate) log: Vec<Entry>,
     pub(crate) collecting: Collecting,
+    pub(crate) mutations: Vec<Mutation>,
     numbers: u64,
     /// How often an earlier state was restored.
     pub(crate) restored: u64,
@@ -59,6 +60,7 @@ impl State {
             history: Vec::new(),
             log: Vec::new(),
             collecting: Collecting::WhenAsked,
+            mutations: Vec::new(),
             numbers: 0,
             restored: 0,
             writer: "".into(),

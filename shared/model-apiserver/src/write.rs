@@ -146,6 +146,7 @@ impl State {
     /// Stores a new object that is decoded and booked.
     pub(crate) fn create(&mut self, target: &Target, mut object: Value) -> Result<Value, Refusal> {
         let kind = &target.kind;
+        self.admit(target, &mut object);
         self.check_namespace(target)?;
         check_name(kind, &target.name)?;
         if kind.status {
@@ -233,6 +234,7 @@ impl State {
             return Err(Refusal::changed_meanwhile(kind.named(), &target.name));
         }
         keep(&mut new, old, target);
+        self.admit(target, &mut new);
         new["metadata"]["resourceVersion"] = stored.into();
         Self::check_changes(kind, old, &new)?;
         if let Some(prepare) = kind.prepare {

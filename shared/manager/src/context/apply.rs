@@ -9,6 +9,8 @@
 //!   meanwhile is never overwritten. Fields that we no longer want go, because the API server knows that they were ours.
 //! - The entry that a POST left in `managedFields` is turned into an apply entry before the first such change;
 //!   otherwise it would go on owning what the apply drops.
+//! - The first write of a process to a child is sent as a dry run before, to see whether it would change anything
+//!   (`rehearse`): what admission rewrites for ever is in sync.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -24,18 +26,21 @@ use crate::{
     error::{Class, Error},
     informer::resource_name,
     metrics::{ChildMetrics, Written},
-    object::{Head, Metadata, ObjectKey, Uid},
-    owned::{self, compare, covers, fields_of, project},
+    object::{Head, MANAGED_BY, Metadata, ObjectKey, Uid},
+    owned::{Change, Share, fingerprint, holder, rehearsal},
     store::{Known, Verified},
     wire::{Decoded, Seen, Undecodable},
 };
 
+mod difference;
 mod edit;
+mod rehearse;
 mod target;
 mod tell;
 
+use difference::{Difference, carried_out};
 pub(super) use target::Target;
-use target::{agrees, defaulted};
+use target::agrees;
 
 /// A stranger without our labels is not watched, so his object is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -155,7 +160,7 @@ impl<K: Root> Context<K> {
                     self.scope.outside.metrics.skipped_writes.with_label_values(&[requests.kind(), "apply"]).inc();
                     return Ok(Some(known.item));
                 }
-                match Box::pin(self.edit::<C>(requests, target)).await {
+                match Box::pin(self.edit::<C>(requests, target, &known)).await {
                     Ok(None) => Box::pin(self.update::<C>(requests, target)).await,
                     written => written,
                 }
@@ -258,20 +263,30 @@ impl<K: Root> Context<K> {
             return Ok(Some(live));
         }
 
-        let ours = fields_of(requests.manager(), &metadata.managed_fields);
-        let (owned, from_create) =
-            ours.as_ref().map_or((Value::Null, false), |(fields, from_create)| (project(&live, fields), *from_create));
-        let defaulted = if from_create { defaulted::<C>(&target.fields) } else { target.fields.clone() };
-        let changes = compare(&live, &owned, &target.fields, &defaulted);
-        if changes.is_empty() && !adopted && covers(&owned, &target.fields) {
+        let difference = Difference::of::<C>(&live, &metadata, requests.manager(), target);
+        if difference.is_none() && !adopted {
             return self.observe::<C>(requests, target, text).map(Some); // the same, only written in another way
         }
-        if from_create {
-            let folded = fold(&live, requests.manager(), &metadata);
+        let verified = self.store::<C>().known(&target.key).and_then(|known| known.verified);
+        let body = target.body(requests, Some(&metadata.uid));
+        if verified.is_none() && !adopted {
+            let rehearsed = match rehearsal(&live, &metadata.uid, &difference.changes) {
+                _ if difference.is_for_an_apply() => Some(requests.rehearse_apply(&target.key, &body).await),
+                Some(operations) => Some(requests.rehearse_edit(&target.key, &operations).await),
+                None => None,
+            };
+            let fingerprint = fingerprint(&live, requests.manager(), &metadata.managed_fields);
+            if let Some(rehearsed) = rehearsed
+                && self.is_in_vain::<C>(requests, target, fingerprint, rehearsed)?
+            {
+                return self.observe::<C>(requests, target, text).map(Some);
+            }
+        }
+        if difference.from_create || metadata.managed_fields.is_empty() {
+            let folded = fold(&live, requests.manager(), requests.type_meta().0, &metadata);
             requests.merge(&target.key, &folded).await?;
         }
-        let known = self.store::<C>().known(&target.key);
-        let answer = requests.apply(&target.key, &target.body(requests, Some(&metadata.uid))).await?;
+        let answer = requests.apply(&target.key, &body).await?;
         self.scope.children.wrote(requests.kind(), Written::Updated);
         let applied = self.observe::<C>(requests, target, &answer)?;
         if adopted {
@@ -282,9 +297,10 @@ impl<K: Root> Context<K> {
                 "Adopted",
                 format!("Adopted {} \"{}\"", requests.kind(), target.key.name),
             );
-        } else if !changes.is_empty() {
-            let drift = self.is_drift(target, known.as_ref().and_then(|known| known.verified));
-            self.tell_changes(requests, target, &applied.uid, &changes, &metadata, drift);
+        } else {
+            let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(broken)?;
+            let changes = carried_out(difference.changes, &left);
+            self.tell_changes(requests, target, &metadata, &changes, verified);
         }
         Ok(Some(applied))
     }
@@ -331,11 +347,22 @@ impl<K: Root> Context<K> {
         }
     }
 
-    /// Whether the child differs because somebody changed it, not because we want something else now.
-    fn is_drift(&self, target: &Target, verified: Option<Verified>) -> bool {
+    /// Whether the child differs because another client changed it, not because we want something else now.
+    ///
+    /// A process that has not seen the child in sync cannot tell a field that was removed from one that its own new
+    /// version wants first. So it accuses only whom `managedFields` name.
+    fn is_drift(
+        &self,
+        requests: &Requests,
+        target: &Target,
+        metadata: &Metadata<'_>,
+        changes: &[Change],
+        verified: Option<Verified>,
+    ) -> bool {
+        let held = |change: &Change| holder(&change.path, requests.manager(), &metadata.managed_fields).is_some();
         match verified {
             Some(verified) => verified.desired == target.hash,
-            None => self.is_observed(),
+            None => self.is_observed() && changes.iter().any(held),
         }
     }
 
@@ -377,21 +404,27 @@ type Outcome<C> = Result<Option<Arc<Live<<C as workloads::Viewed>::View>>>, Erro
 
 /// A merge patch that turns our create entry into an apply entry. It carries uid and version: `managedFields` is a list
 /// that is replaced as a whole.
-fn fold(live: &Value, manager: &str, metadata: &Metadata<'_>) -> Value {
-    let mut entries = live.pointer("/metadata/managedFields").cloned().unwrap_or_default();
-    if let Value::Array(entries) = &mut entries {
-        let ours = |entry: &Value| entry["manager"] == manager && entry.get("subresource").is_none();
-        // Of two entries with one identity the API server would keep only one, so they are united first.
-        if let Some((fields, _)) = owned::fields_of(manager, &metadata.managed_fields)
-            && let Some(first) = entries.iter().position(ours)
-        {
-            let mut kept = entries[first].clone();
-            kept["operation"] = json!("Apply");
-            kept["fieldsV1"] = fields;
-            entries.retain(|entry| !ours(entry));
-            entries.push(kept);
-        }
-    }
+///
+/// Where all entries were cleared it makes one for us. If the apply found none, the API server would give all fields to
+/// `before-first-apply`, who would keep in the object what we drop later.
+fn fold(live: &Value, manager: &str, api_version: &str, metadata: &Metadata<'_>) -> Value {
+    let mut entries = live.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
+    let ours = |entry: &Value| entry["manager"] == manager && entry.get("subresource").is_none();
+    // Of two entries with one identity the API server would keep only one, so they are united first.
+    let fields = Share::of(manager, &metadata.managed_fields).map(Share::into_fields);
+    let fields = fields.unwrap_or_else(|| {
+        let label = format!("f:{MANAGED_BY}");
+        json!({"f:metadata": {"f:labels": {label: {}}}})
+    });
+    let mut kept = entries
+        .iter()
+        .find(|entry| ours(entry))
+        .cloned()
+        .unwrap_or_else(|| json!({"manager": manager, "apiVersion": api_version, "fieldsType": "FieldsV1"}));
+    kept["operation"] = json!("Apply");
+    kept["fieldsV1"] = fields;
+    entries.retain(|entry| !ours(entry));
+    entries.push(kept);
     json!({"metadata": {
         "uid": &*metadata.uid, "resourceVersion": &*metadata.resource_version, "managedFields": entries,
     }})

@@ -35,6 +35,20 @@ pub(crate) fn edit(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> 
     (!changes.is_empty()).then_some(Value::Array(tests))
 }
 
+/// The operations of `changes`, to try them in a dry run: what they would take from others does not matter there. `None`
+/// when elements of lists come or go.
+pub(crate) fn rehearsal(live: &Value, uid: &str, changes: &[Change]) -> Option<Value> {
+    let mut operations = vec![test("/metadata/uid", uid)];
+    for Change { path, desired, .. } in changes {
+        let place = path.pointer(live, &mut operations)?;
+        operations.push(match desired {
+            Some(desired) => json!({"op": "add", "path": place, "value": desired}),
+            None => json!({"op": "remove", "path": place}),
+        });
+    }
+    Some(Value::Array(operations))
+}
+
 fn test(path: &str, value: impl Into<Value>) -> Value {
     json!({"op": "test", "path": path, "value": value.into()})
 }
@@ -63,6 +77,7 @@ impl Path {
                         tests.push(test(&place, value.clone()));
                     }
                 }
+                Step::Member(_) => return None,
             }
         }
         at.as_object()?;

@@ -63,8 +63,8 @@ fn print_of(live: &Value) -> Fingerprint {
 fn ours(live: &Value) -> Value {
     let text = live.to_string();
     let head: Head<'_> = serde_json::from_str(&text).expect("metadata");
-    let fields = fields_of("memcached-controller", &head.metadata.managed_fields);
-    fields.map_or(Value::Null, |(fields, _)| project(live, &fields))
+    let share = Share::of("memcached-controller", &head.metadata.managed_fields);
+    share.map_or(Value::Null, |share| share.project(live))
 }
 
 fn changes(live: &Value, desired: &Value, defaulted: &Value) -> Vec<String> {
@@ -105,8 +105,8 @@ fn a_field_with_the_right_value_that_somebody_else_holds_is_not_ours() {
     taken["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"].as_object_mut().expect("fields").remove("f:replicas");
     assert_ne!(print_of(&taken), print_of(&live()));
     assert!(changes(&taken, &desired(), &defaulted()).is_empty());
-    assert!(!covers(&ours(&taken), &desired()));
-    assert!(covers(&ours(&live()), &desired()));
+    assert!(!covers(&taken, &ours(&taken), &desired()));
+    assert!(covers(&live(), &ours(&live()), &desired()));
 }
 
 #[test]
@@ -151,9 +151,111 @@ fn a_hash_does_not_depend_on_the_order_of_keys_but_on_everything_else() {
     }
 }
 
+/// A live object whose entries are these: manager and fields.
+fn shared_by(object: Value, entries: &[(&str, Value)]) -> Value {
+    let mut live = object;
+    live["metadata"]["name"] = json!("cache");
+    let entries =
+        entries.iter().map(|(manager, fields)| json!({"manager": manager, "operation": "Apply", "fieldsV1": fields}));
+    live["metadata"]["managedFields"] = entries.collect();
+    live
+}
+
+const OURS: &str = "memcached-controller";
+
 #[test]
 fn set_elements_are_ours_one_by_one() {
-    let live = json!({"finalizers": ["theirs", "ours"]});
-    let fields = json!({"f:finalizers": {".": {}, "v:\"ours\"": {}}});
-    assert_eq!(project(&live, &fields), json!({"finalizers": ["ours"]}));
+    let fields = json!({"f:metadata": {"f:finalizers": {".": {}, "v:\"ours\"": {}}}});
+    let live = shared_by(json!({"metadata": {"finalizers": ["theirs", "ours"]}}), &[(OURS, fields)]);
+    let desired = json!({"metadata": {"finalizers": ["ours"]}});
+    assert_eq!(ours(&live), desired);
+    assert_eq!(changes(&live, &desired, &desired), [""; 0]);
+    let two = json!({"metadata": {"finalizers": ["ours", "new"]}});
+    assert_eq!(changes(&live, &two, &two), ["metadata.finalizers[new]"]);
+    let none = json!({"metadata": {"finalizers": []}});
+    assert_eq!(changes(&live, &none, &none), ["metadata.finalizers[ours]"]);
+}
+
+#[test]
+fn an_empty_value_that_was_removed_is_missing() {
+    for empty in [json!(false), json!(0), json!(""), json!({}), json!([])] {
+        let desired = json!({"spec": {"kept": 1, "field": empty}});
+        let fields = json!({"f:spec": {"f:kept": {}, "f:field": {}}});
+        let whole = shared_by(json!({"spec": {"kept": 1, "field": empty}}), &[(OURS, fields)]);
+        assert_eq!(changes(&whole, &desired, &desired), [""; 0]);
+        let robbed = shared_by(json!({"spec": {"kept": 1}}), &[(OURS, json!({"f:spec": {"f:kept": {}}}))]);
+        assert_eq!(changes(&robbed, &desired, &desired), ["spec.field"], "{empty}");
+        let no_more = json!({"spec": {"kept": 1}});
+        assert_eq!(changes(&whole, &no_more, &no_more), ["spec.field"], "{empty}");
+    }
+    let live = shared_by(json!({"spec": {"kept": 1}}), &[(OURS, json!({"f:spec": {"f:kept": {}}}))]);
+    let null = json!({"spec": {"kept": 1, "field": null}});
+    assert_eq!(changes(&live, &null, &null), [""; 0], "what is null is absent");
+}
+
+#[test]
+fn an_empty_value_that_another_manager_holds_is_not_ours() {
+    let live = shared_by(
+        json!({"spec": {"kept": 1, "field": false}}),
+        &[(OURS, json!({"f:spec": {"f:kept": {}}})), ("kubectl", json!({"f:spec": {"f:field": {}}}))],
+    );
+    let desired = json!({"spec": {"kept": 1, "field": false}});
+    assert_eq!(changes(&live, &desired, &desired), [""; 0]);
+    assert!(!covers(&live, &ours(&live), &desired));
+}
+
+#[test]
+fn of_cleared_entries_nothing_is_ours() {
+    let mut cleared = live();
+    cleared["metadata"].as_object_mut().expect("metadata").remove("managedFields");
+    assert!(!print_of(&cleared).is_some());
+    assert!(changes(&cleared, &desired(), &desired()).is_empty());
+    assert!(!covers(&cleared, &ours(&cleared), &desired()));
+}
+
+#[test]
+fn what_others_put_below_our_empty_map_is_theirs() {
+    let volumes = |volume: Value| json!({"spec": {"volumes": [volume]}});
+    let below = |fields: Value| json!({"f:spec": {"f:volumes": {"k:{\"name\":\"data\"}": fields}}});
+    let mine = below(json!({".": {}, "f:name": {}, "f:emptyDir": {}}));
+    let theirs = below(json!({"f:emptyDir": {"f:sizeLimit": {}}}));
+    let desired = volumes(json!({"name": "data", "emptyDir": {}}));
+    let live = volumes(json!({"name": "data", "emptyDir": {"sizeLimit": "1Gi"}}));
+    let live = shared_by(live, &[(OURS, mine.clone()), ("kubectl", theirs)]);
+    assert_eq!(ours(&live), desired);
+    assert_eq!(print_of(&live).hash, hash(&desired));
+    assert_eq!(changes(&live, &desired, &desired), [""; 0]);
+    // Of an atomic map no other manager can hold a part.
+    let selector = json!({"spec": {"selector": {"app": "a"}}});
+    let live = shared_by(
+        selector.clone(),
+        &[(OURS, json!({"f:spec": {"f:selector": {}}})), ("kubectl", json!({"f:spec": {"f:selector": {}}}))],
+    );
+    assert_eq!(ours(&live), selector);
+}
+
+#[test]
+fn a_port_without_a_protocol_is_one_of_tcp() {
+    let port = json!({"spec": {"ports": [{"port": 80, "protocol": "TCP"}]}});
+    let fields = json!({"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}}}});
+    let live = shared_by(port, &[(OURS, fields)]);
+    let desired = json!({"spec": {"ports": [{"port": 80}]}});
+    assert_eq!(changes(&live, &desired, &desired), [""; 0]);
+    assert!(covers(&live, &ours(&live), &desired));
+    let other = json!({"spec": {"ports": [{"port": 80, "protocol": "UDP"}]}});
+    assert_eq!(changes(&live, &other, &other), ["spec.ports[80,UDP]", "spec.ports[80,TCP]"]);
+}
+
+#[test]
+fn only_amounts_of_resources_may_be_written_in_two_ways() {
+    for (path, same) in [
+        (json!({"resources": {"limits": {"cpu": "V"}}}), true),
+        (json!({"emptyDir": {"sizeLimit": "V"}}), true),
+        (json!({"data": {"sizeLimit": "V"}}), false),
+        (json!({"limits": {"cpu": "V"}}), false),
+    ] {
+        let with = |value: &str| serde_json::from_str::<Value>(&path.to_string().replace('V', value)).expect("JSON");
+        let found = compare(&with("1"), &Value::Null, &with("1000m"), &Value::Null);
+        assert_eq!(found.is_empty(), same, "{path}");
+    }
 }

@@ -7,6 +7,7 @@
 mod declaring;
 mod earliest;
 mod faults;
+mod in_sync;
 mod kit;
 mod leading;
 mod metrics;

@@ -33,6 +33,7 @@ impl<K: Root> Context<K> {
         let Value::Object(mut fields) = serde_json::to_value(desired).map_err(broken)? else {
             return Ok(Target::empty(key));
         };
+        fields.values_mut().for_each(without_nulls);
         fields.remove("apiVersion");
         fields.remove("kind");
         fields.remove("status");
@@ -82,8 +83,24 @@ impl Target {
     }
 }
 
-/// Decides from two hashes whether the live object says what we want.
+/// A field that is null is one that is not there: the API server keeps none.
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
+}
+
+/// Decides from two hashes whether the live object says what we want. Never of one in which nothing is ours: what
+/// others change there would not show.
 pub(super) fn agrees<C: Child>(target: &Target, known: &Known<Live<C::View>>) -> bool {
+    if !known.fingerprint.is_some() {
+        return false;
+    }
     if known.verified == Some(target.verified(known.fingerprint.hash)) {
         return true;
     }

@@ -11,6 +11,7 @@ use crate::{
     events::{EventType, Note, Reference},
     object::{Metadata, ObjectKey},
     owned::{Change, holder},
+    store::Verified,
 };
 
 /// How many paths an event names.
@@ -46,22 +47,25 @@ impl<K: Root> Context<K> {
         }
     }
 
+    /// What was done to the child that had this metadata: `changes`, the ones that were carried out.
     pub(super) fn tell_changes(
         &self,
         requests: &Requests,
         target: &Target,
-        uid: &str,
-        changes: &[Change],
         metadata: &Metadata<'_>,
-        drift: bool,
+        changes: &[Change],
+        verified: Option<Verified>,
     ) {
-        let (kind, name) = (requests.kind(), &target.key.name);
+        if changes.is_empty() {
+            return;
+        }
+        let (kind, name, uid) = (requests.kind(), &target.key.name, &metadata.uid);
         let paths = list(changes);
-        if drift {
+        if self.is_drift(requests, target, metadata, changes, verified) {
             self.scope.children.repaired(kind);
             let other =
                 changes.iter().find_map(|change| holder(&change.path, requests.manager(), &metadata.managed_fields));
-            let other = other.unwrap_or("somebody");
+            let other = other.unwrap_or("another client");
             let own = &self.scope.names.kind;
             let message =
                 format!("Reverted changes to {kind} \"{name}\" made by {other}: {paths}; change the {own} instead");
