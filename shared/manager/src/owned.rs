@@ -26,7 +26,7 @@ use crate::object::ManagedFields;
 
 mod edit;
 
-pub(crate) use edit::{edit, rehearsal};
+pub(crate) use edit::{edit, make_room, rehearsal};
 
 /// What our entries in `managedFields` say about one live object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -277,7 +277,10 @@ fn unite(all: &mut Value, more: Value) {
 pub(crate) fn compare(live: &Value, owned: &Value, desired: &Value, defaulted: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
     missing(live, desired, &Path::default(), &mut changes);
-    dropped(owned, defaulted, &Path::default(), &mut changes);
+    let mut more = Vec::new();
+    dropped(owned, defaulted, &Path::default(), &mut more);
+    more.retain(|change| !changes.contains(change));
+    changes.append(&mut more);
     changes
 }
 
@@ -325,6 +328,12 @@ fn missing(live: &Value, desired: &Value, at: &Path, changes: &mut Vec<Change>) 
                     Some(value) => missing(value, wanted, &path, changes),
                     None if wanted.is_null() => {}
                     None => changes.push(Change { path, live: None, desired: Some(wanted.clone()) }),
+                }
+            }
+            if want.keys().any(|name| at.field(name).is_alternative()) {
+                let others = have.iter().filter(|(name, _)| !want.contains_key(*name));
+                for (name, value) in others.filter(|(name, _)| at.field(name).is_alternative()) {
+                    changes.push(Change { path: at.field(name), live: Some(value.clone()), desired: None });
                 }
             }
         }
@@ -472,6 +481,29 @@ impl Path {
         let mut steps = self.0.clone();
         steps.push(Step::Field(name.to_owned()));
         Self(steps)
+    }
+
+    /// Whether a field stands here of which an object may have only one: the sources of a volume, the value of a
+    /// variable, the handlers of a probe. With two of them the API server refuses the object.
+    fn is_alternative(&self) -> bool {
+        match self.0.as_slice() {
+            [.., Step::Field(list), Step::Element(_), Step::Field(name)] => match &**list {
+                "volumes" => name != "name",
+                "env" => matches!(&**name, "value" | "valueFrom"),
+                _ => false,
+            },
+            [.., Step::Field(of), Step::Field(name)] => {
+                matches!(&**of, "livenessProbe" | "readinessProbe" | "startupProbe" | "preStop" | "postStart")
+                    && matches!(&**name, "exec" | "grpc" | "httpGet" | "sleep" | "tcpSocket")
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether both are fields of the same object.
+    fn is_beside(&self, other: &Self) -> bool {
+        let parent = |path: &Self| path.0.split_last().map(|(_, parent)| parent.to_vec());
+        parent(self) == parent(other)
     }
 
     /// Only where a quantity stands may `1000m` equal `1`: in an argument or an image tag they differ.

@@ -27,7 +27,7 @@ use crate::{
     informer::resource_name,
     metrics::{ChildMetrics, Written},
     object::{Head, MANAGED_BY, Metadata, ObjectKey, Uid},
-    owned::{Change, Share, fingerprint, holder, rehearsal},
+    owned::{Change, Share, fingerprint, holder, make_room, rehearsal},
     store::{Known, Verified},
     wire::{Decoded, Seen, Undecodable},
 };
@@ -216,7 +216,7 @@ impl<K: Root> Context<K> {
         let mut last = Ok(None);
         for _ in 0..ATTEMPTS {
             let written = match requests.get(&target.key).await {
-                Ok(text) => self.change::<C>(requests, target, &text).await,
+                Ok(text) => self.change::<C>(requests, target, &text, false).await,
                 Err(error) if error.class() == Class::NotFound => self.post::<C>(requests, target).await,
                 Err(error) => return Err(error),
             };
@@ -229,8 +229,14 @@ impl<K: Root> Context<K> {
         last
     }
 
-    /// Brings the object that was just read in line.
-    async fn change<C: Child + Namespaced>(&self, requests: &Requests, target: &Target, text: &str) -> Outcome<C> {
+    /// Brings the object that was just read in line. `has_room` once what excludes ours was taken out, or tried to.
+    async fn change<C: Child + Namespaced>(
+        &self,
+        requests: &Requests,
+        target: &Target,
+        text: &str,
+        has_room: bool,
+    ) -> Outcome<C> {
         let broken = |source| Error::Decode { request: requests.describe("read", &target.key), source };
         let live: Value = serde_json::from_str(text).map_err(broken)?;
         let metadata = serde_json::from_str::<Head<'_>>(text).map_err(broken)?.metadata;
@@ -281,6 +287,13 @@ impl<K: Root> Context<K> {
             {
                 return self.observe::<C>(requests, target, text).map(Some);
             }
+        }
+        if !has_room && let Some(operations) = make_room(&live, &metadata.uid, &self.pass.uid, &difference.changes) {
+            let answer = requests.edit(&target.key, &operations).await?;
+            self.scope.children.wrote(requests.kind(), Written::Updated);
+            let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(broken)?;
+            self.tell_changes(requests, target, &metadata, &carried_out(difference.changes, &left), verified);
+            return Box::pin(self.change::<C>(requests, target, &answer, true)).await;
         }
         if difference.from_create || metadata.managed_fields.is_empty() {
             let folded = fold(&live, requests.manager(), requests.type_meta().0, &metadata);

@@ -12,13 +12,7 @@ use super::{Change, Path, Step};
 /// The operations that carry `changes` out on `live`, guarded by tests, so that they change this very object and
 /// nothing else in it; `None` when only an apply is exact.
 pub(crate) fn edit(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> Option<Value> {
-    let owners = live.pointer("/metadata/ownerReferences")?.as_array()?;
-    let ours = owners.iter().position(|reference| reference["uid"] == owner)?;
-    let mut tests = vec![
-        test("/metadata/uid", uid),
-        test(&format!("/metadata/ownerReferences/{ours}/uid"), owner),
-        test(&format!("/metadata/ownerReferences/{ours}/controller"), true),
-    ];
+    let mut tests = guards(live, uid, owner)?;
     let mut edits = Vec::new();
     for Change { path, live: now, desired } in changes {
         let is_plain = |value: &Value| !value.is_array() && !value.is_object();
@@ -38,7 +32,26 @@ pub(crate) fn edit(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> 
 /// The operations of `changes`, to try them in a dry run: what they would take from others does not matter there. `None`
 /// when elements of lists come or go.
 pub(crate) fn rehearsal(live: &Value, uid: &str, changes: &[Change]) -> Option<Value> {
-    let mut operations = vec![test("/metadata/uid", uid)];
+    carried_out(live, vec![test("/metadata/uid", uid)], changes.iter())
+}
+
+/// The operations that put our alternative in the place of another one; `None` when there is none in the way. An apply
+/// would only add ours to what another manager holds, and both are refused.
+pub(crate) fn make_room(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> Option<Value> {
+    let in_the_way = |change: &&Change| change.desired.is_none() && change.path.is_alternative();
+    let in_the_way: Vec<&Change> = changes.iter().filter(in_the_way).collect();
+    let there = |change: &&Change| in_the_way.iter().any(|other| other.path.is_beside(&change.path));
+    if in_the_way.is_empty() {
+        return None;
+    }
+    carried_out(live, guards(live, uid, owner)?, changes.iter().filter(there))
+}
+
+fn carried_out<'a>(
+    live: &Value,
+    mut operations: Vec<Value>,
+    changes: impl Iterator<Item = &'a Change>,
+) -> Option<Value> {
     for Change { path, desired, .. } in changes {
         let place = path.pointer(live, &mut operations)?;
         operations.push(match desired {
@@ -47,6 +60,17 @@ pub(crate) fn rehearsal(live: &Value, uid: &str, changes: &[Change]) -> Option<V
         });
     }
     Some(Value::Array(operations))
+}
+
+/// Tests that it is this very object, and ours.
+fn guards(live: &Value, uid: &str, owner: &str) -> Option<Vec<Value>> {
+    let owners = live.pointer("/metadata/ownerReferences")?.as_array()?;
+    let ours = owners.iter().position(|reference| reference["uid"] == owner)?;
+    Some(vec![
+        test("/metadata/uid", uid),
+        test(&format!("/metadata/ownerReferences/{ours}/uid"), owner),
+        test(&format!("/metadata/ownerReferences/{ours}/controller"), true),
+    ])
 }
 
 fn test(path: &str, value: impl Into<Value>) -> Value {

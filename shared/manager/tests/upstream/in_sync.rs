@@ -224,6 +224,36 @@ async fn a_false_zero_or_empty_object_of_ours_that_is_removed_is_put_back() {
     }
 }
 
+/// With both, the API server refuses the object, and an apply only adds.
+#[tokio::test(start_paused = true)]
+async fn another_alternative_than_ours_makes_room_for_it() {
+    let container = "/spec/template/spec/containers/0";
+    for (parent, theirs) in [
+        ("/spec/template/spec/volumes/0".to_owned(), json!({"name": "data", "configMap": {"name": "x"}})),
+        (format!("{container}/env/0"), json!({"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})),
+        (format!("{container}/readinessProbe"), json!({"tcpSocket": {"port": 80}, "timeoutSeconds": 2})),
+    ] {
+        for is_applied in [false, true] {
+            let mut world = World::<Deployment>::new();
+            if is_applied {
+                let mut before = deployment();
+                before["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["-q"]);
+                world.run(&before).await;
+            }
+            world.run(&deployment()).await;
+            let ours = world.child().pointer(&parent).cloned().expect("ours");
+            world.edit("kubectl-edit", |child| *child.pointer_mut(&parent).expect("ours") = theirs.clone()).await;
+            world.quiet().await;
+            assert_eq!(world.child().pointer(&parent), Some(&ours), "after an apply: {is_applied}");
+            assert!(world.quiet().await.is_empty());
+            assert!(writes(&world.run(&deployment()).await).is_empty());
+            let told = world.told();
+            let drift: Vec<&String> = told.iter().filter(|it| it.starts_with("DriftReverted")).collect();
+            assert_eq!(drift.len(), 1, "{told:?}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_false_that_a_new_version_wants_reaches_children_that_exist() {
     for pointer in [FALSE, CONTAINER_FALSE, "/spec/template/spec/volumes/0/emptyDir"] {
