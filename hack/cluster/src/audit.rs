@@ -38,12 +38,11 @@ fn read(user: &str, text: &str) -> Vec<Audited> {
     let (mut requests, mut known) = (Vec::<Audited>::new(), HashMap::new());
     for line in lines.filter(|line: &Line| line.user.username == user) {
         // One line for each stage of a request; only the later ones say what became of it.
-        match known.get(&line.audit_id).and_then(|index: &usize| requests.get_mut(*index)) {
-            Some(request) => request.is_forbidden |= line.is_forbidden(),
-            None => {
-                known.insert(line.audit_id.clone(), requests.len());
-                requests.push(line.told());
-            }
+        if let Some(request) = known.get(&line.audit_id).and_then(|index: &usize| requests.get_mut(*index)) {
+            request.is_forbidden |= line.is_forbidden();
+        } else {
+            known.insert(line.audit_id.clone(), requests.len());
+            requests.push(line.told());
         }
     }
     requests

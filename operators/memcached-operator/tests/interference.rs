@@ -20,11 +20,7 @@ impl Story for Cache {
     }
 
     fn changes(&self) -> Vec<Value> {
-        vec![
-            json!({"spec": {"config": {"memoryMB": 128}}}),
-            json!({"spec": {"size": 4}}),
-            json!({"spec": {"size": 0}}),
-        ]
+        vec![json!({"spec": {"config": {"memoryMB": 128}}}), json!({"spec": {"size": 4}}), json!({"spec": {"size": 0}})]
     }
 
     fn other_change(&self) -> Value {

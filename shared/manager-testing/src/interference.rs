@@ -136,7 +136,10 @@ pub async fn interfere(story: impl Story + Send + Sync + 'static, sample: usize)
     }
     let seconds = begun.elapsed().as_secs_f64();
     let name = story.operator().name();
-    eprintln!("{name}: {count} of {total} interferences in {seconds:.1} s, {idle} did not happen, {} failed", failed.len());
+    eprintln!(
+        "{name}: {count} of {total} interferences in {seconds:.1} s, {idle} did not happen, {} failed",
+        failed.len()
+    );
     assert!(failed.is_empty(), "{} of {count}; each repeats from its line:\n{}", failed.len(), failed.join("\n"));
     assert!(idle * 3 <= count, "{idle} of {count} interferences did not happen");
 }
@@ -170,7 +173,8 @@ fn plans(story: &Arc<dyn Story + Send + Sync>, record: &[Entry]) -> Vec<String> 
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut plans = Vec::new();
     for entry in record.iter().filter(|entry| entry.verb != Verb::Watch && !entry.resource.starts_with("events")) {
-        let resource = if entry.resource.contains('.') { entry.resource.clone() } else { format!("{}.core", entry.resource) };
+        let resource =
+            if entry.resource.contains('.') { entry.resource.clone() } else { format!("{}.core", entry.resource) };
         let subresource = if entry.subresource.is_empty() { String::new() } else { format!("/{}", entry.subresource) };
         let name = if entry.name.is_empty() { "*" } else { &entry.name };
         let request = format!("{} {resource}{subresource} */{name} as operator", entry.verb.as_str());

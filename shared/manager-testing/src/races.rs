@@ -33,7 +33,7 @@ const GAP: Duration = Duration::from_millis(12);
 /// a write that was held back, and rounds with a long rest one that is sent at once.
 const REST: Duration = Duration::from_millis(600);
 /// For what may wait for the garbage collector, and for an object that is helped out of a miss.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// Many rounds of two changes, on several objects at the same time. Nothing else may change the objects.
 #[derive(Clone)]

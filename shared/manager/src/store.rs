@@ -210,7 +210,7 @@ impl<R: Representation> Store<R> {
     /// An object that does not decode is left to the watch, which reports it.
     pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) {
         let mut state = self.write();
-        let delivered = state.watch_of(&decoded.key).map_or(0, |watch| watch.delivered());
+        let delivered = state.watch_of(&decoded.key).map_or(0, Progress::delivered);
         let is_deleted = decoded.facts.version <= delivered && state.objects.get(&decoded.key).is_none();
         if is_deleted || decoded.item.is_err() || state.gone.contains_key(&decoded.facts.uid) {
             return;

@@ -142,10 +142,8 @@ mod newer {
 
     async fn reconcile(_: Arc<Cache>, ctx: Context<Cache>) -> Result<Action, Error> {
         let Some(cache) = ctx.recall().await? else { return Ok(Action::Done) };
-        let cache = match cache.annotations().contains_key(SHARDED) {
-            true => cache,
-            false => ctx.annotate(&[(SHARDED, Some("true"))]).await?,
-        };
+        let marked = cache.annotations().contains_key(SHARDED);
+        let cache = if marked { cache } else { ctx.annotate(&[(SHARDED, Some("true"))]).await? };
         let mut wanted = deployment(&cache.name_any(), cache.spec.size);
         wanted["metadata"]["annotations"] = json!({"shards": "2"});
         wanted["spec"]["minReadySeconds"] = json!(7);

@@ -1,4 +1,4 @@
-//! Measures the built `controller-manager` on a cluster of its own, or lets it soak under faults.
+//! Measures the built `controller-manager` on a cluster of its own, lets it soak under faults, or races it.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -8,6 +8,7 @@ mod kubelet;
 mod measure;
 mod operator;
 mod provider;
+mod races;
 mod soak;
 mod table;
 mod world;
@@ -26,12 +27,15 @@ struct Arguments {
 enum Task {
     /// Let it work under random faults, and look whether it stays as small as it was and loses nothing.
     Soak(soak::Args),
+    /// Change objects just before it writes their status, and count the changes that it does not act on.
+    Races(races::Args),
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     match arguments.task {
         Some(Task::Soak(args)) => soak::run(&args),
+        Some(Task::Races(args)) => races::run(&args),
         None => measure::run(arguments.measure),
     }
 }

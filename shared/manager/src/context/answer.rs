@@ -201,7 +201,8 @@ mod tests {
     #[test]
     fn a_reconcile_goes_on_with_what_it_acts_on() {
         let patch = json!({"metadata": {"annotations": {"ours": "1"}}});
-        let changed = json!({"spec": {"size": 5}, "metadata": {"annotations": {"ours": "1"}}, "status": {"replicas": 5}});
+        let changed =
+            json!({"spec": {"size": 5}, "metadata": {"annotations": {"ours": "1"}}, "status": {"replicas": 5}});
         let known = patched(object(), &patch, &after(&changed));
         assert_eq!((&known["spec"]["size"], &known["metadata"]["generation"]), (&json!(3), &json!(2)));
         assert_eq!((&known["status"]["replicas"], &known["metadata"]["resourceVersion"]), (&json!(5), &json!("8")));

@@ -129,7 +129,12 @@ impl InformerHealth {
         *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry("restored").or_default() += 1;
         *self.went_back.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         let (known, now) = back.map_or((0, 0), |back| (back.known, back.now));
-        tracing::warn!(kind = self.kind, known, now, "The cluster was restored to an earlier state; everything is listed again");
+        tracing::warn!(
+            kind = self.kind,
+            known,
+            now,
+            "The cluster was restored to an earlier state; everything is listed again"
+        );
     }
 
     fn went_back_at(&self) -> Option<Instant> {
@@ -232,8 +237,8 @@ fn diagnose(failure: &Failure, resource: &str) -> (Option<Phase>, &'static str) 
         Failure::List(source) | Failure::Watch(source) => &**source,
         Failure::Status(status) => return (None, if status.code == 410 { "expired" } else { "error" }),
         Failure::Broken(_) => return (None, "disconnected"),
-        Failure::Unversioned => return (None, "error"),
-        Failure::WentBack(_) => return (None, "error"), // counted by itself
+        // The list that follows finds out by how much versions went back, and counts that by itself.
+        Failure::Unversioned | Failure::WentBack(_) => return (None, "error"),
     };
     match source {
         kube::Error::Api(status) if status.code == 404 => (Some(Phase::NotInstalled), "not_installed"),

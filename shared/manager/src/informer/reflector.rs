@@ -118,9 +118,8 @@ impl Reflector {
             event.map(|event| (event, events))
         });
         Ok(events.map(|event| match event {
-            Ok(WatchEvent::Error(status)) => Err(Failure::Status(status)),
+            Ok(WatchEvent::Error(status)) | Err(kube::Error::Api(status)) => Err(Failure::Status(status)),
             Ok(event) => Ok(event),
-            Err(kube::Error::Api(status)) => Err(Failure::Status(status)),
             Err(error) => Err(Failure::Broken(Box::new(error))),
         }))
     }

@@ -139,41 +139,41 @@ impl Vault {
         }
     }
 
-    /// What is stored, and its version.
-    async fn load(&self) -> Result<(Option<Material>, Option<String>), Error> {
+    /// What is stored, and the whole Secret in the version that was read.
+    async fn load(&self) -> Result<(Option<Material>, Option<Secret>), Error> {
         match self {
             Self::Memory(material) => Ok((material.clone(), None)),
             Self::Secret { api, name } => {
                 let found = ask(&format!("cannot read Secret {name}"), api.get_opt(name)).await?;
                 let Some(found) = found else { return Ok((None, None)) };
-                Ok((found.data.as_ref().and_then(material), found.metadata.resource_version))
+                Ok((found.data.as_ref().and_then(material), Some(found)))
             }
         }
     }
 
-    /// Stores it in place of the version that was read. `false` when somebody else was faster.
-    async fn save(&mut self, planned: &Material, version: Option<String>) -> Result<bool, Error> {
+    /// Stores it in the version that was read. `false` when another replica was faster.
+    async fn save(&mut self, planned: &Material, version: Option<Secret>) -> Result<bool, Error> {
         match self {
             Self::Memory(stored) => {
                 *stored = Some(planned.clone());
                 Ok(true)
             }
             Self::Secret { api, name } => {
-                let secret = Secret {
-                    metadata: ObjectMeta {
-                        name: Some(name.clone()),
-                        resource_version: version.clone(),
-                        ..ObjectMeta::default()
-                    },
-                    type_: Some("kubernetes.io/tls".to_owned()),
-                    data: Some(data(planned)),
-                    ..Secret::default()
-                };
                 let parameters = PostParams::default();
-                let written = if version.is_none() {
-                    ask(&format!("cannot create Secret {name}"), api.create(&parameters, &secret)).await
-                } else {
+                let written = if let Some(mut secret) = version {
+                    // What others keep in it stays: labels, and keys of a newer version.
+                    let stored = secret.data.get_or_insert_default();
+                    stored.remove(NEXT_KEY);
+                    stored.extend(data(planned));
                     ask(&format!("cannot update Secret {name}"), api.replace(name, &parameters, &secret)).await
+                } else {
+                    let secret = Secret {
+                        metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+                        type_: Some("kubernetes.io/tls".to_owned()),
+                        data: Some(data(planned)),
+                        ..Secret::default()
+                    };
+                    ask(&format!("cannot create Secret {name}"), api.create(&parameters, &secret)).await
                 };
                 match written {
                     Ok(_) => Ok(true),
@@ -293,6 +293,30 @@ mod tests {
         tokio::time::advance(one.policy.step() / 10).await;
         let promoted = other.round(later).await.expect("a round").material;
         assert!(Some(promoted.authority) == announced.next);
+    }
+
+    #[tokio::test]
+    async fn what_a_newer_version_keeps_in_the_secret_stays() {
+        let model = model_apiserver::Model::new();
+        let mut vault = Vault::secret(model.client(), "default", "webhooks");
+        let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) };
+        let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
+        let first = pki::plan(None, None, &policy, now, false).expect("plans").expect("a change");
+        assert!(vault.save(&first, None).await.expect("is created"));
+
+        let mut of_newer = model.object("secrets", "default", "webhooks").expect("a Secret");
+        of_newer["metadata"]["labels"] = serde_json::json!({"backup": "yes"});
+        of_newer["data"]["format"] = serde_json::json!("Mg==");
+        of_newer["data"][NEXT_KEY] = serde_json::json!("Mg==");
+        model.put(of_newer);
+        let (_, found) = vault.load().await.expect("is read");
+        assert!(vault.save(&first, found).await.expect("is replaced"));
+        let stored = model.object("secrets", "default", "webhooks").expect("a Secret");
+        assert_eq!(stored["metadata"]["labels"], serde_json::json!({"backup": "yes"}));
+        assert_eq!(stored["data"]["format"], "Mg==");
+        assert!(stored["data"].get(NEXT_KEY).is_none(), "an authority that is not in the bundle");
+        let read = vault.load().await.expect("is read").0.expect("is complete");
+        assert_eq!(read.serving, first.serving);
     }
 
     #[test]

@@ -23,7 +23,8 @@ async fn restore(model: &Model, snapshot: &Snapshot) {
 }
 
 async fn settled(model: &Model, sizes: &[(&str, i64)]) {
-    until("settled", || sizes.iter().all(|(name, size)| port(model, name) == Some(*size) && is_ready(model, name))).await;
+    until("settled", || sizes.iter().all(|(name, size)| port(model, name) == Some(*size) && is_ready(model, name)))
+        .await;
     sleep(MOMENT).await;
 }
 

@@ -1,0 +1,100 @@
+//! Changes objects twice within milliseconds, so that the second change meets the program's own write, and counts the
+//! changes that it does not act on.
+
+use std::{path::PathBuf, process::Stdio, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use cluster::{Cluster, Nodes};
+use fastrand::Rng;
+use kube::Api;
+use manager_testing::{Raced, Races};
+use tokio::time::Instant;
+
+use crate::{
+    kind::Kind,
+    kubelet,
+    operator::{BUILT, Operator, kubeconfig},
+    world,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The program.
+    #[arg(default_value = BUILT)]
+    program: PathBuf,
+    /// How many pairs of changes are made, on all objects together.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rounds: u32,
+    /// How many Memcacheds there are; each is changed by itself, at the same time as the others.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=99))]
+    objects: u32,
+    /// The changes and the times between them follow from it; how they meet the program's writes does not. Default: another
+    /// each time.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Seconds after which a change without an effect is missed.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=300))]
+    patience: u64,
+}
+
+/// Between two lines that say how it goes.
+const PROGRESS: Duration = Duration::from_secs(10);
+const NAMESPACE: &str = "default";
+/// A resync would bring back what was missed.
+const NO_RESYNC: &str = "--resync-interval=24h";
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let cluster = Cluster::fresh(Nodes::None)?;
+    let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
+    let seed = args.seed.unwrap_or_else(|| Rng::new().u64(..1_000_000));
+    eprintln!("seed {seed}, {} rounds, {} objects", args.rounds, args.objects);
+    let raced = runtime.block_on(race(args, &cluster, seed))?;
+    print(&raced)?;
+    match raced.missed.len() {
+        0 => Ok(()),
+        missed => bail!("{missed} changes were missed; --seed {seed} makes the same changes again"),
+    }
+}
+
+async fn race(args: &Args, cluster: &Cluster, seed: u64) -> Result<Raced> {
+    let client = world::install(cluster, &args.program).await?;
+    let kubelet = tokio::spawn(kubelet::run(Api::namespaced(client.clone(), NAMESPACE)));
+    let (kind, flags) = (Kind::Memcached, [NO_RESYNC.to_owned()]);
+    let kubeconfig = kubeconfig(cluster)?;
+    let mut operator = Operator::start_with(&args.program, &kubeconfig, kind.operator(), &flags, Stdio::null())?;
+    operator.until_ready().await?;
+    let races = Races {
+        client,
+        namespace: NAMESPACE.to_owned(),
+        resource: kind.resource(),
+        objects: args.objects as usize,
+        rounds: args.rounds as usize,
+        seed,
+        patience: Duration::from_secs(args.patience),
+    };
+    let (begun, mut next, mut missed) = (Instant::now(), PROGRESS, 0);
+    let progress = |raced: &Raced| {
+        for missed in raced.missed.iter().skip(missed) {
+            eprintln!("missed: {missed}");
+        }
+        missed = raced.missed.len();
+        if begun.elapsed() >= next {
+            next = begun.elapsed() + PROGRESS;
+            eprintln!("{:3.0} s: {} rounds, {missed} missed", begun.elapsed().as_secs_f64(), raced.rounds);
+        }
+    };
+    let outcome = races.run(progress).await;
+    kubelet.abort();
+    if let Some(status) = operator.ended()? {
+        bail!("the program ended by itself: {status}");
+    }
+    outcome
+}
+
+#[expect(clippy::print_stdout, reason = "the result of the program")]
+fn print(raced: &Raced) -> Result<()> {
+    let (rounds, missed) = (f64::from(u32::try_from(raced.rounds)?), f64::from(u32::try_from(raced.missed.len())?));
+    print!("{raced}");
+    println!("{:.2} % missed", 100.0 * missed / rounds);
+    Ok(std::io::Write::flush(&mut std::io::stdout())?)
+}

@@ -1,0 +1,34 @@
+//! Changes that reach the API server just before a write of ours, and so are part of its answer.
+
+use std::time::Duration;
+
+use kube::api::ApiResource;
+use manager_testing::Races;
+use memcached_operator::Memcached;
+
+use crate::kit::quiet_world;
+
+/// A missed change stays missed, and only a failure waits for so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Enough to miss several where one change in a hundred is missed; `runtime-bench -- races` makes more.
+const ROUNDS: usize = 600;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_meets_a_write_of_ours_is_acted_on() {
+    let Some(mut world) = quiet_world().await else { return };
+    world.run(&["--resync-interval", "24h"]);
+    let seed = std::env::var("RACES_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
+    let races = Races {
+        client: world.client.clone(),
+        namespace: world.namespace.clone(),
+        resource: ApiResource::erase::<Memcached>(&()),
+        objects: 20,
+        rounds: ROUNDS,
+        seed,
+        patience: PATIENCE,
+    };
+    let outcome = races.run(|_| {}).await.expect("every change is taken and has its effect in the end");
+    println!("RACES_SEED={seed}: {outcome}");
+    assert!(outcome.missed.is_empty(), "RACES_SEED={seed}: {outcome}");
+}
