@@ -43,11 +43,13 @@ mod answer;
 mod apply;
 mod out_of_sight;
 mod read;
+mod recent;
 mod report;
 mod root;
 
 use out_of_sight::OutOfSight;
 pub use read::SecretValues;
+pub(crate) use recent::Recent;
 pub(crate) use report::annotation;
 pub use root::Creation;
 pub(crate) use root::has_finalizer;
@@ -86,6 +88,8 @@ pub(crate) struct Scope<K: Root> {
     pub(crate) rollouts: Mutex<HashMap<ObjectKey, Rollout>>,
     /// Objects whose people know that a kind of child is not installed.
     pub(crate) told_missing: Mutex<HashMap<ObjectKey, HashSet<String>>>,
+    /// Children that should be there, and if they are not, their owner may be gone.
+    pub(crate) recent: Recent,
     /// Children whose creation was sent and not answered, by the object that they are for: they may be there.
     pub(crate) unanswered: Mutex<HashMap<ObjectKey, BTreeSet<ChildName>>>,
 }

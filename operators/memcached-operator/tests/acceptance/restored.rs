@@ -19,7 +19,7 @@ use crate::kit::{deployment, memcached, uid, until_condition};
 /// From the moment when the API server is ready again.
 const FOLLOWED: Duration = Duration::from_secs(10);
 /// What `/readyz?verbose` has in it while, or after, versions have gone back.
-const TOLD: &str = "restored";
+const TOLD: &str = "went back in time";
 
 /// Most clusters are restored long after the backup: whatever is written now has a version that the operator has seen.
 #[tokio::test(flavor = "multi_thread")]

@@ -200,7 +200,12 @@ impl<K: Root> Context<K> {
     }
 
     async fn post<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
+        let (owner, kind, name) = (&self.pass.key, requests.kind(), &target.key.name);
+        if self.scope.recent.contains(owner, kind, name) && !self.is_there().await? {
+            return Ok(None); // the next child would be collected like the last one
+        }
         let answer = requests.create(&target.key, &target.body(requests, None)).await?;
+        self.scope.recent.created(owner, kind, name);
         self.scope.children.wrote(requests.kind(), Written::Created);
         let live = self.observe::<C>(requests, target, &answer)?;
         let text = format!("Created {} \"{}\"", requests.kind(), target.key.name);
@@ -372,7 +377,10 @@ impl<K: Root> Context<K> {
         changes: &[Change],
         verified: Option<Verified>,
     ) -> bool {
-        let held = |change: &Change| holder(&change.path, requests.manager(), &metadata.managed_fields).is_some();
+        // Below a field that we want no more, others may hold parts of their own.
+        let held = |change: &Change| {
+            change.desired.is_some() && holder(&change.path, requests.manager(), &metadata.managed_fields).is_some()
+        };
         match verified {
             Some(verified) => verified.desired == target.hash,
             None => self.is_observed() && changes.iter().any(held),

@@ -88,8 +88,16 @@ impl<K: Root> Context<K> {
         if present.as_ref() == written {
             return Ok(Some(object));
         }
-        let requests = &self.scope.requests;
-        match requests.get(&self.pass.key).await {
+        self.read_again().await
+    }
+
+    /// Whether the API server still has the reconciled object, and not another one of that name.
+    pub(super) async fn is_there(&self) -> Result<bool, Error> {
+        self.read_again().await.map(|object| object.is_some())
+    }
+
+    async fn read_again(&self) -> Result<Option<Arc<K>>, Error> {
+        match self.scope.requests.get(&self.pass.key).await {
             Ok(text) => self.take_read(&text),
             Err(error) if error.class() == Class::NotFound => Ok(None),
             Err(error) => Err(error),

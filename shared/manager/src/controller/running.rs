@@ -12,7 +12,7 @@ use workqueue::{Priority, WorkQueue};
 use super::{Behaviour, Reconcile, worker::Worker};
 use crate::{
     api::Requests,
-    context::{Caches, Names, Outside, Root, Scope},
+    context::{Caches, Names, Outside, Recent, Root, Scope},
     error::panic_message,
     events::{EventType, Note, Reference},
     informer::{Informer, InformerHealth, Subscriber},
@@ -79,6 +79,7 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
             gate: StatusGate::default(),
             rollouts: Mutex::default(),
             told_missing: Mutex::default(),
+            recent: Recent::default(),
             unanswered: Mutex::default(),
         });
         primary.subscribe(tell_undecodable(&scope));

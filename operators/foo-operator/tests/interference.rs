@@ -1,0 +1,42 @@
+//! Whatever others do while the operator works, at any moment of any of its requests, nothing is missed.
+
+use foo_operator::FooOperator;
+use manager::Operator;
+use manager_testing::{Story, interfere};
+use serde_json::{Value, json};
+
+struct Example;
+
+impl Story for Example {
+    fn operator(&self) -> &'static dyn Operator {
+        &FooOperator
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "metadata": {"name": "example"},
+            "spec": {"deploymentName": "example", "replicas": 1},
+        })
+    }
+
+    fn changes(&self) -> Vec<Value> {
+        vec![json!({"spec": {"replicas": 2}})]
+    }
+
+    fn other_change(&self) -> Value {
+        json!({"spec": {"replicas": 4}})
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &["deployments.apps"]
+    }
+
+    fn damage(&self, _: &str) -> Option<Value> {
+        Some(json!({"spec": {"replicas": 9}}))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_missed_whatever_happens_at_any_moment_of_any_request() {
+    interfere(Example, 60).await;
+}

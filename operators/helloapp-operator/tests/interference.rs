@@ -1,0 +1,49 @@
+//! Whatever others do while the operator works, at any moment of any of its requests, nothing is missed.
+
+use helloapp_operator::HelloAppOperator;
+use manager::Operator;
+use manager_testing::{Story, interfere};
+use serde_json::{Value, json};
+
+struct Application;
+
+impl Story for Application {
+    fn operator(&self) -> &'static dyn Operator {
+        &HelloAppOperator
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "apiVersion": "apps.anupam.com/v1", "kind": "HelloApp", "metadata": {"name": "web"},
+            "spec": {"image": "localhost/web:1", "size": 2, "port": 8080},
+        })
+    }
+
+    fn changes(&self) -> Vec<Value> {
+        vec![
+            json!({"spec": {"image": "localhost/web:2"}}),
+            json!({"spec": {"size": 3}}),
+            json!({"spec": {"port": 9090}}),
+        ]
+    }
+
+    fn other_change(&self) -> Value {
+        json!({"spec": {"podLabels": {"team": "storefront"}}})
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &["deployments.apps", "services"]
+    }
+
+    fn damage(&self, resource: &str) -> Option<Value> {
+        Some(match resource {
+            "deployments.apps" => json!({"spec": {"replicas": 9}}),
+            _ => json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "other"}}}),
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_missed_whatever_happens_at_any_moment_of_any_request() {
+    interfere(Application, 100).await;
+}
