@@ -57,6 +57,14 @@ impl Leading {
         Some(Fence { lease: epoch.lease_uid.to_string(), epoch: epoch.transitions.into() })
     }
 
+    /// Something that holds memory was written under this fence. If that is a later term of our lease, then ours is over: another
+    /// process leads, or the lease was restored from a backup and its terms are counted again.
+    pub(crate) fn witness(&self, written: &Fence) {
+        let Some(tenure) = self.tenure() else { return };
+        let Some(token) = tenure.token.as_ref().filter(|token| *token.epoch().lease_uid == *written.lease) else { return };
+        token.witness(u32::try_from(written.epoch).unwrap_or_default());
+    }
+
     /// How often others may have written before this process did: grows when it becomes leader, and stays 0 where there is
     /// no election.
     pub(crate) fn term(&self) -> u64 {

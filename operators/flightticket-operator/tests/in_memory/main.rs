@@ -7,4 +7,5 @@ mod mischief;
 mod office;
 mod plans;
 mod rollback;
+mod restored;
 mod times;

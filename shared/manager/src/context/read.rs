@@ -14,6 +14,7 @@ use crate::{
     conditions::Problem,
     error::{Class, Error},
     object::ObjectKey,
+    status::Status,
     wire::{Decoded, Seen},
 };
 
@@ -84,11 +85,15 @@ impl<K: Root> Context<K> {
     pub async fn recall(&self) -> Result<Option<Arc<K>>, Error> {
         let object = self.object();
         let present = self.scope.outside.leading.fence();
-        let written = object.status().and_then(crate::status::Status::fence);
+        let written = object.status().and_then(Status::fence);
         if present.as_ref() == written {
             return Ok(Some(object));
         }
-        self.read_again().await
+        let object = self.read_again().await?;
+        if let Some(written) = object.as_ref().and_then(|object| object.status()?.fence()) {
+            self.scope.outside.leading.witness(written);
+        }
+        Ok(object)
     }
 
     /// Whether the API server still has the reconciled object, and not another one of that name.

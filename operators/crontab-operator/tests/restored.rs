@@ -1,0 +1,81 @@
+//! A cluster that is restored from a backup: times that had come before the backup's end come again, and terms of the leader
+//! are counted again.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crontab_operator::{CronTab, CronTabOperator};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use manager_testing::InMemory;
+use serde_json::{Value, json};
+
+const NAME: &str = "report";
+const MINUTE: Duration = Duration::from_mins(1);
+const CRONTABS: &str = "crontabs.stable.example.com";
+
+/// An operator with an object that runs each minute, at half past ten.
+async fn begun(flags: &[&str], more: &Value) -> InMemory {
+    let mut memory = InMemory::new(&CronTabOperator, flags);
+    memory.model.set_time("2026-11-20T10:30:30Z".parse().expect("a time"));
+    let mut spec = json!({"cronSpec": "* * * * *", "image": "localhost/report:1", "concurrencyPolicy": "Allow"});
+    spec.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    let object = json!({
+        "apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": NAME}, "spec": spec,
+    });
+    let api: Api<CronTab> = Api::namespaced(memory.model.client(), "default");
+    api.patch(NAME, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("it is taken");
+    memory.start();
+    memory
+}
+
+fn object(memory: &InMemory) -> Value {
+    memory.model.object(CRONTABS, "default", NAME).expect("it is there")
+}
+
+/// The Jobs that were created, by the minute for which they are.
+fn created(memory: &InMemory) -> Vec<i64> {
+    let writes = memory.writes().into_iter();
+    let jobs = writes.filter(|it| it.changed && it.verb.as_str() == "create" && it.resource == "jobs.batch");
+    jobs.map(|it| it.name.rsplit('-').next().and_then(|time| time.parse().ok()).expect("a time")).collect()
+}
+
+/// Of the runs whose Jobs the backup does not know, the last one is made up for, as after an outage; then the schedule goes on.
+#[tokio::test(start_paused = true)]
+async fn after_a_restore_the_schedule_goes_on_and_of_the_lost_runs_only_the_last_is_repeated() {
+    let mut memory = begun(&[], &json!({})).await;
+    memory.pass(2 * MINUTE).await;
+    let backup = memory.model.snapshot();
+    memory.pass(5 * MINUTE).await;
+    let before = created(&memory);
+    assert_eq!(before.len(), 7);
+
+    memory.plan(&"before * * -> drop".parse().expect("a plan"));
+    memory.model.restore(&backup);
+    memory.pass(Duration::from_secs(5)).await;
+    memory.no_plan();
+    memory.pass(Duration::from_secs(15)).await;
+    let repeated = created(&memory)[before.len()..].to_vec();
+    assert_eq!(repeated, before[before.len() - 1..], "the last of the five that were lost");
+    memory.pass(3 * MINUTE).await;
+    let all: BTreeSet<i64> = created(&memory).into_iter().collect();
+    assert_eq!((all.len(), created(&memory).len()), (10, 11), "and each later time once");
+}
+
+/// The status was written under a term that the restored lease does not know.
+#[tokio::test(start_paused = true)]
+async fn a_status_of_a_later_term_than_that_of_a_restored_lease_locks_no_leader_out() {
+    let elect = ["--leader-elect", "--leader-election-namespace", "default"];
+    let mut memory = begun(&elect, &json!({})).await;
+    memory.pass(MINUTE).await;
+    let mut restored = object(&memory);
+    let lease = restored["status"]["fence"]["lease"].clone();
+    assert!(lease.is_string(), "{restored}");
+    restored["status"]["fence"] = json!({"lease": lease, "epoch": 9});
+    memory.model.put(restored);
+    let before = created(&memory).len();
+    memory.pass(3 * MINUTE).await;
+    assert_eq!(created(&memory).len(), before + 3, "no run is left out");
+    assert_eq!(object(&memory)["status"]["fence"], json!({"lease": lease, "epoch": 10}), "under a still later term");
+}

@@ -1,0 +1,52 @@
+//! A cluster that is restored from a backup: the provider's books are not, and know more than the objects.
+
+use std::time::Duration;
+
+use model_apiserver::{Planned, Snapshot};
+use serde_json::json;
+
+use crate::office::Office;
+
+/// The API server is away for some seconds, and then shows what the backup holds.
+async fn restore(office: &mut Office, backup: &Snapshot) {
+    office.model.set_faults(Planned::new(&"before * * -> drop".parse().expect("a plan")));
+    office.model.restore(backup);
+    office.pass(Duration::from_secs(3)).await;
+    office.model.set_faults(office.mischief.clone());
+    office.until_quiet().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ticket_that_was_booked_after_the_backup_is_not_booked_again() {
+    let mut office = Office::new();
+    office.apply("ours", json!({})).await;
+    let backup = office.model.snapshot();
+    office.start();
+    office.until_quiet().await;
+    let booked = office.airline.live();
+    let id = |office: &Office| office.ticket("ours").and_then(|it| it.status?.booking_id);
+    let before = id(&office);
+    assert_eq!((booked.len(), before.is_some()), (1, true));
+
+    restore(&mut office, &backup).await;
+    office.pass(Duration::from_mins(10)).await;
+    assert_eq!(office.said("ours"), "Booked True/Booked True/UpToDate");
+    assert_eq!(office.airline.live(), booked, "the same one");
+    assert_eq!(id(&office), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ticket_that_was_deleted_after_the_backup_is_there_again_and_buys_nothing() {
+    let mut office = Office::open();
+    office.apply("ours", json!({})).await;
+    office.until_quiet().await;
+    let backup = office.model.snapshot();
+    office.delete("ours").await;
+    office.until_quiet().await;
+    assert!(office.airline.live().is_empty());
+
+    restore(&mut office, &backup).await;
+    office.pass(Duration::from_mins(10)).await;
+    assert!(office.ticket("ours").is_some(), "{}", office.said("ours"));
+    assert!(office.airline.live().is_empty(), "its booking was cancelled: {}", office.said("ours"));
+}
