@@ -40,11 +40,15 @@ impl<K: Root> Context<K> {
         let requests = self.requests::<C>();
         let target = self.target(&requests, desired)?;
         let (kind, name) = (requests.kind().to_owned(), target.key.name.clone());
+        if self.scope.recent.contains(&self.pass.key, &kind, &name) && !self.is_there().await? {
+            return Ok(Creation::Dying); // it was collected, as its owner is gone, and so would the next one be
+        }
         // Before it is sent, as this reconcile may be cut short before the answer comes.
         lock(&self.scope.unanswered).entry(self.pass.key.clone()).or_default().insert((kind.clone(), name.clone()));
         let created = match requests.create(&target.key, &target.body(&requests, None)).await {
             Ok(answer) => {
                 self.scope.children.wrote(requests.kind(), Written::Created);
+                self.scope.recent.created(&self.pass.key, &kind, &name);
                 let live = self.learn::<C>(&requests, &target.key, &answer)?;
                 self.pass.changed_children.store(true, Ordering::Relaxed);
                 Creation::Created(live)

@@ -1,0 +1,48 @@
+//! Whatever others do while the operator works, at any moment of any of its requests, nothing is missed.
+
+use crontab_operator::CronTabOperator;
+use manager::Operator;
+use manager_testing::{Story, interfere};
+use serde_json::{Value, json};
+
+/// Its schedule is due on the first of January; what runs is asked for.
+struct Yearly;
+
+impl Story for Yearly {
+    fn operator(&self) -> &'static dyn Operator {
+        &CronTabOperator
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": "yearly"},
+            "spec": {"cronSpec": "0 0 31 12 *", "image": "localhost/report:1"},
+        })
+    }
+
+    fn changes(&self) -> Vec<Value> {
+        vec![
+            json!({"metadata": {"annotations": {"stable.example.com/run-now": "1"}}}),
+            json!({"spec": {"suspend": true}}),
+            json!({"spec": {"suspend": false}}),
+        ]
+    }
+
+    fn other_change(&self) -> Value {
+        json!({"spec": {"image": "localhost/report:2"}})
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &["jobs.batch"]
+    }
+
+    /// A run is not repeated because its Job is changed.
+    fn damage(&self, _: &str) -> Option<Value> {
+        Some(json!({"metadata": {"labels": {"team": "other"}}}))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_missed_whatever_happens_at_any_moment_of_any_request() {
+    interfere(Yearly, 100).await;
+}
