@@ -3,6 +3,7 @@
 mod files;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -224,14 +225,15 @@ impl Cluster {
         files::replace(data, new)
     }
 
-    /// Starts etcd and waits until it listens: an API server that finds none loses a second.
+    /// Starts etcd and waits until it is healthy: an API server that finds none loses a second, and by then etcd has applied
+    /// all that its log has.
     fn start_etcd(&self) -> Result<()> {
         self.start_part(ETCD)?;
         let port = self.supervised()?.spec.ports.etcd;
-        let listens = || -> Result<()> {
+        let healthy = || -> Result<()> {
             self.enter_network()?;
             let begun = Instant::now();
-            while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            while !is_healthy(port).unwrap_or(false) {
                 if begun.elapsed() > READY {
                     bail!("etcd did not start on the restored data: see {}", self.log(ETCD).display());
                 }
@@ -240,7 +242,7 @@ impl Cluster {
             Ok(())
         };
         // A thread of its own, since entering a network is for good.
-        std::thread::scope(|scope| scope.spawn(listens).join()).unwrap_or_else(|_| bail!("a thread panicked"))
+        std::thread::scope(|scope| scope.spawn(healthy).join()).unwrap_or_else(|_| bail!("a thread panicked"))
     }
 
     /// The parts that hold what they have read of the API server, and run.
@@ -291,6 +293,16 @@ impl Cluster {
         let what = format!("working on the cluster {}", self.name());
         Lock::acquire(&self.layout()?.lock(), &what, Duration::from_mins(5), progress)
     }
+}
+
+/// Whether etcd answers a read that needs all of its log.
+fn is_healthy(port: u16) -> std::io::Result<bool> {
+    let mut etcd = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    etcd.set_read_timeout(Some(Duration::from_secs(10)))?;
+    etcd.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
+    let mut answer = String::new();
+    etcd.read_to_string(&mut answer)?;
+    Ok(answer.contains(r#""health":"true""#))
 }
 
 /// Tells of one step after the other.

@@ -15,6 +15,10 @@ fn a_restored_cluster_is_as_it_was() {
     kubectl(&cluster, "delete configmap deleted");
     kubectl(&cluster, "create configmap made");
     kubectl(&cluster, r#"patch configmap changed --patch {"data":{"is":"new"}}"#);
+    // More changes than an API server makes when it starts.
+    for number in 0..40 {
+        kubectl(&cluster, &format!("annotate configmap changed number={number} --overwrite"));
+    }
 
     let restored = cluster.restore(&before).unwrap();
     assert!(restored.after < restored.before.unwrap(), "{restored:?}");

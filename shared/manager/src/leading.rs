@@ -61,7 +61,9 @@ impl Leading {
     /// process leads, or the lease was restored from a backup and its terms are counted again.
     pub(crate) fn witness(&self, written: &Fence) {
         let Some(tenure) = self.tenure() else { return };
-        let Some(token) = tenure.token.as_ref().filter(|token| *token.epoch().lease_uid == *written.lease) else { return };
+        let Some(token) = tenure.token.as_ref().filter(|token| *token.epoch().lease_uid == *written.lease) else {
+            return;
+        };
         token.witness(u32::try_from(written.epoch).unwrap_or_default());
     }
 

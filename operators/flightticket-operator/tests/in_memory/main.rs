@@ -6,6 +6,6 @@ mod hour;
 mod mischief;
 mod office;
 mod plans;
-mod rollback;
 mod restored;
+mod rollback;
 mod times;
