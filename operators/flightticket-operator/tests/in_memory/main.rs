@@ -3,6 +3,7 @@
 
 mod airline;
 mod hour;
+mod interference;
 mod mischief;
 mod office;
 mod plans;

@@ -88,6 +88,14 @@ impl Operator for Clerk {
     }
 }
 
+/// The operator with a provider of its own, for the rest of the test program.
+pub(crate) fn clerk() -> &'static dyn Operator {
+    let (mischief, _) = Mischief::new();
+    let process = "operator".to_owned();
+    mischief.born(&process);
+    Box::leak(Box::new(Clerk { airline: Airline::new(), mischief, process }))
+}
+
 impl Office {
     /// Nobody works yet.
     pub(crate) fn new() -> Self {

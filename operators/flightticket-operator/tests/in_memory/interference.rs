@@ -1,0 +1,48 @@
+//! Whatever others do while the operator works, at any moment of any of its requests, nothing is missed.
+
+use manager::Operator;
+use manager_testing::{Story, interfere};
+use serde_json::{Value, json};
+
+use crate::office::clerk;
+
+struct Journey;
+
+impl Story for Journey {
+    fn operator(&self) -> &'static dyn Operator {
+        clerk()
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "apiVersion": "flights.com/v1", "kind": "FlightTicket", "metadata": {"name": "ours"},
+            "spec": {"from": "Mumbai", "to": "London", "number": 2},
+        })
+    }
+
+    fn changes(&self) -> Vec<Value> {
+        vec![json!({"spec": {"number": 3}}), json!({"spec": {"number": 1}})]
+    }
+
+    fn other_change(&self) -> Value {
+        json!({"spec": {"number": 4}})
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn damage(&self, _: &str) -> Option<Value> {
+        None
+    }
+
+    /// It asks the provider from time to time.
+    fn sleeps(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_missed_whatever_happens_at_any_moment_of_any_request() {
+    interfere(Journey, 60).await;
+}
