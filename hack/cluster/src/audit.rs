@@ -25,8 +25,8 @@ pub struct Audited {
 }
 
 /// All requests of `user` that have reached the API server, in the order of their arrival, from a cluster's
-/// [audit log](crate::Cluster::audit_log). A request is in it before it is handled: it is there for whoever has seen its
-/// effect.
+/// [audit log](crate::Cluster::audit_log). The API server logs a request before it handles it, so a client that sees the
+/// effect of a request finds it in the log.
 pub fn requests_of(user: &str, log: &Path) -> Result<Vec<Audited>> {
     let text = std::fs::read_to_string(log).with_context(|| format!("could not read {}", log.display()))?;
     Ok(read(user, &text))

@@ -1,8 +1,8 @@
 //! What the answers of our requests say about the reconciled object.
 //!
-//! An answer shows the object as it is now, with changes of others that happened since the reconcile began. It goes into the
-//! cache, so the watch's copy of it wakes nobody. Therefore everything in it that the reconcile has not acted on has to bring
-//! the object back, and this is the only place where such answers are taken in.
+//! An answer shows the object as it is now, including changes that other clients made since the reconcile began. It goes into
+//! the cache, so the watch's copy of it causes no reconcile. Therefore this module, the only one that takes such answers in,
+//! requeues the object if an answer contains anything that the reconcile has not acted on.
 
 use std::sync::Arc;
 
@@ -20,6 +20,15 @@ impl<K: Root> Context<K> {
     /// Takes in the object as it was just read; the reconcile goes on with it. `None` when it is another one of that name: it
     /// gets a reconcile of its own.
     pub(super) fn take_read(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
+        let object = self.take_seen(answer)?;
+        if let Some(object) = &object {
+            *lock(&self.pass.object) = object.clone();
+        }
+        Ok(object)
+    }
+
+    /// As [`take_read`](Self::take_read), but the reconcile goes on with what it acts on.
+    pub(super) fn take_seen(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
         let object = self.take(answer)?;
         if object.meta().uid.as_deref() != Some(&*self.pass.uid) {
             self.bring_back();
@@ -29,7 +38,6 @@ impl<K: Root> Context<K> {
         if differs(&self.json(&*self.object())?, &Value::Null, &self.json(&*object)?) {
             self.bring_back();
         }
-        *lock(&self.pass.object) = object.clone();
         Ok(Some(object))
     }
 

@@ -89,7 +89,8 @@ impl<K: Root> Context<K> {
         if present.as_ref() == written {
             return Ok(Some(object));
         }
-        let object = self.read_again().await?;
+        let Some(text) = self.read_again().await? else { return Ok(None) };
+        let object = self.take_read(&text)?;
         if let Some(written) = object.as_ref().and_then(|object| object.status()?.fence()) {
             self.scope.outside.leading.witness(written);
         }
@@ -98,12 +99,14 @@ impl<K: Root> Context<K> {
 
     /// Whether the API server still has the reconciled object, and not another one of that name.
     pub(super) async fn is_there(&self) -> Result<bool, Error> {
-        self.read_again().await.map(|object| object.is_some())
+        let Some(text) = self.read_again().await? else { return Ok(false) };
+        Ok(self.take_seen(&text)?.is_some())
     }
 
-    async fn read_again(&self) -> Result<Option<Arc<K>>, Error> {
+    /// What the API server has under the name of the reconciled object.
+    async fn read_again(&self) -> Result<Option<String>, Error> {
         match self.scope.requests.get(&self.pass.key).await {
-            Ok(text) => self.take_read(&text),
+            Ok(text) => Ok(Some(text)),
             Err(error) if error.class() == Class::NotFound => Ok(None),
             Err(error) => Err(error),
         }

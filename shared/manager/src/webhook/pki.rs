@@ -55,7 +55,7 @@ impl Policy {
 
 /// Since when a bundle has been found in place, look after look.
 ///
-/// That it is stored is not enough, whoever has stored it: each API server hears of it by a watch of its own, a moment
+/// A stored bundle is not yet in use, whichever replica stored it: each API server learns of it from its own watch, a moment
 /// later.
 #[derive(Debug, Default)]
 pub(crate) struct Settled(Option<(String, Instant)>);
@@ -186,7 +186,7 @@ fn live(params: &mut CertificateParams, now: Timestamp, lifetime: SignedDuration
     params.not_after = SystemTime::from(now.saturating_add(lifetime).unwrap_or(now)).into();
 }
 
-/// Whether nobody can be expected to trust this certificate any more.
+/// Whether the validity of this certificate has ended.
 pub(crate) fn has_expired(certificate: &str, now: Timestamp) -> bool {
     Facts::of(certificate).is_ok_and(|facts| facts.not_after <= now)
 }
