@@ -17,16 +17,22 @@
 //! What this API server does not keep of the desired object, and what admission makes of it, only the API server knows:
 //! it is asked by a dry run (`context::apply`).
 
-use std::{cell::OnceCell, fmt::Write};
-
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::object::ManagedFields;
 
 mod edit;
+mod path;
+mod quantity;
+mod share;
 
 pub(crate) use edit::{edit, make_room, rehearsal};
+pub(crate) use path::Path;
+pub(crate) use share::Share;
+
+use path::Step;
+use quantity::same_quantity;
 
 /// What our entries in `managedFields` say about one live object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,19 +61,6 @@ pub(crate) struct Change {
     pub(crate) desired: Option<Value>,
 }
 
-/// A place in an object. Displayed as people write it: `spec.template.spec.containers[memcached].args`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Path(Vec<Step>);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    Field(String),
-    /// An element of a keyed list, by the values of its keys.
-    Element(Map<String, Value>),
-    /// An element of a set.
-    Member(Value),
-}
-
 /// Lists whose elements have an identity, by field name, with the keys that make it. Lists that are not named here
 /// are compared as a whole, which is exact, only less telling.
 const KEYED_LISTS: &[(&str, &[&str])] = &[
@@ -83,119 +76,6 @@ const KEYED_LISTS: &[(&str, &[&str])] = &[
     ("ports", &["containerPort", "protocol"]),
     ("ports", &["port", "protocol"]),
 ];
-
-/// What one field manager owns of an object.
-#[derive(Debug)]
-pub(crate) struct Share<'a> {
-    /// In the format of `fieldsV1`.
-    fields: Value,
-    /// One entry stems from a create (or another update) and owns defaulted fields too.
-    pub(crate) from_create: bool,
-    /// What the others own. Read only if it matters: most of the time it does not.
-    others: Vec<&'a RawValue>,
-    others_read: OnceCell<Vec<Value>>,
-}
-
-impl<'a> Share<'a> {
-    /// The entries of `manager` on the main resource, merged into one field set. `None` when there are none: then
-    /// nothing that is in the object counts as ours.
-    pub(crate) fn of(manager: &str, entries: &[ManagedFields<'a>]) -> Option<Self> {
-        let mut merged: Option<Value> = None;
-        let (mut from_create, mut others) = (false, Vec::new());
-        for entry in entries {
-            let Some(raw) = entry.fields else { continue };
-            if entry.manager != manager {
-                others.extend((entry.subresource != "status").then_some(raw));
-                continue;
-            }
-            let fields = serde_json::from_str::<Value>(raw.get()).ok();
-            let Some(fields) = fields.filter(|_| entry.subresource.is_empty()) else { continue };
-            from_create |= entry.operation == "Update";
-            match &mut merged {
-                None => merged = Some(fields),
-                Some(all) => unite(all, fields),
-            }
-        }
-        merged.map(|fields| Self { fields, from_create, others, others_read: OnceCell::new() })
-    }
-
-    /// The field set.
-    pub(crate) fn into_fields(self) -> Value {
-        self.fields
-    }
-
-    /// The part of `live` that is in this share.
-    pub(crate) fn project(&self, live: &Value) -> Value {
-        self.project_below(live, &self.fields, &mut Vec::new())
-    }
-
-    fn project_below<'b>(&'b self, live: &Value, fields: &'b Value, way: &mut Vec<&'b str>) -> Value {
-        let Some(fields) = fields.as_object().filter(|fields| !fields.is_empty()) else { return self.leaf(live, way) };
-        match live {
-            Value::Object(map) => {
-                let mut out = Map::new();
-                for (name, inner) in fields {
-                    let Some(field) = name.strip_prefix("f:") else { continue };
-                    if let Some(value) = map.get(field) {
-                        way.push(name);
-                        out.insert(field.to_owned(), self.project_below(value, inner, way));
-                        way.pop();
-                    }
-                }
-                Value::Object(out)
-            }
-            Value::Array(items) => {
-                let mut out = Vec::new();
-                for (index, item) in items.iter().enumerate() {
-                    let found = fields.iter().find(|(selector, _)| selects(selector, index, item));
-                    if let Some((selector, inner)) = found {
-                        way.push(selector);
-                        out.push(self.project_below(item, inner, way));
-                        way.pop();
-                    }
-                }
-                Value::Array(out)
-            }
-            scalar => scalar.clone(),
-        }
-    }
-
-    /// A value that our set names without anything below: all of it, if the value is atomic. If others own something
-    /// below, then it is a map or list that we left empty, and what they put there is theirs.
-    fn leaf(&self, live: &Value, way: &[&str]) -> Value {
-        let mut kept = live.clone();
-        let holds_something = match live {
-            Value::Object(map) => !map.is_empty(),
-            Value::Array(items) => !items.is_empty(),
-            _ => false,
-        };
-        if holds_something {
-            let read = || self.others.iter().filter_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
-            for other in self.others_read.get_or_init(read) {
-                let below = way.iter().try_fold(other, |at, step| at.get(*step)).and_then(Value::as_object);
-                if let Some(below) = below {
-                    take_out(&mut kept, below);
-                }
-            }
-        }
-        kept
-    }
-}
-
-/// Takes the fields and elements that `fields` names out of `value`.
-fn take_out(value: &mut Value, fields: &Map<String, Value>) {
-    match value {
-        Value::Object(map) => map.retain(|name, _| !fields.contains_key(&format!("f:{name}"))),
-        Value::Array(items) => {
-            let mut index = 0..;
-            items.retain(|item| {
-                let index = index.next().unwrap_or_default();
-                !fields.keys().any(|selector| selects(selector, index, item))
-            });
-        }
-        _ => {}
-    }
-}
 
 /// The fingerprint of `live` for `manager`.
 pub(crate) fn fingerprint(live: &Value, manager: &str, entries: &[ManagedFields<'_>]) -> Fingerprint {
@@ -242,32 +122,6 @@ fn feed(hasher: &mut Xxh3, value: &Value) {
                 feed(hasher, &map[key]);
             }
             hasher.update(b"}");
-        }
-    }
-}
-
-/// Whether `k:{…}`, `v:…` or `i:…` of a field set means this element.
-fn selects(selector: &str, index: usize, item: &Value) -> bool {
-    let Some((kind, text)) = selector.split_once(':') else { return false };
-    match kind {
-        "k" => match serde_json::from_str::<Map<String, Value>>(text) {
-            Ok(keys) => keys.iter().all(|(key, value)| item.get(key) == Some(value)),
-            Err(_) => false,
-        },
-        "v" => serde_json::from_str::<Value>(text).is_ok_and(|value| value == *item),
-        "i" => text.parse() == Ok(index),
-        _ => false,
-    }
-}
-
-fn unite(all: &mut Value, more: Value) {
-    let (Value::Object(all), Value::Object(more)) = (all, more) else { return };
-    for (key, value) in more {
-        match all.get_mut(&key) {
-            Some(existing) => unite(existing, value),
-            None => {
-                all.insert(key, value);
-            }
         }
     }
 }
@@ -422,150 +276,12 @@ fn key_of(item: &Value, key: &str) -> Option<Value> {
     item.get(key).cloned().or_else(|| (key == "protocol").then(|| "TCP".into()))
 }
 
-/// Quantities are normalised by the API server: `1000m` is stored as `1`.
-fn same_quantity(live: &Value, desired: &Value) -> bool {
-    match (quantity(live), quantity(desired)) {
-        (Some(a), Some(b)) => (a - b).abs() <= f64::EPSILON * a.abs().max(b.abs()),
-        _ => false,
-    }
-}
-
-/// The number that a Kubernetes quantity such as `1500m` or `64Mi` stands for; `None` for any other text.
-fn quantity(value: &Value) -> Option<f64> {
-    let text = match value {
-        Value::Number(number) => return number.as_f64(),
-        Value::String(text) => text,
-        _ => return None,
-    };
-    let digits = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
-    let (number, suffix) = text.split_at(digits);
-    let number: f64 = number.parse().ok()?;
-    let factor = match suffix {
-        "" => 1.0,
-        "n" => 1e-9,
-        "u" => 1e-6,
-        "m" => 1e-3,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "P" => 1e15,
-        "E" => 1e18,
-        "Ki" => 1024.0,
-        "Mi" => 1024.0 * 1024.0,
-        "Gi" => 1024.0 * 1024.0 * 1024.0,
-        "Ti" => 1024.0_f64.powi(4),
-        "Pi" => 1024.0_f64.powi(5),
-        "Ei" => 1024.0_f64.powi(6),
-        _ => return None,
-    };
-    Some(number * factor)
-}
-
 /// The manager, other than `ours`, that holds the field at `path`: who changed it.
 pub(crate) fn holder<'a>(path: &Path, ours: &str, entries: &'a [ManagedFields<'_>]) -> Option<&'a str> {
     entries.iter().filter(|entry| entry.manager != ours).find_map(|entry| {
         let fields: Value = serde_json::from_str(entry.fields?.get()).ok()?;
         path.is_in(&fields).then_some(&*entry.manager)
     })
-}
-
-impl Path {
-    /// A path of plain fields, for tests and comparisons: `spec.replicas`.
-    pub(crate) fn starts_with(&self, fields: &[&str]) -> bool {
-        self.0.len() >= fields.len()
-            && self.0.iter().zip(fields).all(|(step, field)| matches!(step, Step::Field(name) if name == field))
-    }
-
-    fn field(&self, name: &str) -> Self {
-        let mut steps = self.0.clone();
-        steps.push(Step::Field(name.to_owned()));
-        Self(steps)
-    }
-
-    /// Whether a field stands here of which an object may have only one: the sources of a volume, the value of a
-    /// variable, the handlers of a probe. With two of them the API server refuses the object.
-    fn is_alternative(&self) -> bool {
-        match self.0.as_slice() {
-            [.., Step::Field(list), Step::Element(_), Step::Field(name)] => match &**list {
-                "volumes" => name != "name",
-                "env" => matches!(&**name, "value" | "valueFrom"),
-                _ => false,
-            },
-            [.., Step::Field(of), Step::Field(name)] => {
-                matches!(&**of, "livenessProbe" | "readinessProbe" | "startupProbe" | "preStop" | "postStart")
-                    && matches!(&**name, "exec" | "grpc" | "httpGet" | "sleep" | "tcpSocket")
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether both are fields of the same object.
-    fn is_beside(&self, other: &Self) -> bool {
-        let parent = |path: &Self| path.0.split_last().map(|(_, parent)| parent.to_vec());
-        parent(self) == parent(other)
-    }
-
-    /// Only where a quantity stands may `1000m` equal `1`: in an argument or an image tag they differ.
-    fn is_quantity(&self) -> bool {
-        match self.0.as_slice() {
-            [.., Step::Field(of), Step::Field(list), Step::Field(_)] if of == "resources" => {
-                matches!(&**list, "limits" | "requests")
-            }
-            [.., Step::Field(of), Step::Field(last)] => of == "emptyDir" && last == "sizeLimit",
-            _ => false,
-        }
-    }
-
-    fn is_in(&self, fields: &Value) -> bool {
-        let mut at = fields;
-        for step in &self.0 {
-            let Some(map) = at.as_object() else { return false };
-            if map.is_empty() {
-                return true; // an atomic value above us: whoever holds it holds us too
-            }
-            let next = match step {
-                Step::Field(name) => map.get(&format!("f:{name}")),
-                Step::Element(identity) => map.iter().find_map(|(selector, inner)| {
-                    let keys: Map<String, Value> = serde_json::from_str(selector.strip_prefix("k:")?).ok()?;
-                    (keys == *identity).then_some(inner)
-                }),
-                Step::Member(value) => map.get(&format!("v:{value}")),
-            };
-            match next {
-                Some(inner) => at = inner,
-                None => return false,
-            }
-        }
-        true
-    }
-}
-
-impl std::fmt::Display for Path {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (index, step) in self.0.iter().enumerate() {
-            match step {
-                Step::Field(name) if index == 0 => f.write_str(name)?,
-                Step::Field(name) => write!(f, ".{name}")?,
-                Step::Element(identity) => {
-                    f.write_char('[')?;
-                    for (position, value) in identity.values().enumerate() {
-                        if position > 0 {
-                            f.write_char(',')?;
-                        }
-                        match value {
-                            Value::String(text) => f.write_str(text)?,
-                            other => write!(f, "{other}")?,
-                        }
-                    }
-                    f.write_char(']')?;
-                }
-                Step::Member(Value::String(text)) => write!(f, "[{text}]")?,
-                Step::Member(other) => write!(f, "[{other}]")?,
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
