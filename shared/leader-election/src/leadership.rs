@@ -105,6 +105,7 @@ impl Leadership {
                 return;
             }
             tokio::select! {
+                biased;
                 () = self.term.over.cancelled() => {}
                 () = tokio::time::sleep(left.min(LOOK)) => {}
             }

@@ -11,6 +11,7 @@ use crate::{
     informers::Informers,
     metrics::{ChildMetrics, Metrics},
     operator::Background,
+    random::Random,
     settings::Settings,
     workers::Workers,
 };
@@ -34,7 +35,7 @@ impl Assembly {
         stop: &CancellationToken,
     ) -> (Self, Vec<Named>) {
         let settings = &outside.settings;
-        let mut informers = Informers::new(outside.metrics.clone());
+        let mut informers = Informers::new(outside.metrics.clone(), outside.random.clone());
         let built: Vec<_> =
             declared.into_iter().map(|(declared, children)| (declared.build)(&mut informers, children)).collect();
         let controllers: Arc<Vec<Running>> =
@@ -47,7 +48,8 @@ impl Assembly {
             let concurrency =
                 settings.max_concurrent_reconciles.of(&controller.kind, &controller.group, controller.workers);
             outside.metrics.prepare(&controller.name, concurrency);
-            let task = resync(controllers.clone(), index, settings.resync_interval, stop.clone());
+            let task =
+                resync(controllers.clone(), index, settings.resync_interval, outside.random.clone(), stop.clone());
             tasks.push((format!("resync of {}", controller.kind), Box::pin(task)));
             // What is declared optional may come later; everything else is there when work begins.
             let optional = controller.optional.iter().map(|health| (health, true));
@@ -82,16 +84,23 @@ impl Assembly {
     }
 }
 
-async fn resync(controllers: Arc<Vec<Running>>, index: usize, interval: Duration, stop: CancellationToken) {
+async fn resync(
+    controllers: Arc<Vec<Running>>,
+    index: usize,
+    interval: Duration,
+    random: Random,
+    stop: CancellationToken,
+) {
     loop {
         // ± 10 %, so that controllers do not all resync at once.
-        let wait = interval.mul_f64(fastrand::f64().mul_add(0.2, 0.9));
+        let wait = interval.mul_f64(random.fraction().mul_add(0.2, 0.9));
         tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
             () = tokio::time::sleep(wait) => {
                 tracing::debug!(controller = &*controllers[index].name, "Resync");
                 (controllers[index].resync)();
             }
-            () = stop.cancelled() => return,
         }
     }
 }
@@ -118,7 +127,8 @@ async fn whenever_back(
         }
     };
     tokio::select! {
-        () = come_and_go => {}
+        biased;
         () = stop.cancelled() => {}
+        () = come_and_go => {}
     }
 }

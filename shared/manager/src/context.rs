@@ -33,6 +33,7 @@ use crate::{
     leading::Leading,
     metrics::{ChildMetrics, Metrics},
     object::{ObjectKey, Uid},
+    random::Random,
     settings::Settings,
     status::{Status, StatusGate},
     store::Store,
@@ -118,9 +119,6 @@ pub(crate) struct Outside {
 
 /// Where the time of day comes from.
 pub(crate) type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// Where chance comes from: numbers in `0.0..1.0`.
-pub(crate) type Random = Arc<dyn Fn() -> f64 + Send + Sync>;
 
 /// The names under which a controller writes: they are part of the API and never change.
 #[derive(Debug, Clone)]
@@ -224,7 +222,7 @@ impl<K: Root> Context<K> {
 
     /// A random number in `0.0..1.0`, for jitter.
     pub fn random(&self) -> f64 {
-        (self.scope.outside.random)()
+        self.scope.outside.random.fraction()
     }
 
     /// The time of day.

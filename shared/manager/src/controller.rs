@@ -313,6 +313,7 @@ impl<K: Root> ControllerBuilder<K> {
         }
         let queue = WorkQueue::new(workqueue::Config {
             metrics: Arc::new(QueueMetrics::of(&names.app, informers.metrics())),
+            seed: Some(informers.random().number()),
             ..workqueue::Config::default()
         });
         let woken = queue.clone();

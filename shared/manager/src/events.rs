@@ -22,7 +22,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::{metrics::Metrics, object::ObjectKey};
+use crate::{context::Clock, metrics::Metrics, object::ObjectKey, random::Random};
 
 const BUFFER: usize = 1_000;
 /// Two equal events within this time are one series.
@@ -80,10 +80,13 @@ impl Recorder {
         client: Client,
         instance: String,
         metrics: Arc<Metrics>,
+        clock: Clock,
+        random: Random,
         stop: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(BUFFER);
-        (Self { sender, metrics }, Sender { client, instance, sent: Histories::default() }.run(receiver, stop))
+        let sending = Sender { client, instance, clock, random, sent: Histories::default() }.run(receiver, stop);
+        (Self { sender, metrics }, sending)
     }
 
     pub(crate) fn post(&self, controller: &str, regarding: Reference, note: Note) {
@@ -97,6 +100,8 @@ impl Recorder {
 struct Sender {
     client: Client,
     instance: String,
+    clock: Clock,
+    random: Random,
     sent: Histories,
 }
 
@@ -129,6 +134,7 @@ impl Sender {
     async fn run(mut self, mut receiver: mpsc::Receiver<Posted>, stop: CancellationToken) {
         loop {
             tokio::select! {
+                biased;
                 posted = receiver.recv() => match posted {
                     Some(posted) => self.send(posted).await,
                     None => return,
@@ -148,7 +154,7 @@ impl Sender {
     async fn send(&mut self, posted: Posted) {
         let identity = hash_of(&(posted.note.type_, &posted.note.reason, &posted.note.message));
         let Some(&mut Series { suffix, count, .. }) =
-            self.sent.record(hash_of(&posted.regarding), identity, Instant::now())
+            self.sent.record(hash_of(&posted.regarding), identity, Instant::now(), || self.random.number())
         else {
             return;
         };
@@ -157,10 +163,10 @@ impl Sender {
             if posted.regarding.key.namespace.is_empty() { "default" } else { &posted.regarding.key.namespace };
         let http = Http::new(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"));
         let request = if count > 1 {
-            let patch = json!({"series": {"count": count, "lastObservedTime": micro_time()}});
+            let patch = json!({"series": {"count": count, "lastObservedTime": micro_time((self.clock)())}});
             http.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
         } else {
-            let body = body(&name, namespace, &self.instance, &posted);
+            let body = body(&name, namespace, &self.instance, &posted, (self.clock)());
             http.create(&PostParams::default(), body.to_string().into_bytes())
         };
         let Ok(request) = request else { return };
@@ -174,7 +180,13 @@ impl Sender {
 
 impl Histories {
     /// Notes that something is said about an object. `None` when too much has been said about it lately.
-    fn record(&mut self, object: u64, identity: u64, now: Instant) -> Option<&mut Series> {
+    fn record(
+        &mut self,
+        object: u64,
+        identity: u64,
+        now: Instant,
+        suffix: impl FnOnce() -> u64,
+    ) -> Option<&mut Series> {
         if self.by_object.len() >= self.sweep_at {
             self.by_object.retain(|_, history| history.matters(now));
             self.by_object.shrink_to(self.by_object.len() + 1);
@@ -192,7 +204,7 @@ impl Histories {
         let known = history.series.iter().position(|series| series.identity == identity);
         let index = known.unwrap_or_else(|| {
             history.series.reserve_exact(1);
-            history.series.push(Series { identity, suffix: fastrand::u64(..), count: 0, last: now });
+            history.series.push(Series { identity, suffix: suffix(), count: 0, last: now });
             history.series.len() - 1
         });
         let series = &mut history.series[index];
@@ -219,13 +231,13 @@ fn hash_of(what: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-fn body(name: &str, namespace: &str, instance: &str, posted: &Posted) -> Value {
+fn body(name: &str, namespace: &str, instance: &str, posted: &Posted, now: Timestamp) -> Value {
     let note = &posted.note;
     let mut body = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": name, "namespace": namespace},
-        "eventTime": micro_time(),
+        "eventTime": micro_time(now),
         "type": match note.type_ { EventType::Normal => "Normal", EventType::Warning => "Warning" },
         "reason": note.reason,
         "action": "Reconcile",
@@ -247,8 +259,8 @@ fn reference(object: &Reference) -> Value {
     })
 }
 
-fn micro_time() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+fn micro_time(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
 /// At most so many bytes of a text, never ending in the middle of a character.
@@ -321,10 +333,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_said_again_is_a_series_and_a_chatterbox_is_cut_short() {
-        let (mut sent, start) = (Histories::default(), Instant::now());
+        let (mut sent, start, mut suffixes) = (Histories::default(), Instant::now(), 0..);
         let mut record = |object, identity, seconds: u64| {
             let now = start + Duration::from_secs(seconds);
-            sent.record(object, identity, now).map(|series| (series.suffix, series.count))
+            sent.record(object, identity, now, || suffixes.next().expect("another"))
+                .map(|series| (series.suffix, series.count))
         };
         let (first, count) = record(1, 7, 0).expect("is sent");
         assert_eq!(count, 1);
@@ -341,7 +354,7 @@ mod tests {
     async fn histories_that_no_longer_matter_go() {
         let (mut sent, start) = (Histories::default(), Instant::now());
         for object in 0..10_000 {
-            sent.record(object, 1, start + Duration::from_secs(object));
+            sent.record(object, 1, start + Duration::from_secs(object), || 0);
         }
         assert!(sent.by_object.len() < 2_000, "{}", sent.by_object.len());
     }

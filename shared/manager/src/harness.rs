@@ -1,12 +1,18 @@
 //! An operator at work without a process: no signals, no ports, any client, any clock. For tests, which stop its time and
 //! look at what it asks of a model of the API server.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use clap::FromArgMatches;
 use jiff::Timestamp;
 use kube::Client;
-use leader_election::Elector;
+use leader_election::{Config, Elector};
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +23,7 @@ use crate::{
     leading::{Leading, Tell, election},
     metrics::Metrics,
     operator::{Manager, Operator},
+    random::Random,
     run::work,
     settings::Settings,
 };
@@ -59,6 +66,24 @@ impl Harness {
         client: Client,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
     ) -> Self {
+        // Replicas must differ: their identities are random numbers.
+        static STARTS: AtomicU64 = AtomicU64::new(0);
+        Self::start_with_seed(operator, flags, client, clock, STARTS.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The same, with every random number drawn from this seed; two replicas need two.
+    ///
+    /// # Panics
+    ///
+    /// When the flags are wrong.
+    pub fn start_with_seed(
+        operator: &dyn Operator,
+        flags: &[&str],
+        client: Client,
+        clock: impl Fn() -> Timestamp + Send + Sync + 'static,
+        seed: u64,
+    ) -> Self {
+        let random = Random::with_seed(seed);
         let command = crate::entry::flags(&[operator]).no_binary_name(true);
         let matches = command.try_get_matches_from(flags).unwrap_or_else(|error| panic!("{error}"));
         let settings = Settings::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{error}"));
@@ -67,21 +92,28 @@ impl Harness {
 
         let (stop, flushed) = (CancellationToken::new(), CancellationToken::new());
         let metrics = Arc::new(Metrics::new(manager.metrics()));
-        let (recorder, events) =
-            Recorder::new(client.clone(), operator.name().to_owned(), metrics.clone(), flushed.clone());
         let clock: Clock = Arc::new(clock);
+        let (recorder, events) = Recorder::new(
+            client.clone(),
+            operator.name().to_owned(),
+            metrics.clone(),
+            clock.clone(),
+            random.clone(),
+            flushed.clone(),
+        );
         let config = election(&settings).unwrap_or_else(|error| panic!("{error}"));
         let elector = config.map(|config| {
+            let config = Config { identity: format!("{}_{}", operator.name(), random.uuid()), ..config };
             let tell = Tell { metrics: metrics.clone(), recorder: recorder.clone(), config: config.clone() };
             let time = TokioClock { zero: Instant::now(), wall: clock.clone() };
             let elector = Elector::new(client.clone(), config).unwrap_or_else(|error| panic!("{error}"));
-            elector.observed_by(tell).with_clock(Arc::new(time)).with_seed(1)
+            elector.observed_by(tell).with_clock(Arc::new(time)).with_seed(random.number())
         });
         let leading = if elector.is_some() { Leading::elected() } else { Leading::default() };
         let outside = Arc::new(Outside {
             client,
             clock,
-            random: Arc::new(|| 0.5),
+            random,
             recorder,
             metrics: metrics.clone(),
             settings: settings.clone(),

@@ -15,13 +15,12 @@ use kube::{
     core::{NamespaceResourceScope, WatchEvent},
 };
 use serde_json::value::RawValue;
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    observed::Observed,
+    random::Random,
     store::{Delta, Store},
     wire::{Decoded, Representation},
 };
@@ -46,9 +45,9 @@ pub(crate) struct Informer<R: Representation> {
     /// Until [`Informer::run`] takes them: they hold what holds the informer.
     subscribers: Mutex<Vec<Subscriber>>,
     /// The newest term for which somebody asked for a list, see [`Informer::list_for`].
-    wanted: watch::Sender<u64>,
+    wanted: Observed<u64>,
     /// Of each watch, the term in which its last whole list began.
-    listed: watch::Sender<Vec<Option<u64>>>,
+    listed: Observed<Vec<Option<u64>>>,
 }
 
 /// Called for each change, in order, from the informer's task: must not block.
@@ -79,8 +78,8 @@ where
             store: Arc::default(),
             health: Arc::new(InformerHealth::new(R::Kind::kind(&()).into_owned(), resource_name::<R::Kind>())),
             subscribers: Mutex::default(),
-            wanted: watch::Sender::new(0),
-            listed: watch::Sender::default(),
+            wanted: Observed::new(0),
+            listed: Observed::default(),
         }
     }
 
@@ -92,21 +91,21 @@ where
     /// Returns when the cache holds all that was there when this was first called with `term`. A watch is always a moment
     /// behind; so everything is listed once more for a new term, which is one list for all who ask.
     pub(crate) async fn list_for(&self, term: u64) {
-        self.wanted.send_if_modified(|wanted| {
+        self.wanted.modify(|wanted| {
             let is_new = *wanted < term;
             *wanted = term.max(*wanted);
             is_new
         });
         let covers =
             |listed: &Vec<Option<u64>>| !listed.is_empty() && listed.iter().all(|it| it.is_some_and(|it| it >= term));
-        // The sender lives in `self`, so waiting cannot fail.
-        drop(self.listed.subscribe().wait_for(covers).await);
+        self.listed.until(covers).await;
     }
 
     /// Watches until `stop`: all namespaces, or each of `namespaces` by itself.
     pub(crate) async fn run(
         self: Arc<Self>,
         client: Client,
+        random: Random,
         namespaces: Vec<String>,
         selector: Option<String>,
         stop: CancellationToken,
@@ -116,9 +115,9 @@ where
         let scopes = if namespaces.is_empty() { vec![String::new()] } else { namespaces };
         self.health.begin(scopes.len());
         self.store.watch(&scopes);
-        self.listed.send_replace(vec![None; scopes.len()]);
+        *self.listed.get() = vec![None; scopes.len()];
         let watches = scopes.iter().enumerate().map(|(index, scope)| {
-            let line = Line::new(self.health.clone(), index);
+            let line = Line::new(self.health.clone(), index, random.clone());
             let reflector = Reflector::new::<R::Kind>(line.over(client.clone()), scope, selector.clone());
             let watch = Watch { informer: &*self, index, line, reflector, subscribers: &subscribers };
             watch.run()
@@ -143,12 +142,12 @@ struct Watch<'a, R: Representation> {
 impl<R: Representation> Watch<'_, R> {
     /// Lists and watches for ever.
     async fn run(self) {
-        let mut wanted = self.informer.wanted.subscribe();
+        let wanted = &self.informer.wanted;
         let mut patience = self.line.patience();
         // The version to watch from, once everything is listed.
         let mut position: Option<u64> = None;
         loop {
-            let term = *wanted.borrow_and_update();
+            let term = *wanted.get();
             let (begun, watched) = (Instant::now(), position.is_some());
             let work = async {
                 match &mut position {
@@ -158,7 +157,7 @@ impl<R: Representation> Watch<'_, R> {
             };
             let done = tokio::select! {
                 biased;
-                Ok(()) = wanted.changed() => None,
+                () = wanted.until(|it| *it != term) => None,
                 done = work => Some(done),
             };
             let pause = match done {
@@ -178,7 +177,7 @@ impl<R: Representation> Watch<'_, R> {
             if pause {
                 tokio::select! {
                     biased;
-                    Ok(()) = wanted.changed() => position = None,
+                    () = wanted.until(|it| *it != term) => position = None,
                     () = sleep(patience.next_wait()) => {}
                 }
             }
@@ -219,7 +218,10 @@ impl<R: Representation> Watch<'_, R> {
         }
         health.synced(self.index);
         health.count(store.counts());
-        listed.send_modify(|listed| listed[self.index] = Some(term));
+        listed.modify(|listed| {
+            listed[self.index] = Some(term);
+            true
+        });
         Ok(version.unwrap_or_default())
     }
 

@@ -18,12 +18,14 @@ use crate::{
     informer::{Informer, InformerHealth},
     metrics::Metrics,
     object::MANAGED_BY,
+    random::Random,
     wire::{Seen, Whole},
 };
 
 /// The registry of informers. Asking for one does no I/O.
 pub(crate) struct Informers {
     metrics: Arc<Metrics>,
+    random: Random,
     entries: HashMap<TypeId, Entry>,
 }
 
@@ -36,15 +38,19 @@ struct Entry {
 }
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
-type RunInformer = Box<dyn FnOnce(Client, Vec<String>, Option<String>, CancellationToken) -> Task + Send>;
+type RunInformer = Box<dyn FnOnce(Client, Random, Vec<String>, Option<String>, CancellationToken) -> Task + Send>;
 
 impl Informers {
-    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, entries: HashMap::new() }
+    pub(crate) fn new(metrics: Arc<Metrics>, random: Random) -> Self {
+        Self { metrics, random, entries: HashMap::new() }
     }
 
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    pub(crate) fn random(&self) -> &Random {
+        &self.random
     }
 
     /// The informer of a custom resource.
@@ -73,7 +79,8 @@ impl Informers {
             .map(|entry| {
                 let operators: Vec<String> = entry.managed_by.into_iter().collect();
                 let selector = (!operators.is_empty()).then(|| format!("{MANAGED_BY} in ({})", operators.join(",")));
-                let task = (entry.run)(client.clone(), namespaces.to_vec(), selector, stop.clone());
+                let task =
+                    (entry.run)(client.clone(), self.random.clone(), namespaces.to_vec(), selector, stop.clone());
                 (entry.health.clone(), (format!("informer of {}", entry.health.kind), task))
             })
             .unzip()
@@ -90,8 +97,8 @@ impl Informers {
             Entry {
                 health: informer.health.clone(),
                 informer,
-                run: Box::new(move |client, namespaces, selector, stop| {
-                    Box::pin(running.run(client, namespaces, selector, stop))
+                run: Box::new(move |client, random, namespaces, selector, stop| {
+                    Box::pin(running.run(client, random, namespaces, selector, stop))
                 }),
                 managed_by: BTreeSet::new(),
             }

@@ -233,19 +233,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn c9_l8_a_worker_that_never_ends_fails_liveness() {
         let queue = workqueue::WorkQueue::new(workqueue::Config::default());
-        let controller = Running {
-            name: "toy".into(),
-            kind: "Toy".to_owned(),
-            group: String::new(),
-            needs: Vec::new(),
-            primary: Arc::new(InformerHealth::new("Toy".to_owned(), "toys".to_owned())),
-            optional: Vec::new(),
-            workers: None,
-            queue: queue.clone(),
-            scrape: Box::new(|_| ()),
-            resync: Box::new(|| ()),
-            work: Box::new(|| Box::pin(async {})),
-        };
+        let controller = Running::with(queue.clone(), || Box::pin(async {}));
         let probes = Probes {
             informers: Vec::new(),
             controllers: Arc::new(vec![controller]),

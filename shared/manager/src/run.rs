@@ -23,6 +23,7 @@ use crate::{
     metrics::{Metrics, secure},
     operator::Manager,
     probes::{self, Probes},
+    random::Random,
     settings::BindAddress,
     telemetry::Traces,
     webhook::setup,
@@ -65,6 +66,7 @@ pub(crate) async fn run(
     webhooks: Option<setup::Plan>,
     traces: Traces,
 ) -> Result<(), Fatal> {
+    let (clock, random) = (clock::clock(), Random::default());
     let settings = manager.settings().clone();
     let stop = CancellationToken::new();
     let metrics = Arc::new(Metrics::new(manager.metrics()));
@@ -73,12 +75,13 @@ pub(crate) async fn run(
     let metrics_listener = listen(settings.metrics_bind_address, "metrics", "--metrics-bind-address").await?;
     let client = client::connect(&settings, &metrics).await?;
     let webhooks = match webhooks.filter(|_| !manager.webhooks.is_empty()) {
-        Some(plan) => Some(setup::prepare(plan, &settings, manager.webhooks, &client, &metrics).await?),
+        Some(plan) => Some(setup::prepare(plan, &settings, manager.webhooks, &client, &metrics, random.clone()).await?),
         None => None,
     };
 
     let flushed = CancellationToken::new();
-    let (recorder, events) = Recorder::new(client.clone(), instance(), metrics.clone(), flushed.clone());
+    let (recorder, events) =
+        Recorder::new(client.clone(), instance(), metrics.clone(), clock.clone(), random.clone(), flushed.clone());
     let elector = match &election {
         Some(config) => {
             let tell = Tell { metrics: metrics.clone(), recorder: recorder.clone(), config: config.clone() };
@@ -90,8 +93,8 @@ pub(crate) async fn run(
     };
     let outside = Arc::new(Outside {
         client: client.clone(),
-        clock: clock::clock(),
-        random: Arc::new(fastrand::f64),
+        clock,
+        random,
         recorder,
         metrics: metrics.clone(),
         settings: settings.clone(),

@@ -12,7 +12,6 @@ use tokio::{
     sync::Mutex,
     time::{Instant, sleep},
 };
-use uuid::Uuid;
 
 use crate::{
     api::Requests,
@@ -20,6 +19,7 @@ use crate::{
     error::{Class, Error},
     leading::{Leading, pod_namespace},
     object::ObjectKey,
+    random::Random,
 };
 
 /// The key in the Secret.
@@ -45,6 +45,7 @@ struct Place {
     requests: Requests,
     /// `None` outside of a cluster.
     namespace: Option<String>,
+    random: Random,
 }
 
 struct Known {
@@ -62,7 +63,7 @@ impl SharedToken {
         // Whoever is first may make it, also a standby: the name is the lock.
         let requests = Requests::of::<Secret>(outside.client.clone(), "controller-manager", Leading::default());
         let namespace = pod_namespace().or_else(|| outside.settings.leader_election_namespace.clone());
-        self.0.place.get_or_init(|| Place { requests, namespace });
+        self.0.place.get_or_init(|| Place { requests, namespace, random: outside.random.clone() });
     }
 
     /// The token, as it was at most a minute ago. When there is no such Secret, one is made, with a random token. While the
@@ -102,7 +103,7 @@ impl SharedToken {
             Err(error) if error.class() == Class::NotFound => {}
             found => return token_in(requests, &key, &found?),
         }
-        let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        let token = format!("{}{}", place.random.uuid().simple(), place.random.uuid().simple());
         let (api_version, kind) = requests.type_meta();
         let secret = json!({
             "apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace},
@@ -153,7 +154,11 @@ mod tests {
     fn token(model: &Model) -> SharedToken {
         let token = SharedToken::new("shared".to_owned());
         let requests = Requests::of::<Secret>(model.client(), "controller-manager", Leading::default());
-        token.0.place.get_or_init(|| Place { requests, namespace: Some("default".to_owned()) });
+        token.0.place.get_or_init(|| Place {
+            requests,
+            namespace: Some("default".to_owned()),
+            random: Random::default(),
+        });
         token
     }
 
@@ -209,7 +214,7 @@ mod tests {
         assert!(token.read().await.is_err());
         let model = Model::new();
         let requests = Requests::of::<Secret>(model.client(), "controller-manager", Leading::default());
-        token.0.place.get_or_init(|| Place { requests, namespace: None });
+        token.0.place.get_or_init(|| Place { requests, namespace: None, random: Random::default() });
         let error = token.read().await.expect_err("outside of a cluster").to_string();
         assert!(error.contains("--leader-election-namespace"), "{error}");
         let token = self::token(&model);

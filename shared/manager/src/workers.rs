@@ -50,8 +50,9 @@ impl Workers {
         let needed = self.informers.iter().filter(|informer| controller.needs.contains(&informer.resource));
         let synced = futures::future::join_all(needed.map(|informer| informer.until(true)));
         tokio::select! {
-            _ = synced => {}
+            biased;
             () = stop.cancelled() => return,
+            _ = synced => {}
         }
         let workers = self.concurrency.of(&controller.kind, &controller.group, controller.workers);
         tracing::info!(controller = &*controller.name, workers, "Workers started");
@@ -91,25 +92,13 @@ mod tests {
     /// A controller of which the first worker dies at once, and the others wait for ever.
     fn dying() -> Running {
         let begun = AtomicUsize::new(0);
-        Running {
-            name: "toy".into(),
-            kind: "Toy".to_owned(),
-            group: String::new(),
-            needs: Vec::new(),
-            primary: Arc::new(InformerHealth::new("Toy".to_owned(), "toys".to_owned())),
-            optional: Vec::new(),
-            workers: None,
-            queue: WorkQueue::default(),
-            scrape: Box::new(|_| ()),
-            resync: Box::new(|| ()),
-            work: Box::new(move || {
-                let first = begun.fetch_add(1, Ordering::Relaxed) == 0;
-                Box::pin(async move {
-                    assert!(!first, "a defect of ours, wanted by this test");
-                    std::future::pending::<()>().await;
-                })
-            }),
-        }
+        Running::with(WorkQueue::default(), move || {
+            let first = begun.fetch_add(1, Ordering::Relaxed) == 0;
+            Box::pin(async move {
+                assert!(!first, "a defect of ours, wanted by this test");
+                std::future::pending::<()>().await;
+            })
+        })
     }
 
     #[tokio::test(start_paused = true)]

@@ -28,6 +28,30 @@ const FLAGS: &[&str] = &["--leader-elect", "--leader-election-namespace=default"
 /// Longer than a status is held back, than a lease, and than several resyncs.
 const LONG: Duration = Duration::from_mins(5);
 
+/// One version of the operator.
+struct Version {
+    definition: fn() -> CustomResourceDefinition,
+    setup: fn(&mut Manager),
+}
+
+impl Operator for Version {
+    fn name(&self) -> &'static str {
+        "cache"
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        vec![(self.definition)()]
+    }
+
+    fn sample(&self) -> &'static str {
+        "{}"
+    }
+
+    fn setup(&self, manager: &mut Manager) {
+        (self.setup)(manager);
+    }
+}
+
 mod older {
     use super::*;
 
@@ -56,24 +80,12 @@ mod older {
         count: i32,
     }
 
-    pub(super) struct Older;
+    pub(super) fn operator() -> Version {
+        Version { definition: Cache::crd, setup }
+    }
 
-    impl Operator for Older {
-        fn name(&self) -> &'static str {
-            "cache"
-        }
-
-        fn crds(&self) -> Vec<CustomResourceDefinition> {
-            vec![Cache::crd()]
-        }
-
-        fn sample(&self) -> &'static str {
-            "{}"
-        }
-
-        fn setup(&self, manager: &mut Manager) {
-            manager.add(Controller::of::<Cache>().owns::<Deployment>().reconcile(reconcile));
-        }
+    fn setup(manager: &mut Manager) {
+        manager.add(Controller::of::<Cache>().owns::<Deployment>().reconcile(reconcile));
     }
 
     async fn reconcile(_: Arc<Cache>, ctx: Context<Cache>) -> Result<Action, Error> {
@@ -119,25 +131,13 @@ mod newer {
         from: Option<i32>,
     }
 
-    pub(super) struct Newer;
+    pub(super) fn operator() -> Version {
+        Version { definition: Cache::crd, setup }
+    }
 
-    impl Operator for Newer {
-        fn name(&self) -> &'static str {
-            "cache"
-        }
-
-        fn crds(&self) -> Vec<CustomResourceDefinition> {
-            vec![Cache::crd()]
-        }
-
-        fn sample(&self) -> &'static str {
-            "{}"
-        }
-
-        fn setup(&self, manager: &mut Manager) {
-            let controller = Controller::of::<Cache>().owns::<Deployment>().owns::<Service>().annotates();
-            manager.add(controller.reconcile(reconcile));
-        }
+    fn setup(manager: &mut Manager) {
+        let controller = Controller::of::<Cache>().owns::<Deployment>().owns::<Service>().annotates();
+        manager.add(controller.reconcile(reconcile));
     }
 
     async fn reconcile(_: Arc<Cache>, ctx: Context<Cache>) -> Result<Action, Error> {
@@ -198,7 +198,7 @@ impl World {
         model.install(&normalize(&newer::Cache::crd()));
         let mut world = Self { model, running: None, runs: 0 };
         world.user(json!({"spec": {"size": 3, "shards": 2}})).await;
-        world.run(&newer::Newer).await;
+        world.run(&newer::operator()).await;
         let annotated = json!({"metadata": {"annotations": {"note": "of a user"}}});
         let deployments: Api<Deployment> = Api::namespaced(world.model.client(), "default");
         deployments.patch(NAME, &PatchParams::default(), &Patch::Merge(&annotated)).await.expect("it is taken");
@@ -206,7 +206,7 @@ impl World {
     }
 
     /// Ends the version that runs, as an update of its Deployment does, and starts another. Returns what it writes.
-    async fn run(&mut self, operator: &'static dyn Operator) -> Vec<String> {
+    async fn run(&mut self, operator: &dyn Operator) -> Vec<String> {
         if let Some(mut running) = self.running.take() {
             running.stop().await;
         }
@@ -279,7 +279,7 @@ async fn an_older_version_loses_nothing_that_it_does_not_know_and_fights_over_no
     assert_eq!(is_newers(&world.deployment()), [true; 4]);
     assert_eq!(conditions(&of_newer), ["Available", "Degraded", "Ready"]);
 
-    let written = world.run(&older::Older).await;
+    let written = world.run(&older::operator()).await;
     assert_eq!(
         written,
         ["patch deployments.apps/".to_owned(), "patch deployments.apps/".to_owned(), format!("patch {CACHES}/status")],
@@ -300,14 +300,14 @@ async fn an_older_version_loses_nothing_that_it_does_not_know_and_fights_over_no
     }
 
     assert_eq!(world.writes().await, [""; 0], "also when it looks again");
-    assert_eq!(world.run(&older::Older).await, [""; 0], "nor does another process write");
+    assert_eq!(world.run(&older::operator()).await, [""; 0], "nor does another process write");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_newer_version_finds_again_what_it_knew_before_an_older_one_ran() {
     let mut world = World::of_the_newer().await;
     let (of_newer, spec) = (world.cache(), world.deployment()["spec"].clone());
-    world.run(&older::Older).await;
+    world.run(&older::operator()).await;
     world.user(json!({"spec": {"size": 4, "shards": 2}})).await;
     world.writes().await;
     let resize = json!({"size": 4, "count": 2, "from": 0});
@@ -315,23 +315,23 @@ async fn a_newer_version_finds_again_what_it_knew_before_an_older_one_ran() {
     world.user(json!({"spec": {"size": 3, "shards": 2}})).await;
     world.writes().await;
 
-    world.run(&newer::Newer).await;
+    world.run(&newer::operator()).await;
     let cache = world.cache();
     assert_eq!(world.deployment()["spec"], spec);
     assert_eq!(cache["status"]["shards"], of_newer["status"]["shards"]);
     assert_eq!(cache["status"]["lastResize"], json!({"size": 3, "count": 3, "from": 0}));
     assert_eq!(conditions(&cache), conditions(&of_newer));
     assert_eq!(world.writes().await, [""; 0]);
-    assert_eq!(world.run(&newer::Newer).await, [""; 0]);
+    assert_eq!(world.run(&newer::operator()).await, [""; 0]);
 }
 
 /// Neither the way back nor the way forth reverts what another client did.
 #[tokio::test(start_paused = true)]
 async fn what_another_version_made_of_a_child_is_no_drift() {
     let mut world = World::of_the_newer().await;
-    world.run(&older::Older).await;
+    world.run(&older::operator()).await;
     assert_eq!(world.warnings(), [""; 0], "the way back");
-    world.run(&newer::Newer).await;
+    world.run(&newer::operator()).await;
     assert_eq!(world.warnings(), [""; 0], "the way forth");
 }
 
@@ -342,7 +342,7 @@ async fn a_fence_of_another_lease_stops_nobody_and_is_replaced() {
     let fence = json!({"status": {"fence": {"lease": "of another installation", "epoch": 99}}});
     let api: Api<newer::Cache> = Api::namespaced(world.model.client(), "default");
     api.patch_status(NAME, &PatchParams::default(), &Patch::Merge(&fence)).await.expect("it is taken");
-    world.run(&older::Older).await;
+    world.run(&older::operator()).await;
     world.user(json!({"spec": {"size": 4, "shards": 2}})).await;
     world.writes().await;
     let leases = world.model.objects("leases.coordination.k8s.io");
@@ -350,5 +350,5 @@ async fn a_fence_of_another_lease_stops_nobody_and_is_replaced() {
     assert_eq!(status["lastResize"]["count"], 2);
     assert_eq!(status["fence"]["lease"], leases[0]["metadata"]["uid"]);
     assert_eq!(status["fence"]["epoch"], leases[0]["spec"]["leaseTransitions"]);
-    assert_eq!(world.run(&older::Older).await, [""; 0]);
+    assert_eq!(world.run(&older::operator()).await, [""; 0]);
 }

@@ -9,6 +9,7 @@
 //! `schema` are what is known of kinds.
 
 mod admission;
+mod bell;
 mod builtin;
 mod defaults;
 mod delete;

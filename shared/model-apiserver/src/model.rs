@@ -8,11 +8,12 @@ use std::sync::{
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::{
     admission::Mutation,
+    bell::Bell,
     faults::{Faults, NoFaults},
     gc::Collecting,
     kind::Kind,
@@ -34,9 +35,9 @@ pub(crate) struct Shared {
     clock: Mutex<Clock>,
     faults: Mutex<Arc<dyn Faults>>,
     /// Tells watches of the newest version.
-    pub(crate) versions: watch::Sender<u64>,
+    pub(crate) versions: Bell,
     /// Tells watches and requests that are held to go on.
-    pub(crate) releases: watch::Sender<u64>,
+    pub(crate) releases: Bell,
 }
 
 /// A time that goes on with tokio's.
@@ -68,7 +69,7 @@ impl Shared {
         let out = what(&mut state);
         let version = state.version;
         drop(state);
-        self.versions.send_if_modified(|known| std::mem::replace(known, version) != version);
+        self.versions.ring(version);
         out
     }
 }
@@ -85,14 +86,13 @@ impl Model {
     pub fn new() -> Self {
         let time = Timestamp::constant(1_767_225_600, 0);
         let state = State::new(time);
-        let version = state.version;
         let model = Self {
             shared: Arc::new(Shared {
                 state: Mutex::new(state),
                 clock: Mutex::new(Clock { time, since: Instant::now() }),
                 faults: Mutex::new(Arc::new(NoFaults)),
-                versions: watch::Sender::new(version),
-                releases: watch::Sender::new(0),
+                versions: Bell::default(),
+                releases: Bell::default(),
             }),
         };
         for name in ["default", "kube-system"] {
@@ -256,7 +256,7 @@ impl Model {
 
     /// Lets go what faults have held or stalled until now.
     pub fn release(&self) {
-        self.shared.releases.send_modify(|count| *count += 1);
+        self.shared.releases.ring(self.shared.releases.number() + 1);
     }
 
     /// Admission makes this of every object of a resource (`deployments.apps`) that is created or updated from now on.

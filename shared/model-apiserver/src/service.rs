@@ -133,7 +133,10 @@ impl ModelService {
         match action {
             Action::Delay(time) => tokio::time::sleep(time).await,
             Action::Signal(name) => self.shared.faults().signal(&name).await,
-            Action::Stall => drop(self.shared.releases.subscribe().changed().await),
+            Action::Stall => {
+                let releases = &self.shared.releases;
+                releases.other_than(releases.number()).await;
+            }
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use fault_plan::{Action, Frame};
 use serde_json::{Value, json};
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     kind::Kind,
@@ -45,8 +45,10 @@ pub(crate) struct Watching {
     bookmarks: bool,
     end: Instant,
     next_bookmark: Instant,
-    versions: watch::Receiver<u64>,
-    releases: watch::Receiver<u64>,
+    /// Of the server's state, the version that was looked at last.
+    version: u64,
+    /// How often what is held was released, when that was looked at last.
+    release: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -71,7 +73,7 @@ impl Watching {
             fields = format!("metadata.name={}", request.name);
         }
         let selector = Selector::read(&kind, &request.namespace, labels, &fields)?;
-        let (versions, releases) = (shared.versions.subscribe(), shared.releases.subscribe());
+        let (version, release) = (shared.versions.number(), shared.releases.number());
         let lasts = request.text("timeoutSeconds").parse().ok().filter(|seconds| *seconds > 0);
         let bookmarks = request.flag("allowWatchBookmarks");
         let now = Instant::now();
@@ -90,8 +92,8 @@ impl Watching {
             bookmarks,
             end: now + lasts.map_or(LONG, Duration::from_secs),
             next_bookmark: now,
-            versions,
-            releases,
+            version,
+            release,
             request,
         };
         watching.schedule_bookmark();
@@ -174,12 +176,13 @@ impl Watching {
         }
         tokio::select! {
             biased;
-            _ = self.releases.changed() => {
+            release = self.shared.releases.other_than(self.release) => {
+                self.release = release;
                 self.stalled = false;
                 let held = std::mem::take(&mut self.held);
                 self.out.extend(held.into_iter().map(|event| Out::Bytes(event.text.into())));
             }
-            _ = self.versions.changed(), if !self.stalled => {}
+            version = self.shared.versions.other_than(self.version), if !self.stalled => self.version = version,
             () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks && !self.stalled => {
                 let event = self.bookmark(self.position, None);
                 self.schedule_bookmark();

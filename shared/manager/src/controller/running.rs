@@ -46,7 +46,29 @@ pub(crate) struct Running {
     /// Puts every object of the kind into the queue again.
     pub(crate) resync: Box<dyn Fn() + Send + Sync>,
     /// One worker: takes keys until the queue is shut down.
-    pub(crate) work: Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>,
+    pub(crate) work: Box<dyn Fn() -> Work + Send + Sync>,
+}
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[cfg(test)]
+impl Running {
+    /// A controller with this queue and these workers, and with nothing else.
+    pub(crate) fn with(queue: WorkQueue<ObjectKey>, work: impl Fn() -> Work + Send + Sync + 'static) -> Self {
+        Self {
+            name: "toy".into(),
+            kind: "Toy".to_owned(),
+            group: String::new(),
+            needs: Vec::new(),
+            primary: Arc::new(InformerHealth::new("Toy".to_owned(), "toys".to_owned())),
+            optional: Vec::new(),
+            workers: None,
+            queue,
+            scrape: Box::new(|_| ()),
+            resync: Box::new(|| ()),
+            work: Box::new(work),
+        }
+    }
 }
 
 pub(super) struct Built<K: Root, F> {

@@ -61,7 +61,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
                 controllerKind = %self.scope.names.kind,
                 namespace = %item.key().namespace,
                 name = %item.key().name,
-                reconcileID = %uuid::Uuid::new_v4(),
+                reconcileID = %self.scope.outside.random.uuid(),
             );
             let traced = span.in_scope(|| self.trace(&item));
             let attempt = self.attempt(&item).instrument(traced.clone()).instrument(span);

@@ -10,11 +10,12 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use super::reflector::Failure;
 use crate::{
     error::{chain, sentence},
+    observed::Observed,
     store::WentBack,
 };
 
@@ -30,7 +31,7 @@ pub(crate) struct InformerHealth {
     pub(crate) kind: String,
     pub(crate) resource: String,
     /// The state of the watch that is worst off.
-    phase: watch::Sender<Phase>,
+    phase: Observed<Phase>,
     /// One for each namespace, or one for all.
     watches: Mutex<Vec<Watch>>,
     /// Whether it was in step, and the kind has not been taken away since.
@@ -72,7 +73,7 @@ impl InformerHealth {
         Self {
             kind,
             resource,
-            phase: watch::Sender::default(),
+            phase: Observed::default(),
             watches: Mutex::default(),
             there: AtomicBool::new(false),
             needed: AtomicBool::new(false),
@@ -84,14 +85,12 @@ impl InformerHealth {
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        self.phase.borrow().clone()
+        self.phase.get().clone()
     }
 
     /// Waits until the cache is in step, or is not.
     pub(crate) async fn until(&self, in_step: bool) {
-        let mut phase = self.phase.subscribe();
-        // The sender lives in `self`, so waiting cannot fail.
-        drop(phase.wait_for(|phase| (*phase == Phase::Synced) == in_step).await);
+        self.phase.until(|phase| (*phase == Phase::Synced) == in_step).await;
     }
 
     /// Whether the cluster has the kind: it was listed, and has not been taken away since.
@@ -106,7 +105,7 @@ impl InformerHealth {
 
     /// Whether the cluster does not have the kind, and that is nothing to worry about.
     pub(super) fn is_dispensable(&self) -> bool {
-        !self.needed.load(Ordering::Relaxed) && *self.phase.borrow() == Phase::NotInstalled
+        !self.needed.load(Ordering::Relaxed) && *self.phase.get() == Phase::NotInstalled
     }
 
     /// How long the most silent watch has been silent; `None` before all of them were heard.
@@ -191,7 +190,7 @@ impl InformerHealth {
             Phase::NotInstalled => self.there.store(false, Ordering::Relaxed),
             _ => {}
         }
-        self.phase.send_if_modified(|phase| {
+        self.phase.modify(|phase| {
             let same_state = std::mem::discriminant(phase) == std::mem::discriminant(&worst);
             if !same_state {
                 match &worst {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use tower::{BoxError, service_fn};
 
 use super::InformerHealth;
-use crate::api::retry_after;
+use crate::{api::retry_after, random::Random};
 
 /// The API server gives up any request but a watch after a minute.
 const ANSWER: Duration = Duration::from_mins(1);
@@ -32,13 +32,14 @@ pub(super) struct Line {
     health: Arc<InformerHealth>,
     /// Which of the informer's watches this is.
     pub(super) watch: usize,
+    random: Random,
     /// For how many seconds the API server asked to be left alone, until somebody takes note.
     asked: AtomicU32,
 }
 
 impl Line {
-    pub(super) fn new(health: Arc<InformerHealth>, watch: usize) -> Arc<Self> {
-        Arc::new(Self { health, watch, asked: AtomicU32::new(0) })
+    pub(super) fn new(health: Arc<InformerHealth>, watch: usize, random: Random) -> Arc<Self> {
+        Arc::new(Self { health, watch, random, asked: AtomicU32::new(0) })
     }
 
     /// A client whose requests go over this line.
@@ -106,7 +107,7 @@ impl Patience {
         let ceiling = Duration::from_millis(200).saturating_mul(1 << self.failures.min(12)).min(longest);
         self.failures += 1;
         let asked = Duration::from_secs(self.line.asked.swap(0, Ordering::Relaxed).into());
-        let wait = ceiling.mul_f64(fastrand::f64().mul_add(0.5, 0.5)).max(asked);
+        let wait = ceiling.mul_f64(self.line.random.fraction().mul_add(0.5, 0.5)).max(asked);
         self.due = Some(Instant::now() + wait);
         wait
     }

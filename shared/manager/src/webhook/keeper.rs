@@ -17,7 +17,10 @@ use super::{
     pki::{self, Material, Pair, Policy, Settled},
     trust::Trust,
 };
-use crate::error::{Class, chain, classify};
+use crate::{
+    error::{Class, chain, classify},
+    random::Random,
+};
 
 /// Where the certificate is kept.
 pub(super) enum Vault {
@@ -36,6 +39,7 @@ pub(super) struct Keeper {
     pub(super) served: Option<Material>,
     /// Since when the API server has been found to trust it.
     pub(super) settled: Settled,
+    pub(super) random: Random,
 }
 
 /// What a round has found or made.
@@ -116,10 +120,10 @@ impl Keeper {
 
     /// How long to wait before the next round, after so many in a row that did not succeed.
     pub(super) fn pause(&self, failures: u32) -> Duration {
-        let usual = self.policy.step().mul_f64(fastrand::f64().mul_add(0.2, 1.0)); // what waits for a step is ripe then
+        let usual = self.policy.step().mul_f64(self.random.fraction().mul_add(0.2, 1.0)); // what waits for a step is ripe then
         let Some(doublings) = failures.checked_sub(1) else { return usual };
         let soon = FIRST_PAUSE.saturating_mul(1 << doublings.min(8)).min(LONGEST_PAUSE);
-        soon.mul_f64(fastrand::f64().mul_add(0.5, 0.75)).min(usual)
+        soon.mul_f64(self.random.fraction().mul_add(0.5, 0.75)).min(usual)
     }
 }
 
@@ -246,7 +250,7 @@ mod tests {
                 before: Vec::new(),
             };
             let vault = Vault::secret(client, "default", "certificate");
-            Self { vault, policy, trust, served: None, settled: Settled::default() }
+            Self { vault, policy, trust, served: None, settled: Settled::default(), random: Random::default() }
         }
     }
 

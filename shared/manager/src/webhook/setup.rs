@@ -14,7 +14,7 @@ use super::{
     server::{Source, WebhookHealth, WebhookServer},
     trust::Trust,
 };
-use crate::{metrics::Metrics, run::Fatal, settings::Settings};
+use crate::{metrics::Metrics, random::Random, run::Fatal, settings::Settings};
 
 /// How webhooks are served; `None` when they are off, or nobody could reach them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +65,7 @@ pub(crate) async fn prepare(
     webhooks: Vec<Webhook>,
     client: &Client,
     metrics: &Arc<Metrics>,
+    random: Random,
 ) -> Result<(WebhookServer, WebhookHealth), Fatal> {
     let (Plan::Folder { address, .. } | Plan::Own { address, .. }) = plan;
     let (purpose, flag) = ("webhooks", "--webhook-bind-address");
@@ -88,7 +89,7 @@ pub(crate) async fn prepare(
                 webhooks: webhooks.clone(),
                 before: Vec::new(),
             };
-            Source::Own(Box::new(Keeper { vault, policy, trust, served: None, settled: Settled::default() }))
+            Source::Own(Box::new(Keeper { vault, policy, trust, served: None, settled: Settled::default(), random }))
         }
     };
     let health = WebhookHealth::default();

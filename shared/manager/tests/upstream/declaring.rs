@@ -3,7 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use manager::{Action, Controller, Findings, Manager, Operator, Webhook, permissions};
 
-use crate::kit::Toy;
+use crate::kit::{Toy, Toys};
 
 struct Twice;
 
@@ -37,30 +37,13 @@ fn two_webhooks_of_one_path_are_a_panic() {
     permissions(&[&Twice]);
 }
 
-struct Namesakes;
-
-impl Operator for Namesakes {
-    fn name(&self) -> &'static str {
-        "namesakes"
-    }
-
-    fn crds(&self) -> Vec<CustomResourceDefinition> {
-        Vec::new()
-    }
-
-    fn sample(&self) -> &'static str {
-        "{}"
-    }
-
-    fn setup(&self, manager: &mut Manager) {
-        for _ in 0..2 {
-            manager.add(Controller::of::<Toy>().reconcile(async |_, _| Ok(Action::Done)));
-        }
-    }
-}
-
 #[test]
 #[should_panic(expected = "there already is a controller named \"toy\"")]
 fn two_controllers_of_one_name_are_a_panic() {
-    permissions(&[&Namesakes]);
+    let setup = |manager: &mut Manager| {
+        for _ in 0..2 {
+            manager.add(Controller::of::<Toy>().reconcile(async |_, _| Ok(Action::Done)));
+        }
+    };
+    permissions(&[&Toys(setup)]);
 }

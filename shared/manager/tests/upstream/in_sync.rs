@@ -3,67 +3,28 @@
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::{
-    api::{
-        apps::v1::Deployment,
-        batch::v1::Job,
-        core::v1::{ConfigMap, Service},
-        networking::v1::NetworkPolicy,
-        policy::v1::PodDisruptionBudget,
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    batch::v1::Job,
+    core::v1::{ConfigMap, Service},
+    networking::v1::NetworkPolicy,
+    policy::v1::PodDisruptionBudget,
 };
 use kube::{
-    Api, CustomResourceExt,
+    Api,
     api::{ApiResource, DynamicObject, PostParams},
 };
-use manager::{
-    Action, Context, Controller, Error, Health, Manager, Namespaced, Operator, Report, Verdict, harness::Harness,
-};
+use manager::{Action, Context, Controller, Error, Health, Manager, Namespaced, Report, Verdict, harness::Harness};
 use model_apiserver::{Entry, Kind, Model};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use workloads::{Child, ServiceMonitor};
 
-use crate::kit::{NO_RESYNC, Toy, ToyStatus, model};
+use crate::kit::{NO_RESYNC, Toy, ToyStatus, Toys, model};
 
 const NAME: &str = "a";
 /// Longer than anything is held back.
 const QUIET: Duration = Duration::from_secs(10);
-
-/// An operator whose only child is given.
-struct Keeper<C> {
-    desired: Value,
-    kind: std::marker::PhantomData<fn() -> C>,
-}
-
-impl<C: Child + Namespaced + DeserializeOwned> Operator for Keeper<C> {
-    fn name(&self) -> &'static str {
-        "toy"
-    }
-
-    fn crds(&self) -> Vec<CustomResourceDefinition> {
-        vec![Toy::crd()]
-    }
-
-    fn sample(&self) -> &'static str {
-        "{}"
-    }
-
-    fn setup(&self, manager: &mut Manager) {
-        let desired = self.desired.clone();
-        let reconcile = move |_: Arc<Toy>, context: Context<Toy>| {
-            let child: Result<C, _> = serde_json::from_value(desired.clone());
-            async move {
-                context.apply(child.map_err(|error| Error::Other(error.into()))?).await?;
-                let health = Health::of(Verdict::yes("Ready", "it is there"));
-                context.apply_status(Report { status: ToyStatus::default(), health }).await?;
-                Ok(Action::Done)
-            }
-        };
-        manager.add(Controller::of::<Toy>().owns::<C>().reconcile(reconcile));
-    }
-}
 
 /// A cluster with one object, whose child is of this kind.
 struct World<C> {
@@ -90,10 +51,21 @@ impl<C: Child + Namespaced + DeserializeOwned> World<C> {
     async fn run(&mut self, desired: &Value) -> Vec<Entry> {
         self.stop().await;
         let before = self.model.requests().len();
-        let clock = self.model.clone();
-        let keeper = Keeper::<C> { desired: desired.clone(), kind: std::marker::PhantomData };
-        let client = self.model.client_named("keeper");
-        self.running = Some(Harness::start(&keeper, &[NO_RESYNC], client, move || clock.now()));
+        let setup = |manager: &mut Manager| {
+            let desired = desired.clone();
+            let reconcile = move |_: Arc<Toy>, context: Context<Toy>| {
+                let child: Result<C, _> = serde_json::from_value(desired.clone());
+                async move {
+                    context.apply(child.map_err(|error| Error::Other(error.into()))?).await?;
+                    let health = Health::of(Verdict::yes("Ready", "it is there"));
+                    context.apply_status(Report { status: ToyStatus::default(), health }).await?;
+                    Ok(Action::Done)
+                }
+            };
+            manager.add(Controller::of::<Toy>().owns::<C>().reconcile(reconcile));
+        };
+        let (client, clock) = (self.model.client_named("keeper"), self.model.clone());
+        self.running = Some(Harness::start(&Toys(setup), &[NO_RESYNC], client, move || clock.now()));
         self.since(before).await
     }
 

@@ -15,8 +15,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use manager::{
-    Action, Condition, Context, Controller, Error, Health, Manager, Operator, Reconcile, Report, Verdict,
-    harness::Harness,
+    Action, Condition, Context, Controller, Error, Health, Manager, Operator, Report, Verdict, harness::Harness,
 };
 use model_apiserver::{Model, Planned};
 use schemars::JsonSchema;
@@ -44,9 +43,10 @@ pub(crate) struct ToyStatus {
 }
 manager::standard_status!(ToyStatus);
 
-struct Toys<F>(F);
+/// An operator of that kind, which adds the controllers that the function says.
+pub(crate) struct Toys<F>(pub(crate) F);
 
-impl<F: Reconcile<Toy> + Clone> Operator for Toys<F> {
+impl<F: Fn(&mut Manager) + Send + Sync> Operator for Toys<F> {
     fn name(&self) -> &'static str {
         "toy"
     }
@@ -60,7 +60,7 @@ impl<F: Reconcile<Toy> + Clone> Operator for Toys<F> {
     }
 
     fn setup(&self, manager: &mut Manager) {
-        manager.add(Controller::of::<Toy>().owns::<Service>().reconcile(self.0.clone()));
+        self.0(manager);
     }
 }
 
@@ -88,7 +88,10 @@ where
 {
     let clock = model.clone();
     let flags = [flags, &[NO_RESYNC]].concat();
-    Harness::start(&Toys(reconcile), &flags, model.client_named(name), move || clock.now())
+    let setup = |manager: &mut Manager| {
+        manager.add(Controller::of::<Toy>().owns::<Service>().reconcile(reconcile.clone()));
+    };
+    Harness::start(&Toys(setup), &flags, model.client_named(name), move || clock.now())
 }
 
 /// Makes objects.

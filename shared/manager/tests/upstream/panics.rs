@@ -1,31 +1,16 @@
 //! What a panic in an operator's code ends, wherever it is called: that call, and nothing else.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{CustomResourceExt, ResourceExt};
-use manager::{Action, Controller, Manager, Operator, harness::Harness};
+use kube::ResourceExt;
+use manager::{Action, Controller, Manager, harness::Harness};
 use model_apiserver::Model;
 use tokio::time::sleep;
 
-use crate::kit::{Calls, MOMENT, NO_RESYNC, TOYS, Toy, change, model, put, value};
+use crate::kit::{Calls, MOMENT, NO_RESYNC, TOYS, Toy, Toys, change, model, put, value};
 
-/// Panics wherever it is called about the object "bad".
-struct Panicking(Calls);
-
-impl Operator for Panicking {
-    fn name(&self) -> &'static str {
-        "toy"
-    }
-
-    fn crds(&self) -> Vec<CustomResourceDefinition> {
-        vec![Toy::crd()]
-    }
-
-    fn sample(&self) -> &'static str {
-        "{}"
-    }
-
-    fn setup(&self, manager: &mut Manager) {
-        let noted = self.0.clone();
+/// Starts a controller whose functions panic wherever they are called about the object "bad".
+fn start(model: &Model, calls: &Calls) -> Harness {
+    let setup = |manager: &mut Manager| {
+        let noted = calls.clone();
         let controller = Controller::of::<Toy>()
             .on_gone(|key| assert_ne!(&*key.name, "bad", "on_gone panics"))
             .on_scrape(|objects| objects.for_each(|toy| assert_ne!(toy.name_any(), "bad", "on_scrape panics")))
@@ -39,13 +24,9 @@ impl Operator for Panicking {
                 async { Ok(Action::Done) }
             });
         manager.add(controller);
-    }
-}
-
-fn start(model: &Model, calls: &Calls) -> Harness {
-    let clock = model.clone();
-    let flags = [NO_RESYNC, "--max-concurrent-reconciles=1"];
-    Harness::start(&Panicking(calls.clone()), &flags, model.client_named("toys"), move || clock.now())
+    };
+    let (flags, clock) = ([NO_RESYNC, "--max-concurrent-reconciles=1"], model.clone());
+    Harness::start(&Toys(setup), &flags, model.client_named("toys"), move || clock.now())
 }
 
 fn panics(harness: &Harness) -> Option<f64> {

@@ -1,0 +1,58 @@
+//! Where chance comes from: the operating system in a process, a seed in a simulation.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fastrand::Rng;
+use uuid::Uuid;
+
+/// A source of random numbers. A clone is the same source.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Random {
+    /// `None`: numbers that nobody can foresee.
+    seeded: Option<Arc<Mutex<Rng>>>,
+}
+
+impl Random {
+    /// Equal seeds give equal numbers, in the order in which they are asked for.
+    pub(crate) fn with_seed(seed: u64) -> Self {
+        Self { seeded: Some(Arc::new(Mutex::new(Rng::with_seed(seed)))) }
+    }
+
+    /// In `0.0..1.0`, for jitter.
+    pub(crate) fn fraction(&self) -> f64 {
+        self.draw(Rng::f64).unwrap_or_else(fastrand::f64)
+    }
+
+    /// Any number, as good as a seed or as the end of a name.
+    pub(crate) fn number(&self) -> u64 {
+        self.draw(|rng| rng.u64(..)).unwrap_or_else(|| fastrand::u64(..))
+    }
+
+    /// A UUID of version 4. Without a seed it is as good as a secret.
+    pub(crate) fn uuid(&self) -> Uuid {
+        let drawn = self.draw(|rng| rng.u128(..));
+        drawn.map_or_else(Uuid::new_v4, |number| uuid::Builder::from_random_bytes(number.to_be_bytes()).into_uuid())
+    }
+
+    fn draw<T>(&self, number: impl FnOnce(&mut Rng) -> T) -> Option<T> {
+        let seeded = self.seeded.as_ref()?;
+        Some(number(&mut seeded.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(random: &Random) -> (u64, Uuid, u64) {
+        (random.fraction().to_bits(), random.uuid(), random.number())
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_numbers_and_no_seed_gives_others_each_time() {
+        assert_eq!(drawn(&Random::with_seed(7)), drawn(&Random::with_seed(7)));
+        assert_ne!(drawn(&Random::with_seed(7)), drawn(&Random::with_seed(8)));
+        assert_ne!(drawn(&Random::default()), drawn(&Random::default()));
+        assert_eq!(Random::with_seed(7).uuid().get_version_num(), 4);
+    }
+}
