@@ -33,6 +33,7 @@ use crate::{
 mod deletion;
 mod queue_metrics;
 mod running;
+mod wake;
 mod worker;
 
 use deletion::Cleanup;
@@ -41,6 +42,7 @@ pub use deletion::{Deletion, Finalize};
 use queue_metrics::QueueMetrics;
 use running::Built;
 pub(crate) use running::{Running, Start};
+pub(crate) use wake::{Cause, wake, wake_after};
 
 /// What a successful reconcile says about the next one. Changes to the object and to what it owns always bring it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,9 +190,7 @@ impl<K: Root> ControllerBuilder<K> {
                     out_of_sight.heed(&key, &C::kind(&()), delta);
                     Some(key)
                 };
-                for key in woken(delta, &app, owner) {
-                    queue.add(key, priority(origin));
-                }
+                wake_related::<C>(&queue, woken(delta, &app, owner), delta, origin);
             }));
             note(caches, &informer.health);
             caches.insert(informer);
@@ -208,9 +208,7 @@ impl<K: Root> ControllerBuilder<K> {
             informer.health.need();
             let (queue, app) = (queue.clone(), app.clone());
             informer.subscribe(Box::new(move |delta, origin| {
-                for key in woken(delta, &app, |_, _| None) {
-                    queue.add(key, priority(origin));
-                }
+                wake_related::<C>(&queue, woken(delta, &app, |_, _| None), delta, origin);
             }));
             caches.insert(informer);
         }));
@@ -317,7 +315,9 @@ impl<K: Root> ControllerBuilder<K> {
             ..workqueue::Config::default()
         });
         let woken = queue.clone();
-        primary.subscribe(Box::new(move |delta, origin| woken.add(delta.key.clone(), priority(origin))));
+        primary.subscribe(Box::new(move |delta, origin| {
+            wake(&woken, delta.key.clone(), priority(origin), &Cause::Change(origin));
+        }));
         let mut caches = Caches::default();
         for source in std::mem::take(&mut self.sources) {
             source(informers, &primary, &queue, &names.app, &mut caches);
@@ -347,6 +347,12 @@ fn woken(delta: &Delta, app: &Arc<str>, owner: impl Fn(&Owner, &Arc<str>) -> Opt
     keys.sort_unstable();
     keys.dedup();
     keys
+}
+
+fn wake_related<C: Namespaced>(queue: &WorkQueue<ObjectKey>, woken: Vec<ObjectKey>, delta: &Delta, origin: Origin) {
+    for key in woken {
+        wake(queue, key, priority(origin), &Cause::Related { kind: &C::kind(&()), key: &delta.key, origin });
+    }
 }
 
 /// The object that an owner reference means, if it is one of ours and the uid is its own.

@@ -207,15 +207,17 @@ impl<R: Representation> Store<R> {
     /// Takes in the answer of a request of ours, unless the watch is already past it. Whether it contains more than our own
     /// write is for the caller to find out: the watch will not report it again.
     ///
-    /// An object that does not decode is left to the watch, which reports it.
-    pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) {
+    /// An object that does not decode is left to the watch, which reports it. Returns whether the cache holds now what was
+    /// answered.
+    pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) -> bool {
         let mut state = self.write();
         let delivered = state.watch_of(&decoded.key).map_or(0, Progress::delivered);
         let is_deleted = decoded.facts.version <= delivered && state.objects.get(&decoded.key).is_none();
         if is_deleted || decoded.item.is_err() || state.gone.contains_key(&decoded.facts.uid) {
-            return;
+            return false;
         }
         state.upsert::<R>(decoded);
+        state.objects.get(&decoded.key).is_some_and(|slot| slot.facts.version == decoded.facts.version)
     }
 
     /// We deleted this object: it is not there any more for us, whatever late events say.

@@ -4,17 +4,28 @@
 //! the cache, so the watch's copy of it causes no reconcile. Therefore this module, the only one that takes such answers in,
 //! requeues the object if an answer contains anything that the reconcile has not acted on.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 use workqueue::Priority;
 
 use super::{Context, Root, lock};
 use crate::{
+    controller::{Cause, wake_after},
     error::Error,
     object::{Head, ManagedFields},
     wire::{Decoded, LAST_APPLIED, Whole},
 };
+
+/// Before an object is looked at again of which the cache holds something later than an answer has shown.
+const BEHIND: Duration = Duration::from_secs(1);
+
+/// An object, as an answer shows it.
+struct Taken<K> {
+    object: Arc<K>,
+    /// Whether the cache holds it now.
+    is_known: bool,
+}
 
 impl<K: Root> Context<K> {
     /// Takes in the object as it was just read; the reconcile goes on with it. `None` when it is another one of that name: it
@@ -29,24 +40,24 @@ impl<K: Root> Context<K> {
 
     /// As [`take_read`](Self::take_read), but the reconcile goes on with what it acts on.
     pub(super) fn take_seen(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
-        let object = self.take(answer)?;
+        let Taken { object, is_known } = self.take(answer)?;
         if object.meta().uid.as_deref() != Some(&*self.pass.uid) {
-            self.bring_back();
+            self.bring_back(is_known);
             return Ok(None);
         }
         // The checks before the reconciler (is it paused, is it being deleted) have seen the earlier one.
         if differs(&self.json(&*self.object())?, &Value::Null, &self.json(&*object)?) {
-            self.bring_back();
+            self.bring_back(is_known);
         }
         Ok(Some(object))
     }
 
     /// Takes in the answer to a merge patch of ours. Returns the object that the reconcile acts on, with the patch.
     pub(super) fn take_patched(&self, patch: &Value, answer: &str) -> Result<Arc<K>, Error> {
-        let object = self.take(answer)?;
+        let Taken { object, is_known } = self.take(answer)?;
         let (before, after) = (self.json(&*self.object())?, self.json(&*object)?);
         let object = if differs(&before, patch, &after) || status_differs(&before, patch, &after, answer) {
-            self.bring_back();
+            self.bring_back(is_known);
             let known = self.readable(serde_json::from_value(patched(before, patch, &after)))?;
             Arc::new(known)
         } else {
@@ -56,15 +67,19 @@ impl<K: Root> Context<K> {
         Ok(object)
     }
 
-    fn take(&self, answer: &str) -> Result<Arc<K>, Error> {
+    fn take(&self, answer: &str) -> Result<Taken<K>, Error> {
         let decoded = self.readable(Decoded::read::<Whole<K>>(answer))?;
-        self.scope.primary.store.observe(&decoded);
-        decoded.item.map_err(|undecodable| Error::Other(String::from(undecodable.error).into()))
+        let is_known = self.scope.primary.store.observe(&decoded);
+        let object = decoded.item.map_err(|undecodable| Error::Other(String::from(undecodable.error).into()))?;
+        Ok(Taken { object, is_known })
     }
 
-    /// Reconciles this object once more when this reconcile has ended.
-    fn bring_back(&self) {
-        self.scope.queue.add(self.pass.key.clone(), Priority::LIVE);
+    /// Reconciles this object once more: at once if the cache holds what was answered. If the cache holds something later, the
+    /// next reconcile would act on that and find the same difference again, as fast as requests are answered; so it waits for
+    /// the watch, which either is ahead of the answer or will find that the cluster went back in time.
+    fn bring_back(&self, is_known: bool) {
+        let wait = if is_known { Duration::ZERO } else { BEHIND };
+        wake_after(&self.scope.queue, self.pass.key.clone(), Priority::LIVE, wait, &Cause::Answer);
     }
 
     fn json(&self, object: &K) -> Result<Value, Error> {

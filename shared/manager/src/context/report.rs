@@ -158,8 +158,9 @@ impl<K: Root> Context<K> {
             Some(old) => serde_json::to_value(old).map_err(broken)?,
             None => Value::Null,
         };
-        // The uid keeps a status from landing on a namesake that was created meanwhile; the version keeps one that holds
-        // memory from being written by somebody who has not seen the last one.
+        // The version keeps a status that holds memory from being written by a process that has not seen the last one, and from
+        // landing on a namesake that was created meanwhile. The uid alone does not: the API server ignores it in a merge patch
+        // of a custom resource's status. The answer shows the namesake, and brings it back.
         let mut metadata = json!({"uid": self.pass.uid});
         if fenced {
             metadata["resourceVersion"] = json!(object.meta().resource_version);

@@ -9,7 +9,7 @@ use std::{
 
 use workqueue::{Priority, WorkQueue};
 
-use super::{Behaviour, Reconcile, worker::Worker};
+use super::{Behaviour, Cause, Reconcile, wake, worker::Worker};
 use crate::{
     api::Requests,
     context::{Caches, Names, Outside, Recent, Root, Scope},
@@ -142,7 +142,7 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
             }),
             resync: Box::new(move || {
                 for key in primary.store.keys() {
-                    resynced.add(key, Priority::LOW);
+                    wake(&resynced, key, Priority::LOW, &Cause::Resync);
                 }
             }),
             work: Box::new(move || Box::pin(worker.clone().work())),

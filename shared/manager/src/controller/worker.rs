@@ -13,7 +13,10 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span, field::Empty};
 use workqueue::{Item, Outcome, WorkQueue};
 
-use super::{Action, Cleanup, Deletion, Gone, Reconcile};
+use super::{
+    Action, Cause, Cleanup, Deletion, Gone, Reconcile,
+    wake::{explain, start},
+};
 use crate::{
     conditions::{Halt, Problem},
     context::{Context, Root, Scope, annotation, has_finalizer, lock},
@@ -46,9 +49,11 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
     pub(super) async fn work(self: Arc<Self>) {
         while let Some(item) = self.queue.get().await {
             if let Some(wait) = self.is_spared(item.key()) {
+                explain(item.key(), &Cause::Asked(wait));
                 item.done(Outcome::RetryAfter(wait));
                 continue;
             }
+            start(item.key());
             let metrics = &self.scope.outside.metrics;
             let controller = [&*self.scope.names.app];
             let active = metrics.active_workers.with_label_values(&controller);
@@ -88,6 +93,11 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
             metrics.reconcile_total.with_label_values(&[controller[0], result]).inc();
             if let Outcome::RetryAfter(wait) = outcome {
                 lock(&self.spared).insert(item.key().clone(), Instant::now() + wait);
+            }
+            match outcome {
+                Outcome::Success | Outcome::WaitForChange => {}
+                Outcome::RequeueAfter(wait) => explain(item.key(), &Cause::Asked(wait)),
+                _ => explain(item.key(), &Cause::Failure),
             }
             item.done(outcome);
         }

@@ -285,7 +285,9 @@ fn an_index_is_exact_after_every_change() {
         let changed = object(&name, &format!("{name}-{}", random.u8(0..2)), version, random.i64(0..7));
         match random.u8(0..4) {
             0 => drop(deliver_gone(&store, &changed)),
-            1 => store.observe(&changed),
+            1 => {
+                store.observe(&changed);
+            }
             2 => store.observe_gone(&changed.key, changed.facts.uid),
             _ => drop(deliver(&store, &changed)),
         }
