@@ -47,4 +47,4 @@ pub use self::log::Entry;
 pub use self::model::Model;
 pub use self::request::{RequestInfo, Verb};
 pub use self::service::ModelService;
-pub use self::state::Snapshot;
+pub use self::state::{Change, Snapshot};

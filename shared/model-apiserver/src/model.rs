@@ -20,7 +20,7 @@ use crate::{
     log::Entry,
     schema,
     service::ModelService,
-    state::{Snapshot, State, key_of},
+    state::{Change, Snapshot, State, key_of},
 };
 
 /// A model of the Kubernetes API server. Clones are the same server.
@@ -196,6 +196,7 @@ impl Model {
     /// When its kind is not known here.
     pub fn put(&self, mut object: Value) -> Value {
         self.shared.change(|state| {
+            state.writer = "".into();
             let text = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
             let (version, kind) = (text("apiVersion"), text("kind"));
             let Some(known) = state.kind_of(&version, &kind) else { panic!("{kind} in {version} is not registered") };
@@ -208,7 +209,10 @@ impl Model {
 
     /// Takes an object away at once, whatever its finalizers say.
     pub fn take(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
-        self.shared.change(|state| state.remove(resource, &crate::state::key(namespace, name)))
+        self.shared.change(|state| {
+            state.writer = "".into();
+            state.remove(resource, &crate::state::key(namespace, name))
+        })
     }
 
     /// What a backup would hold now: all objects and their version.
@@ -236,6 +240,11 @@ impl Model {
     /// The version of the newest change.
     pub fn version(&self) -> u64 {
         self.shared.state().version
+    }
+
+    /// All changes after a version, in order; those before a restore are forgotten.
+    pub fn changes_after(&self, version: u64) -> Vec<Change> {
+        self.shared.state().changes_after(version).to_vec()
     }
 
     /// Forgets the past, as etcd does: who asks for changes since an older version is told that it is gone. Watches that
@@ -282,7 +291,10 @@ impl Model {
     /// Runs the garbage collector and the namespace controller until there is nothing left to do; says how many writes
     /// that took.
     pub fn collect(&self) -> usize {
-        self.shared.change(State::collect)
+        self.shared.change(|state| {
+            state.writer = "garbage-collector".into();
+            state.collect()
+        })
     }
 
     /// Says when garbage is collected.

@@ -90,10 +90,28 @@ impl State {
         }
         check_url(&new, target)?;
         in_namespace(&mut new, &target.namespace)?;
+        if let Some(path) = null_in(&new["spec"], "spec").filter(|_| kind.custom) {
+            let message = format!("Invalid value: \"null\": {path} in body must be of type object: \"null\"");
+            let cause = ("FieldValueTypeInvalid", message, &*path);
+            return Err(Refusal::invalid(&kind.group, &kind.kind, &target.name, &[cause]));
+        }
         match old {
             Some(old) => self.update(target, &old, new).map(Answer::ok),
             None => self.create(target, new).map(Answer::created),
         }
+    }
+}
+
+/// The first null below `path`. An apply that takes the last key out of a map whose parent stays leaves one behind, and the
+/// schema of a custom resource refuses it.
+fn null_in(value: &Value, path: &str) -> Option<String> {
+    match value {
+        Value::Null => Some(path.to_owned()),
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| null_in(value, &format!("{path}.{name}"))),
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(index, item)| null_in(item, &format!("{path}[{index}]")))
+        }
+        _ => None,
     }
 }
 

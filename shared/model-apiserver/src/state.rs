@@ -40,14 +40,19 @@ pub struct Snapshot {
 
 /// One change of one object.
 #[derive(Debug, Clone)]
-pub(crate) struct Change {
-    pub(crate) version: u64,
-    pub(crate) resource: Arc<str>,
-    key: Arc<str>,
-    pub(crate) before: Option<Arc<Value>>,
-    pub(crate) after: Option<Arc<Value>>,
-    /// The client whose write it was.
-    pub(crate) writer: Arc<str>,
+pub struct Change {
+    /// The version that it made.
+    pub version: u64,
+    /// `deployments.apps`.
+    pub resource: Arc<str>,
+    /// `namespace/name`, or the name alone.
+    pub key: Arc<str>,
+    /// The object before; `None` when it was created.
+    pub before: Option<Arc<Value>>,
+    /// The object now; `None` when it is gone.
+    pub after: Option<Arc<Value>>,
+    /// The client whose write it was; `garbage-collector`, or empty for a write of the test.
+    pub writer: Arc<str>,
 }
 
 impl State {
@@ -149,6 +154,11 @@ impl State {
     pub(crate) fn change_after(&self, resource: &str, version: u64) -> Option<&Change> {
         let start = self.history.partition_point(|change| change.version <= version);
         self.history[start..].iter().find(|change| *change.resource == *resource)
+    }
+
+    /// All changes after a version.
+    pub(crate) fn changes_after(&self, version: u64) -> &[Change] {
+        &self.history[self.history.partition_point(|change| change.version <= version)..]
     }
 
     /// Forgets how things came to be as they are.

@@ -1,0 +1,326 @@
+//! Random worlds, and what `Memcached` promises of their end. The judge is written from the specification and uses nothing of
+//! the operator's code.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use manager::Operator;
+use memcached_operator::MemcachedOperator;
+use model_apiserver::Model;
+use serde_json::{Map, Value, json};
+use simulation::{Campaign, Plan, Subject, condition};
+
+struct Memcached;
+
+const PORT: i64 = 11_211;
+/// The worlds of the usual run: half a minute. Among them is 10, in which each reconcile of an object came back at once until the
+/// restored cluster was listed.
+const FIRST: u64 = 1;
+const WORLDS: u64 = 10;
+
+impl Subject for Memcached {
+    fn operator(&self) -> &'static dyn Operator {
+        &MemcachedOperator
+    }
+
+    fn kind(&self) -> (&'static str, &'static str) {
+        ("memcached.cache.example.com/v1", "Memcached")
+    }
+
+    fn resource(&self) -> &'static str {
+        "memcacheds.memcached.cache.example.com"
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &["deployments.apps", "services", "poddisruptionbudgets.policy", "networkpolicies.networking.k8s.io"]
+    }
+
+    fn spec(&self, rng: &mut Rng) -> Value {
+        let mut spec = Map::new();
+        let mut sometimes = |spec: &mut Map<String, Value>, field: &str, value: &dyn Fn(&mut Rng) -> Value| {
+            if rng.u8(..3) == 0 {
+                let value = value(rng);
+                spec.insert(field.to_owned(), value);
+            }
+        };
+        sometimes(&mut spec, "size", &|rng| json!(rng.u8(..5)));
+        sometimes(&mut spec, "size", &|rng| json!(rng.u8(..5)));
+        sometimes(&mut spec, "image", &|rng| json!(format!("example.com/memcached:1.{}", rng.u8(..3))));
+        sometimes(&mut spec, "port", &|rng| json!(11_211 + i64::from(rng.u8(..3))));
+        sometimes(&mut spec, "config", &|rng| {
+            let mut config = json!({"memoryMB": 64 << rng.u8(..3)});
+            if rng.bool() {
+                config["evictions"] = json!(rng.bool());
+            }
+            if rng.bool() {
+                config["maxConnections"] = json!(512 << rng.u8(..3));
+            }
+            config
+        });
+        sometimes(
+            &mut spec,
+            "podDisruptionBudget",
+            &|rng| json!({"mode": one_of(rng, &["Auto", "Always", "Never"]), "maxUnavailable": rng.u8(1..3)}),
+        );
+        sometimes(
+            &mut spec,
+            "service",
+            &|rng| json!({"type": one_of(rng, &["Headless", "ClusterIP"]), "annotations": {"zone": rng.u8(..2).to_string()}}),
+        );
+        sometimes(&mut spec, "rollout", &|rng| json!({"minReadySeconds": rng.u8(..40)}));
+        sometimes(&mut spec, "podLabels", &|rng| json!({"team": format!("team-{}", rng.u8(..2))}));
+        sometimes(&mut spec, "podAnnotations", &|rng| json!({"note": rng.u8(..2).to_string()}));
+        sometimes(&mut spec, "networkPolicy", &|rng| json!({"enabled": rng.bool()}));
+        sometimes(&mut spec, "terminationGracePeriodSeconds", &|rng| json!(rng.u8(6..90)));
+        spec.into()
+    }
+
+    fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value> {
+        Some(match resource {
+            "deployments.apps" => json!({"spec": {"replicas": rng.u8(..9)}}),
+            "services" => json!({"spec": {"selector": {"app.kubernetes.io/instance": "other"}}}),
+            "poddisruptionbudgets.policy" => json!({"spec": {"maxUnavailable": rng.u8(3..9)}}),
+            _ => json!({"spec": {"podSelector": {"matchLabels": {"app.kubernetes.io/instance": "other"}}}}),
+        })
+    }
+
+    fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let (spec, status) = (&object["spec"], &object["status"]);
+        let find = |resource: &str| cluster.object(resource, "default", name);
+
+        let deployment = find("deployments.apps").ok_or("there is no Deployment")?;
+        contains(&deployment, &wanted_deployment(object), "Deployment")?;
+        let service = find("services").ok_or("there is no Service")?;
+        contains(&service, &wanted_service(object), "Service")?;
+        let is_headless = spec["service"]["type"].as_str().unwrap_or("Headless") == "Headless";
+        if is_headless != (service["spec"]["clusterIP"] == "None") {
+            return Err(format!("headless: {is_headless}, and the address is {}", service["spec"]["clusterIP"]));
+        }
+        let size = spec["size"].as_i64().unwrap_or(1);
+        let budget = &spec["podDisruptionBudget"];
+        let wants_budget = match budget["mode"].as_str().unwrap_or("Auto") {
+            "Auto" => size >= 2,
+            mode => mode == "Always",
+        };
+        match (find("poddisruptionbudgets.policy"), wants_budget) {
+            (None, false) => {}
+            (Some(live), true) => {
+                let unavailable =
+                    if budget["maxUnavailable"].is_null() { &json!(1) } else { &budget["maxUnavailable"] };
+                let wanted = json!({"spec": {
+                    "maxUnavailable": unavailable, "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                    "selector": {"matchLabels": selector(name)},
+                }});
+                contains(&live, &wanted, "PodDisruptionBudget")?;
+            }
+            (live, _) => {
+                return Err(format!("a budget is wanted: {wants_budget}, and there is one: {}", live.is_some()));
+            }
+        }
+        let wants_policy = spec["networkPolicy"]["enabled"] == true;
+        if find("networkpolicies.networking.k8s.io").is_some() != wants_policy {
+            return Err(format!("a network policy is wanted: {wants_policy}"));
+        }
+        judge_status(object, status, &deployment, cluster)
+    }
+}
+
+fn one_of(rng: &mut Rng, values: &[&'static str]) -> &'static str {
+    values[rng.usize(..values.len())]
+}
+
+fn labels(name: &str) -> Value {
+    json!({
+        "app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/managed-by": "memcached-operator",
+    })
+}
+
+fn selector(name: &str) -> Value {
+    json!({"app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": name})
+}
+
+/// Section 2.3, and 1.7b for what users add.
+fn wanted_deployment(object: &Value) -> Value {
+    let (name, spec) = (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]);
+    let number = |value: &Value, default: i64| value.as_i64().unwrap_or(default);
+    let config = &spec["config"];
+    let (memory, connections) = (number(&config["memoryMB"], 64), number(&config["maxConnections"], 1_024));
+    let port = number(&spec["port"], PORT);
+    let mut args: Vec<String> = [
+        ("-m", memory.to_string()),
+        ("-c", connections.to_string()),
+        ("-t", number(&config["threads"], 4).to_string()),
+        ("-I", format!("{}k", number(&config["maxItemSizeKiB"], 1_024))),
+        ("-p", port.to_string()),
+    ]
+    .into_iter()
+    .flat_map(|(flag, value)| [flag.to_owned(), value])
+    .collect();
+    if config["evictions"] == false {
+        args.push("-M".to_owned());
+    }
+    let need = format!("{}Mi", memory + 32 + (memory + 9) / 10 + (connections + 255) / 256);
+    let mut pod_labels = labels(name);
+    pod_labels["app.kubernetes.io/component"] = json!("cache");
+    merge(&mut pod_labels, &spec["podLabels"]);
+    let mut template = json!({
+        "metadata": {"labels": pod_labels},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "terminationGracePeriodSeconds": number(&spec["terminationGracePeriodSeconds"], 30),
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "memcached",
+                "image": spec["image"].as_str().unwrap_or("docker.io/library/memcached:1.6"),
+                "args": args,
+                "ports": [{"name": "memcached", "containerPort": port, "protocol": "TCP"}],
+                "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+                "resources": {"requests": {"cpu": "50m", "memory": need}, "limits": {"memory": need}},
+                "securityContext": {
+                    "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
+                    "runAsUser": 11_211, "readOnlyRootFilesystem": true,
+                },
+            }],
+        },
+    });
+    if !spec["podAnnotations"].is_null() {
+        template["metadata"]["annotations"] = spec["podAnnotations"].clone();
+    }
+    json!({
+        "metadata": {"labels": labels(name), "ownerReferences": [owner(object)]},
+        "spec": {
+            "replicas": number(&spec["size"], 1),
+            "revisionHistoryLimit": 10,
+            "progressDeadlineSeconds": 600,
+            "minReadySeconds": number(&spec["rollout"]["minReadySeconds"], 10),
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "selector": {"matchLabels": selector(name)},
+            "template": template,
+        },
+    })
+}
+
+fn wanted_service(object: &Value) -> Value {
+    let (name, spec) = (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]);
+    let port = spec["port"].as_i64().unwrap_or(PORT);
+    let mut service = json!({
+        "metadata": {"labels": labels(name), "ownerReferences": [owner(object)]},
+        "spec": {
+            "selector": selector(name),
+            "ports": [{"name": "memcached", "port": port, "targetPort": "memcached", "protocol": "TCP"}],
+        },
+    });
+    if !spec["service"]["annotations"].is_null() {
+        service["metadata"]["annotations"] = spec["service"]["annotations"].clone();
+    }
+    service
+}
+
+fn owner(object: &Value) -> Value {
+    json!({
+        "apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"],
+        "uid": object["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// Section 2.2, when all has come to rest.
+fn judge_status(object: &Value, status: &Value, deployment: &Value, cluster: &Model) -> Result<(), String> {
+    let (name, spec) = (&object["metadata"]["name"], &object["spec"]);
+    let (size, port) = (spec["size"].as_i64().unwrap_or(1), spec["port"].as_i64().unwrap_or(PORT));
+    let mut pods = cluster.objects("pods");
+    pods.retain(|pod| {
+        pod["metadata"]["labels"]["app.kubernetes.io/instance"] == *name
+            && pod["metadata"]["deletionTimestamp"].is_null()
+    });
+    let mut nodes: Vec<&str> = pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str()).collect();
+    nodes.sort_unstable();
+    let mut endpoints: Vec<String> = pods
+        .iter()
+        .filter(|pod| pod["status"]["conditions"][0]["status"] == "True")
+        .map(|pod| format!("{}:{port}", pod["status"]["podIP"].as_str().unwrap_or_default()))
+        .collect();
+    endpoints.sort_unstable();
+    let count = |field: &str| deployment["status"][field].as_i64().unwrap_or(0);
+    let image = spec["image"].as_str().unwrap_or("docker.io/library/memcached:1.6");
+    let wanted = json!({
+        "nodes": nodes, "image": image,
+        "labelSelector": format!("app.kubernetes.io/instance={},app.kubernetes.io/name=memcached", name.as_str().unwrap_or_default()),
+    });
+    contains(status, &wanted, "status")?;
+    let said: Vec<&str> = status["endpoints"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if said != endpoints {
+        return Err(format!("endpoints are {said:?}, not {endpoints:?}"));
+    }
+    for field in ["replicas", "readyReplicas", "updatedReplicas"] {
+        if status[field].as_i64().unwrap_or(0) != count(field) {
+            return Err(format!("{field} is {}, not {}", status[field], count(field)));
+        }
+    }
+    let ready = if size == 0 { "ScaledToZero" } else { "Ready" };
+    let available = if size == 0 { "ScaledToZero" } else { "MinimumNodesAvailable" };
+    let expected = BTreeMap::from([
+        ("Ready", ("True", ready)),
+        ("Available", ("True", available)),
+        ("Progressing", ("False", "Stable")),
+        ("Degraded", ("False", "AsExpected")),
+    ]);
+    for (type_, (is, reason)) in expected {
+        let found = condition(status, type_);
+        if found["status"] != is || found["reason"] != reason {
+            return Err(format!("{type_} is {}/{}, not {is}/{reason}", found["status"], found["reason"]));
+        }
+    }
+    for type_ in ["Reconciling", "Stalled"] {
+        if !condition(status, type_).is_null() {
+            return Err(format!("{type_} is {}", condition(status, type_)));
+        }
+    }
+    Ok(())
+}
+
+fn merge(into: &mut Value, more: &Value) {
+    for (key, value) in more.as_object().into_iter().flatten() {
+        if into.get(key).is_none() {
+            into[key] = value.clone();
+        }
+    }
+}
+
+/// Everything in `wanted` is in `live`.
+fn contains(live: &Value, wanted: &Value, path: &str) -> Result<(), String> {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => wanted.iter().try_for_each(|(key, wanted)| {
+            contains(live.get(key).unwrap_or(&Value::Null), wanted, &format!("{path}.{key}"))
+        }),
+        (Value::Array(live), Value::Array(wanted)) if live.len() == wanted.len() => live
+            .iter()
+            .zip(wanted)
+            .enumerate()
+            .try_for_each(|(index, (live, wanted))| contains(live, wanted, &format!("{path}[{index}]"))),
+        _ if live == wanted => Ok(()),
+        // The API server leaves out a zero here.
+        (Value::Null, Value::Number(number)) if number.as_i64() == Some(0) => Ok(()),
+        _ => Err(format!("{path} is {live}, not {wanted}")),
+    }
+}
+
+/// The same worlds each time, unless the environment says otherwise.
+#[test]
+fn every_world_ends_as_specified() {
+    Campaign::from_env(FIRST, WORLDS).run(&Memcached);
+}
+
+/// Hashes of maps differ from run to run, and random numbers and clocks would.
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let seed = FIRST + fastrand::u64(..WORLDS);
+    let (one, other) = (Plan::of(seed).play(&Memcached), Plan::of(seed).play(&Memcached));
+    for (one, other) in one.trace.iter().zip(&other.trace) {
+        assert_eq!(one.to_string(), other.to_string(), "seed {seed}");
+    }
+    assert_eq!(one.trace.len(), other.trace.len(), "seed {seed}");
+    assert!(one.trace.len() > 100, "seed {seed}: {} lines", one.trace.len());
+}

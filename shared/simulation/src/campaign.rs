@@ -1,0 +1,179 @@
+//! Many worlds, one after the other, for as long as there is time.
+
+use std::{
+    fmt::Write as _,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+
+use crate::{
+    disturbance::{Act, Phase},
+    network::Effects,
+    shrink::shrink,
+    subject::Subject,
+    trace::Line,
+    world::{Plan, Played},
+};
+
+/// Between two lines that say how it goes.
+const PROGRESS: Duration = Duration::from_secs(10);
+/// How many seconds the shortest list of disturbances is looked for, unless `SIMULATE_SHRINK_SECONDS` says otherwise.
+const SHRINKING: u64 = 120;
+/// So much of the trace is shown before the failure.
+const SHOWN: usize = 60;
+
+/// How long, and from which seed on.
+#[derive(Debug, Clone, Copy)]
+pub struct Campaign {
+    /// The seed of the first world; the next ones follow by one.
+    pub seed: u64,
+    /// How many worlds at most.
+    pub worlds: u64,
+    /// How long in real time at most.
+    pub time: Duration,
+}
+
+impl Campaign {
+    /// `worlds` from the seed `first` on, unless the environment says otherwise: `SIMULATE_SEED` and `SIMULATE_WORLDS`, of which
+    /// a seed alone is one world; or `SIMULATE_SECONDS`, for so long, and from a fresh seed if none is given.
+    pub fn from_env(first: u64, worlds: u64) -> Self {
+        let (seed, count, seconds) = (number("SIMULATE_SEED"), number("SIMULATE_WORLDS"), number("SIMULATE_SECONDS"));
+        let fresh = || Rng::new().u64(..1_000_000_000);
+        Self {
+            seed: seed.unwrap_or_else(|| if seconds.is_some() { fresh() } else { first }),
+            worlds: count.unwrap_or(match (seconds, seed) {
+                (Some(_), _) => u64::MAX,
+                (None, Some(_)) => 1,
+                (None, None) => worlds,
+            }),
+            time: seconds.map_or(Duration::MAX, Duration::from_secs),
+        }
+    }
+
+    /// Plays worlds on all processors.
+    ///
+    /// # Panics
+    ///
+    /// When a world fails, with its seed, the shortest list of disturbances that still fails, and the end of the trace.
+    pub fn run(&self, subject: &'static dyn Subject) {
+        let name = subject.operator().name();
+        eprintln!("{name}: worlds from seed {}", self.seed);
+        let (begun, next, sum) = (Instant::now(), AtomicU64::new(0), Mutex::new(Sum::default()));
+        let failure: Mutex<Option<(Plan, Played)>> = Mutex::new(None);
+        let play = || {
+            while begun.elapsed() < self.time {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let failed = failure.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+                if number >= self.worlds || failed {
+                    return;
+                }
+                let plan = Plan::of(self.seed + number);
+                let played = plan.play(subject);
+                sum.lock().unwrap_or_else(PoisonError::into_inner).add(&played, begun);
+                if played.failure.is_some() {
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((plan, played));
+                }
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(play);
+            }
+        });
+        let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+        eprintln!("{name}: {}", sum.line(begun));
+        if std::env::var_os("SIMULATE_TABLE").is_some() {
+            eprintln!("{}", table(&sum.effects));
+        }
+        if let Some((plan, played)) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            panic!("{}", explain(&plan, played, subject));
+        }
+    }
+}
+
+/// A number in the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// What all worlds have come to.
+#[derive(Debug, Default)]
+struct Sum {
+    worlds: u64,
+    simulated: Duration,
+    effects: Effects,
+    shown: Duration,
+}
+
+impl Sum {
+    fn add(&mut self, played: &Played, begun: Instant) {
+        self.worlds += 1;
+        self.simulated += played.simulated;
+        for (what, count) in &played.effects {
+            *self.effects.entry(*what).or_default() += count;
+        }
+        if begun.elapsed() > self.shown + PROGRESS {
+            self.shown = begun.elapsed();
+            eprintln!("{}", self.line(begun));
+        }
+    }
+
+    fn line(&self, begun: Instant) -> String {
+        let (hours, seconds) = (self.simulated.as_secs_f64() / 3600.0, begun.elapsed().as_secs_f64());
+        let years = hours / 24.0 / 365.0 / (seconds / 3600.0);
+        let disturbances: u64 = self.effects.values().sum();
+        format!(
+            "{} worlds, {hours:.1} simulated hours in {seconds:.1} s ({years:.2} years an hour), {disturbances} effects of disturbances",
+            self.worlds
+        )
+    }
+}
+
+/// Disturbance × moment: how often it had an effect.
+fn table(effects: &Effects) -> String {
+    let mut table = "| disturbance | any time | before handling | before the answer | before delivery |\n|---|---:|---:|---:|---:|\n".to_owned();
+    for act in Act::ALL {
+        let counts = Phase::ALL.map(|phase| effects.get(&(act, phase)).copied().unwrap_or(0).to_string());
+        writeln!(table, "| {act:?} | {} |", counts.join(" | ")).ok();
+    }
+    table
+}
+
+/// What failed, with the shortest way to see it again.
+fn explain(plan: &Plan, played: Played, subject: &'static dyn Subject) -> String {
+    let name = subject.operator().name();
+    eprintln!("{name}: seed {} fails; looking for the shortest list of disturbances that does", plan.seed);
+    let first = played.failure.clone().unwrap_or_default();
+    let (plan, played) =
+        shrink(plan, played, subject, Duration::from_secs(number("SIMULATE_SHRINK_SECONDS").unwrap_or(SHRINKING)));
+    let failure = played.failure.unwrap_or_default();
+    let from = played.trace.len().saturating_sub(SHOWN);
+    let mut lines = text(&played.trace[from..], 400);
+    if let Some(file) = std::env::var_os("SIMULATE_TRACE") {
+        match std::fs::write(&file, text(&played.trace, usize::MAX)) {
+            Ok(()) => drop(writeln!(lines, "the whole trace is in {}", file.display())),
+            Err(error) => drop(writeln!(lines, "the trace could not be written to {}: {error}", file.display())),
+        }
+    }
+    format!(
+        "seed {}: {first}\n\nWith these disturbances alone: {failure}\n\n{plan}\nThe end of the trace:\n{lines}\n\
+         SIMULATE_SEED={} repeats it; SIMULATE_TRACE=FILE writes the whole trace.",
+        plan.seed, plan.seed
+    )
+}
+
+/// Lines of a trace, each cut after so many characters.
+fn text(lines: &[Line], width: usize) -> String {
+    lines.iter().fold(String::new(), |mut text, line| {
+        let line = line.to_string();
+        text.extend(line.chars().take(width));
+        text.push('\n');
+        text
+    })
+}

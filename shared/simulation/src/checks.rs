@@ -1,0 +1,190 @@
+//! What must never happen, whatever the world does: looked for in every change that the API server stores.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use model_apiserver::{Change, Model};
+use serde_json::Value;
+
+use crate::{controllers::text, network::OPERATOR, subject::Subject, trace::Trace};
+
+/// Follows the changes of one world.
+pub(crate) struct Checks {
+    model: Model,
+    subject: &'static dyn Subject,
+    trace: Trace,
+    /// Everything up to this version was looked at.
+    version: u64,
+    /// Until then, requests may arrive that were made for the cluster as it was before it was restored.
+    lenient_until: Duration,
+    /// When each condition of each object last changed, by uid and type.
+    transitions: BTreeMap<(String, String), Timestamp>,
+    /// Events that were created, by the object's uid.
+    events: BTreeMap<String, u32>,
+}
+
+/// No request takes longer.
+const IN_FLIGHT: Duration = Duration::from_mins(1);
+/// As many events of one object an hour as the recorder lets through: a burst, and then one every five minutes.
+const EVENTS: u32 = 25 + 12 + 1;
+
+impl Checks {
+    pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: Trace) -> Self {
+        let (transitions, events) = Default::default();
+        Self {
+            model: model.clone(),
+            subject,
+            trace,
+            version: model.version(),
+            transitions,
+            events,
+            lenient_until: Duration::ZERO,
+        }
+    }
+
+    /// After a restore, versions begin again.
+    pub(crate) fn restored(&mut self) {
+        self.version = self.model.version();
+        self.transitions.clear();
+        self.lenient_until = self.trace.now() + IN_FLIGHT;
+    }
+
+    /// Looks at everything that has changed since the last call.
+    pub(crate) fn follow(&mut self) -> Result<(), String> {
+        for change in self.model.changes_after(self.version) {
+            self.version = change.version;
+            let what = match (&change.before, &change.after) {
+                (None, _) => "created",
+                (_, None) => "gone",
+                _ => "changed",
+            };
+            self.trace
+                .note(format!("= {} {} {} {what} by {:?}", change.version, change.resource, change.key, change.writer));
+            if change.writer.starts_with(OPERATOR) {
+                self.check(&change).map_err(|why| format!("{} {}: {why}", change.resource, change.key))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, change: &Change) -> Result<(), String> {
+        if *change.resource == *self.subject.resource() {
+            if let (Some(before), Some(after)) = (&change.before, &change.after) {
+                return self.check_status(before, after);
+            }
+        } else if self.subject.children().contains(&&*change.resource) {
+            self.check_owner(change)?;
+        } else if change.resource.starts_with("events") && change.before.is_none() {
+            let uid = change.after.as_ref().map(|event| text(&event["regarding"]["uid"])).unwrap_or_default();
+            let count = self.events.entry(uid).or_default();
+            *count += 1;
+            if *count > 3 * EVENTS {
+                return Err(format!("{count} events of one object"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The operator writes nothing of its objects but status, finalizers and annotations, and says nothing of a later spec.
+    fn check_status(&mut self, before: &Value, after: &Value) -> Result<(), String> {
+        if before["spec"] != after["spec"] {
+            return Err("the operator has changed a spec".to_owned());
+        }
+        let (observed, generation) = (&after["status"]["observedGeneration"], &after["metadata"]["generation"]);
+        if self.trace.now() < self.lenient_until || self.is_young(after) {
+            return Ok(());
+        }
+        if observed.as_i64() > generation.as_i64() {
+            return Err(format!("observedGeneration {observed} of generation {generation}"));
+        }
+        let uid = text(&after["metadata"]["uid"]);
+        for condition in after["status"]["conditions"].as_array().into_iter().flatten() {
+            let type_ = text(&condition["type"]);
+            let Ok(time) = text(&condition["lastTransitionTime"]).parse::<Timestamp>() else {
+                return Err(format!("{type_} has no lastTransitionTime"));
+            };
+            if condition["observedGeneration"].as_i64() > generation.as_i64() {
+                return Err(format!("{type_} observes {} of generation {generation}", condition["observedGeneration"]));
+            }
+            let last = self.transitions.insert((uid.clone(), type_.clone()), time);
+            if last.is_some_and(|last| time < last) {
+                return Err(format!("{type_} went back in time, to {time}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A status that was on its way to the object which had the name before may still land on this one: the API server ignores
+    /// the uid in a merge patch of a status. It is put right by the next reconcile, in less than a second.
+    fn is_young(&self, object: &Value) -> bool {
+        let made = text(&object["metadata"]["creationTimestamp"]).parse::<Timestamp>();
+        made.is_ok_and(|made| self.model.now().duration_since(made).as_secs() < 60)
+    }
+
+    /// What the operator writes was its own before, or could be adopted, and is its own afterwards.
+    fn check_owner(&self, change: &Change) -> Result<(), String> {
+        let controller = |object: &Value| {
+            let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+            owners.into_iter().find(|owner| owner["controller"] == true)
+        };
+        let (_, kind) = self.subject.kind();
+        let is_ours = |object: &Value| controller(object).is_some_and(|owner| owner["kind"] == kind);
+        let is_adoptable = |object: &Value| {
+            let labels = &object["metadata"]["labels"];
+            controller(object).is_none() && text(&labels["app.kubernetes.io/managed-by"]).ends_with("-operator")
+        };
+        match (change.before.as_deref(), change.after.as_deref()) {
+            (Some(before), _) if !is_ours(before) && !is_adoptable(before) => {
+                Err(format!("the operator has written what is not its own: {}", before["metadata"]))
+            }
+            // What is adopted gets its owner with the second of two requests.
+            (Some(before), Some(_)) if is_adoptable(before) => Ok(()),
+            (_, Some(after)) if !is_ours(after) => {
+                Err(format!("the operator has made a child that is nobody's: {}", after["metadata"]))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the end of a world must look like for every object, beside what the specification of its kind says.
+pub(crate) fn judge(subject: &dyn Subject, model: &Model, group: &str, object: &Value) -> Result<(), String> {
+    let (metadata, status) = (&object["metadata"], &object["status"]);
+    if !metadata["deletionTimestamp"].is_null() {
+        return Err("it is still being deleted".to_owned());
+    }
+    if status["observedGeneration"] != metadata["generation"] {
+        return Err(format!("{} was acted on, not {}", status["observedGeneration"], metadata["generation"]));
+    }
+    let asked = &metadata["annotations"][format!("{group}/reconcile-requested-at")];
+    if status["lastHandledReconcileAt"] != *asked {
+        return Err(format!("request {} was handled, not {asked}", status["lastHandledReconcileAt"]));
+    }
+    let ready = condition(status, "Ready");
+    let is_paused = metadata["annotations"][format!("{group}/paused")] == "true";
+    if is_paused != (ready["reason"] == "Paused") {
+        return Err(format!("paused: {is_paused}, and Ready says {}", ready["reason"]));
+    }
+    if is_paused { Ok(()) } else { subject.judge(object, model) }
+}
+
+/// What has no owner is gone.
+pub(crate) fn no_orphans(subject: &dyn Subject, model: &Model) -> Result<(), String> {
+    let live: Vec<Value> = model.objects(subject.resource()).iter().map(|it| it["metadata"]["uid"].clone()).collect();
+    for resource in subject.children() {
+        for child in model.objects(resource) {
+            for owner in child["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+                if !live.contains(&owner["uid"]) {
+                    return Err(format!("{resource} {} has outlived its owner", child["metadata"]["name"]));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The condition of a status, or null.
+pub fn condition<'a>(status: &'a Value, type_: &str) -> &'a Value {
+    let conditions = status["conditions"].as_array();
+    conditions.and_then(|all| all.iter().find(|it| it["type"] == type_)).unwrap_or(&Value::Null)
+}

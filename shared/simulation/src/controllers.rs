@@ -1,0 +1,211 @@
+//! The other controllers of a cluster: Deployments get pods, pods become ready, what has no owner goes.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use model_apiserver::Model;
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+const DEPLOYMENTS: &str = "deployments.apps";
+/// New pods of a Deployment that are begun at a time.
+const SURGE: usize = 1;
+
+/// Deployment controller, kubelet and garbage collector in one.
+pub(crate) struct Controllers {
+    model: Model,
+    /// How long a new pod takes to become ready.
+    pace: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Until when new pods take ten times as long.
+    slow_until: Duration,
+    /// Pods that are not ready until then.
+    failing: BTreeMap<String, Duration>,
+    /// When pods were made, by uid.
+    made: BTreeMap<String, Duration>,
+    /// How many pods were made: the end of the next one's name and address.
+    pods: u32,
+    /// Since when a Deployment has made no progress, by uid.
+    stuck_since: BTreeMap<String, (Value, Duration)>,
+}
+
+impl Controllers {
+    pub(crate) fn new(model: Model, pace: Duration) -> Self {
+        Self { model, pace, state: Mutex::default() }
+    }
+
+    /// New pods take long until then.
+    pub(crate) fn slow_down(&self, until: Duration) {
+        self.state().slow_until = until;
+    }
+
+    /// A pod is not ready until then.
+    pub(crate) fn fail(&self, pod: &str, until: Duration) {
+        self.state().failing.insert(pod.to_owned(), until);
+    }
+
+    /// Everything heals.
+    pub(crate) fn heal(&self) {
+        let mut state = self.state();
+        state.slow_until = Duration::ZERO;
+        state.failing.clear();
+    }
+
+    /// Whether pods are where they should be.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.model.objects(DEPLOYMENTS).iter().all(|deployment| {
+            let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
+            let status = &deployment["status"];
+            ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"]
+                .iter()
+                .all(|field| status[field].as_u64().unwrap_or(0) == wanted)
+        })
+    }
+
+    /// Does what is due.
+    pub(crate) fn tick(&self, now: Duration) {
+        let mut state = self.state();
+        self.model.collect();
+        for deployment in self.model.objects(DEPLOYMENTS) {
+            if deployment["metadata"]["deletionTimestamp"].is_null() {
+                self.roll_out(&mut state, now, deployment);
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn roll_out(&self, state: &mut State, now: Duration, mut deployment: Value) {
+        let template = &deployment["spec"]["template"];
+        let hash = format!("{:x}", xxh3_64(template.to_string().as_bytes()));
+        let wanted = usize::try_from(deployment["spec"]["replicas"].as_u64().unwrap_or(1)).unwrap_or(0);
+        let pods = self.pods_of(&deployment);
+        let (new, old): (Vec<_>, Vec<_>) =
+            pods.into_iter().partition(|pod| text(&pod["metadata"]["labels"]["pod-template-hash"]) == hash);
+
+        let mut ready = 0;
+        let (mut new_ready, mut available) = (0, 0);
+        let patience = Duration::from_secs(deployment["spec"]["minReadySeconds"].as_u64().unwrap_or(0));
+        for pod in &new {
+            if let Some(since) = self.attend(state, now, pod) {
+                (ready, new_ready) = (ready + 1, new_ready + 1);
+                available += usize::from(now >= since + patience);
+            }
+        }
+        for pod in &old {
+            if self.attend(state, now, pod).is_some() {
+                (ready, available) = (ready + 1, available + 1);
+            }
+        }
+        // As with maxSurge 1 and maxUnavailable 0: one more pod at a time, and an old one goes when a new one is available.
+        let total = new.len() + old.len();
+        if new.len() < wanted && (total < wanted + SURGE || old.is_empty()) {
+            self.make_pod(state, now, &deployment, &hash);
+        } else if new.len() > wanted {
+            self.remove(&new[new.len() - 1]);
+        } else if !old.is_empty() && (available > wanted || total > wanted + SURGE || wanted == 0) {
+            self.remove(&old[old.len() - 1]);
+        }
+
+        let (pods_now, uid) = (self.pods_of(&deployment), text(&deployment["metadata"]["uid"]));
+        let (total, updated) = (pods_now.len(), new.len());
+        let complete = updated == wanted && total == wanted && available == wanted;
+        let progress = json!([total, updated, ready, available, deployment["metadata"]["generation"]]);
+        let stuck = state.stuck_since.entry(uid).or_insert_with(|| (progress.clone(), now));
+        if stuck.0 != progress || complete {
+            *stuck = (progress, now);
+        }
+        let deadline = Duration::from_secs(deployment["spec"]["progressDeadlineSeconds"].as_u64().unwrap_or(600));
+        let (is, reason) = if complete {
+            ("True", "NewReplicaSetAvailable")
+        } else if now >= stuck.1 + deadline {
+            ("False", "ProgressDeadlineExceeded")
+        } else {
+            ("True", "ReplicaSetUpdated")
+        };
+        let mut status = json!({
+            "observedGeneration": deployment["metadata"]["generation"],
+            "conditions": [{"type": "Progressing", "status": is, "reason": reason, "message": ""}],
+        });
+        let counts = [
+            ("replicas", total),
+            ("updatedReplicas", updated),
+            ("readyReplicas", ready),
+            ("availableReplicas", available),
+        ];
+        for (field, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            status[field] = json!(count);
+        }
+        if deployment["status"] != status {
+            deployment["status"] = status;
+            self.model.put(deployment);
+        }
+    }
+
+    fn pods_of(&self, deployment: &Value) -> Vec<Value> {
+        let (namespace, uid) = (&deployment["metadata"]["namespace"], &deployment["metadata"]["uid"]);
+        let mut pods = self.model.objects("pods");
+        pods.retain(|pod| {
+            pod["metadata"]["namespace"] == *namespace && pod["metadata"]["ownerReferences"][0]["uid"] == *uid
+        });
+        pods
+    }
+
+    /// Since when a pod is ready; its status is brought up to date.
+    fn attend(&self, state: &mut State, now: Duration, pod: &Value) -> Option<Duration> {
+        let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
+        let pace = if now < state.slow_until { self.pace * 10 } else { self.pace };
+        let since = *state.made.entry(uid).or_insert(now) + pace;
+        let is_failing = state.failing.get(&name).is_some_and(|until| now < *until);
+        let is_ready = now >= since && !is_failing;
+        let was_ready = pod["status"]["conditions"][0]["status"] == "True";
+        if is_ready != was_ready {
+            let mut pod = pod.clone();
+            pod["status"]["phase"] = json!("Running");
+            pod["status"]["conditions"] = json!([{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]);
+            self.model.put(pod);
+        }
+        is_ready.then_some(since)
+    }
+
+    fn make_pod(&self, state: &mut State, now: Duration, deployment: &Value, hash: &str) {
+        state.pods += 1;
+        let number = state.pods;
+        let (metadata, template) = (&deployment["metadata"], &deployment["spec"]["template"]);
+        let name = format!("{}-{}-{number:05x}", text(&metadata["name"]), &hash[..8.min(hash.len())]);
+        let address = format!("10.{}.{}.{}", number >> 16 & 255, number >> 8 & 255, number & 255);
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"],
+            "status": {
+                "phase": "Pending", "podIP": address, "podIPs": [{"ip": address}],
+                "conditions": [{"type": "Ready", "status": "False"}],
+            },
+        });
+        pod["metadata"]["name"] = json!(name);
+        pod["metadata"]["namespace"] = metadata["namespace"].clone();
+        pod["metadata"]["labels"]["pod-template-hash"] = json!(hash);
+        pod["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": "Deployment", "name": metadata["name"], "uid": metadata["uid"],
+            "controller": true, "blockOwnerDeletion": true,
+        }]);
+        let made = self.model.put(pod);
+        state.made.insert(text(&made["metadata"]["uid"]), now);
+    }
+
+    fn remove(&self, pod: &Value) {
+        self.model.take("pods", &text(&pod["metadata"]["namespace"]), &text(&pod["metadata"]["name"]));
+    }
+}
+
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

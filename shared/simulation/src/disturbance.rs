@@ -1,0 +1,231 @@
+//! What happens to a world beside the work of the operator, drawn from a seed.
+
+use std::{fmt, time::Duration};
+
+use fastrand::Rng;
+
+/// One thing that happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disturbance {
+    /// Not before this simulated time.
+    pub at: Duration,
+    /// At which moment of what the operator does.
+    pub phase: Phase,
+    /// What happens.
+    pub act: Act,
+    /// Of which object, by its number.
+    pub object: usize,
+    /// Draws what is still open, such as the new spec.
+    pub seed: u64,
+}
+
+/// A moment of a request of the operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// At any moment.
+    AnyTime,
+    /// Before the API server handles the next request.
+    BeforeHandling,
+    /// After the API server has handled the next request, before it answers.
+    BeforeAnswer,
+    /// When the next request is answered, before watches deliver what it did.
+    BeforeDelivery,
+}
+
+impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::AnyTime, Self::BeforeHandling, Self::BeforeAnswer, Self::BeforeDelivery];
+}
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Act {
+    /// A user applies another whole spec.
+    Apply,
+    /// A user changes some fields of the spec.
+    Edit,
+    /// A user sets the size by the scale subresource.
+    Scale,
+    /// A user changes a label.
+    Label,
+    /// A user changes an annotation.
+    Annotate,
+    /// A user asks for a reconcile.
+    RequestReconcile,
+    /// A user pauses the object.
+    Pause,
+    /// A user resumes the object.
+    Resume,
+    /// A user deletes the object.
+    Delete,
+    /// A user deletes the object and leaves its children behind.
+    Orphan,
+    /// A user deletes the object, and creates it again under its name.
+    Replace,
+    /// A user removes all finalizers.
+    RemoveFinalizers,
+    /// A user restarts the pods, as `kubectl rollout restart` does.
+    RolloutRestart,
+    /// Another client changes a field of a child that the operator decides.
+    DamageChild,
+    /// Another client takes such a field over, with a forced apply.
+    SeizeChild,
+    /// Another client adds to a child what the operator leaves alone.
+    DecorateChild,
+    /// Another client deletes a child.
+    DeleteChild,
+    /// Another client clears the `managedFields` of a child.
+    ClearManagedFields,
+    /// A pod is evicted.
+    Evict,
+    /// A pod is not ready for a while.
+    PodFails,
+    /// New pods take long to become ready, for a while.
+    PodsAreSlow,
+    /// A policy of the cluster labels every child that is written, for a while.
+    Policy,
+    /// Nothing can be created for a while: the quota is used up.
+    Quota,
+    /// The API server refuses requests for a while.
+    Refusals,
+    /// Requests are lost for a while, before they are handled.
+    LostRequests,
+    /// Answers are lost for a while, after the request was handled.
+    LostAnswers,
+    /// Requests take long for a while.
+    SlowRequests,
+    /// Watches of one kind lag behind for a while.
+    LateEvents,
+    /// Watches of one kind end at each event, for a while.
+    WatchesEnd,
+    /// History is forgotten, and watches of one kind are told at each event that their version is too old, for a while.
+    WatchesExpire,
+    /// A backup of the cluster is taken.
+    Backup,
+    /// The cluster is restored from the last backup.
+    Restore,
+    /// The operator's process is killed, and started again.
+    Crash,
+    /// The operator's process is ended as Kubernetes does, and started again.
+    Stop,
+}
+
+impl Act {
+    /// All of them.
+    pub const ALL: [Self; 34] = [
+        Self::Apply,
+        Self::Edit,
+        Self::Scale,
+        Self::Label,
+        Self::Annotate,
+        Self::RequestReconcile,
+        Self::Pause,
+        Self::Resume,
+        Self::Delete,
+        Self::Orphan,
+        Self::Replace,
+        Self::RemoveFinalizers,
+        Self::RolloutRestart,
+        Self::DamageChild,
+        Self::SeizeChild,
+        Self::DecorateChild,
+        Self::DeleteChild,
+        Self::ClearManagedFields,
+        Self::Evict,
+        Self::PodFails,
+        Self::PodsAreSlow,
+        Self::Policy,
+        Self::Quota,
+        Self::Refusals,
+        Self::LostRequests,
+        Self::LostAnswers,
+        Self::SlowRequests,
+        Self::LateEvents,
+        Self::WatchesEnd,
+        Self::WatchesExpire,
+        Self::Backup,
+        Self::Restore,
+        Self::Crash,
+        Self::Stop,
+    ];
+
+    /// How often it is drawn, beside the others.
+    fn weight(self) -> u32 {
+        match self {
+            Self::Apply | Self::Edit => 8,
+            Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents => 4,
+            Self::Delete | Self::Orphan | Self::Restore => 1,
+            _ => 2,
+        }
+    }
+
+    /// Whether it goes on for a while. Such a thing begins at any time: it is about many requests.
+    fn lasts(self) -> bool {
+        matches!(
+            self,
+            Self::PodFails
+                | Self::PodsAreSlow
+                | Self::Policy
+                | Self::Quota
+                | Self::Refusals
+                | Self::LostRequests
+                | Self::LostAnswers
+                | Self::SlowRequests
+                | Self::LateEvents
+                | Self::WatchesEnd
+                | Self::WatchesExpire
+        )
+    }
+
+    fn draw(rng: &mut Rng) -> Self {
+        let total: u32 = Self::ALL.iter().map(|act| act.weight()).sum();
+        let mut left = rng.u32(..total);
+        for act in Self::ALL {
+            match left.checked_sub(act.weight()) {
+                Some(rest) => left = rest,
+                None => return act,
+            }
+        }
+        Self::Apply
+    }
+}
+
+impl Disturbance {
+    /// Those of a world with so many objects, in order of time: one to four a minute, and some at the same moment.
+    pub fn draw(rng: &mut Rng, length: Duration, objects: usize) -> Vec<Self> {
+        let (mut at, mut all) = (Duration::from_secs(rng.u64(1..30)), Vec::new());
+        let longest = rng.u64(20..120);
+        while at < length {
+            let act = Act::draw(rng);
+            let phase = if act.lasts() { Phase::AnyTime } else { Phase::ALL[rng.usize(..Phase::ALL.len())] };
+            all.push(Self { at, phase, act, object: rng.usize(..objects), seed: rng.u64(..) });
+            if rng.u8(..4) > 0 {
+                at += Duration::from_millis(rng.u64(1..longest * 1_000));
+            }
+        }
+        all
+    }
+
+    /// For how long it lasts, if it does.
+    pub(crate) fn lasts(&self) -> Duration {
+        Duration::from_millis(Rng::with_seed(self.seed).u64(1_000..90_000))
+    }
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.at.as_secs();
+        write!(f, "{:02}:{:02}.{:03}  ", seconds / 60, seconds % 60, self.at.subsec_millis())?;
+        write!(f, "{:?}", self.act)?;
+        if self.act.lasts() {
+            write!(f, " for {:.1?}", self.lasts())?;
+        }
+        write!(f, ", object {}", self.object)?;
+        match self.phase {
+            Phase::AnyTime => Ok(()),
+            Phase::BeforeHandling => f.write_str(", before the next request is handled"),
+            Phase::BeforeAnswer => f.write_str(", before the next request is answered"),
+            Phase::BeforeDelivery => f.write_str(", when the next request is answered"),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What lies between the operator and the API server: it loses, delays and refuses, and lets others act at a certain moment of a
+//! request.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use fastrand::Rng;
+use fault_plan::{Action, Answer, Due, Frame};
+use model_apiserver::{Faults, RequestInfo, Signalled, Verb};
+
+use crate::{
+    disturbance::{Act, Disturbance, Phase},
+    trace::Trace,
+};
+
+/// Clients of this name are processes of the operator.
+pub(crate) const OPERATOR: &str = "operator";
+
+/// Carries out a disturbance, by its number.
+pub(crate) type Perform = dyn Fn(usize) -> Signalled + Send + Sync;
+
+/// The network, as the model of the API server sees it.
+pub(crate) struct Network {
+    state: Mutex<State>,
+    trace: Trace,
+    /// The world, which outlives its network.
+    perform: Weak<Perform>,
+}
+
+struct State {
+    rng: Rng,
+    /// Disturbances that wait for the next request.
+    armed: Vec<(usize, Phase)>,
+    /// What goes on for a while.
+    troubles: Vec<Trouble>,
+    effects: Effects,
+    /// How many requests the operator has sent in this second.
+    rate: (u64, u32),
+    broken: Option<String>,
+}
+
+/// More requests of the operator in one second are a loop: no world has so much to do.
+const MOST_A_SECOND: u32 = 1_000;
+
+/// Something that goes on for a while.
+#[derive(Debug, Clone)]
+struct Trouble {
+    act: Act,
+    until: Duration,
+    seed: u64,
+    /// The resource that it is about, where it is about one.
+    resource: String,
+}
+
+/// How often each disturbance had an effect, by its moment.
+pub(crate) type Effects = BTreeMap<(Act, Phase), u64>;
+
+impl Network {
+    pub(crate) fn new(seed: u64, trace: Trace, perform: &Arc<Perform>) -> Self {
+        let state = State {
+            rng: Rng::with_seed(seed),
+            armed: Vec::new(),
+            troubles: Vec::new(),
+            effects: Effects::new(),
+            rate: (0, 0),
+            broken: None,
+        };
+        Self { state: Mutex::new(state), trace, perform: Arc::downgrade(perform) }
+    }
+
+    /// This disturbance happens at the next request.
+    pub(crate) fn arm(&self, number: usize, phase: Phase) {
+        self.state().armed.push((number, phase));
+    }
+
+    /// This trouble begins.
+    pub(crate) fn begin(&self, disturbance: &Disturbance, resource: String) {
+        let until = self.trace.now() + disturbance.lasts();
+        self.state().troubles.push(Trouble { act: disturbance.act, until, seed: disturbance.seed, resource });
+    }
+
+    /// All troubles are over, and what still waits for a request does not happen.
+    pub(crate) fn heal(&self) {
+        let mut state = self.state();
+        state.troubles.clear();
+        state.armed.clear();
+    }
+
+    /// A disturbance had an effect.
+    pub(crate) fn count(&self, act: Act, phase: Phase) {
+        *self.state().effects.entry((act, phase)).or_default() += 1;
+    }
+
+    pub(crate) fn effects(&self) -> Effects {
+        self.state().effects.clone()
+    }
+
+    /// What was wrong with the requests of the operator.
+    pub(crate) fn broken(&self) -> Option<String> {
+        self.state().broken.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn troubles(&mut self, now: Duration, acts: &[Act]) -> Vec<Trouble> {
+        self.troubles.retain(|trouble| now < trouble.until);
+        self.troubles.iter().filter(|trouble| acts.contains(&trouble.act)).cloned().collect()
+    }
+
+    fn suffer(&mut self, act: Act) {
+        *self.effects.entry((act, Phase::AnyTime)).or_default() += 1;
+    }
+
+    /// What becomes of a request.
+    fn request(&mut self, now: Duration, request: &RequestInfo) -> Due {
+        let mut due = Due::default();
+        let (second, count) = self.rate;
+        self.rate = if second == now.as_secs() { (second, count + 1) } else { (now.as_secs(), 1) };
+        if self.rate.1 > MOST_A_SECOND {
+            self.broken = Some(format!("the operator sends more than {MOST_A_SECOND} requests a second"));
+            due.before.push(Action::Stall); // else simulated time would never go on
+            return due;
+        }
+        let troubles = [Act::Quota, Act::Refusals, Act::LostRequests, Act::LostAnswers, Act::SlowRequests];
+        for trouble in self.troubles(now, &troubles) {
+            let happens = self.rng.u8(..100) < 60;
+            match trouble.act {
+                Act::Quota if request.verb == Verb::Create && request.resource() == trouble.resource => {
+                    let text = format!(
+                        "{} \"{}\" is forbidden: exceeded quota: objects, requested: count=1, used: count=9, limited: count=9",
+                        request.resource(),
+                        name(request),
+                    );
+                    due.before.push(Action::Answer(status(403, "Forbidden", &text)));
+                }
+                Act::Refusals if happens => {
+                    let code = [429, 500, 503, 504, 401][self.rng.usize(..5)];
+                    due.before.push(Action::Answer(Answer::code(code)));
+                }
+                Act::LostRequests if happens => due.before.push(Action::Drop),
+                Act::LostAnswers if happens && request.verb != Verb::Watch => due.after.push(Action::Drop),
+                Act::SlowRequests => {
+                    let pause = Duration::from_millis(Rng::with_seed(trouble.seed).u64(10..8_000));
+                    let side = if self.rng.bool() { &mut due.before } else { &mut due.after };
+                    side.push(Action::Delay(pause.mul_f64(self.rng.f64())));
+                }
+                _ => continue,
+            }
+            self.suffer(trouble.act);
+        }
+        let is_work = !matches!(request.verb, Verb::Watch | Verb::List)
+            && !request.resource().starts_with("events")
+            && !request.resource().starts_with("leases");
+        if is_work {
+            for (number, phase) in std::mem::take(&mut self.armed) {
+                let side = match phase {
+                    Phase::AnyTime | Phase::BeforeHandling => &mut due.before,
+                    Phase::BeforeAnswer => &mut due.after,
+                    Phase::BeforeDelivery => &mut due.delivered,
+                };
+                side.insert(0, Action::Signal(number.to_string()));
+            }
+        }
+        due
+    }
+
+    /// What becomes of an event of a watch.
+    fn frame(&mut self, now: Duration, watch: &RequestInfo) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let acts = [Act::LateEvents, Act::WatchesEnd, Act::WatchesExpire];
+        for trouble in self.troubles(now, &acts).into_iter().filter(|trouble| trouble.resource == watch.resource()) {
+            actions.push(match trouble.act {
+                Act::LateEvents => Action::Delay(Duration::from_millis(Rng::with_seed(trouble.seed).u64(10..20_000))),
+                Act::WatchesEnd => Action::Cut(0),
+                _ => Action::Gone,
+            });
+            self.suffer(trouble.act);
+        }
+        actions
+    }
+}
+
+impl Faults for Network {
+    fn on_request(&self, request: &RequestInfo) -> Due {
+        let mut text = format!("{} ▶ {} {}", request.client, request.verb.as_str(), request.resource());
+        if !request.subresource.is_empty() {
+            write!(text, "/{}", request.subresource).ok();
+        }
+        write!(text, " {}/{}", request.namespace, name(request)).ok();
+        if !request.body.is_empty() {
+            write!(text, " {}", String::from_utf8_lossy(&request.body)).ok();
+        }
+        self.trace.note(text);
+        if !request.client.starts_with(OPERATOR) {
+            return Due::default();
+        }
+        let due = self.state().request(self.trace.now(), request);
+        if due != Due::default() {
+            self.trace.note(format!("  disturbed: {due:?}"));
+        }
+        due
+    }
+
+    fn on_frame(&self, watch: &RequestInfo, frame: &Frame) -> Vec<Action> {
+        let object = format!("{}/{}", frame.namespace, frame.name);
+        self.trace.note(format!("{} ◀ {} {} {object}", watch.client, frame.type_, watch.resource()));
+        if !watch.client.starts_with(OPERATOR) || frame.type_ == "BOOKMARK" {
+            return Vec::new();
+        }
+        let actions = self.state().frame(self.trace.now(), watch);
+        if !actions.is_empty() {
+            self.trace.note(format!("  disturbed: {actions:?}"));
+        }
+        actions
+    }
+
+    fn signal(&self, number: &str) -> Signalled {
+        match (self.perform.upgrade(), number.parse()) {
+            (Some(perform), Ok(number)) => perform(number),
+            _ => Box::pin(async {}),
+        }
+    }
+}
+
+/// The object that a request is about.
+fn name(request: &RequestInfo) -> String {
+    model_apiserver::signature(request).name
+}
+
+/// An answer as the API server refuses a request.
+fn status(code: u16, reason: &str, message: &str) -> Answer {
+    let body = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    });
+    Answer { code, headers: Vec::new(), body: fault_plan::Body::Text(body.to_string()) }
+}

@@ -1,0 +1,44 @@
+//! The shortest list of disturbances that still fails.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    disturbance::Disturbance,
+    subject::Subject,
+    world::{Plan, Played},
+};
+
+/// Leaves out disturbances as long as the plan still fails, in halves, quarters and so on (delta debugging, Zeller 1999), for at
+/// most so long in real time. Returns the shortest plan that was found, and what came of it.
+pub(crate) fn shrink(plan: &Plan, played: Played, subject: &'static dyn Subject, limit: Duration) -> (Plan, Played) {
+    let (begun, mut plan, mut played) = (Instant::now(), plan.clone(), played);
+    let mut parts = 2;
+    while !plan.disturbances.is_empty() {
+        let size = plan.disturbances.len().div_ceil(parts);
+        let mut shorter = None;
+        for start in (0..plan.disturbances.len()).step_by(size) {
+            if begun.elapsed() > limit {
+                return (plan, played);
+            }
+            let without = |(index, disturbance): (usize, &Disturbance)| {
+                (index < start || index >= start + size).then_some(*disturbance)
+            };
+            let kept = plan.disturbances.iter().enumerate().filter_map(without).collect();
+            let candidate = Plan { disturbances: kept, ..plan.clone() };
+            let outcome = candidate.play(subject);
+            if outcome.failure.is_some() {
+                shorter = Some((candidate, outcome));
+                break;
+            }
+        }
+        match shorter {
+            Some(found) => {
+                (plan, played) = found;
+                parts = parts.saturating_sub(1).max(2);
+            }
+            None if size == 1 => break,
+            None => parts = (2 * parts).min(plan.disturbances.len()),
+        }
+    }
+    (plan, played)
+}

@@ -1,0 +1,195 @@
+//! The other clients of the API server: people, and programs of others.
+
+use fastrand::Rng;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PropagationPolicy},
+    core::{ApiResource, GroupVersionKind},
+};
+use model_apiserver::Model;
+use serde_json::{Value, json};
+
+use crate::{controllers::text, disturbance::Act, subject::Subject, trace::Trace};
+
+pub(crate) const NAMESPACE: &str = "default";
+
+/// Everybody who works with the objects, beside the operator and the controllers of the cluster.
+pub(crate) struct Users {
+    model: Model,
+    client: Client,
+    subject: &'static dyn Subject,
+    trace: Trace,
+}
+
+impl Users {
+    pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: Trace) -> Self {
+        Self { model: model.clone(), client: model.client_named("user"), subject, trace }
+    }
+
+    /// The name of an object, by its number.
+    pub(crate) fn name(number: usize) -> String {
+        char::from(b'a' + u8::try_from(number).unwrap_or_default()).to_string()
+    }
+
+    /// Does what a user does. Returns whether that changed anything.
+    pub(crate) async fn act(&self, act: Act, object: usize, rng: &mut Rng) -> bool {
+        let name = Self::name(object);
+        let before = self.model.version();
+        let result = match act {
+            Act::Apply => self.apply(&name, rng).await,
+            Act::Edit => {
+                let spec = self.subject.spec(rng);
+                self.patch(&name, json!({"spec": spec})).await
+            }
+            Act::Scale => self.scale(&name, rng).await,
+            Act::Label => self.patch(&name, json!({"metadata": {"labels": {"team": rng.u8(..4).to_string()}}})).await,
+            Act::Annotate => self.annotate(&name, "note", json!(rng.u8(..4).to_string())).await,
+            Act::RequestReconcile => {
+                let value = json!(rng.u32(..).to_string());
+                self.annotate(&name, &self.own("reconcile-requested-at"), value).await
+            }
+            Act::Pause => self.annotate(&name, &self.own("paused"), json!("true")).await,
+            Act::Resume => self.annotate(&name, &self.own("paused"), Value::Null).await,
+            Act::Delete => self.delete(&name, DeleteParams::default()).await,
+            Act::Orphan => {
+                let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..Default::default() };
+                self.delete(&name, orphan).await
+            }
+            Act::Replace => match self.delete(&name, DeleteParams::default()).await {
+                Ok(()) => self.apply(&name, rng).await,
+                error => error,
+            },
+            Act::RemoveFinalizers => self.patch(&name, json!({"metadata": {"finalizers": null}})).await,
+            Act::RolloutRestart => {
+                let annotations = json!({"kubectl.kubernetes.io/restartedAt": rng.u32(..).to_string()});
+                let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
+                self.patch_child("deployments.apps", object, patch, rng).await
+            }
+            _ => self.act_on_child(act, object, rng).await,
+        };
+        if let Err(error) = result {
+            self.trace.note(format!("  user: {error}"));
+        }
+        self.model.version() != before
+    }
+
+    async fn act_on_child(&self, act: Act, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
+        let children = self.subject.children();
+        let resource = children[rng.usize(..children.len())];
+        match act {
+            Act::DamageChild => match self.subject.damage(resource, rng) {
+                Some(patch) => self.patch_child(resource, object, patch, rng).await,
+                None => Ok(()),
+            },
+            Act::SeizeChild => {
+                let (Some(patch), Some(child)) =
+                    (self.subject.damage(resource, rng), self.child(resource, object, rng))
+                else {
+                    return Ok(());
+                };
+                let mut applied = patch;
+                applied["apiVersion"] = child["apiVersion"].clone();
+                applied["kind"] = child["kind"].clone();
+                applied["metadata"]["name"] = child["metadata"]["name"].clone();
+                let force = PatchParams::apply("somebody").force();
+                self.api_of(&child)
+                    .patch(&text(&child["metadata"]["name"]), &force, &Patch::Apply(applied))
+                    .await
+                    .map(drop)
+            }
+            Act::DecorateChild => {
+                let metadata =
+                    json!({"labels": {"decorated": rng.u8(..4).to_string()}, "annotations": {"seen": "yes"}});
+                self.patch_child(resource, object, json!({"metadata": metadata}), rng).await
+            }
+            Act::ClearManagedFields => {
+                let patch = json!({"metadata": {"managedFields": [{}]}});
+                self.patch_child(resource, object, patch, rng).await
+            }
+            Act::DeleteChild => match self.child(resource, object, rng) {
+                Some(child) => {
+                    let name = text(&child["metadata"]["name"]);
+                    self.api_of(&child).delete(&name, &DeleteParams::default()).await.map(drop)
+                }
+                None => Ok(()),
+            },
+            _ => {
+                if let Some(pod) = self.child("pods", object, rng) {
+                    let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
+                    self.model.take("pods", &namespace, &name);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// One of the children of an object.
+    pub(crate) fn child(&self, resource: &str, object: usize, rng: &mut Rng) -> Option<Value> {
+        let name = Self::name(object);
+        let mut all = self.model.objects(resource);
+        all.retain(|child| child["metadata"]["labels"]["app.kubernetes.io/instance"] == *name);
+        (!all.is_empty()).then(|| all.swap_remove(rng.usize(..all.len())))
+    }
+
+    /// The object that users have made, as it is stored.
+    pub(crate) fn object(&self, number: usize) -> Option<Value> {
+        self.model.object(self.subject.resource(), NAMESPACE, &Self::name(number))
+    }
+
+    /// The name of an annotation in the operator's group.
+    pub(crate) fn own(&self, name: &str) -> String {
+        let (api_version, _) = self.subject.kind();
+        format!("{}/{name}", api_version.split_once('/').map_or("", |(group, _)| group))
+    }
+
+    async fn apply(&self, name: &str, rng: &mut Rng) -> Result<(), kube::Error> {
+        let (api_version, kind) = self.subject.kind();
+        let object = json!({
+            "apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": self.subject.spec(rng),
+        });
+        self.api().patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(object)).await.map(drop)
+    }
+
+    async fn scale(&self, name: &str, rng: &mut Rng) -> Result<(), kube::Error> {
+        let patch = json!({"spec": {"replicas": rng.u8(..5)}});
+        self.api().patch_scale(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    async fn annotate(&self, name: &str, key: &str, value: Value) -> Result<(), kube::Error> {
+        self.patch(name, json!({"metadata": {"annotations": {key: value}}})).await
+    }
+
+    async fn patch(&self, name: &str, patch: Value) -> Result<(), kube::Error> {
+        self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    async fn delete(&self, name: &str, how: DeleteParams) -> Result<(), kube::Error> {
+        self.api().delete(name, &how).await.map(drop)
+    }
+
+    async fn patch_child(&self, resource: &str, object: usize, patch: Value, rng: &mut Rng) -> Result<(), kube::Error> {
+        let Some(child) = self.child(resource, object, rng) else { return Ok(()) };
+        let name = text(&child["metadata"]["name"]);
+        self.api_of(&child).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    fn api(&self) -> Api<DynamicObject> {
+        let (api_version, kind) = self.subject.kind();
+        let plural = self.subject.resource().split('.').next().unwrap_or_default();
+        Api::namespaced_with(self.client.clone(), NAMESPACE, &resource(api_version, kind, Some(plural)))
+    }
+
+    fn api_of(&self, child: &Value) -> Api<DynamicObject> {
+        let resource = resource(&text(&child["apiVersion"]), &text(&child["kind"]), None);
+        Api::namespaced_with(self.client.clone(), NAMESPACE, &resource)
+    }
+}
+
+fn resource(api_version: &str, kind: &str, plural: Option<&str>) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    if let Some(plural) = plural {
+        plural.clone_into(&mut resource.plural);
+    }
+    resource
+}

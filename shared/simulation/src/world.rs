@@ -1,0 +1,423 @@
+//! One world: an API server, the other controllers, users, the operator, and what disturbs them.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use fastrand::Rng;
+use manager::{harness::Harness, normalize};
+use model_apiserver::{Kind, Model, Signalled, Snapshot};
+use tokio::time::sleep;
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::{
+    checks::{self, Checks},
+    controllers::Controllers,
+    disturbance::{Act, Disturbance, Phase},
+    network::{Effects, Network, OPERATOR, Perform},
+    subject::Subject,
+    trace::{Line, Trace, WakeUps},
+    users::Users,
+};
+
+/// Between two looks at what is due.
+const TICK: Duration = Duration::from_millis(250);
+/// When nothing was written for so long, all has come to rest: a back-off is at most six minutes long.
+const QUIET: Duration = Duration::from_mins(7);
+/// All must have come to rest within this time.
+const PATIENCE: Duration = Duration::from_hours(2);
+/// Nothing is written in this time after all has come to rest.
+const REST: Duration = Duration::from_mins(10);
+
+/// What a seed makes: a world before anything has happened in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Draws everything that the plan leaves open.
+    pub seed: u64,
+    /// How many objects users work with.
+    pub objects: usize,
+    /// How long a pod takes to become ready.
+    pub pace: Duration,
+    /// What happens, in order of time.
+    pub disturbances: Vec<Disturbance>,
+}
+
+/// What came of a plan.
+#[derive(Debug)]
+pub struct Played {
+    /// What was wrong, if anything was.
+    pub failure: Option<String>,
+    /// Everything that happened.
+    pub trace: Vec<Line>,
+    /// How often each disturbance had an effect.
+    pub(crate) effects: Effects,
+    /// How much simulated time has passed.
+    pub simulated: Duration,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let objects = rng.usize(1..4);
+        let pace = Duration::from_millis([0, 500, 2_000, 15_000][rng.usize(..4)]);
+        let length = Duration::from_mins(rng.u64(3..30));
+        let disturbances = Disturbance::draw(&mut rng, length, objects);
+        Self { seed, objects, pace, disturbances }
+    }
+
+    /// Lets it happen, in a runtime of its own whose time is simulated.
+    ///
+    /// # Panics
+    ///
+    /// When no runtime can be made.
+    pub fn play(&self, subject: &'static dyn Subject) -> Played {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime").block_on(async {
+            let mut world = World::new(self, subject);
+            let trace = world.trace.clone();
+            let subscriber = tracing_subscriber::registry().with(WakeUps(trace.clone()));
+            let guard = tracing::subscriber::set_default(subscriber);
+            let result = world.live().await;
+            let (effects, simulated) = (world.network.effects(), trace.now());
+            world.end().await;
+            drop(guard);
+            Played { failure: result.err(), trace: trace.take(), effects, simulated }
+        })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} objects, pods are ready after {:?}", self.objects, self.pace)?;
+        self.disturbances.iter().try_for_each(|disturbance| writeln!(f, "{disturbance}"))
+    }
+}
+
+struct World {
+    plan: Plan,
+    subject: &'static dyn Subject,
+    model: Model,
+    trace: Trace,
+    network: Arc<Network>,
+    stage: Arc<Stage>,
+    checks: Checks,
+    operator: Option<Harness>,
+    /// How often the operator was started.
+    starts: u64,
+    restores: u64,
+    /// Held for the network, which does not keep it alive.
+    _perform: Arc<Perform>,
+}
+
+/// What disturbances act on; they act from within requests too.
+struct Stage {
+    plan: Plan,
+    subject: &'static dyn Subject,
+    model: Model,
+    trace: Trace,
+    users: Users,
+    controllers: Controllers,
+    state: Mutex<StageState>,
+}
+
+#[derive(Default)]
+struct StageState {
+    network: Option<Arc<Network>>,
+    backup: Option<Snapshot>,
+    restores: u64,
+    /// Whether the process of the operator can reach the API server; taken away when it is killed.
+    alive: Arc<AtomicBool>,
+    /// What the world has to do with the process.
+    ends: Option<Act>,
+    policy_until: Duration,
+}
+
+impl World {
+    fn new(plan: &Plan, subject: &'static dyn Subject) -> Self {
+        let (model, trace) = (Model::new(), Trace::new());
+        // Not built into the model.
+        model.register(Kind::custom("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"));
+        for definition in subject.operator().crds() {
+            model.install(&normalize(&definition));
+        }
+        let stage = Arc::new(Stage {
+            plan: plan.clone(),
+            subject,
+            model: model.clone(),
+            trace: trace.clone(),
+            users: Users::new(&model, subject, trace.clone()),
+            controllers: Controllers::new(model.clone(), plan.pace),
+            state: Mutex::default(),
+        });
+        let acting = stage.clone();
+        let perform: Arc<Perform> = Arc::new(move |number| {
+            let stage = acting.clone();
+            Box::pin(async move { stage.perform(number).await }) as Signalled
+        });
+        let network = Arc::new(Network::new(plan.seed, trace.clone(), &perform));
+        stage.state().network = Some(network.clone());
+        model.set_shared_faults(network.clone());
+        let checks = Checks::new(&model, subject, trace.clone());
+        let plan = plan.clone();
+        Self {
+            plan,
+            subject,
+            model,
+            trace,
+            network,
+            stage,
+            checks,
+            operator: None,
+            starts: 0,
+            restores: 0,
+            _perform: perform,
+        }
+    }
+
+    async fn live(&mut self) -> Result<(), String> {
+        for object in 0..self.plan.objects {
+            let mut rng = Rng::with_seed(self.plan.seed ^ u64::try_from(object).unwrap_or_default());
+            self.stage.users.act(Act::Apply, object, &mut rng).await;
+        }
+        self.start();
+        let mut due = 0;
+        while due < self.plan.disturbances.len() {
+            self.step().await?;
+            while let Some(next) = self.plan.disturbances.get(due).filter(|next| next.at <= self.trace.now()) {
+                match next.phase {
+                    Phase::AnyTime => self.stage.perform(due).await,
+                    phase => self.network.arm(due, phase),
+                }
+                due += 1;
+            }
+        }
+        for _ in 0..480 {
+            self.step().await?; // what has just begun goes on for a while
+        }
+        self.heal();
+        self.come_to_rest().await?;
+        self.judge()?;
+        self.nothing_happens("after all has come to rest").await?;
+        self.judge()?;
+        self.process_is_clean()?;
+        self.trace.note("a new process looks at everything");
+        self.crash().await;
+        self.start();
+        self.nothing_happens("a new process finds something to do").await?;
+        self.judge()
+    }
+
+    /// Lets a moment pass.
+    async fn step(&mut self) -> Result<(), String> {
+        sleep(TICK).await;
+        if let Some(broken) = self.network.broken() {
+            return Err(broken);
+        }
+        self.checks.follow()?;
+        let now = self.trace.now();
+        self.stage.controllers.tick(now);
+        self.checks.follow()?;
+        let (ends, restores) = {
+            let mut state = self.stage.state();
+            if state.policy_until < now && state.policy_until > Duration::ZERO {
+                state.policy_until = Duration::ZERO;
+                self.model.mutate_no_more();
+            }
+            (state.ends.take(), state.restores)
+        };
+        if restores > self.restores {
+            self.restores = restores;
+            self.checks.restored();
+        }
+        match ends {
+            Some(Act::Stop) => {
+                if let Some(mut operator) = self.operator.take() {
+                    operator.stop().await;
+                }
+                self.start();
+            }
+            Some(_) => {
+                self.crash().await;
+                self.start();
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn start(&mut self) {
+        self.starts += 1;
+        self.trace.note(format!("{OPERATOR} starts, for the {}. time", self.starts));
+        let alive = Arc::new(AtomicBool::new(true));
+        self.stage.state().alive = alive.clone();
+        let (client, clock) = (self.model.client_while(alive, OPERATOR), self.model.clone());
+        let flags = [&["--resync-interval=10000h"], self.subject.flags()].concat();
+        let seed = self.plan.seed.wrapping_add(self.starts);
+        let operator = self.subject.operator();
+        self.operator = Some(Harness::start_with_seed(operator, &flags, client, move || clock.now(), seed));
+    }
+
+    async fn crash(&mut self) {
+        if let Some(operator) = self.operator.take() {
+            operator.crash().await;
+        }
+    }
+
+    async fn end(mut self) {
+        self.crash().await;
+    }
+
+    /// Nothing disturbs any more.
+    fn heal(&self) {
+        self.trace.note("nothing disturbs any more");
+        self.network.heal();
+        self.stage.controllers.heal();
+        self.stage.state().policy_until = Duration::ZERO;
+        self.model.mutate_no_more();
+        self.model.release();
+    }
+
+    async fn come_to_rest(&mut self) -> Result<(), String> {
+        let begun = self.trace.now();
+        let (mut version, mut since) = (self.model.version(), begun);
+        loop {
+            self.step().await?;
+            let now = self.trace.now();
+            if self.model.version() != version {
+                (version, since) = (self.model.version(), now);
+            }
+            if now >= since + QUIET && self.stage.controllers.are_settled() {
+                return Ok(());
+            }
+            if now >= begun + PATIENCE {
+                return Err(format!("it does not come to rest within {PATIENCE:?}"));
+            }
+        }
+    }
+
+    async fn nothing_happens(&mut self, when: &str) -> Result<(), String> {
+        let (version, until) = (self.model.version(), self.trace.now() + REST);
+        while self.trace.now() < until {
+            self.step().await?;
+            if let Some(change) = self.model.changes_after(version).first() {
+                return Err(format!("{when}: {} {} is written by {:?}", change.resource, change.key, change.writer));
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        checks::no_orphans(self.subject, &self.model)?;
+        let group = self.stage.users.own("");
+        for object in 0..self.plan.objects {
+            if let Some(stored) = self.stage.users.object(object) {
+                let judged = checks::judge(self.subject, &self.model, group.trim_end_matches('/'), &stored);
+                judged.map_err(|why| format!("object {object}: {why}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing panicked, and nothing is left in the queue.
+    fn process_is_clean(&self) -> Result<(), String> {
+        let scrape = self.operator.as_ref().map(Harness::scrape).unwrap_or_default();
+        for series in
+            ["controller_runtime_reconcile_panics_total", "workqueue_depth", "controller_runtime_active_workers"]
+        {
+            let lines = scrape.lines().filter(|line| line.starts_with(&format!("{series}{{")));
+            for line in lines {
+                if !line.ends_with(" 0") {
+                    return Err(line.to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stage {
+    fn state(&self) -> MutexGuard<'_, StageState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries a disturbance out.
+    async fn perform(&self, number: usize) {
+        let disturbance = self.plan.disturbances[number];
+        let Disturbance { phase, act, object, seed, .. } = disturbance;
+        self.trace.note(format!("! {disturbance}"));
+        let (mut rng, now) = (Rng::with_seed(seed), self.trace.now());
+        let Some(network) = self.state().network.clone() else { return };
+        let resources: Vec<&str> =
+            self.subject.children().iter().copied().chain([self.subject.resource(), "pods"]).collect();
+        let resource = resources[rng.usize(..resources.len())].to_owned();
+        let has_effect = match act {
+            Act::PodFails => match self.users.child("pods", object, &mut rng) {
+                Some(pod) => {
+                    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                    self.controllers.fail(name, now + disturbance.lasts());
+                    true
+                }
+                None => false,
+            },
+            Act::PodsAreSlow => {
+                self.controllers.slow_down(now + disturbance.lasts());
+                true
+            }
+            Act::Policy => {
+                self.state().policy_until = now + disturbance.lasts();
+                for resource in self.subject.children() {
+                    self.model.mutate(resource, |object| {
+                        object["metadata"]["labels"]["policy.example.com/checked"] = "yes".into();
+                    });
+                }
+                true
+            }
+            Act::Quota
+            | Act::Refusals
+            | Act::LostRequests
+            | Act::LostAnswers
+            | Act::SlowRequests
+            | Act::LateEvents
+            | Act::WatchesEnd
+            | Act::WatchesExpire => {
+                if act == Act::WatchesExpire {
+                    self.model.compact();
+                }
+                network.begin(&disturbance, resource);
+                false // counted when it hits something
+            }
+            Act::Backup => {
+                self.state().backup = Some(self.model.snapshot());
+                true
+            }
+            Act::Restore => {
+                let backup = self.state().backup.clone();
+                if let Some(backup) = &backup {
+                    self.model.restore(backup);
+                    self.state().restores += 1;
+                }
+                backup.is_some()
+            }
+            Act::Crash => {
+                let mut state = self.state();
+                state.alive.store(false, Ordering::Relaxed);
+                state.ends = Some(act);
+                true
+            }
+            Act::Stop => {
+                self.state().ends.get_or_insert(act);
+                true
+            }
+            _ => self.users.act(act, object, &mut rng).await,
+        };
+        if has_effect {
+            network.count(act, phase);
+        }
+    }
+}
