@@ -13,10 +13,10 @@ use simulation::{Campaign, Plan, Subject, condition};
 struct Memcached;
 
 const PORT: i64 = 11_211;
-/// The worlds of the usual run: half a minute. Among them is 10, in which each reconcile of an object came back at once until the
+/// The worlds of the usual run: half a minute on one processor. Among them is 10, in which each reconcile of an object came back at once until the
 /// restored cluster was listed.
 const FIRST: u64 = 1;
-const WORLDS: u64 = 10;
+const WORLDS: u64 = 16;
 
 impl Subject for Memcached {
     fn operator(&self) -> &'static dyn Operator {
@@ -89,13 +89,25 @@ impl Subject for Memcached {
         let (spec, status) = (&object["spec"], &object["status"]);
         let find = |resource: &str| cluster.object(resource, "default", name);
 
+        let strangers: Vec<Value> = self
+            .children()
+            .iter()
+            .filter_map(|resource| find(resource))
+            .filter(|child| !is_ours(child, object))
+            .collect();
+        if !strangers.is_empty() {
+            return judge_conflict(object, &strangers);
+        }
         let deployment = find("deployments.apps").ok_or("there is no Deployment")?;
         contains(&deployment, &wanted_deployment(object), "Deployment")?;
         let service = find("services").ok_or("there is no Service")?;
         contains(&service, &wanted_service(object), "Service")?;
-        let is_headless = spec["service"]["type"].as_str().unwrap_or("Headless") == "Headless";
-        if is_headless != (service["spec"]["clusterIP"] == "None") {
-            return Err(format!("headless: {is_headless}, and the address is {}", service["spec"]["clusterIP"]));
+        if is_headless(object) != (service["spec"]["clusterIP"] == "None") {
+            return Err(format!(
+                "headless: {}, and the address is {}",
+                is_headless(object),
+                service["spec"]["clusterIP"]
+            ));
         }
         let size = spec["size"].as_i64().unwrap_or(1);
         let budget = &spec["podDisruptionBudget"];
@@ -124,6 +136,37 @@ impl Subject for Memcached {
         }
         judge_status(object, status, &deployment, cluster)
     }
+}
+
+fn is_headless(object: &Value) -> bool {
+    object["spec"]["service"]["type"].as_str().unwrap_or("Headless") == "Headless"
+}
+
+fn is_ours(child: &Value, object: &Value) -> bool {
+    let owners = child["metadata"]["ownerReferences"].as_array();
+    owners.is_some_and(|all| all.iter().any(|it| it["controller"] == true && it["uid"] == object["metadata"]["uid"]))
+}
+
+/// Section 1.3: what is left from an earlier object of the name is adopted, unless a field differs that cannot be changed; then
+/// it is a stranger, and people are told.
+fn judge_conflict(object: &Value, strangers: &[Value]) -> Result<(), String> {
+    for stranger in strangers {
+        let metadata = &stranger["metadata"];
+        let is_orphan = metadata["ownerReferences"].as_array().is_none_or(Vec::is_empty);
+        let has_our_labels =
+            contains(&metadata["labels"], &labels(object["metadata"]["name"].as_str().unwrap_or("")), "");
+        let fits = stranger["kind"] != "Service" || is_headless(object) == (stranger["spec"]["clusterIP"] == "None");
+        if is_orphan && has_our_labels.is_ok() && fits {
+            return Err(format!("{} was not adopted", stranger["kind"]));
+        }
+    }
+    for (type_, is) in [("Ready", "False"), ("Degraded", "True"), ("Stalled", "True")] {
+        let found = condition(&object["status"], type_);
+        if found["status"] != is || found["reason"] != "ResourceConflict" {
+            return Err(format!("{type_} is {}/{}, not {is}/ResourceConflict", found["status"], found["reason"]));
+        }
+    }
+    Ok(())
 }
 
 fn one_of(rng: &mut Rng, values: &[&'static str]) -> &'static str {

@@ -30,6 +30,10 @@ struct State {
     failing: BTreeMap<String, Duration>,
     /// When pods were made, by uid.
     made: BTreeMap<String, Duration>,
+    /// The version of the cluster at the last look.
+    seen: u64,
+    /// Whether something is to be done when time passes.
+    is_restless: bool,
     /// How many pods were made: the end of the next one's name and address.
     pods: u32,
     /// Since when a Deployment has made no progress, by uid.
@@ -72,12 +76,19 @@ impl Controllers {
     /// Does what is due.
     pub(crate) fn tick(&self, now: Duration) {
         let mut state = self.state();
+        if self.model.version() == state.seen && !state.is_restless {
+            return; // most of the time; looking at everything would take most of the real time
+        }
+        let before = self.model.version();
         self.model.collect();
         for deployment in self.model.objects(DEPLOYMENTS) {
             if deployment["metadata"]["deletionTimestamp"].is_null() {
                 self.roll_out(&mut state, now, deployment);
             }
         }
+        state.failing.retain(|_, until| now < *until);
+        state.seen = self.model.version();
+        state.is_restless = state.seen != before || !state.failing.is_empty() || !self.are_settled();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

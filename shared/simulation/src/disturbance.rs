@@ -190,6 +190,9 @@ impl Act {
     }
 }
 
+/// In this time, what was disturbed comes to rest.
+const AT_REST: Duration = Duration::from_mins(4);
+
 impl Disturbance {
     /// Those of a world with so many objects, in order of time: one to four a minute, and some at the same moment.
     pub fn draw(rng: &mut Rng, length: Duration, objects: usize) -> Vec<Self> {
@@ -202,6 +205,21 @@ impl Disturbance {
             if rng.u8(..4) > 0 {
                 at += Duration::from_millis(rng.u64(1..longest * 1_000));
             }
+        }
+        all.extend(Self::last(rng, length, objects));
+        all
+    }
+
+    /// When all has come to rest, a last change of each object meets a write of its status. Nothing comes after it that would
+    /// wake the object: what is missed here is missed for good.
+    fn last(rng: &mut Rng, length: Duration, objects: usize) -> Vec<Self> {
+        const LAST: [Act; 6] = [Act::Edit, Act::Scale, Act::Label, Act::RequestReconcile, Act::Pause, Act::Resume];
+        let mut all = Vec::new();
+        for object in 0..objects {
+            let at = length + AT_REST * u32::try_from(object + 1).unwrap_or(1);
+            let (act, phase) = (LAST[rng.usize(..LAST.len())], Phase::ALL[rng.usize(1..Phase::ALL.len())]);
+            all.push(Self { at, phase, act, object, seed: rng.u64(..) });
+            all.push(Self { at, phase: Phase::AnyTime, act: Act::RequestReconcile, object, seed: rng.u64(..) });
         }
         all
     }
