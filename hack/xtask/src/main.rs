@@ -11,6 +11,7 @@ mod generate;
 mod image;
 mod packages;
 mod report;
+mod simulate;
 mod test;
 mod tidy;
 mod workspace;
@@ -34,6 +35,7 @@ enum Task {
     Demo(demo::Args),
     Generate(generate::Args),
     Image(image::Args),
+    Simulate(simulate::Args),
     Test(test::Args),
     Tidy(tidy::Args),
 }
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Generate(args) => generate::run(&args),
         Task::Image(args) => image::run(args).map(success),
+        Task::Simulate(args) => simulate::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Tidy(tidy::Args {}) => tidy::run(),
     };

@@ -1,0 +1,114 @@
+//! `cargo xtask simulate`: random worlds of operators, from fresh seeds or again from a number.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Result, bail};
+
+use crate::workspace;
+
+/// Play random worlds of the operators in simulated time; a failure is repeated from its seed
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// This operator only, such as "memcached" [default: each that has worlds]
+    #[arg(long, value_name = "NAME")]
+    operator: Option<String>,
+    /// The seed of the first world; without --seeds and --minutes, of the only one [default: a fresh one]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How many worlds, the next ones from the seeds that follow
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// For how long, in real time and for each operator [default: 2, unless --seed or --seeds says where it ends]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_440))]
+    minutes: Option<u64>,
+    /// Write the whole trace of a failure into this file
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Print how often each disturbance had an effect, by its moment
+    #[arg(long)]
+    table: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let all = operators()?;
+    let chosen: Vec<&String> = all.iter().filter(|name| args.operator.as_ref().is_none_or(|it| it == *name)).collect();
+    if chosen.is_empty() {
+        bail!("{:?} has no worlds; choose one of {}", args.operator.as_deref().unwrap_or_default(), all.join(", "));
+    }
+    let mut succeeded = true;
+    for name in chosen {
+        let mut worlds = workspace::cargo();
+        worlds.args(["test", "--quiet", "--package", &format!("{name}-operator"), "--test", "simulation"]);
+        worlds.args(["every_world_ends_as_specified", "--", "--nocapture"]).env("RUST_BACKTRACE", "0");
+        for (variable, value) in environment(args) {
+            worlds.env(variable, value);
+        }
+        succeeded &= worlds.status()?.success();
+    }
+    Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The operators whose worlds can be played.
+fn operators() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(workspace::root().join("operators"))? {
+        let entry = entry?;
+        if entry.path().join("tests/simulation.rs").exists() {
+            names.extend(entry.file_name().to_string_lossy().strip_suffix("-operator").map(str::to_owned));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// What `simulation` reads; its README explains it.
+fn environment(args: &Args) -> Vec<(&'static str, String)> {
+    let ends = args.seed.is_some() || args.seeds.is_some();
+    let minutes = args.minutes.or((!ends).then_some(2));
+    // A number of worlds without a seed: fresh ones, for as long as that takes.
+    let longest = args.seeds.filter(|_| args.seed.is_none()).map(|_| 1_440);
+    let seconds = minutes.or(longest).map(|minutes| (minutes * 60).to_string());
+    let trace = args.trace.as_ref().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
+    [
+        ("SIMULATE_SEED", args.seed.map(|seed| seed.to_string())),
+        ("SIMULATE_WORLDS", args.seeds.map(|seeds| seeds.to_string())),
+        ("SIMULATE_SECONDS", seconds),
+        ("SIMULATE_TRACE", trace.map(|file| file.display().to_string())),
+        ("SIMULATE_TABLE", args.table.then(|| "yes".to_owned())),
+    ]
+    .into_iter()
+    .filter_map(|(variable, value)| Some((variable, value?)))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Simulate {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn told(flags: &[&str]) -> Vec<String> {
+        let args = Simulate::parse_from(std::iter::once(&"simulate").chain(flags)).args;
+        environment(&args).into_iter().map(|(variable, value)| format!("{variable}={value}")).collect()
+    }
+
+    #[test]
+    fn flags_say_where_it_ends() {
+        assert_eq!(told(&[]), ["SIMULATE_SECONDS=120"]);
+        assert_eq!(told(&["--minutes", "10"]), ["SIMULATE_SECONDS=600"]);
+        assert_eq!(told(&["--seed", "7"]), ["SIMULATE_SEED=7"]);
+        assert_eq!(told(&["--seed", "7", "--seeds", "3"]), ["SIMULATE_SEED=7", "SIMULATE_WORLDS=3"]);
+        assert_eq!(told(&["--seeds", "3"]), ["SIMULATE_WORLDS=3", "SIMULATE_SECONDS=86400"]);
+    }
+
+    #[test]
+    fn operators_with_worlds_are_found() {
+        assert!(operators().expect("a list").iter().any(|name| name == "memcached"));
+    }
+}
