@@ -89,18 +89,29 @@ impl Subject for Memcached {
         let (spec, status) = (&object["spec"], &object["status"]);
         let find = |resource: &str| cluster.object(resource, "default", name);
 
-        let strangers: Vec<Value> = self
-            .children()
-            .iter()
-            .filter_map(|resource| find(resource))
-            .filter(|child| !is_ours(child, object))
-            .collect();
+        let size = spec["size"].as_i64().unwrap_or(1);
+        let budget = &spec["podDisruptionBudget"];
+        let wants_budget = match budget["mode"].as_str().unwrap_or("Auto") {
+            "Auto" => size >= 2,
+            mode => mode == "Always",
+        };
+        let wants_policy = spec["networkPolicy"]["enabled"] == true;
+        let mut strangers = Vec::new();
+        for (&resource, is_wanted) in self.children().iter().zip([true, true, wants_budget, wants_policy]) {
+            match find(resource) {
+                // What is not ours and not in the way is let be.
+                Some(child) if !is_ours(&child, object) => strangers.extend(is_wanted.then_some(child)),
+                Some(_) if !is_wanted => return Err(format!("a child of {resource} is not wanted any more")),
+                None if is_wanted => return Err(format!("there is no child of {resource}")),
+                Some(_) | None => {}
+            }
+        }
         if !strangers.is_empty() {
             return judge_conflict(object, &strangers);
         }
-        let deployment = find("deployments.apps").ok_or("there is no Deployment")?;
+        let deployment = find("deployments.apps").unwrap_or_default();
         contains(&deployment, &wanted_deployment(object), "Deployment")?;
-        let service = find("services").ok_or("there is no Service")?;
+        let service = find("services").unwrap_or_default();
         contains(&service, &wanted_service(object), "Service")?;
         if is_headless(object) != (service["spec"]["clusterIP"] == "None") {
             return Err(format!(
@@ -109,30 +120,14 @@ impl Subject for Memcached {
                 service["spec"]["clusterIP"]
             ));
         }
-        let size = spec["size"].as_i64().unwrap_or(1);
-        let budget = &spec["podDisruptionBudget"];
-        let wants_budget = match budget["mode"].as_str().unwrap_or("Auto") {
-            "Auto" => size >= 2,
-            mode => mode == "Always",
-        };
-        match (find("poddisruptionbudgets.policy"), wants_budget) {
-            (None, false) => {}
-            (Some(live), true) => {
-                let unavailable =
-                    if budget["maxUnavailable"].is_null() { &json!(1) } else { &budget["maxUnavailable"] };
-                let wanted = json!({"spec": {
-                    "maxUnavailable": unavailable, "unhealthyPodEvictionPolicy": "AlwaysAllow",
-                    "selector": {"matchLabels": selector(name)},
-                }});
-                contains(&live, &wanted, "PodDisruptionBudget")?;
-            }
-            (live, _) => {
-                return Err(format!("a budget is wanted: {wants_budget}, and there is one: {}", live.is_some()));
-            }
-        }
-        let wants_policy = spec["networkPolicy"]["enabled"] == true;
-        if find("networkpolicies.networking.k8s.io").is_some() != wants_policy {
-            return Err(format!("a network policy is wanted: {wants_policy}"));
+        if wants_budget {
+            let live = find("poddisruptionbudgets.policy").unwrap_or_default();
+            let unavailable = if budget["maxUnavailable"].is_null() { &json!(1) } else { &budget["maxUnavailable"] };
+            let wanted = json!({"spec": {
+                "maxUnavailable": unavailable, "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                "selector": {"matchLabels": selector(name)},
+            }});
+            contains(&live, &wanted, "PodDisruptionBudget")?;
         }
         judge_status(object, status, &deployment, cluster)
     }

@@ -96,16 +96,15 @@ impl Requests {
 
     async fn send_edit(&self, key: &ObjectKey, operations: &Value, dry_run: bool) -> Result<String, Error> {
         let parameters = PatchParams { dry_run, ..self.patching() };
-        let mut request = self.http(key).patch(&key.name, &parameters, &Patch::Merge(operations));
-        if let Ok(request) = &mut request {
-            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json-patch+json"));
-        }
-        self.send("patch", key, request).await
+        let request = self.http(key).patch(&key.name, &parameters, &Patch::Merge(operations));
+        self.send("patch", key, request.map(as_json_patch)).await
     }
 
-    pub(crate) async fn merge_status(&self, key: &ObjectKey, patch: &Value) -> Result<String, Error> {
-        let request = self.http(key).patch_subresource("status", &key.name, &self.patching(), &Patch::Merge(patch));
-        self.send("patch the status of", key, request).await
+    /// As [`edit`](Self::edit), of the status.
+    pub(crate) async fn edit_status(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
+        let body = Patch::Merge(operations);
+        let request = self.http(key).patch_subresource("status", &key.name, &self.patching(), &body);
+        self.send("patch the status of", key, request.map(as_json_patch)).await
     }
 
     /// Deletes exactly the object with this uid, whatever its version: others write its status all the time.
@@ -184,6 +183,12 @@ impl Requests {
             .ok_or_else(|| Error::Deadline { request: asked(), after: DEADLINE })?
             .map_err(|source| Error::Api { request: asked(), source: Box::new(source) })
     }
+}
+
+/// kube's own type of a JSON patch would have to be built from the operations.
+fn as_json_patch(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json-patch+json"));
+    request
 }
 
 /// How a request ended, for its trace.

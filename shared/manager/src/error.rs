@@ -226,6 +226,9 @@ pub(crate) fn sentence(status: &Status) -> String {
     if told.len() < line.len() { told + "…" } else { told }
 }
 
+/// What the API server says of a JSON patch that cannot be carried out: `patchResource` in its `handlers/patch.go`.
+const PATCH_DOES_NOT_APPLY: &str = "the server rejected our request due to an error in our request";
+
 pub(crate) fn classify(error: &kube::Error) -> Class {
     let kube::Error::Api(status) = error else { return Class::Transient };
     match status.code {
@@ -234,6 +237,8 @@ pub(crate) fn classify(error: &kube::Error) -> Class {
         409 => Class::Conflict,
         // A uid that does not match: the object was replaced since we looked.
         422 if causes(status).any(|cause| cause.field == "metadata.uid") => Class::Conflict,
+        // A test of a JSON patch that does not hold, or a path that is not there any more.
+        422 if status.message == PATCH_DOES_NOT_APPLY => Class::Conflict,
         422 | 400 => Class::Rejected,
         403 => forbidden(status),
         _ => Class::Transient,
@@ -299,6 +304,7 @@ mod tests {
             (api(409, "AlreadyExists", "x"), Class::AlreadyExists),
             (api(409, "Conflict", "x"), Class::Conflict),
             (api(422, "Invalid", "x"), Class::Rejected),
+            (api(422, "Invalid", PATCH_DOES_NOT_APPLY), Class::Conflict),
             (api(403, "Forbidden", rbac), Class::Forbidden),
             (api(403, "Forbidden", quota), Class::Quota),
             (api(403, "Forbidden", pod_security), Class::Rejected),

@@ -26,10 +26,12 @@ mod edit;
 mod path;
 mod quantity;
 mod share;
+mod unclaimed;
 
 pub(crate) use edit::{edit, make_room, rehearsal};
 pub(crate) use path::Path;
-pub(crate) use share::Share;
+pub(crate) use share::{Share, unite};
+pub(crate) use unclaimed::unclaimed;
 
 use path::Step;
 use quantity::same_quantity;

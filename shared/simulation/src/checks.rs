@@ -6,7 +6,12 @@ use jiff::Timestamp;
 use model_apiserver::{Change, Model};
 use serde_json::Value;
 
-use crate::{controllers::text, network::OPERATOR, subject::Subject, trace::Trace};
+use crate::{
+    controllers::text,
+    network::{Network, OPERATOR},
+    subject::Subject,
+    trace::Trace,
+};
 
 /// Follows the changes of one world.
 pub(crate) struct Checks {
@@ -50,7 +55,7 @@ impl Checks {
     }
 
     /// Looks at everything that has changed since the last call.
-    pub(crate) fn follow(&mut self) -> Result<(), String> {
+    pub(crate) fn follow(&mut self, network: &Network) -> Result<(), String> {
         for change in self.model.changes_after(self.version) {
             self.version = change.version;
             let what = match (&change.before, &change.after) {
@@ -61,16 +66,18 @@ impl Checks {
             self.trace
                 .note(format!("= {} {} {} {what} by {:?}", change.version, change.resource, change.key, change.writer));
             if change.writer.starts_with(OPERATOR) {
-                self.check(&change).map_err(|why| format!("{} {}: {why}", change.resource, change.key))?;
+                self.check(&change, network).map_err(|why| format!("{} {}: {why}", change.resource, change.key))?;
             }
         }
         Ok(())
     }
 
-    fn check(&mut self, change: &Change) -> Result<(), String> {
+    fn check(&mut self, change: &Change, network: &Network) -> Result<(), String> {
         if *change.resource == *self.subject.resource() {
             if let (Some(before), Some(after)) = (&change.before, &change.after) {
-                return self.check_status(before, after);
+                // The watch may bring what was written later than this.
+                let is_unsure = network.has_lost_answers(&change.key.to_string(), IN_FLIGHT);
+                return self.check_status(before, after, is_unsure);
             }
         } else if self.subject.children().contains(&&*change.resource) {
             self.check_owner(change)?;
@@ -86,12 +93,12 @@ impl Checks {
     }
 
     /// The operator writes nothing of its objects but status, finalizers and annotations, and says nothing of a later spec.
-    fn check_status(&mut self, before: &Value, after: &Value) -> Result<(), String> {
+    fn check_status(&mut self, before: &Value, after: &Value, is_unsure: bool) -> Result<(), String> {
         if before["spec"] != after["spec"] {
             return Err("the operator has changed a spec".to_owned());
         }
         let (observed, generation) = (&after["status"]["observedGeneration"], &after["metadata"]["generation"]);
-        if self.trace.now() < self.lenient_until || self.is_young(after) {
+        if self.trace.now() < self.lenient_until {
             return Ok(());
         }
         if observed.as_i64() > generation.as_i64() {
@@ -107,18 +114,11 @@ impl Checks {
                 return Err(format!("{type_} observes {} of generation {generation}", condition["observedGeneration"]));
             }
             let last = self.transitions.insert((uid.clone(), type_.clone()), time);
-            if last.is_some_and(|last| time < last) {
+            if !is_unsure && last.is_some_and(|last| time < last) {
                 return Err(format!("{type_} went back in time, to {time}"));
             }
         }
         Ok(())
-    }
-
-    /// A status that was on its way to the object which had the name before may still land on this one: the API server ignores
-    /// the uid in a merge patch of a status. It is put right by the next reconcile, in less than a second.
-    fn is_young(&self, object: &Value) -> bool {
-        let made = text(&object["metadata"]["creationTimestamp"]).parse::<Timestamp>();
-        made.is_ok_and(|made| self.model.now().duration_since(made).as_secs() < 60)
     }
 
     /// What the operator writes was its own before, or could be adopted, and is its own afterwards.

@@ -38,6 +38,8 @@ struct State {
     /// What goes on for a while.
     troubles: Vec<Trouble>,
     effects: Effects,
+    /// When the answer to a write of an object was last lost, by "namespace/name".
+    lost: BTreeMap<String, Duration>,
     /// How many requests the operator has sent in this second.
     rate: (u64, u32),
     broken: Option<String>,
@@ -66,6 +68,7 @@ impl Network {
             armed: Vec::new(),
             troubles: Vec::new(),
             effects: Effects::new(),
+            lost: BTreeMap::new(),
             rate: (0, 0),
             broken: None,
         };
@@ -97,6 +100,11 @@ impl Network {
 
     pub(crate) fn effects(&self) -> Effects {
         self.state().effects.clone()
+    }
+
+    /// Whether the operator may not know what it has written to this object: an answer was lost, no longer ago than this.
+    pub(crate) fn has_lost_answers(&self, object: &str, within: Duration) -> bool {
+        self.state().lost.get(object).is_some_and(|lost| self.trace.now() < *lost + within)
     }
 
     /// What was wrong with the requests of the operator.
@@ -146,7 +154,10 @@ impl State {
                     due.before.push(Action::Answer(Answer::code(code)));
                 }
                 Act::LostRequests if happens => due.before.push(Action::Drop),
-                Act::LostAnswers if happens && request.verb != Verb::Watch => due.after.push(Action::Drop),
+                Act::LostAnswers if happens && request.verb != Verb::Watch => {
+                    due.after.push(Action::Drop);
+                    self.lost.insert(format!("{}/{}", request.namespace, name(request)), now);
+                }
                 Act::SlowRequests => {
                     let pause = Duration::from_millis(Rng::with_seed(trouble.seed).u64(10..8_000));
                     let side = if self.rng.bool() { &mut due.before } else { &mut due.after };

@@ -219,10 +219,10 @@ impl World {
         if let Some(broken) = self.network.broken() {
             return Err(broken);
         }
-        self.checks.follow()?;
+        self.checks.follow(&self.network)?;
         let now = self.trace.now();
         self.stage.controllers.tick(now);
-        self.checks.follow()?;
+        self.checks.follow(&self.network)?;
         let (ends, restores) = {
             let mut state = self.stage.state();
             if state.policy_until < now && state.policy_until > Duration::ZERO {

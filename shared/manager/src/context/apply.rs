@@ -27,7 +27,7 @@ use crate::{
     informer::resource_name,
     metrics::{ChildMetrics, Written},
     object::{Head, MANAGED_BY, Metadata, ObjectKey, Uid},
-    owned::{Change, Share, fingerprint, holder, make_room, rehearsal},
+    owned::{Change, Share, fingerprint, holder, make_room, rehearsal, unclaimed, unite},
     store::{Known, Verified},
     wire::{Decoded, Seen, Undecodable},
 };
@@ -300,8 +300,9 @@ impl<K: Root> Context<K> {
             self.tell_changes(requests, target, &metadata, &carried_out(difference.changes, &left), verified);
             return Box::pin(self.change::<C>(requests, target, &answer, true)).await;
         }
-        if difference.from_create || metadata.managed_fields.is_empty() {
-            let folded = fold(&live, requests.manager(), requests.type_meta().0, &metadata);
+        let left = left_behind(&live, requests.manager(), target, &metadata);
+        if difference.from_create || left.is_some() {
+            let folded = fold(&live, requests.manager(), requests.type_meta().0, &metadata, left);
             requests.merge(&target.key, &folded).await?;
         }
         let answer = requests.apply(&target.key, &body).await?;
@@ -423,27 +424,39 @@ impl<K: Root> Context<K> {
 /// The child as it is now, `None` when it was refused, or an error that is worth another try.
 type Outcome<C> = Result<Option<Arc<Live<<C as workloads::Viewed>::View>>>, Error>;
 
-/// A merge patch that turns our create entry into an apply entry. It carries uid and version: `managedFields` is a list
-/// that is replaced as a whole.
+/// What an entry of ours has to say where there is none any more, before the apply. `None` where there is one, and where the
+/// apply alone does.
 ///
-/// Where all entries were cleared it makes one for us. If the apply found none, the API server would give all fields to
-/// `before-first-apply`, who would keep in the object what we drop later.
-fn fold(live: &Value, manager: &str, api_version: &str, metadata: &Metadata<'_>) -> Value {
+/// If the apply found no entry of anybody, the API server would give all fields to `before-first-apply`, who would keep in the
+/// object what we drop later.
+fn left_behind(live: &Value, manager: &str, target: &Target, metadata: &Metadata<'_>) -> Option<Value> {
+    if Share::of(manager, &metadata.managed_fields).is_some() {
+        return None;
+    }
+    let unclaimed = unclaimed(live, &target.fields, &metadata.managed_fields);
+    if !metadata.managed_fields.is_empty() && unclaimed == json!({}) {
+        return None;
+    }
+    let label = format!("f:{MANAGED_BY}");
+    let mut fields = json!({"f:metadata": {"f:labels": {label: {}}}}); // an entry must not be empty
+    unite(&mut fields, unclaimed);
+    Some(fields)
+}
+
+/// A merge patch that turns our create entry into an apply entry, or makes one that says what was `left` behind. It carries uid
+/// and version: `managedFields` is a list that is replaced as a whole.
+fn fold(live: &Value, manager: &str, api_version: &str, metadata: &Metadata<'_>, left: Option<Value>) -> Value {
     let mut entries = live.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
     let ours = |entry: &Value| entry["manager"] == manager && entry.get("subresource").is_none();
     // Of two entries with one identity the API server would keep only one, so they are united first.
-    let fields = Share::of(manager, &metadata.managed_fields).map(Share::into_fields);
-    let fields = fields.unwrap_or_else(|| {
-        let label = format!("f:{MANAGED_BY}");
-        json!({"f:metadata": {"f:labels": {label: {}}}})
-    });
+    let fields = Share::of(manager, &metadata.managed_fields).map(Share::into_fields).or(left);
     let mut kept = entries
         .iter()
         .find(|entry| ours(entry))
         .cloned()
         .unwrap_or_else(|| json!({"manager": manager, "apiVersion": api_version, "fieldsType": "FieldsV1"}));
     kept["operation"] = json!("Apply");
-    kept["fieldsV1"] = fields;
+    kept["fieldsV1"] = fields.unwrap_or_default();
     entries.retain(|entry| !ours(entry));
     entries.push(kept);
     json!({"metadata": {

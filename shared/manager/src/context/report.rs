@@ -158,16 +158,11 @@ impl<K: Root> Context<K> {
             Some(old) => serde_json::to_value(old).map_err(broken)?,
             None => Value::Null,
         };
-        // The version keeps a status that holds memory from being written by a process that has not seen the last one, and from
-        // landing on a namesake that was created meanwhile. The uid alone does not: the API server ignores it in a merge patch
-        // of a custom resource's status. The answer shows the namesake, and brings it back.
-        let mut metadata = json!({"uid": self.pass.uid});
-        if fenced {
-            metadata["resourceVersion"] = json!(object.meta().resource_version);
-        }
-        let patch = json!({"metadata": metadata, "status": difference(&old, new)});
-        match requests.merge_status(key, &patch).await {
-            Ok(answer) => drop(self.take_patched(&patch, &answer)?),
+        let change = difference(&old, new);
+        let version = fenced.then(|| object.meta().resource_version.as_deref().unwrap_or_default());
+        let operations = operations(&self.pass.uid, version, &old, &change);
+        match requests.edit_status(key, &operations).await {
+            Ok(answer) => drop(self.take_patched(&json!({"status": change}), &answer)?),
             // Deleted: there is nothing to report on.
             Err(error) if error.class() == Class::NotFound => {}
             // A conflict too: if a namesake has taken its place, the next attempt has him from the cache; if not, this
@@ -267,6 +262,33 @@ fn difference(old: &Value, new: Value) -> Value {
     Value::Object(patch)
 }
 
+/// The JSON patch that carries out a difference of the status, if the object is still the one that is meant.
+///
+/// A merge patch would not do: the API server ignores a uid in one for the status of a custom resource, and so the status of an
+/// object that is gone would land on its namesake. The version keeps a status that holds memory from being written by a
+/// process that has not seen the last one.
+fn operations(uid: &str, version: Option<&str>, old: &Value, difference: &Value) -> Value {
+    let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
+    if let Some(version) = version {
+        operations.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}));
+    }
+    add_operations(&mut operations, "/status", old, difference);
+    operations.into()
+}
+
+fn add_operations(operations: &mut Vec<Value>, path: &str, old: &Value, difference: &Value) {
+    match (old, difference) {
+        (Value::Object(old), Value::Object(changes)) => {
+            for (name, change) in changes {
+                let path = format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"));
+                add_operations(operations, &path, old.get(name).unwrap_or(&Value::Null), change);
+            }
+        }
+        (_, Value::Null) => operations.push(json!({"op": "remove", "path": path})),
+        _ => operations.push(json!({"op": "add", "path": path, "value": difference})),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,5 +299,27 @@ mod tests {
         let new = json!({"nodes": ["b"], "replicas": 3, "image": "x"});
         assert_eq!(difference(&old, new), json!({"nodes": ["b"], "gone": null}));
         assert_eq!(difference(&Value::Null, json!({"nodes": []})), json!({"nodes": []}));
+    }
+
+    #[test]
+    fn a_difference_is_carried_out_in_the_object_that_is_meant_only() {
+        let old = json!({"nodes": ["a"], "by": {"a/b": 1, "c": 2}, "gone": 1, "image": "x"});
+        let new = json!({"nodes": [], "by": {"a/b": 3}, "image": "x", "fresh": {"a": 1}});
+        for (old, new) in [(&old, &new), (&Value::Null, &new), (&new, &old), (&json!({}), &new)] {
+            let mut object = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+            if !old.is_null() {
+                object["status"] = old.clone();
+            }
+            let change = difference(old, new.clone());
+            for (uid, version, is_taken) in
+                [("u", None, true), ("u", Some("7"), true), ("u", Some("6"), false), ("v", None, false)]
+            {
+                let patch: json_patch::Patch =
+                    serde_json::from_value(operations(uid, version, old, &change)).expect("a JSON patch");
+                let mut object = object.clone();
+                assert_eq!(json_patch::patch(&mut object, &patch).is_ok(), is_taken, "{uid} {version:?}");
+                assert!(!is_taken || object["status"] == *new, "{patch}");
+            }
+        }
     }
 }

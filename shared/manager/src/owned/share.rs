@@ -133,7 +133,7 @@ fn selects(selector: &str, index: usize, item: &Value) -> bool {
     }
 }
 
-fn unite(all: &mut Value, more: Value) {
+pub(crate) fn unite(all: &mut Value, more: Value) {
     let (Value::Object(all), Value::Object(more)) = (all, more) else { return };
     for (key, value) in more {
         match all.get_mut(&key) {

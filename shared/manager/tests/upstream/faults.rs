@@ -8,7 +8,7 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
-use manager::{Action, Context, Error};
+use manager::{Action, Context, Error, Health, Report, Verdict};
 use model_apiserver::{Model, NoFaults, Planned};
 use serde_json::json;
 use tokio::{
@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::kit::{
-    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, run, until, value, writes,
+    Calls, MOMENT, TOYS, Toy, ToyStatus, change, is_ready, keeper, model, plan, port, put, run, until, value, writes,
 };
 
 /// Whether everything is as it should be, and nothing more is written.
@@ -283,6 +283,51 @@ async fn a_namesake_that_takes_a_childs_place_before_our_write_is_left_alone() {
             assert!(found["metadata"][ours].is_null(), "{nth}: {found:#}");
         }
         drop(harness);
+    }
+}
+
+/// A reconciler that says the size of its object.
+async fn say_size(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let verdict = Verdict::yes("Ready", format!("size {}", toy.spec.size));
+    context.apply_status_at_once(Report { status: ToyStatus::default(), health: Health::of(verdict) }).await?;
+    Ok(Action::Done)
+}
+
+/// While a status is on its way, its object is deleted, and another one of that name is created.
+#[tokio::test(start_paused = true)]
+async fn the_status_of_an_object_never_lands_on_its_namesake() {
+    // The first write finds no status, the second one has a status to change.
+    for nth in [1, 2] {
+        let model = model();
+        let stage = model.clone();
+        let replace = move |_: &str| {
+            stage.take(TOYS, "default", "a");
+            stage.put(json!({
+                "apiVersion": "tests.example.com/v1", "kind": "Toy",
+                "metadata": {"name": "a", "namespace": "default", "uid": "second", "generation": 1},
+                "spec": {"size": 7},
+            }));
+            Box::pin(std::future::ready(())) as _
+        };
+        let faults = format!("before patch {TOYS}/status #{nth} -> signal replace");
+        let planned = Arc::new(Planned::with_signals(&faults.parse().expect("a plan"), replace));
+        model.set_shared_faults(planned.clone());
+        put(&model, &["a"]);
+        let _harness = run(&model, &[], say_size);
+        if nth == 2 {
+            until("the first status", || is_ready(&model, "a")).await;
+            change(&model, "a", 3).await;
+        }
+        let settled = || model.object(TOYS, "default", "a").is_some_and(|toy| toy["spec"]["size"] == 7);
+        until("its successor", || settled() && is_ready(&model, "a")).await;
+        assert!(planned.unused().is_empty());
+        let versions = model.changes_after(0).into_iter().filter(|change| &*change.resource == TOYS);
+        for toy in versions.filter_map(|change| change.after).filter(|toy| toy["metadata"]["uid"] == "second") {
+            for condition in toy["status"]["conditions"].as_array().into_iter().flatten() {
+                assert_eq!(condition["observedGeneration"], 1, "{nth}: {toy:#}");
+                assert!(condition["type"] != "Ready" || condition["message"] == "size 7", "{nth}: {toy:#}");
+            }
+        }
     }
 }
 

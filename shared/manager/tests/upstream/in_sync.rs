@@ -270,6 +270,37 @@ async fn after_managed_fields_were_cleared_drift_is_seen_and_dropped_fields_go()
     assert!(writes(&world.run(&without(&lighter, CONTAINER_FALSE)).await).is_empty());
 }
 
+/// Nobody can tell any more whose the old port is. With two ports of one name the API server would refuse the Service.
+#[tokio::test(start_paused = true)]
+async fn an_element_of_ours_that_is_dropped_goes_even_if_managed_fields_were_cleared_meanwhile() {
+    let service = |port: u16| json!({"metadata": {"name": NAME}, "spec": {"ports": [{"name": "p", "port": port}]}});
+    let ports = |world: &World<Service>| -> Vec<Value> {
+        let child = world.child();
+        child["spec"]["ports"].as_array().into_iter().flatten().map(|it| it["port"].clone()).collect()
+    };
+    let clear = |child: &mut Value| child["metadata"]["managedFields"] = json!([{}]);
+    for has_other_entry in [false, true] {
+        let mut world = World::<Service>::new();
+        world.run(&service(1)).await;
+        world.stop().await;
+        world.edit("kubectl-patch", clear).await;
+        if has_other_entry {
+            world.edit("kubectl", |child| child["metadata"]["managedFields"] = labelled_by("kubectl")).await;
+        }
+        world.run(&service(2)).await;
+        assert_eq!(ports(&world), [2], "{has_other_entry}");
+        assert!(writes(&world.run(&service(2)).await).is_empty());
+    }
+}
+
+/// Entries of `managedFields` of which none holds anything of ours.
+fn labelled_by(manager: &str) -> Value {
+    json!([{
+        "manager": manager, "operation": "Apply", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:team": {}}}},
+    }])
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_others_put_below_our_empty_map_is_theirs() {
     let mut world = World::<Deployment>::new();
