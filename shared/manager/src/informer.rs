@@ -21,16 +21,18 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     observed::Observed,
     random::Random,
-    store::{Delta, Store},
+    store::{Delta, Observation, Store},
     wire::{Decoded, Representation},
 };
 
+mod doubts;
 mod health;
 mod line;
 mod reflector;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use doubts::Doubts;
 pub(crate) use health::{InformerHealth, Phase};
 use line::Line;
 use reflector::{Failure, Page, Reflector};
@@ -48,6 +50,8 @@ pub(crate) struct Informer<R: Representation> {
     wanted: Observed<u64>,
     /// Of each watch, the term in which its last whole list began.
     listed: Observed<Vec<Option<u64>>>,
+    /// Shared by all informers.
+    doubts: Arc<Doubts>,
 }
 
 /// Called for each change, in order, from the informer's task: must not block.
@@ -73,14 +77,25 @@ where
     R: Representation,
     R::Kind: Resource<Scope = NamespaceResourceScope>,
 {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(doubts: Arc<Doubts>) -> Self {
         Self {
             store: Arc::default(),
             health: Arc::new(InformerHealth::new(R::Kind::kind(&()).into_owned(), resource_name::<R::Kind>())),
             subscribers: Mutex::default(),
             wanted: Observed::new(0),
             listed: Observed::default(),
+            doubts,
         }
+    }
+
+    /// Takes in the answer of a request of ours, see [`Store::observe`]. Returns whether the cache holds now what was answered.
+    pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) -> bool {
+        let Observation { is_known, contradicts } = self.store.observe(decoded);
+        if contradicts && self.doubts.raise() {
+            let kind = &*R::Kind::kind(&());
+            tracing::warn!(kind, object = %decoded.key, "A version has another content than before; everything is listed again");
+        }
+        is_known
     }
 
     /// Adds a subscriber; only before [`Informer::run`].
@@ -139,25 +154,41 @@ struct Watch<'a, R: Representation> {
     subscribers: &'a [Subscriber],
 }
 
+/// What a whole list has shown.
+struct Listed {
+    version: u64,
+    /// The cluster was restored to an earlier state.
+    went_back: bool,
+}
+
 impl<R: Representation> Watch<'_, R> {
     /// Lists and watches for ever.
     async fn run(self) {
-        let wanted = &self.informer.wanted;
+        let Informer { wanted, doubts, health, .. } = self.informer;
         let mut patience = self.line.patience();
         // The version to watch from, once everything is listed.
         let mut position: Option<u64> = None;
+        let mut doubted = doubts.count();
         loop {
             let term = *wanted.get();
             let (begun, watched) = (Instant::now(), position.is_some());
+            // A list that was made because of a doubt raises none.
+            let is_free = doubts.count() == doubted;
+            doubted = doubts.count();
             let work = async {
                 match &mut position {
-                    Some(version) => self.watch(version).await,
-                    None => self.list(term).await.map(|version| position = Some(version)),
+                    Some(version) => self.watch(version).await.map(|()| false),
+                    None => {
+                        let listed = self.list(term).await?;
+                        position = Some(listed.version);
+                        Ok(listed.went_back && is_free)
+                    }
                 }
             };
             let done = tokio::select! {
                 biased;
                 () = wanted.until(|it| *it != term) => None,
+                () = doubts.beyond(doubted) => None,
                 done = work => Some(done),
             };
             let pause = match done {
@@ -165,9 +196,17 @@ impl<R: Representation> Watch<'_, R> {
                     position = None;
                     continue;
                 }
-                Some(Ok(())) => watched && begun.elapsed() < BRIEF,
+                Some(Ok(went_back)) => {
+                    if went_back && doubts.raise() {
+                        doubted = doubts.count(); // this one has just listed
+                    }
+                    watched && begun.elapsed() < BRIEF
+                }
                 Some(Err(failure)) => {
-                    self.informer.health.failed(self.index, &failure);
+                    health.failed(self.index, &failure);
+                    if matches!(failure, Failure::WentBack(_)) {
+                        doubts.raise();
+                    }
                     if failure.wants_a_list() {
                         position = None;
                     }
@@ -178,17 +217,18 @@ impl<R: Representation> Watch<'_, R> {
                 tokio::select! {
                     biased;
                     () = wanted.until(|it| *it != term) => position = None,
+                    () = doubts.beyond(doubted) => position = None,
                     () = sleep(patience.next_wait()) => {}
                 }
             }
         }
     }
 
-    /// Takes in the present state, and returns its version.
-    async fn list(&self, term: u64) -> Result<u64, Failure> {
+    /// Takes in the present state.
+    async fn list(&self, term: u64) -> Result<Listed, Failure> {
         let Informer { store, health, listed, .. } = self.informer;
         store.begin_list(self.index);
-        let (mut next, mut version) = (String::new(), None);
+        let (mut next, mut version, mut went_back) = (String::new(), None, false);
         loop {
             let text = self.reflector.page(&next).await?;
             let page = Page::read(&text)?;
@@ -197,6 +237,7 @@ impl<R: Representation> Watch<'_, R> {
                 version = Some(shown);
                 if let Err(back) = store.listed_at(self.index, shown) {
                     health.went_back(Some(back));
+                    went_back = true;
                 }
             }
             for object in page.items.into_iter().flatten() {
@@ -215,6 +256,7 @@ impl<R: Representation> Watch<'_, R> {
         }
         if rewritten {
             health.went_back(None);
+            went_back = true;
         }
         health.synced(self.index);
         health.count(store.counts());
@@ -222,7 +264,7 @@ impl<R: Representation> Watch<'_, R> {
             listed[self.index] = Some(term);
             true
         });
-        Ok(version.unwrap_or_default())
+        Ok(Listed { version: version.unwrap_or_default(), went_back })
     }
 
     /// Takes in the changes after `version`, which grows with them, until the watch ends.

@@ -15,7 +15,7 @@ use workloads::Viewed;
 use crate::{
     api::Namespaced,
     context::Root,
-    informer::{Informer, InformerHealth},
+    informer::{Doubts, Informer, InformerHealth},
     metrics::Metrics,
     object::MANAGED_BY,
     random::Random,
@@ -26,6 +26,7 @@ use crate::{
 pub(crate) struct Informers {
     metrics: Arc<Metrics>,
     random: Random,
+    doubts: Arc<Doubts>,
     entries: HashMap<TypeId, Entry>,
 }
 
@@ -42,7 +43,7 @@ type RunInformer = Box<dyn FnOnce(Client, Random, Vec<String>, Option<String>, C
 
 impl Informers {
     pub(crate) fn new(metrics: Arc<Metrics>, random: Random) -> Self {
-        Self { metrics, random, entries: HashMap::new() }
+        Self { metrics, random, doubts: Arc::default(), entries: HashMap::new() }
     }
 
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
@@ -91,8 +92,9 @@ impl Informers {
         R: crate::wire::Representation,
         R::Kind: Namespaced,
     {
+        let doubts = self.doubts.clone();
         let entry = self.entries.entry(TypeId::of::<R>()).or_insert_with(|| {
-            let informer = Arc::new(Informer::<R>::new());
+            let informer = Arc::new(Informer::<R>::new(doubts));
             let running = informer.clone();
             Entry {
                 health: informer.health.clone(),

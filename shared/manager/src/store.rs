@@ -27,7 +27,7 @@ pub(crate) use index::Values;
 pub(crate) use progress::WentBack;
 
 use index::Indices;
-use packed::Packer;
+use packed::{Packed, Packer};
 use progress::Progress;
 use slots::{Slot, Slots};
 
@@ -207,17 +207,19 @@ impl<R: Representation> Store<R> {
     /// Takes in the answer of a request of ours, unless the watch is already past it. Whether it contains more than our own
     /// write is for the caller to find out: the watch will not report it again.
     ///
-    /// An object that does not decode is left to the watch, which reports it. Returns whether the cache holds now what was
-    /// answered.
-    pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) -> bool {
+    /// An object that does not decode is left to the watch, which reports it.
+    pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) -> Observation {
         let mut state = self.write();
         let delivered = state.watch_of(&decoded.key).map_or(0, Progress::delivered);
         let is_deleted = decoded.facts.version <= delivered && state.objects.get(&decoded.key).is_none();
         if is_deleted || decoded.item.is_err() || state.gone.contains_key(&decoded.facts.uid) {
-            return false;
+            return Observation { is_known: false, contradicts: false };
         }
+        let had_version = |slot: &Slot<R::Item>| slot.facts.version == decoded.facts.version;
+        let contradicts =
+            state.objects.get(&decoded.key).is_some_and(|old| had_version(old) && !same::<R>(old, decoded));
         state.upsert::<R>(decoded);
-        state.objects.get(&decoded.key).is_some_and(|slot| slot.facts.version == decoded.facts.version)
+        Observation { is_known: state.objects.get(&decoded.key).is_some_and(had_version), contradicts }
     }
 
     /// We deleted this object: it is not there any more for us, whatever late events say.
@@ -303,6 +305,42 @@ impl<R: Representation> Store<R> {
     }
 }
 
+/// What became of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Observation {
+    /// The cache holds now what was answered.
+    pub(crate) is_known: bool,
+    /// The cache held another object under this very version.
+    pub(crate) contradicts: bool,
+}
+
+/// Whether both say the same, whatever their versions.
+fn same<R: Representation>(old: &Slot<R::Item>, new: &Decoded<R::Item>) -> bool {
+    let is_same_item = || match (&old.item, &new.item) {
+        (Some(old), Ok(new)) => R::same(old, new),
+        // Kept as text.
+        (None, Ok(_)) => {
+            let old = old.text.as_ref().and_then(Packed::text);
+            old == new.text || json_of(old.as_deref()) == json_of(new.text.as_deref())
+        }
+        (_, Err(_)) => false,
+    };
+    old.facts.uid == new.facts.uid
+        && old.facts.fingerprint == new.facts.fingerprint
+        && old.facts.owner == new.facts.owner
+        && old.facts.app == new.facts.app
+        && is_same_item()
+}
+
+/// An object of a list may lack what the list says for all of them.
+fn json_of(text: Option<&str>) -> Option<serde_json::Value> {
+    let mut object: serde_json::Value = serde_json::from_str(text?).ok()?;
+    for of_the_list in ["apiVersion", "kind"] {
+        object.as_object_mut()?.remove(of_the_list);
+    }
+    Some(object)
+}
+
 impl<I> State<I> {
     fn watch_of(&self, key: &ObjectKey) -> Option<&Progress> {
         self.watches.iter().find(|watch| watch.covers(&key.namespace))
@@ -316,8 +354,12 @@ impl<I> State<I> {
         };
         self.undecodable.remove(key);
         let old = self.objects.get(key);
-        if old.is_some_and(|old| old.facts.version >= decoded.facts.version) {
-            return None; // the echo of our own write, or older than it
+        // The echo of our own write, or older than it. But the history of a restored cluster has the versions of the former one
+        // once more, and a definition that changes its defaults changes objects without a new version.
+        let is_older = |old: &Slot<I>| old.facts.version > decoded.facts.version;
+        let is_echo = |old: &Slot<I>| old.facts.version == decoded.facts.version && same::<R>(old, decoded);
+        if old.is_some_and(|old| is_older(old) || is_echo(old)) {
+            return None;
         }
         let verified = old.filter(|old| old.facts.uid == decoded.facts.uid).and_then(|old| old.verified);
         let delta = Delta {
@@ -326,13 +368,8 @@ impl<I> State<I> {
             apps: [old.and_then(|old| old.facts.app.clone()), decoded.facts.app.clone()],
             undecodable: None,
         };
-        let changed = old.is_none_or(|old| {
-            old.facts.uid != decoded.facts.uid
-                || old.facts.fingerprint != decoded.facts.fingerprint
-                || old.facts.owner != decoded.facts.owner
-                || old.facts.app != decoded.facts.app
-                || old.item.as_ref().is_none_or(|old| !R::same(old, &item))
-        });
+        // A text differs at least in its version.
+        let changed = R::IS_REVIVED || old.is_none_or(|old| !same::<R>(old, decoded));
         let position = self.objects.put(Slot {
             key: key.clone(),
             facts: decoded.facts.clone(),

@@ -33,6 +33,8 @@ const QUIET: Duration = Duration::from_mins(7);
 const PATIENCE: Duration = Duration::from_hours(2);
 /// Nothing is written in this time after all has come to rest.
 const REST: Duration = Duration::from_mins(10);
+/// So often, a tick apart, the queue is looked at.
+const LOOKS: usize = 8;
 
 /// What a seed makes: a world before anything has happened in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -205,7 +207,7 @@ impl World {
         self.judge()?;
         self.nothing_happens("after all has come to rest").await?;
         self.judge()?;
-        self.process_is_clean()?;
+        self.process_is_clean().await?;
         self.trace.note("a new process looks at everything");
         self.crash().await;
         self.start();
@@ -324,20 +326,25 @@ impl World {
         Ok(())
     }
 
-    /// Nothing panicked, and nothing is left in the queue.
-    fn process_is_clean(&self) -> Result<(), String> {
-        let scrape = self.operator.as_ref().map(Harness::scrape).unwrap_or_default();
-        for series in
-            ["controller_runtime_reconcile_panics_total", "workqueue_depth", "controller_runtime_active_workers"]
-        {
-            let lines = scrape.lines().filter(|line| line.starts_with(&format!("{series}{{")));
-            for line in lines {
-                if !line.ends_with(" 0") {
-                    return Err(line.to_owned());
-                }
+    /// Nothing panicked, and nothing is left in the queue, but for an object that is due at this very moment.
+    async fn process_is_clean(&self) -> Result<(), String> {
+        let mut left = None;
+        for _ in 0..LOOKS {
+            let scrape = self.operator.as_ref().map(Harness::scrape).unwrap_or_default();
+            let is_above_zero = |series: &str| {
+                let mut lines = scrape.lines().filter(|line| line.starts_with(&format!("{series}{{")));
+                lines.find(|line| !line.ends_with(" 0")).map(str::to_owned)
+            };
+            if let Some(panicked) = is_above_zero("controller_runtime_reconcile_panics_total") {
+                return Err(panicked);
             }
+            left = ["workqueue_depth", "controller_runtime_active_workers"].into_iter().find_map(is_above_zero);
+            if left.is_none() {
+                break;
+            }
+            tokio::time::sleep(TICK).await;
         }
-        Ok(())
+        left.map_or(Ok(()), Err)
     }
 }
 

@@ -69,7 +69,7 @@ impl<K: Root> Context<K> {
 
     fn take(&self, answer: &str) -> Result<Taken<K>, Error> {
         let decoded = self.readable(Decoded::read::<Whole<K>>(answer))?;
-        let is_known = self.scope.primary.store.observe(&decoded);
+        let is_known = self.scope.primary.observe(&decoded);
         let object = decoded.item.map_err(|undecodable| Error::Other(String::from(undecodable.error).into()))?;
         Ok(Taken { object, is_known })
     }
@@ -95,10 +95,15 @@ impl<K: Root> Context<K> {
 /// Whether `after` says something beside its status that `before` with `patch` does not: a change of others.
 ///
 /// What the patch sets itself is no news, whatever the cluster's admission made of it: a reconcile would only set it again.
+///
+/// Under the same version nothing was written. If the object is another one all the same, then it is of another history: the
+/// cluster was restored from a backup.
 fn differs(before: &Value, patch: &Value, after: &Value) -> bool {
-    if before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"] {
-        return false;
+    let is_unwritten = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"];
+    if is_unwritten && before["status"] != after["status"] {
+        return true;
     }
+    let patch = if is_unwritten { &Value::Null } else { patch };
     let of_others = |object: &Value| {
         let mut object = object.clone();
         let Some(members) = object.as_object_mut() else { return object };
@@ -219,6 +224,17 @@ mod tests {
         assert!(!status_differs(&object(), &patch, &as_written, &both));
         assert!(!status_differs(&object(), &patch, &other, &ours));
         assert!(status_differs(&object(), &patch, &other, &both));
+    }
+
+    #[test]
+    fn under_the_same_version_whatever_differs_is_news() {
+        let patch = json!({"status": {"replicas": 4}, "metadata": {"annotations": {"ours": "1"}}});
+        assert!(!differs(&object(), &patch, &object()), "it is as it was, and the patch changed nothing");
+        for change in [json!({"status": {"replicas": 4}}), json!({"metadata": {"annotations": {"ours": "1"}}})] {
+            let mut after = after(&change);
+            after["metadata"]["resourceVersion"] = object()["metadata"]["resourceVersion"].clone();
+            assert!(differs(&object(), &patch, &after), "{change}");
+        }
     }
 
     #[test]

@@ -334,7 +334,7 @@ impl<K: Root> Context<K> {
         let broken = |source| Error::Decode { request: requests.describe("read", &target.key), source };
         let decoded = Decoded::read::<Seen<C>>(answer).map_err(broken)?;
         let store = self.store::<C>();
-        store.observe(&decoded);
+        self.informer::<C>().observe(&decoded);
         self.scope.caches.out_of_sight.settle(&self.pass.key, requests.kind());
         store.verify(&target.key, decoded.facts.uid, target.verified(decoded.facts.fingerprint.hash));
         self.pass.changed_children.store(true, Ordering::Relaxed);

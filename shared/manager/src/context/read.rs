@@ -195,7 +195,7 @@ impl<K: Root> Context<K> {
     ) -> Result<Arc<Live<C::View>>, Error> {
         let broken = |source| Error::Decode { request: requests.describe("read", key), source };
         let decoded = Decoded::read::<Seen<C>>(answer).map_err(broken)?;
-        self.store::<C>().observe(&decoded);
+        self.informer::<C>().observe(&decoded);
         decoded.item.map_err(|undecodable| {
             Error::Other(format!("{} \"{}\" does not decode: {}", requests.kind(), key.name, undecodable.error).into())
         })

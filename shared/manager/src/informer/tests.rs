@@ -15,7 +15,7 @@ use crate::{object::ObjectKey, wire::Seen};
 fn at_work(plan: &str) -> (Model, Arc<Informer<Seen<Pod>>>, JoinHandle<()>) {
     let model = Model::new();
     model.set_faults(Planned::new(&plan.parse().expect("a plan")));
-    let informer = Arc::new(Informer::<Seen<Pod>>::new());
+    let informer = Arc::new(Informer::<Seen<Pod>>::new(Arc::default()));
     let running = informer.clone().run(model.client(), Random::default(), Vec::new(), None, CancellationToken::new());
     (model, informer, tokio::spawn(running))
 }
@@ -153,7 +153,7 @@ async fn what_was_there_is_in_the_cache_whatever_the_watch_has_delivered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_keeps_failing_is_asked_for_ever_less_often() {
-    let informer = Informer::<Seen<Pod>>::new();
+    let informer = Informer::<Seen<Pod>>::new(Arc::default());
     let mut patience = Line::new(informer.health, 0, Random::default()).patience();
     let mut total = Duration::ZERO;
     for _ in 0..10 {

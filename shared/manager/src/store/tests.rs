@@ -197,6 +197,28 @@ fn a_cluster_that_went_back_in_time_is_followed_though_its_versions_are_higher()
     assert_eq!((woken, back), (vec![], false));
 }
 
+/// The restored cluster comes to the same version again, with another object.
+#[test]
+fn another_content_under_the_same_version_is_taken_in() {
+    for by in ["list", "event", "answer"] {
+        let store = Deployments::default();
+        deliver(&store, &object("a", "1", 100, 3));
+        let other = object("a", "1", 100, 4);
+        match by {
+            "list" => assert_eq!(list(&store, 200, &[other]).0, [key("a")]),
+            "event" => assert!(deliver(&store, &other).is_some()),
+            _ => {
+                assert_eq!(
+                    store.observe(&object("a", "1", 100, 3)),
+                    Observation { is_known: true, contradicts: false }
+                );
+                assert_eq!(store.observe(&other), Observation { is_known: true, contradicts: true });
+            }
+        }
+        assert_eq!(replicas(&store, "a"), Some(4), "{by}");
+    }
+}
+
 #[test]
 fn an_older_event_than_the_last_means_that_the_cluster_went_back_in_time() {
     let store = Deployments::default();

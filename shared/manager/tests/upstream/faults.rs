@@ -8,7 +8,7 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
-use manager::{Action, Context, Error, Health, Report, Verdict};
+use manager::{Action, Context, Error};
 use model_apiserver::{Model, NoFaults, Planned};
 use serde_json::json;
 use tokio::{
@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::kit::{
-    Calls, MOMENT, TOYS, Toy, ToyStatus, change, is_ready, keeper, model, plan, port, put, run, until, value, writes,
+    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, run, say_size, until, value, writes,
 };
 
 /// Whether everything is as it should be, and nothing more is written.
@@ -284,13 +284,6 @@ async fn a_namesake_that_takes_a_childs_place_before_our_write_is_left_alone() {
         }
         drop(harness);
     }
-}
-
-/// A reconciler that says the size of its object.
-async fn say_size(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
-    let verdict = Verdict::yes("Ready", format!("size {}", toy.spec.size));
-    context.apply_status_at_once(Report { status: ToyStatus::default(), health: Health::of(verdict) }).await?;
-    Ok(Action::Done)
 }
 
 /// While a status is on its way, its object is deleted, and another one of that name is created.

@@ -157,7 +157,14 @@ pub(crate) async fn keep(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action,
     Ok(Action::Done)
 }
 
-/// The same, with every call noted.
+/// A reconciler that says the size of its object.
+pub(crate) async fn say_size(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let verdict = Verdict::yes("Ready", format!("size {}", toy.spec.size));
+    context.apply_status_at_once(Report { status: ToyStatus::default(), health: Health::of(verdict) }).await?;
+    Ok(Action::Done)
+}
+
+/// [`keep`], with every call noted.
 pub(crate) fn keeper(calls: &Calls) -> impl Fn(Arc<Toy>, Context<Toy>) -> Keeping + Clone + Send + Sync + 'static {
     let calls = calls.clone();
     move |toy, context| {

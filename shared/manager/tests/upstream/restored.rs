@@ -1,13 +1,22 @@
 //! A cluster that is restored from a backup: versions go back, and with them what watches and writes were based on.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use fault_plan::Plan;
-use model_apiserver::{Collecting, Model, NoFaults, Snapshot};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use model_apiserver::{Collecting, Model, NoFaults, Planned, Signalled, Snapshot};
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::kit::{Calls, MOMENT, TOYS, change, is_ready, keeper, model, plan, port, put, run, until, value, writes};
+use crate::kit::{
+    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, run, say_size, until, value, writes,
+};
 
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_secs(3);
@@ -114,4 +123,45 @@ async fn while_the_restored_cluster_is_not_listed_yet_the_difference_is_not_look
     model.set_faults(NoFaults);
     sleep(SOON).await;
     assert_eq!((port(&model, "a"), is_ready(&model, "a")), (Some(1), true));
+}
+
+/// Found by a simulated world: a write is on its way while the cluster is restored, and comes to the very version that the write
+/// before it had. Nothing but its answer shows that the write before is undone.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_repeats_the_version_of_an_undone_one_gives_the_restore_away() {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = run(&model, &[], say_size);
+    until("ready", || is_ready(&model, "a")).await;
+    let (stage, backup) = (model.clone(), Mutex::new(None));
+    let signal = move |name: &str| -> Signalled {
+        let mut backup = backup.lock().expect("no panic");
+        if name == "restore" {
+            stage.restore(backup.as_ref().expect("made before"));
+            return Box::pin(std::future::ready(()));
+        }
+        let stage = stage.clone();
+        // As the request is handled, the object has changed once more, so that the answer brings it back at once.
+        let mut toy = stage.object(TOYS, "default", "a").expect("it is there");
+        toy["spec"]["size"] = json!(3);
+        toy["metadata"]["generation"] = json!(2);
+        stage.put(toy);
+        *backup = Some(stage.snapshot());
+        Box::pin(std::future::ready(()))
+    };
+    let faults =
+        format!("before patch {TOYS}/status #1 -> signal backup; before patch {TOYS}/status #2 -> signal restore");
+    let planned = Arc::new(Planned::with_signals(&faults.parse().expect("a plan"), signal));
+    model.set_shared_faults(planned.clone());
+    let asked = json!({"metadata": {"annotations": {"tests.example.com/reconcile-requested-at": "now"}}});
+    let toys: Api<Toy> = Api::namespaced(model.client(), "default");
+    toys.patch("a", &PatchParams::default(), &Patch::Merge(asked)).await.expect("the patch is taken");
+    let status = || model.object(TOYS, "default", "a").expect("it is there")["status"].clone();
+    sleep(SOON).await;
+    assert!(planned.unused().is_empty());
+    let message = || {
+        let conditions = status()["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|it| it["type"] == "Ready").map(|ready| ready["message"].clone())
+    };
+    assert_eq!((message(), &status()["lastHandledReconcileAt"]), (Some(json!("size 3")), &json!("now")));
 }
