@@ -39,6 +39,10 @@ cluster-down: ## Take that cluster down
 test: ## Check everything, from format to end to end; installs what it needs
 	cargo xtask test
 
+.PHONY: nightly
+nightly: ## Check what takes hours: every interference and fault plan, random worlds, races
+	cargo xtask nightly
+
 .PHONY: test-e2e
 test-e2e: ## The end-to-end tests alone; E2E_CLUSTER=local, existing (your kubeconfig, with E2E_IMAGE=…) or kind
 	cargo xtask test --only tools,images,tests --filter 'package(e2e) & (binary(e2e) | binary(chart))'

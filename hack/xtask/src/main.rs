@@ -9,9 +9,11 @@ mod cluster;
 mod demo;
 mod generate;
 mod image;
+mod nightly;
 mod packages;
 mod report;
 mod simulate;
+mod steps;
 mod test;
 mod tidy;
 mod workspace;
@@ -35,6 +37,7 @@ enum Task {
     Demo(demo::Args),
     Generate(generate::Args),
     Image(image::Args),
+    Nightly(nightly::Args),
     Simulate(simulate::Args),
     Test(test::Args),
     Tidy(tidy::Args),
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Generate(args) => generate::run(&args),
         Task::Image(args) => image::run(args).map(success),
+        Task::Nightly(args) => nightly::run(&args),
         Task::Simulate(args) => simulate::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Tidy(tidy::Args {}) => tidy::run(),

@@ -1,4 +1,4 @@
-//! What `cargo xtask test` says at its end.
+//! What a task of many steps says at its end.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
@@ -33,8 +33,10 @@ pub(crate) struct Row {
 }
 
 /// The table, and the closing line that programs read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Report {
+    /// What does all that again, such as `cargo xtask test`.
+    pub(crate) command: &'static str,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -101,7 +103,7 @@ impl Display for Report {
         writeln!(f, "  {:width$}           {:>6}", "total", seconds(self.rows.iter().map(|row| row.took).sum()))?;
         let failed: Vec<_> = self.rows.iter().filter(|row| row.outcome.is_failure()).map(|row| row.step).collect();
         if !failed.is_empty() {
-            writeln!(f, "\nTo see only what failed: cargo xtask test --only {}", failed.join(","))?;
+            writeln!(f, "\nTo see only what failed: {} --only {}", self.command, failed.join(","))?;
         }
         write!(f, "\n{}", self.total())
     }
@@ -127,7 +129,10 @@ mod tests {
     #[test]
     fn a_good_run() {
         let tests = Outcome::Tests(Counts { passed: 120, failed: 0, skipped: 0 });
-        let report = Report { rows: vec![row("format", Outcome::Passed, 900), row("tests", tests, 93_400)] };
+        let report = Report {
+            command: "cargo xtask test",
+            rows: vec![row("format", Outcome::Passed, 900), row("tests", tests, 93_400)],
+        };
         let expected = "  step    result     time
   format  ok        0.9 s
   tests   ok       93.4 s  120 passed, 0 failed
@@ -144,12 +149,12 @@ mod tests {
         let tests = Outcome::Tests(Counts { passed: 7, failed: 2, skipped: 1 });
         let rows =
             vec![row("tidy", failed, 100), row("images", Outcome::NotRun("tidy"), 0), row("tests", tests, 610_000)];
-        let report = Report { rows };
+        let report = Report { command: "cargo xtask test", rows };
         let text = report.to_string();
         assert!(text.contains("tidy    FAILED    0.1 s  3 findings\n"), "{text}");
         assert!(text.contains("images  not run   0.0 s  needs tidy\n"), "{text}");
         assert!(text.contains("tests   FAILED   10 min  7 passed, 2 failed, 1 skipped\n"), "{text}");
-        assert!(text.contains("--only tidy,tests\n"), "{text}");
+        assert!(text.contains(": cargo xtask test --only tidy,tests\n"), "{text}");
         assert!(text.ends_with("\n7 passed, 3 failed, 2 skipped"), "{text}");
         assert!(!report.is_success() && report.lacks("tidy") && report.lacks("images") && !report.lacks("format"));
     }

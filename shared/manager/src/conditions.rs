@@ -99,7 +99,10 @@ pub(crate) fn combine(
 /// The conditions of an object for which nothing is done at the moment: those it had, and why nothing is done.
 pub(crate) fn halted(halt: &Halt, circumstances: Circumstances<'_>) -> Vec<Condition> {
     let kept = |names: &[&str]| -> Vec<Condition> {
-        circumstances.stored.iter().filter(|condition| names.contains(&&*condition.type_)).cloned().collect()
+        let kept = circumstances.stored.iter().filter(|condition| names.contains(&&*condition.type_)).cloned();
+        // After a restore from a backup, a status of the lost time may have landed on the object of before.
+        let capped = |generation: i64| generation.min(circumstances.generation);
+        kept.map(|it| Condition { observed_generation: it.observed_generation.map(capped), ..it }).collect()
     };
     match halt {
         Halt::Paused(message) => {

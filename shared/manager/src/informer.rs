@@ -176,14 +176,12 @@ impl<R: Representation> Watch<'_, R> {
             let is_free = doubts.count() == doubted;
             doubted = doubts.count();
             let work = async {
-                match &mut position {
-                    Some(version) => self.watch(version).await.map(|()| false),
-                    None => {
-                        let listed = self.list(term).await?;
-                        position = Some(listed.version);
-                        Ok(listed.went_back && is_free)
-                    }
+                if let Some(version) = &mut position {
+                    return self.watch(version).await.map(|()| false);
                 }
+                let listed = self.list(term).await?;
+                position = Some(listed.version);
+                Ok(listed.went_back && is_free)
             };
             let done = tokio::select! {
                 biased;

@@ -39,20 +39,25 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// `worlds` from the seed `first` on, unless the environment says otherwise: `SIMULATE_SEED` and `SIMULATE_WORLDS`, of which
-    /// a seed alone is one world; or `SIMULATE_SECONDS`, for so long, and from a fresh seed if none is given.
-    pub fn from_env(first: u64, worlds: u64) -> Self {
-        let (seed, count, seconds) = (number("SIMULATE_SEED"), number("SIMULATE_WORLDS"), number("SIMULATE_SECONDS"));
-        let fresh = || Rng::new().u64(..1_000_000_000);
+    /// Worlds from a fresh seed for so long, unless the environment says otherwise: `SIMULATE_SECONDS`, for so long;
+    /// `SIMULATE_SEED` and `SIMULATE_WORLDS`, of which a seed alone is one world.
+    pub fn from_env(usual: Duration) -> Self {
+        let (seed, worlds, seconds) = (number("SIMULATE_SEED"), number("SIMULATE_WORLDS"), number("SIMULATE_SECONDS"));
+        let time = match (seconds, seed, worlds) {
+            (Some(seconds), _, _) => Duration::from_secs(seconds),
+            (None, None, None) => usual,
+            (None, _, _) => Duration::MAX,
+        };
         Self {
-            seed: seed.unwrap_or_else(|| if seconds.is_some() { fresh() } else { first }),
-            worlds: count.unwrap_or(match (seconds, seed) {
-                (Some(_), _) => u64::MAX,
-                (None, Some(_)) => 1,
-                (None, None) => worlds,
-            }),
-            time: seconds.map_or(Duration::MAX, Duration::from_secs),
+            seed: seed.unwrap_or_else(|| Rng::new().u64(..1_000_000_000)),
+            worlds: worlds.unwrap_or(if seed.is_some() && seconds.is_none() { 1 } else { u64::MAX }),
+            time,
         }
+    }
+
+    /// The world of this seed.
+    pub fn only(seed: u64) -> Self {
+        Self { seed, worlds: 1, time: Duration::MAX }
     }
 
     /// Plays worlds on all processors.

@@ -76,7 +76,7 @@ impl Checks {
         if *change.resource == *self.subject.resource() {
             if let (Some(before), Some(after)) = (&change.before, &change.after) {
                 // The watch may bring what was written later than this.
-                let is_unsure = network.has_lost_answers(&change.key.to_string(), IN_FLIGHT);
+                let is_unsure = network.has_lost_answers(&change.key, IN_FLIGHT);
                 return self.check_status(before, after, is_unsure);
             }
         } else if self.subject.children().contains(&&*change.resource) {

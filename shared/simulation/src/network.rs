@@ -38,6 +38,8 @@ struct State {
     /// What goes on for a while.
     troubles: Vec<Trouble>,
     effects: Effects,
+    /// Until then the API server is away.
+    away_until: Duration,
     /// When the answer to a write of an object was last lost, by "namespace/name".
     lost: BTreeMap<String, Duration>,
     /// How many requests the operator has sent in this second.
@@ -47,6 +49,9 @@ struct State {
 
 /// More requests of the operator in one second are a loop: no world has so much to do.
 const MOST_A_SECOND: u32 = 1_000;
+
+/// For so long the API server is away while a backup is restored.
+const AWAY: Duration = Duration::from_secs(3);
 
 /// Something that goes on for a while.
 #[derive(Debug, Clone)]
@@ -68,6 +73,7 @@ impl Network {
             armed: Vec::new(),
             troubles: Vec::new(),
             effects: Effects::new(),
+            away_until: Duration::ZERO,
             lost: BTreeMap::new(),
             rate: (0, 0),
             broken: None,
@@ -84,6 +90,12 @@ impl Network {
     pub(crate) fn begin(&self, disturbance: &Disturbance, resource: String) {
         let until = self.trace.now() + disturbance.lasts();
         self.state().troubles.push(Trouble { act: disturbance.act, until, seed: disturbance.seed, resource });
+    }
+
+    /// The API server is away for a while, as it has to be when its etcd is restored: a watch that ends meanwhile cannot simply
+    /// go on.
+    pub(crate) fn restart(&self) {
+        self.state().away_until = self.trace.now() + AWAY;
     }
 
     /// All troubles are over, and what still waits for a request does not happen.
@@ -135,6 +147,10 @@ impl State {
         if self.rate.1 > MOST_A_SECOND {
             self.broken = Some(format!("the operator sends more than {MOST_A_SECOND} requests a second"));
             due.before.push(Action::Stall); // else simulated time would never go on
+            return due;
+        }
+        if now < self.away_until {
+            due.before.push(Action::Drop);
             return due;
         }
         let troubles = [Act::Quota, Act::Refusals, Act::LostRequests, Act::LostAnswers, Act::SlowRequests];

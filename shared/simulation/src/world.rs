@@ -221,22 +221,23 @@ impl World {
         if let Some(broken) = self.network.broken() {
             return Err(broken);
         }
+        let restores = self.stage.state().restores;
+        if restores > self.restores {
+            self.restores = restores;
+            self.checks.restored();
+        }
         self.checks.follow(&self.network)?;
         let now = self.trace.now();
         self.stage.controllers.tick(now);
         self.checks.follow(&self.network)?;
-        let (ends, restores) = {
+        let ends = {
             let mut state = self.stage.state();
             if state.policy_until < now && state.policy_until > Duration::ZERO {
                 state.policy_until = Duration::ZERO;
                 self.model.mutate_no_more();
             }
-            (state.ends.take(), state.restores)
+            state.ends.take()
         };
-        if restores > self.restores {
-            self.restores = restores;
-            self.checks.restored();
-        }
         match ends {
             Some(Act::Stop) => {
                 if let Some(mut operator) = self.operator.take() {
@@ -406,6 +407,7 @@ impl Stage {
             Act::Restore => {
                 let backup = self.state().backup.clone();
                 if let Some(backup) = &backup {
+                    network.restart();
                     self.model.restore(backup);
                     self.state().restores += 1;
                 }

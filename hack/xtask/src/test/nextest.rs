@@ -11,17 +11,29 @@ use crate::cargo_tools::NEXTEST;
 use crate::report::{Counts, Outcome};
 use crate::workspace;
 
+/// Which tests are run, and how.
+#[derive(Debug, Default)]
+pub(crate) struct Selection<'a> {
+    /// An expression of nextest.
+    pub(crate) filter: Option<&'a str>,
+    /// Of `.config/nextest.toml`.
+    pub(crate) profile: Option<&'a str>,
+    /// What the tests read, by the variable's name.
+    pub(crate) environment: &'a [(&'a str, &'a str)],
+}
+
 /// Runs them. People read standard error, as ever; the counts come from standard output, a line of JSON per event.
-pub(super) fn run(filter: Option<&str>) -> Result<Outcome> {
+pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     let mut nextest = NEXTEST.command()?;
     nextest.args(["nextest", "run", "--workspace", "--message-format", "libtest-json"]);
     nextest.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
-    if workspace::in_ci() {
-        nextest.args(["--profile", "ci"]);
+    if let Some(profile) = selection.profile.or(workspace::in_ci().then_some("ci")) {
+        nextest.args(["--profile", profile]);
     }
-    if let Some(filter) = filter {
+    if let Some(filter) = selection.filter {
         nextest.args(["--filterset", filter]);
     }
+    nextest.envs(selection.environment.iter().copied());
     let mut child = nextest.stdout(Stdio::piped()).spawn().context("could not start cargo-nextest")?;
     let events = BufReader::new(child.stdout.take().context("cargo-nextest has no output")?);
     let mut results = Results::default();

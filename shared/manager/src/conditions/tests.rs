@@ -121,6 +121,20 @@ fn a_paused_object_is_neither_ready_nor_unready() {
     assert_eq!(halted(&Halt::Paused("paused by annotation".to_owned()), at(&paused, "2026-01-01T00:20:00Z")), paused);
 }
 
+/// Found by a simulated world: a status of the lost time landed on the restored object, which is paused.
+#[test]
+fn no_condition_that_is_kept_speaks_of_a_later_generation_than_there_is() {
+    let (mut stored, _) = combine(&health(), &[], at(&[], NOW));
+    let present = at(&[], NOW).generation;
+    for condition in &mut stored {
+        condition.observed_generation = Some(present + 3);
+    }
+    for halt in [Halt::Paused("paused".to_owned()), Halt::Invalid(Problem::new("InvalidSpec", "no"))] {
+        let conditions = halted(&halt, at(&stored, NOW));
+        assert!(conditions.iter().all(|it| it.observed_generation == Some(present)), "{conditions:#?}");
+    }
+}
+
 #[test]
 fn an_invalid_object_is_stalled_at_once() {
     let (stored, _) = combine(&health(), &[], at(&[], NOW));

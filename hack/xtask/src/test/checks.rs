@@ -10,19 +10,11 @@ use images::{Reference, Store, default_store, operator};
 use super::{Args, nextest, permissions};
 use crate::cargo_tools::{self, DENY};
 use crate::report::Outcome;
+use crate::steps::Step;
 use crate::{generate, packages, tidy, workspace};
 
-/// One check.
-pub(super) struct Step {
-    pub(super) name: &'static str,
-    pub(super) title: &'static str,
-    /// Steps without which this one says nothing new.
-    pub(super) needs: &'static [&'static str],
-    pub(super) run: fn(&Args) -> Result<Outcome>,
-}
-
 /// In order of speed, apart from what others need.
-pub(super) const STEPS: &[Step] = &[
+pub(super) const STEPS: &[Step<Args>] = &[
     Step { name: "format", title: "rustfmt has nothing to change", needs: &[], run: |_| format() },
     Step { name: "tidy", title: "the rules that can be seen in files", needs: &[], run: |_| tidy() },
     Step { name: "generate", title: "generated files are what they would be now", needs: &[], run: |_| generate() },
@@ -69,7 +61,7 @@ fn within(code: ExitCode, advice: &str) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-fn tools() -> Result<Outcome> {
+pub(crate) fn tools() -> Result<Outcome> {
     packages::ensure()?;
     cargo_tools::ensure_all()?;
     Ok(Outcome::Passed)
@@ -90,7 +82,7 @@ fn clippy() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-fn cluster() -> Result<Outcome> {
+pub(crate) fn cluster() -> Result<Outcome> {
     Tools::locate_or_build(&cluster::tools::TOOLS, &progress::to_stderr)?;
     Ok(Outcome::Passed)
 }
@@ -110,7 +102,7 @@ fn tests(args: &Args) -> Result<Outcome> {
     if args.filter.is_none() {
         permissions::keep();
     }
-    nextest::run(args.filter.as_deref())
+    nextest::run(&nextest::Selection { filter: args.filter.as_deref(), ..Default::default() })
 }
 
 /// Nextest does not run them.

@@ -1,0 +1,79 @@
+//! `cargo xtask nightly`: what takes too long for each change. `cargo xtask test` does samples of the same.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::report::Outcome;
+use crate::simulate;
+use crate::steps::{self, Step};
+use crate::test::{checks, nextest};
+use crate::workspace;
+
+/// Check what takes hours: every interference, every fault plan, random worlds, races on a real API server
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Do these steps only, and in their usual order
+    #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(STEPS.iter().map(|step| step.name)))]
+    only: Vec<String>,
+    /// For how long each operator's worlds are played, in minutes
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1_440))]
+    minutes: u64,
+}
+
+const STEPS: &[Step<Args>] = &[
+    Step { name: "tools", title: "cargo-nextest and system packages", needs: &[], run: |_| checks::tools() },
+    Step {
+        name: "cluster",
+        title: "the programs that clusters are made of",
+        needs: &["tools"],
+        run: |_| checks::cluster(),
+    },
+    Step {
+        name: "interferences",
+        title: "every interference of others, at every moment of every request",
+        needs: &["tools"],
+        run: |_| whole("INTERFERENCES", "binary(interference) | test(/^interference::/)"),
+    },
+    Step {
+        name: "faults",
+        title: "every fault plan of the campaigns",
+        needs: &["tools", "cluster"],
+        run: |_| whole("FAULT_PLANS", "test(/campaign::|proxied::/) | binary(in_memory)"),
+    },
+    Step {
+        name: "worlds",
+        title: "random worlds from fresh seeds",
+        needs: &[],
+        run: |args| simulate::play_for(args.minutes),
+    },
+    Step {
+        name: "races",
+        title: "changes that meet the operator's own writes, on a real API server",
+        needs: &["cluster"],
+        run: |_| races(),
+    },
+];
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let is_wanted = |step: &&Step<Args>| args.only.is_empty() || args.only.iter().any(|name| name == step.name);
+    let chosen: Vec<_> = STEPS.iter().filter(is_wanted).collect();
+    steps::perform("cargo xtask nightly", &chosen, args)
+}
+
+/// Tests that run a sample unless this variable asks for all.
+fn whole(variable: &str, filter: &str) -> Result<Outcome> {
+    let environment = [(variable, "all")];
+    let selection = nextest::Selection { filter: Some(filter), profile: Some("nightly"), environment: &environment };
+    nextest::run(&selection)
+}
+
+fn races() -> Result<Outcome> {
+    let mut build = workspace::cargo();
+    build.args(["build", "--release", "--package", "controller-manager"]);
+    workspace::run(&mut build, "the program that is raced does not build")?;
+    let mut races = workspace::cargo();
+    races.args(["run", "--package", "runtime-bench", "--", "races", "target/release/controller-manager"]);
+    workspace::run(&mut races, "changes were missed, see above")?;
+    Ok(Outcome::Passed)
+}
