@@ -1,14 +1,17 @@
 //! Random worlds, and what `Memcached` promises of their end. The judge is written from the specification and uses nothing of
 //! the operator's code.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use fastrand::Rng;
 use manager::Operator;
 use memcached_operator::MemcachedOperator;
 use model_apiserver::Model;
 use serde_json::{Map, Value, json};
-use simulation::{Campaign, Plan, Subject, condition};
+use simulation::{
+    Campaign, Plan, Subject,
+    oracle::{Wanted, all_done, contains, counts_agree, labels, owner, selector},
+};
 
 struct Memcached;
 
@@ -102,18 +105,21 @@ impl Subject for Memcached {
             mode => mode == "Always",
         };
         let wants_policy = spec["networkPolicy"]["enabled"] == true;
-        let mut strangers = Vec::new();
-        for (&resource, is_wanted) in self.children().iter().zip([true, true, wants_budget, wants_policy]) {
-            match find(resource) {
-                // What is not ours and not in the way is let be.
-                Some(child) if !is_ours(&child, object) => strangers.extend(is_wanted.then_some(child)),
-                Some(_) if !is_wanted => return Err(format!("a child of {resource} is not wanted any more")),
-                None if is_wanted => return Err(format!("there is no child of {resource}")),
-                Some(_) | None => {}
-            }
-        }
-        if !strangers.is_empty() {
-            return judge_conflict(object, &strangers);
+        let wanted = Wanted {
+            app: "memcached",
+            children: &[
+                ("deployments.apps", true),
+                ("services", true),
+                ("poddisruptionbudgets.policy", wants_budget),
+                ("networkpolicies.networking.k8s.io", wants_policy),
+            ],
+            // A Service cannot become headless, or cease to be.
+            fits: |object, child| {
+                child["kind"] != "Service" || is_headless(object) == (child["spec"]["clusterIP"] == "None")
+            },
+        };
+        if !wanted.are_there(object, cluster)? {
+            return Ok(());
         }
         let deployment = find("deployments.apps").unwrap_or_default();
         contains(&deployment, &wanted_deployment(object), "Deployment")?;
@@ -131,7 +137,7 @@ impl Subject for Memcached {
             let unavailable = if budget["maxUnavailable"].is_null() { &json!(1) } else { &budget["maxUnavailable"] };
             let wanted = json!({"spec": {
                 "maxUnavailable": unavailable, "unhealthyPodEvictionPolicy": "AlwaysAllow",
-                "selector": {"matchLabels": selector(name)},
+                "selector": {"matchLabels": selector("memcached", name)},
             }});
             contains(&live, &wanted, "PodDisruptionBudget")?;
         }
@@ -143,46 +149,8 @@ fn is_headless(object: &Value) -> bool {
     object["spec"]["service"]["type"].as_str().unwrap_or("Headless") == "Headless"
 }
 
-fn is_ours(child: &Value, object: &Value) -> bool {
-    let owners = child["metadata"]["ownerReferences"].as_array();
-    owners.is_some_and(|all| all.iter().any(|it| it["controller"] == true && it["uid"] == object["metadata"]["uid"]))
-}
-
-/// Section 1.3: what is left from an earlier object of the name is adopted, unless a field differs that cannot be changed; then
-/// it is a stranger, and people are told.
-fn judge_conflict(object: &Value, strangers: &[Value]) -> Result<(), String> {
-    for stranger in strangers {
-        let metadata = &stranger["metadata"];
-        let is_orphan = metadata["ownerReferences"].as_array().is_none_or(Vec::is_empty);
-        let has_our_labels =
-            contains(&metadata["labels"], &labels(object["metadata"]["name"].as_str().unwrap_or("")), "");
-        let fits = stranger["kind"] != "Service" || is_headless(object) == (stranger["spec"]["clusterIP"] == "None");
-        if is_orphan && has_our_labels.is_ok() && fits {
-            return Err(format!("{} was not adopted", stranger["kind"]));
-        }
-    }
-    for (type_, is) in [("Ready", "False"), ("Degraded", "True"), ("Stalled", "True")] {
-        let found = condition(&object["status"], type_);
-        if found["status"] != is || found["reason"] != "ResourceConflict" {
-            return Err(format!("{type_} is {}/{}, not {is}/ResourceConflict", found["status"], found["reason"]));
-        }
-    }
-    Ok(())
-}
-
 fn one_of(rng: &mut Rng, values: &[&'static str]) -> &'static str {
     values[rng.usize(..values.len())]
-}
-
-fn labels(name: &str) -> Value {
-    json!({
-        "app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": name,
-        "app.kubernetes.io/managed-by": "memcached-operator",
-    })
-}
-
-fn selector(name: &str) -> Value {
-    json!({"app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": name})
 }
 
 /// Section 2.3, and 1.7b for what users add.
@@ -206,7 +174,7 @@ fn wanted_deployment(object: &Value) -> Value {
         args.push("-M".to_owned());
     }
     let need = format!("{}Mi", memory + 32 + (memory + 9) / 10 + (connections + 255) / 256);
-    let mut pod_labels = labels(name);
+    let mut pod_labels = labels("memcached", name);
     pod_labels["app.kubernetes.io/component"] = json!("cache");
     merge(&mut pod_labels, &spec["podLabels"]);
     let mut template = json!({
@@ -234,14 +202,14 @@ fn wanted_deployment(object: &Value) -> Value {
         template["metadata"]["annotations"] = spec["podAnnotations"].clone();
     }
     json!({
-        "metadata": {"labels": labels(name), "ownerReferences": [owner(object)]},
+        "metadata": {"labels": labels("memcached", name), "ownerReferences": [owner(object)]},
         "spec": {
             "replicas": number(&spec["size"], 1),
             "revisionHistoryLimit": 10,
             "progressDeadlineSeconds": 600,
             "minReadySeconds": number(&spec["rollout"]["minReadySeconds"], 10),
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "selector": {"matchLabels": selector(name)},
+            "selector": {"matchLabels": selector("memcached", name)},
             "template": template,
         },
     })
@@ -251,9 +219,9 @@ fn wanted_service(object: &Value) -> Value {
     let (name, spec) = (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]);
     let port = spec["port"].as_i64().unwrap_or(PORT);
     let mut service = json!({
-        "metadata": {"labels": labels(name), "ownerReferences": [owner(object)]},
+        "metadata": {"labels": labels("memcached", name), "ownerReferences": [owner(object)]},
         "spec": {
-            "selector": selector(name),
+            "selector": selector("memcached", name),
             "ports": [{"name": "memcached", "port": port, "targetPort": "memcached", "protocol": "TCP"}],
         },
     });
@@ -261,13 +229,6 @@ fn wanted_service(object: &Value) -> Value {
         service["metadata"]["annotations"] = spec["service"]["annotations"].clone();
     }
     service
-}
-
-fn owner(object: &Value) -> Value {
-    json!({
-        "apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"],
-        "uid": object["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
-    })
 }
 
 /// Section 2.2, when all has come to rest.
@@ -287,7 +248,6 @@ fn judge_status(object: &Value, status: &Value, deployment: &Value, cluster: &Mo
         .map(|pod| format!("{}:{port}", pod["status"]["podIP"].as_str().unwrap_or_default()))
         .collect();
     endpoints.sort_unstable();
-    let count = |field: &str| deployment["status"][field].as_i64().unwrap_or(0);
     let image = spec["image"].as_str().unwrap_or("docker.io/library/memcached:1.6");
     let wanted = json!({
         "nodes": nodes, "image": image,
@@ -298,31 +258,10 @@ fn judge_status(object: &Value, status: &Value, deployment: &Value, cluster: &Mo
     if said != endpoints {
         return Err(format!("endpoints are {said:?}, not {endpoints:?}"));
     }
-    for field in ["replicas", "readyReplicas", "updatedReplicas"] {
-        if status[field].as_i64().unwrap_or(0) != count(field) {
-            return Err(format!("{field} is {}, not {}", status[field], count(field)));
-        }
-    }
-    let ready = if size == 0 { "ScaledToZero" } else { "Ready" };
-    let available = if size == 0 { "ScaledToZero" } else { "MinimumNodesAvailable" };
-    let expected = BTreeMap::from([
-        ("Ready", ("True", ready)),
-        ("Available", ("True", available)),
-        ("Progressing", ("False", "Stable")),
-        ("Degraded", ("False", "AsExpected")),
-    ]);
-    for (type_, (is, reason)) in expected {
-        let found = condition(status, type_);
-        if found["status"] != is || found["reason"] != reason {
-            return Err(format!("{type_} is {}/{}, not {is}/{reason}", found["status"], found["reason"]));
-        }
-    }
-    for type_ in ["Reconciling", "Stalled"] {
-        if !condition(status, type_).is_null() {
-            return Err(format!("{type_} is {}", condition(status, type_)));
-        }
-    }
-    Ok(())
+    counts_agree(status, deployment, &["replicas", "readyReplicas", "updatedReplicas"])?;
+    let (ready, available) =
+        if size == 0 { ("ScaledToZero", "ScaledToZero") } else { ("Ready", "MinimumNodesAvailable") };
+    all_done(status, ready, available)
 }
 
 fn merge(into: &mut Value, more: &Value) {
@@ -330,24 +269,6 @@ fn merge(into: &mut Value, more: &Value) {
         if into.get(key).is_none() {
             into[key] = value.clone();
         }
-    }
-}
-
-/// Everything in `wanted` is in `live`.
-fn contains(live: &Value, wanted: &Value, path: &str) -> Result<(), String> {
-    match (live, wanted) {
-        (Value::Object(live), Value::Object(wanted)) => wanted.iter().try_for_each(|(key, wanted)| {
-            contains(live.get(key).unwrap_or(&Value::Null), wanted, &format!("{path}.{key}"))
-        }),
-        (Value::Array(live), Value::Array(wanted)) if live.len() == wanted.len() => live
-            .iter()
-            .zip(wanted)
-            .enumerate()
-            .try_for_each(|(index, (live, wanted))| contains(live, wanted, &format!("{path}[{index}]"))),
-        _ if live == wanted => Ok(()),
-        // The API server leaves out a zero here.
-        (Value::Null, Value::Number(number)) if number.as_i64() == Some(0) => Ok(()),
-        _ => Err(format!("{path} is {live}, not {wanted}")),
     }
 }
 
@@ -367,11 +288,5 @@ fn worlds_that_have_found_something_end_as_specified() {
 /// Hashes of maps differ from run to run, and random numbers and clocks would.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    let seed = fastrand::u64(..1_000_000);
-    let (one, other) = (Plan::of(seed).play(&Memcached), Plan::of(seed).play(&Memcached));
-    for (one, other) in one.trace.iter().zip(&other.trace) {
-        assert_eq!(one.to_string(), other.to_string(), "seed {seed}");
-    }
-    assert_eq!(one.trace.len(), other.trace.len(), "seed {seed}");
-    assert!(one.trace.len() > 100, "seed {seed}: {} lines", one.trace.len());
+    Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&Memcached);
 }

@@ -15,6 +15,7 @@ mod checks;
 mod controllers;
 mod disturbance;
 mod network;
+pub mod oracle;
 mod shrink;
 mod subject;
 mod trace;

@@ -73,6 +73,20 @@ impl Plan {
         Self { seed, objects, pace, disturbances }
     }
 
+    /// Plays the world twice.
+    ///
+    /// # Panics
+    ///
+    /// When the second trace is not, byte by byte, the first one.
+    pub fn is_repeatable(&self, subject: &'static dyn Subject) {
+        let (one, other) = (self.play(subject).trace, self.play(subject).trace);
+        for (one, other) in one.iter().zip(&other) {
+            assert_eq!(one.to_string(), other.to_string(), "seed {}", self.seed);
+        }
+        assert_eq!(one.len(), other.len(), "seed {}", self.seed);
+        assert!(one.len() > 100, "seed {}: {} lines", self.seed, one.len());
+    }
+
     /// Lets it happen, in a runtime of its own whose time is simulated.
     ///
     /// # Panics

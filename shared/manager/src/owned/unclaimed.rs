@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::{Elements, Path, Step};
 use crate::object::ManagedFields;
 
-/// The elements of lists in `live` that stand beside ours, that `desired` does not have, and that none of `entries` holds, as a
-/// field set. An apply by whoever holds this set takes them out.
+/// The elements in `live` of lists that `desired` has too, as far as none of `entries` holds them, as a field set. An apply by
+/// whoever holds this set takes out those that it does not have: this one, or a later one if this one fails.
 ///
 /// Without it they would stay for ever, and exclude ours: the API server refuses a Service with two ports of one name. Fields
 /// that are no elements of a list are let be, because many of them are defaults or belong to a controller that writes to the
@@ -38,10 +38,10 @@ fn below(live: &Value, desired: &Value, at: &Path, found: &mut impl FnMut(Path))
             let Some(elements) = Elements::at(at, live) else { return };
             for item in live {
                 let path = elements.path(at, item);
-                match elements.find(desired, item) {
-                    Some(wanted) => below(item, wanted, &path, found),
-                    None => found(path),
+                if let Some(wanted) = elements.find(desired, item) {
+                    below(item, wanted, &path, found);
                 }
+                found(path);
             }
         }
         _ => {}
@@ -57,7 +57,7 @@ fn add(fields: &mut Value, path: &Path) {
         };
         &mut at[selector]
     });
-    *place = json!({".": {}});
+    place["."] = json!({});
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
     use crate::object::Head;
 
     #[test]
-    fn elements_that_nobody_holds_and_nobody_wants_are_unclaimed() {
+    fn elements_of_our_lists_that_nobody_holds_are_unclaimed() {
         let live = json!({
             "metadata": {"name": "a", "ownerReferences": [{"name": "o", "uid": "x"}], "managedFields": [
                 {"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {
@@ -92,11 +92,16 @@ mod tests {
         });
         let text = live.to_string();
         let head: Head<'_> = serde_json::from_str(&text).expect("a head");
+        let element = || json!({".": {}});
         let expected = json!({"f:spec": {
-            "f:containers": {"k:{\"name\":\"main\"}": {"f:env": {"k:{\"name\":\"OLD\"}": {".": {}}}}},
-            "f:ports": {"k:{\"port\":1,\"protocol\":\"TCP\"}": {".": {}}},
+            "f:containers": {"k:{\"name\":\"main\"}": {".": {}, "f:env": {
+                "k:{\"name\":\"A\"}": element(), "k:{\"name\":\"OLD\"}": element(),
+            }}},
+            "f:ports": {
+                "k:{\"port\":1,\"protocol\":\"TCP\"}": element(), "k:{\"port\":2,\"protocol\":\"TCP\"}": element(),
+            },
         }});
         assert_eq!(unclaimed(&live, &desired, &head.metadata.managed_fields), expected);
-        assert_eq!(unclaimed(&live, &live, &[]), json!({}));
+        assert_eq!(unclaimed(&live, &json!({}), &[]), json!({}));
     }
 }

@@ -293,6 +293,23 @@ async fn an_element_of_ours_that_is_dropped_goes_even_if_managed_fields_were_cle
     }
 }
 
+/// The entry is made anew, and then the apply fails; the next one wants something else.
+#[tokio::test(start_paused = true)]
+async fn an_element_of_ours_that_is_dropped_goes_even_if_the_apply_after_the_new_entry_failed() {
+    let service = |port: u16| json!({"metadata": {"name": NAME}, "spec": {"ports": [{"name": "p", "port": port}]}});
+    let mut world = World::<Service>::new();
+    world.run(&service(1)).await;
+    world.stop().await;
+    world.edit("kubectl-patch", |child| child["metadata"]["managedFields"] = json!([{}])).await;
+    // The first patch is a dry run, the second makes the entry, the third is the apply.
+    let planned = crate::kit::plan(&world.model, "before patch services.core #3..99 -> answer 500");
+    world.run(&service(1)).await;
+    assert!(planned.unused().is_empty());
+    world.model.set_faults(model_apiserver::NoFaults);
+    world.run(&service(2)).await;
+    assert_eq!(world.child()["spec"]["ports"].as_array().map(Vec::len), Some(1), "{:#}", world.child()["spec"]);
+}
+
 /// Entries of `managedFields` of which none holds anything of ours.
 fn labelled_by(manager: &str) -> Value {
     json!([{

@@ -1,0 +1,243 @@
+//! Random worlds, and what `HelloApp` promises of their end. The judge is written from the specification and uses nothing of
+//! the operator's code.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use helloapp_operator::HelloAppOperator;
+use manager::Operator;
+use model_apiserver::Model;
+use serde_json::{Map, Value, json};
+use simulation::{
+    Campaign, Plan, Subject,
+    oracle::{Wanted, all_done, contains, counts_agree, labels, owner, selector},
+};
+
+struct HelloApp;
+
+/// For so long, worlds from a fresh seed are played in the usual run.
+const USUAL: Duration = Duration::from_secs(20);
+
+impl Subject for HelloApp {
+    fn operator(&self) -> &'static dyn Operator {
+        &HelloAppOperator
+    }
+
+    fn kind(&self) -> (&'static str, &'static str) {
+        ("apps.anupam.com/v1", "HelloApp")
+    }
+
+    fn resource(&self) -> &'static str {
+        "helloapps.apps.anupam.com"
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &["deployments.apps", "services", "poddisruptionbudgets.policy"]
+    }
+
+    fn spec(&self, rng: &mut Rng) -> Value {
+        let mut spec = Map::new();
+        spec.insert("image".to_owned(), json!(format!("example.com/app:{}", rng.u8(..3))));
+        let mut sometimes = |field: &str, value: &dyn Fn(&mut Rng) -> Value| {
+            if rng.u8(..3) == 0 {
+                let value = value(rng);
+                spec.insert(field.to_owned(), value);
+            }
+        };
+        sometimes("size", &|rng| json!(rng.u8(..5)));
+        sometimes("port", &|rng| json!(8_080 + i64::from(rng.u8(..3))));
+        sometimes("command", &|rng| json!(["serve", format!("--level={}", rng.u8(..2))]));
+        sometimes("env", &|rng| {
+            let variable = |name: &str, rng: &mut Rng| json!({"name": name, "value": rng.u8(..3).to_string()});
+            let all = ["A", "B", "C"].map(|name| variable(name, rng));
+            json!(&all[rng.usize(..3)..])
+        });
+        sometimes("resources", &|rng| json!({"limits": {"memory": format!("{}Mi", 64 << rng.u8(..3))}}));
+        sometimes("securityProfile", &|rng| json!(one_of(rng, &["Restricted", "RootAllowed", "Baseline"])));
+        sometimes("rollout", &|rng| json!({"minReadySeconds": rng.u8(..40)}));
+        sometimes("podDisruptionBudget", &|rng| json!({"mode": one_of(rng, &["Auto", "Always", "Never"])}));
+        sometimes("podLabels", &|rng| json!({"team": format!("team-{}", rng.u8(..2))}));
+        let has_port = spec.contains_key("port");
+        if has_port && rng.u8(..3) == 0 {
+            spec.insert("probe".to_owned(), json!({"disabled": true}));
+        }
+        if has_port && rng.u8(..3) == 0 {
+            let service = json!({"enabled": rng.bool(), "port": 80 + i64::from(rng.u8(..2))});
+            spec.insert("service".to_owned(), service);
+        }
+        spec.into()
+    }
+
+    fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value> {
+        Some(match resource {
+            "deployments.apps" => json!({"spec": {"replicas": rng.u8(..9)}}),
+            "services" => json!({"spec": {"selector": {"app.kubernetes.io/instance": "other"}}}),
+            _ => json!({"spec": {"selector": {"matchLabels": {"app.kubernetes.io/instance": "other"}}}}),
+        })
+    }
+
+    fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let spec = &object["spec"];
+        let find = |resource: &str| cluster.object(resource, "default", name).unwrap_or_default();
+        let size = spec["size"].as_i64().unwrap_or(1);
+        let wanted = Wanted {
+            app: "helloapp",
+            children: &[
+                ("deployments.apps", true),
+                ("services", wants_service(spec)),
+                ("poddisruptionbudgets.policy", wants_budget(spec, size)),
+            ],
+            fits: |_, _| true,
+        };
+        if !wanted.are_there(object, cluster)? {
+            return Ok(());
+        }
+        let deployment = find("deployments.apps");
+        contains(&deployment, &wanted_deployment(object), "Deployment")?;
+        has_no_more(&deployment, spec)?;
+        if wants_service(spec) {
+            let service = find("services");
+            let port = spec["service"]["port"].as_i64().unwrap_or(80);
+            let wanted = json!({
+                "metadata": {"labels": labels("helloapp", name), "ownerReferences": [owner(object)]},
+                "spec": {
+                    "selector": selector("helloapp", name),
+                    "ports": [{"port": port, "targetPort": "http", "protocol": "TCP"}],
+                },
+            });
+            contains(&service, &wanted, "Service")?;
+        }
+        if wants_budget(spec, size) {
+            let wanted = json!({"spec": {"selector": {"matchLabels": selector("helloapp", name)}}});
+            contains(&find("poddisruptionbudgets.policy"), &wanted, "PodDisruptionBudget")?;
+        }
+        judge_status(object, &deployment)
+    }
+}
+
+fn one_of(rng: &mut Rng, values: &[&'static str]) -> &'static str {
+    values[rng.usize(..values.len())]
+}
+
+/// With a port, unless it is switched off.
+fn wants_service(spec: &Value) -> bool {
+    spec["service"]["enabled"].as_bool().unwrap_or(!spec["port"].is_null()) && !spec["port"].is_null()
+}
+
+fn wants_budget(spec: &Value, size: i64) -> bool {
+    match spec["podDisruptionBudget"]["mode"].as_str().unwrap_or("Auto") {
+        "Auto" => size >= 2,
+        mode => mode == "Always",
+    }
+}
+
+/// Section 3.3, and 1.8 for what pods may do.
+fn wanted_deployment(object: &Value) -> Value {
+    let (name, spec) = (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]);
+    let mut pod = json!({
+        "automountServiceAccountToken": false, "enableServiceLinks": false,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+    });
+    let mut container = json!({
+        "name": "app", "image": spec["image"], "securityContext": {"allowPrivilegeEscalation": false},
+    });
+    let profile = spec["securityProfile"].as_str().unwrap_or("Restricted");
+    if profile != "Baseline" {
+        container["securityContext"]["capabilities"] = json!({"drop": ["ALL"]});
+    }
+    if profile == "Restricted" {
+        pod["securityContext"]["runAsNonRoot"] = json!(true);
+        container["securityContext"]["runAsNonRoot"] = json!(true);
+    }
+    for field in ["command", "env"] {
+        if !spec[field].is_null() {
+            container[field] = spec[field].clone();
+        }
+    }
+    container["resources"] = match &spec["resources"] {
+        Value::Null => json!({"requests": {"cpu": "50m", "memory": "64Mi"}}),
+        given => given.clone(),
+    };
+    if let Some(port) = spec["port"].as_i64() {
+        container["ports"] = json!([{"name": "http", "containerPort": port, "protocol": "TCP"}]);
+        if spec["probe"]["disabled"] != true {
+            container["readinessProbe"] =
+                json!({"tcpSocket": {"port": "http"}, "periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 3});
+            container["livenessProbe"] = json!({
+                "tcpSocket": {"port": "http"}, "initialDelaySeconds": 15, "periodSeconds": 10, "failureThreshold": 6,
+            });
+        }
+    }
+    pod["containers"] = json!([container]);
+    let mut pod_labels = labels("helloapp", name);
+    for (key, value) in spec["podLabels"].as_object().into_iter().flatten() {
+        pod_labels[key] = value.clone();
+    }
+    json!({
+        "metadata": {"labels": labels("helloapp", name), "ownerReferences": [owner(object)]},
+        "spec": {
+            "replicas": spec["size"].as_i64().unwrap_or(1),
+            "progressDeadlineSeconds": 600,
+            "minReadySeconds": spec["rollout"]["minReadySeconds"].as_i64().unwrap_or(0),
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+            "selector": {"matchLabels": selector("helloapp", name)},
+            "template": {"metadata": {"labels": pod_labels}, "spec": pod},
+        },
+    })
+}
+
+/// What an earlier spec had and this one has not is gone.
+fn has_no_more(deployment: &Value, spec: &Value) -> Result<(), String> {
+    let pod = &deployment["spec"]["template"];
+    let container = &pod["spec"]["containers"][0];
+    let has_probes = !spec["port"].is_null() && spec["probe"]["disabled"] != true;
+    for (what, live, is_wanted) in [
+        ("ports", &container["ports"], !spec["port"].is_null()),
+        ("command", &container["command"], !spec["command"].is_null()),
+        ("env", &container["env"], !spec["env"].is_null()),
+        ("limits", &container["resources"]["limits"], !spec["resources"].is_null()),
+        ("readinessProbe", &container["readinessProbe"], has_probes),
+        ("livenessProbe", &container["livenessProbe"], has_probes),
+        ("a label", &pod["metadata"]["labels"]["team"], !spec["podLabels"].is_null()),
+    ] {
+        let is_there = !live.is_null() && *live != json!([]);
+        if is_there && !is_wanted {
+            return Err(format!("{what} is left over: {live}"));
+        }
+    }
+    Ok(())
+}
+
+/// Section 3.2, when all has come to rest.
+fn judge_status(object: &Value, deployment: &Value) -> Result<(), String> {
+    let (name, spec, status) =
+        (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"], &object["status"]);
+    let wanted = json!({
+        "image": spec["image"],
+        "labelSelector": format!("app.kubernetes.io/instance={name},app.kubernetes.io/name=helloapp"),
+        "url": if wants_service(spec) {
+            json!(format!("http://{name}.default.svc:{}", spec["service"]["port"].as_i64().unwrap_or(80)))
+        } else {
+            Value::Null
+        },
+    });
+    contains(status, &wanted, "status")?;
+    counts_agree(status, deployment, &["replicas", "readyReplicas", "availableReplicas", "updatedReplicas"])?;
+    let (ready, available) = match spec["size"].as_i64() {
+        Some(0) => ("ScaledToZero", "ScaledToZero"),
+        _ => ("Ready", "MinimumReplicasAvailable"),
+    };
+    all_done(status, ready, available)
+}
+
+#[test]
+fn every_world_ends_as_specified() {
+    Campaign::from_env(USUAL).run(&HelloApp);
+}
+
+/// Hashes of maps differ from run to run, and random numbers and clocks would.
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&HelloApp);
+}
