@@ -135,15 +135,14 @@ fn wants_budget(spec: &Value, size: i64) -> bool {
 /// Section 3.3, and 1.8 for what pods may do.
 fn wanted_deployment(object: &Value) -> Value {
     let (name, spec) = (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]);
-    let mut pod = json!({
-        "automountServiceAccountToken": false, "enableServiceLinks": false,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-    });
+    let mut pod = json!({"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}});
     let mut container = json!({
         "name": "app", "image": spec["image"], "securityContext": {"allowPrivilegeEscalation": false},
     });
     let profile = spec["securityProfile"].as_str().unwrap_or("Restricted");
     if profile != "Baseline" {
+        pod["automountServiceAccountToken"] = json!(false);
+        pod["enableServiceLinks"] = json!(false);
         container["securityContext"]["capabilities"] = json!({"drop": ["ALL"]});
     }
     if profile == "Restricted" {

@@ -40,7 +40,7 @@ mod tell;
 
 use difference::{Difference, carried_out};
 pub(super) use target::Target;
-use target::agrees;
+use target::{agrees, defaulted};
 
 /// A stranger without our labels is not watched, so his object is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -300,7 +300,7 @@ impl<K: Root> Context<K> {
             self.tell_changes(requests, target, &metadata, &carried_out(difference.changes, &left), verified);
             return Box::pin(self.change::<C>(requests, target, &answer, true)).await;
         }
-        let left = left_behind(&live, requests.manager(), target, &metadata);
+        let left = left_behind::<C>(&live, requests.manager(), target, &metadata);
         if difference.from_create || left.is_some() {
             let folded = fold(&live, requests.manager(), requests.type_meta().0, &metadata, left);
             requests.merge(&target.key, &folded).await?;
@@ -429,11 +429,11 @@ type Outcome<C> = Result<Option<Arc<Live<<C as workloads::Viewed>::View>>>, Erro
 ///
 /// If the apply found no entry of anybody, the API server would give all fields to `before-first-apply`, who would keep in the
 /// object what we drop later.
-fn left_behind(live: &Value, manager: &str, target: &Target, metadata: &Metadata<'_>) -> Option<Value> {
+fn left_behind<C: Child>(live: &Value, manager: &str, target: &Target, metadata: &Metadata<'_>) -> Option<Value> {
     if Share::of(manager, &metadata.managed_fields).is_some() {
         return None;
     }
-    let unclaimed = unclaimed(live, &target.fields, &metadata.managed_fields);
+    let unclaimed = unclaimed(live, &defaulted::<C>(&target.fields), &metadata.managed_fields);
     if !metadata.managed_fields.is_empty() && unclaimed == json!({}) {
         return None;
     }

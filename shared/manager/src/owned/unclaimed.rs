@@ -1,21 +1,21 @@
-//! Elements of our lists that nobody holds: what is left of an earlier desired object when `managedFields` were cleared.
+//! What nobody holds although it must be ours: what is left of an earlier desired object when `managedFields` were cleared.
 
 use serde_json::{Map, Value, json};
 
 use super::{Elements, Path, Step};
 use crate::object::ManagedFields;
 
-/// The elements in `live` of lists that `desired` has too, as far as none of `entries` holds them, as a field set. An apply by
-/// whoever holds this set takes out those that it does not have: this one, or a later one if this one fails.
+/// What none of `entries` holds and nobody but us writes, as a field set: the elements of lists that `defaulted` (the desired object
+/// with the API server's defaults) has too, and in a pod template every field that it does not have. An apply by whoever holds this
+/// set takes out what it does not say: this one, or a later one if this one fails.
 ///
-/// Without it they would stay for ever, and exclude ours: the API server refuses a Service with two ports of one name. Fields
-/// that are no elements of a list are let be, because many of them are defaults or belong to a controller that writes to the
-/// child (the replicas of an autoscaler).
-pub(crate) fn unclaimed(live: &Value, desired: &Value, entries: &[ManagedFields<'_>]) -> Value {
+/// Without it these would stay for ever, and exclude ours: the API server refuses a Service with two ports of one name. Other
+/// fields are let be, because controllers write some of them to the child (the replicas of an autoscaler, addresses).
+pub(crate) fn unclaimed(live: &Value, defaulted: &Value, entries: &[ManagedFields<'_>]) -> Value {
     let held = |raw: &ManagedFields<'_>| serde_json::from_str(raw.fields?.get()).ok();
     let held: Vec<Value> = entries.iter().filter_map(held).collect();
     let mut fields = Value::Object(Map::new());
-    below(live, desired, &Path::default(), &mut |path| {
+    below(live, defaulted, &Path::default(), &mut |path| {
         if !held.iter().any(|held| path.is_in(held)) {
             add(&mut fields, &path);
         }
@@ -23,14 +23,22 @@ pub(crate) fn unclaimed(live: &Value, desired: &Value, entries: &[ManagedFields<
     fields
 }
 
+/// Whether nobody but its author writes the fields of the object at this place. Annotations of pods are everybody's:
+/// `kubectl rollout restart` is one.
+fn is_the_authors(at: &Path) -> bool {
+    at.starts_with(&["spec", "template"]) && !at.starts_with(&["spec", "template", "metadata", "annotations"])
+}
+
 fn below(live: &Value, desired: &Value, at: &Path, found: &mut impl FnMut(Path)) {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {
-            for (name, wanted) in desired {
-                // Metadata has lists of its own, in which everybody has elements.
-                let value = live.get(name).filter(|_| !(at.0.is_empty() && name == "metadata"));
-                if let Some(value) = value {
-                    below(value, wanted, &at.field(name), found);
+            // The child's own metadata has lists in which everybody has elements.
+            for (name, value) in live.iter().filter(|(name, _)| !(at.0.is_empty() && *name == "metadata")) {
+                let path = at.field(name);
+                match desired.get(name) {
+                    Some(wanted) => below(value, wanted, &path, found),
+                    None if is_the_authors(&path) => found(path),
+                    None => {}
                 }
             }
         }
@@ -66,7 +74,7 @@ mod tests {
     use crate::object::Head;
 
     #[test]
-    fn elements_of_our_lists_that_nobody_holds_are_unclaimed() {
+    fn what_must_be_ours_and_nobody_holds_is_unclaimed() {
         let live = json!({
             "metadata": {"name": "a", "ownerReferences": [{"name": "o", "uid": "x"}], "managedFields": [
                 {"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {
@@ -75,6 +83,10 @@ mod tests {
             ]},
             "spec": {
                 "replicas": 7,
+                "template": {
+                    "metadata": {"labels": {"app": "x", "team": "old"}, "annotations": {"restartedAt": "now"}},
+                    "spec": {"containers": [{"name": "main", "image": "a", "command": ["old"]}]},
+                },
                 "containers": [
                     {"name": "sidecar", "env": [{"name": "THEIRS"}]},
                     {"name": "main", "args": ["-v"], "env": [{"name": "OLD"}, {"name": "A"}]},
@@ -86,6 +98,10 @@ mod tests {
         let desired = json!({
             "metadata": {"ownerReferences": [{"uid": "y"}]},
             "spec": {
+                "template": {
+                    "metadata": {"labels": {"app": "x"}, "annotations": {"ours": "a"}},
+                    "spec": {"containers": [{"name": "main", "image": "b"}]},
+                },
                 "containers": [{"name": "main", "env": [{"name": "A"}, {"name": "B"}]}],
                 "ports": [{"port": 2}],
             },
@@ -94,6 +110,10 @@ mod tests {
         let head: Head<'_> = serde_json::from_str(&text).expect("a head");
         let element = || json!({".": {}});
         let expected = json!({"f:spec": {
+            "f:template": {
+                "f:metadata": {"f:labels": {"f:team": element()}},
+                "f:spec": {"f:containers": {"k:{\"name\":\"main\"}": {".": {}, "f:command": element()}}},
+            },
             "f:containers": {"k:{\"name\":\"main\"}": {".": {}, "f:env": {
                 "k:{\"name\":\"A\"}": element(), "k:{\"name\":\"OLD\"}": element(),
             }}},

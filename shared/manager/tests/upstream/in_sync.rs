@@ -265,6 +265,7 @@ async fn after_managed_fields_were_cleared_drift_is_seen_and_dropped_fields_go()
     let lighter = without(&deployment(), "/spec/template/spec/tolerations");
     world.run(&lighter).await;
     assert_eq!(world.child()["spec"]["replicas"], 0);
+    assert_eq!(world.child().pointer("/spec/template/spec/tolerations"), None);
     world.run(&without(&lighter, CONTAINER_FALSE)).await;
     assert_eq!(world.child().pointer(CONTAINER_FALSE), None);
     assert!(writes(&world.run(&without(&lighter, CONTAINER_FALSE)).await).is_empty());
