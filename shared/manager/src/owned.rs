@@ -31,7 +31,7 @@ mod unclaimed;
 pub(crate) use edit::{edit, make_room, rehearsal};
 pub(crate) use path::Path;
 pub(crate) use share::{Share, unite};
-pub(crate) use unclaimed::unclaimed;
+pub(crate) use unclaimed::{Writers, unclaimed};
 
 use path::Step;
 use quantity::same_quantity;

@@ -11,6 +11,8 @@ impl Viewed for ConfigMap {
 }
 
 impl Child for ConfigMap {
+    const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["data"], &["binaryData"]];
+
     /// The API server fills nothing in.
     fn set_defaults(_: &mut Value) {}
 }

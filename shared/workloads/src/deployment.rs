@@ -11,6 +11,12 @@ impl Viewed for Deployment {
 }
 
 impl Child for Deployment {
+    const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["spec"]];
+
+    /// An autoscaler, `kubectl rollout pause` and `kubectl rollout restart`.
+    const OTHERS_TOO: &'static [&'static [&'static str]] =
+        &[&["spec", "replicas"], &["spec", "paused"], &["spec", "template", "metadata", "annotations"]];
+
     fn set_defaults(object: &mut Value) {
         defaults::deployment(object);
     }

@@ -41,6 +41,15 @@ pub trait Child: Viewed + Serialize {
 
     /// Whether an object with an immutable difference may be deleted and created again: never one that runs pods.
     const REPLACEABLE: bool = false;
+
+    /// Places in an object of this kind at which nobody but its author writes, with everything below them.
+    ///
+    /// Only read when `managedFields` were cleared: what stands there, is held by nobody and is not wanted is what an earlier
+    /// version of the author wanted, and goes.
+    const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[];
+
+    /// Places below those at which others write all the same.
+    const OTHERS_TOO: &'static [&'static [&'static str]] = &[];
 }
 
 /// One object of the cluster as the cache keeps it: identity, and the kind's view.

@@ -11,6 +11,8 @@ impl Viewed for NetworkPolicy {
 }
 
 impl Child for NetworkPolicy {
+    const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["spec"]];
+
     /// `networking/v1` fills in protocols and policy types, which we always give.
     fn set_defaults(_: &mut Value) {}
 }

@@ -11,6 +11,10 @@ impl Viewed for Service {
 }
 
 impl Child for Service {
+    /// The API server and controllers assign addresses and ports.
+    const AUTHORS_ALONE: &'static [&'static [&'static str]] =
+        &[&["spec", "selector"], &["spec", "publishNotReadyAddresses"]];
+
     fn set_defaults(object: &mut Value) {
         defaults::service(object);
     }

@@ -47,6 +47,8 @@ impl Viewed for ServiceMonitor {
 }
 
 impl Child for ServiceMonitor {
+    const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["spec"]];
+
     /// The definition has no defaults for what we write.
     fn set_defaults(_: &mut Value) {}
 }

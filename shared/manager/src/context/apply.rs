@@ -27,7 +27,7 @@ use crate::{
     informer::resource_name,
     metrics::{ChildMetrics, Written},
     object::{Head, MANAGED_BY, Metadata, ObjectKey, Uid},
-    owned::{Change, Share, fingerprint, holder, make_room, rehearsal, unclaimed, unite},
+    owned::{Change, Share, Writers, fingerprint, holder, make_room, rehearsal, unclaimed, unite},
     store::{Known, Verified},
     wire::{Decoded, Seen, Undecodable},
 };
@@ -433,7 +433,7 @@ fn left_behind<C: Child>(live: &Value, manager: &str, target: &Target, metadata:
     if Share::of(manager, &metadata.managed_fields).is_some() {
         return None;
     }
-    let unclaimed = unclaimed(live, &defaulted::<C>(&target.fields), &metadata.managed_fields);
+    let unclaimed = unclaimed(live, &defaulted::<C>(&target.fields), Writers::of::<C>(), &metadata.managed_fields);
     if !metadata.managed_fields.is_empty() && unclaimed == json!({}) {
         return None;
     }

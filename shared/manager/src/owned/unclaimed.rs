@@ -1,21 +1,41 @@
 //! What nobody holds although it must be ours: what is left of an earlier desired object when `managedFields` were cleared.
 
 use serde_json::{Map, Value, json};
+use workloads::Child;
 
 use super::{Elements, Path, Step};
 use crate::object::ManagedFields;
 
+/// Where others write in objects of a kind, and where they do not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writers {
+    /// See [`Child::AUTHORS_ALONE`](workloads::Child::AUTHORS_ALONE).
+    pub(crate) authors_alone: &'static [&'static [&'static str]],
+    /// See [`Child::OTHERS_TOO`](workloads::Child::OTHERS_TOO).
+    pub(crate) others_too: &'static [&'static [&'static str]],
+}
+
+impl Writers {
+    pub(crate) fn of<C: Child>() -> Self {
+        Self { authors_alone: C::AUTHORS_ALONE, others_too: C::OTHERS_TOO }
+    }
+
+    fn is_the_authors(self, path: &Path) -> bool {
+        let is_below = |places: &[&[&str]]| places.iter().any(|place| path.starts_with(place));
+        is_below(self.authors_alone) && !is_below(self.others_too)
+    }
+}
+
 /// What none of `entries` holds and nobody but us writes, as a field set: the elements of lists that `defaulted` (the desired object
-/// with the API server's defaults) has too, and in a pod template every field that it does not have. An apply by whoever holds this
-/// set takes out what it does not say: this one, or a later one if this one fails.
+/// with the API server's defaults) has too, and the fields that it does not have at places which are the author's alone. An apply by
+/// whoever holds this set takes out what it does not say: this one, or a later one if this one fails.
 ///
-/// Without it these would stay for ever, and exclude ours: the API server refuses a Service with two ports of one name. Other
-/// fields are let be, because controllers write some of them to the child (the replicas of an autoscaler, addresses).
-pub(crate) fn unclaimed(live: &Value, defaulted: &Value, entries: &[ManagedFields<'_>]) -> Value {
+/// Without it these would stay for ever, and exclude ours: the API server refuses a Service with two ports of one name.
+pub(crate) fn unclaimed(live: &Value, defaulted: &Value, writers: Writers, entries: &[ManagedFields<'_>]) -> Value {
     let held = |raw: &ManagedFields<'_>| serde_json::from_str(raw.fields?.get()).ok();
     let held: Vec<Value> = entries.iter().filter_map(held).collect();
     let mut fields = Value::Object(Map::new());
-    below(live, defaulted, &Path::default(), &mut |path| {
+    below(live, defaulted, writers, &Path::default(), &mut |path| {
         if !held.iter().any(|held| path.is_in(held)) {
             add(&mut fields, &path);
         }
@@ -23,21 +43,15 @@ pub(crate) fn unclaimed(live: &Value, defaulted: &Value, entries: &[ManagedField
     fields
 }
 
-/// Whether nobody but its author writes the fields of the object at this place. Annotations of pods are everybody's:
-/// `kubectl rollout restart` is one.
-fn is_the_authors(at: &Path) -> bool {
-    at.starts_with(&["spec", "template"]) && !at.starts_with(&["spec", "template", "metadata", "annotations"])
-}
-
-fn below(live: &Value, desired: &Value, at: &Path, found: &mut impl FnMut(Path)) {
+fn below(live: &Value, desired: &Value, writers: Writers, at: &Path, found: &mut impl FnMut(Path)) {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {
             // The child's own metadata has lists in which everybody has elements.
             for (name, value) in live.iter().filter(|(name, _)| !(at.0.is_empty() && *name == "metadata")) {
                 let path = at.field(name);
                 match desired.get(name) {
-                    Some(wanted) => below(value, wanted, &path, found),
-                    None if is_the_authors(&path) => found(path),
+                    Some(wanted) => below(value, wanted, writers, &path, found),
+                    None if writers.is_the_authors(&path) => found(path),
                     None => {}
                 }
             }
@@ -47,7 +61,7 @@ fn below(live: &Value, desired: &Value, at: &Path, found: &mut impl FnMut(Path))
             for item in live {
                 let path = elements.path(at, item);
                 if let Some(wanted) = elements.find(desired, item) {
-                    below(item, wanted, &path, found);
+                    below(item, wanted, writers, &path, found);
                 }
                 found(path);
             }
@@ -70,6 +84,8 @@ fn add(fields: &mut Value, path: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+
     use super::*;
     use crate::object::Head;
 
@@ -89,9 +105,9 @@ mod tests {
                 },
                 "containers": [
                     {"name": "sidecar", "env": [{"name": "THEIRS"}]},
-                    {"name": "main", "args": ["-v"], "env": [{"name": "OLD"}, {"name": "A"}]},
+                    {"name": "main", "env": [{"name": "OLD"}, {"name": "A"}]},
                 ],
-                "volumes": [{"name": "v"}],
+                "minReadySeconds": 31,
                 "ports": [{"port": 1, "protocol": "TCP"}, {"port": 2, "protocol": "TCP"}],
             },
         });
@@ -108,6 +124,7 @@ mod tests {
         });
         let text = live.to_string();
         let head: Head<'_> = serde_json::from_str(&text).expect("a head");
+        let writers = Writers::of::<Deployment>();
         let element = || json!({".": {}});
         let expected = json!({"f:spec": {
             "f:template": {
@@ -117,11 +134,12 @@ mod tests {
             "f:containers": {"k:{\"name\":\"main\"}": {".": {}, "f:env": {
                 "k:{\"name\":\"A\"}": element(), "k:{\"name\":\"OLD\"}": element(),
             }}},
+            "f:minReadySeconds": element(),
             "f:ports": {
                 "k:{\"port\":1,\"protocol\":\"TCP\"}": element(), "k:{\"port\":2,\"protocol\":\"TCP\"}": element(),
             },
         }});
-        assert_eq!(unclaimed(&live, &desired, &head.metadata.managed_fields), expected);
-        assert_eq!(unclaimed(&live, &json!({}), &[]), json!({}));
+        assert_eq!(unclaimed(&live, &desired, writers, &head.metadata.managed_fields), expected);
+        assert_eq!(unclaimed(&live, &json!({}), Writers { authors_alone: &[], others_too: &[] }, &[]), json!({}));
     }
 }
