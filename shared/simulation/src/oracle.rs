@@ -1,6 +1,5 @@
 //! What the common part of the specification says of children and conditions, for judges to use.
 
-use std::collections::BTreeMap;
 
 use model_apiserver::Model;
 use serde_json::{Value, json};
@@ -109,7 +108,7 @@ fn is_owned(child: &Value, object: &Value) -> bool {
 ///
 /// Names the first one that says something else.
 pub fn say(status: &Value, expected: &[(&str, (&str, &str))]) -> Result<(), String> {
-    for (type_, (is, reason)) in BTreeMap::from_iter(expected.iter().copied()) {
+    for &(type_, (is, reason)) in expected {
         let found = condition(status, type_);
         if found["status"] != is || found["reason"] != reason {
             return Err(format!("{type_} is {}/{}, not {is}/{reason}", found["status"], found["reason"]));

@@ -119,7 +119,7 @@ mod tests {
                     "spec": {"containers": [{"name": "main", "image": "b"}]},
                 },
                 "containers": [{"name": "main", "env": [{"name": "A"}, {"name": "B"}]}],
-                "ports": [{"port": 2}],
+                "ports": [{"port": 2, "protocol": "TCP"}],
             },
         });
         let text = live.to_string();
