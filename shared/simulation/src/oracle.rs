@@ -1,6 +1,5 @@
 //! What the common part of the specification says of children and conditions, for judges to use.
 
-
 use model_apiserver::Model;
 use serde_json::{Value, json};
 
