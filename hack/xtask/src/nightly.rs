@@ -17,7 +17,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(STEPS.iter().map(|step| step.name)))]
     only: Vec<String>,
     /// For how long each operator's worlds are played, in minutes
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1_440))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_440))]
     minutes: u64,
 }
 

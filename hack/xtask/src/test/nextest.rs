@@ -31,7 +31,8 @@ pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
         nextest.args(["--profile", profile]);
     }
     if let Some(filter) = selection.filter {
-        nextest.args(["--filterset", filter]);
+        // Beside tests of the filter, nextest's reporter does not bear ones that are ignored: it stops with an underflow.
+        nextest.args(["--filterset", filter, "--run-ignored", "all"]);
     }
     nextest.envs(selection.environment.iter().copied());
     let mut child = nextest.stdout(Stdio::piped()).spawn().context("could not start cargo-nextest")?;

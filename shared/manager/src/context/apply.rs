@@ -5,8 +5,9 @@
 //! - A child that is not there is created by POST, the cheapest request, which fails when a stranger has the name.
 //! - Where plain fields of a child are to be set that an apply never changed, one JSON patch does it (`edit`).
 //! - Before any other change the child is read once: that shows whose it is, what differs (for the event) and who did it.
-//! - It is changed by server-side apply, forced, carrying the uid that was checked, so that a stranger who appears
-//!   meanwhile is never overwritten. Fields that we no longer want go, because the API server knows that they were ours.
+//! - It is changed by server-side apply, forced, carrying the uid and the version that were read, so that neither a stranger
+//!   who appears meanwhile nor another change is ever overwritten. Fields that we no longer want go, because the API server
+//!   knows that they were ours; if `managedFields` were cleared after the read, it would not.
 //! - The entry that a POST left in `managedFields` is turned into an apply entry before the first such change;
 //!   otherwise it would go on owning what the apply drops.
 //! - The first write of a process to a child is sent as a dry run before, to see whether it would change anything
@@ -204,7 +205,7 @@ impl<K: Root> Context<K> {
         if self.scope.recent.contains(owner, kind, name) && !self.is_there().await? {
             return Ok(None); // the next child would be collected like the last one
         }
-        let answer = requests.create(&target.key, &target.body(requests, None)).await?;
+        let answer = requests.create(&target.key, &target.body(requests)).await?;
         self.scope.recent.created(owner, kind, name);
         self.scope.children.wrote(requests.kind(), Written::Created);
         let live = self.observe::<C>(requests, target, &answer)?;
@@ -266,7 +267,7 @@ impl<K: Root> Context<K> {
         };
         if let Some(what) = fixed.filter(|_| C::REPLACEABLE) {
             self.remove::<C>(requests, &target.key, &metadata.uid).await?;
-            let answer = requests.create(&target.key, &target.body(requests, None)).await?;
+            let answer = requests.create(&target.key, &target.body(requests)).await?;
             self.scope.children.wrote(requests.kind(), Written::Created);
             let live = self.observe::<C>(requests, target, &answer)?;
             let text = format!("Recreated {} \"{}\" to change its {what}", requests.kind(), target.key.name);
@@ -279,7 +280,7 @@ impl<K: Root> Context<K> {
             return self.observe::<C>(requests, target, text).map(Some); // the same, only written in another way
         }
         let verified = self.store::<C>().known(&target.key).and_then(|known| known.verified);
-        let body = target.body(requests, Some(&metadata.uid));
+        let mut body = target.body_for(requests, &metadata);
         if verified.is_none() && !adopted {
             let rehearsed = match rehearsal(&live, &metadata.uid, &difference.changes) {
                 _ if difference.is_for_an_apply() => Some(requests.rehearse_apply(&target.key, &body).await),
@@ -303,7 +304,9 @@ impl<K: Root> Context<K> {
         let left = left_behind::<C>(&live, requests.manager(), target, &metadata);
         if difference.from_create || left.is_some() {
             let folded = fold(&live, requests.manager(), requests.type_meta().0, &metadata, left);
-            requests.merge(&target.key, &folded).await?;
+            let answer = requests.merge(&target.key, &folded).await?;
+            let metadata = serde_json::from_str::<Head<'_>>(&answer).map_err(broken)?.metadata;
+            body = target.body_for(requests, &metadata);
         }
         let answer = requests.apply(&target.key, &body).await?;
         self.scope.children.wrote(requests.kind(), Written::Updated);
@@ -424,20 +427,22 @@ impl<K: Root> Context<K> {
 /// The child as it is now, `None` when it was refused, or an error that is worth another try.
 type Outcome<C> = Result<Option<Arc<Live<<C as workloads::Viewed>::View>>>, Error>;
 
-/// What an entry of ours has to say where there is none any more, before the apply. `None` where there is one, and where the
-/// apply alone does.
+/// What an entry of ours has to say where there is none any more, or too small a one, before the apply. `None` where there is a
+/// whole one, and where the apply alone does.
 ///
 /// If the apply found no entry of anybody, the API server would give all fields to `before-first-apply`, who would keep in the
 /// object what we drop later.
 fn left_behind<C: Child>(live: &Value, manager: &str, target: &Target, metadata: &Metadata<'_>) -> Option<Value> {
-    if Share::of(manager, &metadata.managed_fields).is_some() {
+    let label = format!("f:{MANAGED_BY}");
+    let share = Share::of(manager, &metadata.managed_fields);
+    // Our label is in each entry of ours, but for one that an edit has made after the others were cleared.
+    if share.is_some_and(|share| !share.into_fields()["f:metadata"]["f:labels"][&label].is_null()) {
         return None;
     }
     let unclaimed = unclaimed(live, &defaulted::<C>(&target.fields), Writers::of::<C>(), &metadata.managed_fields);
     if !metadata.managed_fields.is_empty() && unclaimed == json!({}) {
         return None;
     }
-    let label = format!("f:{MANAGED_BY}");
     let mut fields = json!({"f:metadata": {"f:labels": {label: {}}}}); // an entry must not be empty
     unite(&mut fields, unclaimed);
     Some(fields)
@@ -449,14 +454,15 @@ fn fold(live: &Value, manager: &str, api_version: &str, metadata: &Metadata<'_>,
     let mut entries = live.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
     let ours = |entry: &Value| entry["manager"] == manager && entry.get("subresource").is_none();
     // Of two entries with one identity the API server would keep only one, so they are united first.
-    let fields = Share::of(manager, &metadata.managed_fields).map(Share::into_fields).or(left);
+    let mut fields = Share::of(manager, &metadata.managed_fields).map_or_else(|| json!({}), Share::into_fields);
+    unite(&mut fields, left.unwrap_or_else(|| json!({})));
     let mut kept = entries
         .iter()
         .find(|entry| ours(entry))
         .cloned()
         .unwrap_or_else(|| json!({"manager": manager, "apiVersion": api_version, "fieldsType": "FieldsV1"}));
     kept["operation"] = json!("Apply");
-    kept["fieldsV1"] = fields.unwrap_or_default();
+    kept["fieldsV1"] = fields;
     entries.retain(|entry| !ours(entry));
     entries.push(kept);
     json!({"metadata": {

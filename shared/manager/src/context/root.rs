@@ -45,7 +45,7 @@ impl<K: Root> Context<K> {
         }
         // Before it is sent, as this reconcile may be cut short before the answer comes.
         lock(&self.scope.unanswered).entry(self.pass.key.clone()).or_default().insert((kind.clone(), name.clone()));
-        let created = match requests.create(&target.key, &target.body(&requests, None)).await {
+        let created = match requests.create(&target.key, &target.body(&requests)).await {
             Ok(answer) => {
                 self.scope.children.wrote(requests.kind(), Written::Created);
                 self.scope.recent.created(&self.pass.key, &kind, &name);

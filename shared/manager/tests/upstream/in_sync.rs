@@ -1,7 +1,14 @@
 //! When a child is in sync: what is missing is put back, what the cluster makes of our fields is let be, and the next
 //! process comes to the same verdict.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    fmt::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -12,10 +19,10 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, PostParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
 };
 use manager::{Action, Context, Controller, Error, Health, Manager, Namespaced, Report, Verdict, harness::Harness};
-use model_apiserver::{Entry, Kind, Model};
+use model_apiserver::{Entry, Kind, Model, Planned, Signalled};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use workloads::{Child, ServiceMonitor};
@@ -99,6 +106,24 @@ impl<C: Child + Namespaced + DeserializeOwned> World<C> {
         let parameters = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
         let child = serde_json::from_value(child).expect("an object");
         api.replace(NAME, &parameters, &child).await.expect("the change is taken");
+    }
+
+    /// Replaces the `managedFields` of the child at a moment that the plan signals. Returns how often that happened.
+    fn replace_managed_fields_at(&self, faults: &str, entries: &Value) -> Arc<AtomicUsize> {
+        let resource = ApiResource::erase::<C>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.model.client(), "default", &resource);
+        let count = Arc::new(AtomicUsize::new(0));
+        let counting = count.clone();
+        let patch = Patch::Merge(json!({"metadata": {"managedFields": entries}}));
+        let replace = move |_: &str| -> Signalled {
+            let (api, count, patch) = (api.clone(), counting.clone(), patch.clone());
+            Box::pin(async move {
+                api.patch(NAME, &PatchParams::default(), &patch).await.expect("the change is taken");
+                count.fetch_add(1, Ordering::Relaxed);
+            })
+        };
+        self.model.set_shared_faults(Arc::new(Planned::with_signals(&faults.parse().expect("a plan"), replace)));
+        count
     }
 
     /// Type, reason and text of all events, without those of creations.
@@ -309,6 +334,46 @@ async fn an_element_of_ours_that_is_dropped_goes_even_if_the_apply_after_the_new
     world.model.set_faults(model_apiserver::NoFaults);
     world.run(&service(2)).await;
     assert_eq!(world.child()["spec"]["ports"].as_array().map(Vec::len), Some(1), "{:#}", world.child()["spec"]);
+}
+
+/// `managedFields` are cleared right before the API server handles one of the requests that change a child; all later ones fail,
+/// or none. The next version of the operator drops something.
+#[tokio::test(start_paused = true)]
+async fn what_is_dropped_goes_even_if_managed_fields_are_cleared_while_a_change_is_on_its_way() {
+    let fewer = without(&deployment(), "/spec/template/spec/tolerations");
+    let mut more = deployment();
+    more["spec"]["replicas"] = json!(3);
+    let mut happened = 0;
+    let ours_or_all = [labelled_by("kubectl"), json!([{}])];
+    // Another client's change is put back by an edit; a new version changes a field, or drops one, by an apply.
+    for (next, left) in
+        [None, Some(&more), Some(&fewer)].into_iter().flat_map(|next| ours_or_all.iter().map(move |left| (next, left)))
+    {
+        for (nth, is_last) in (1..4).flat_map(|nth| [(nth, false), (nth, true)]) {
+            let mut faults = format!("before patch deployments.apps as keeper #{nth} -> signal clear");
+            if is_last {
+                write!(faults, "; before patch deployments.apps as keeper #{}..99 -> answer 500", nth + 1)
+                    .expect("a text");
+            }
+            let mut world = World::<Deployment>::new();
+            world.run(&deployment()).await;
+            let count = world.replace_managed_fields_at(&faults, left);
+            match next {
+                None => {
+                    world.edit("kubectl", |child| child["spec"]["replicas"] = json!(7)).await;
+                    world.quiet().await;
+                }
+                Some(desired) => drop(world.run(desired).await),
+            }
+            happened += count.load(Ordering::Relaxed);
+            world.model.set_faults(model_apiserver::NoFaults);
+            world.run(&fewer).await;
+            let dropped = world.child().pointer("/spec/template/spec/tolerations").cloned();
+            assert_eq!(dropped, None, "{next:?}, {left}, {faults}");
+            assert!(writes(&world.run(&fewer).await).is_empty(), "{faults}");
+        }
+    }
+    assert!(happened >= 24, "{happened} of 36 happened");
 }
 
 /// Entries of `managedFields` of which none holds anything of ours.

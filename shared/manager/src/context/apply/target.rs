@@ -7,7 +7,7 @@ use super::super::{Context, Root, lock};
 use crate::{
     api::{Namespaced, Requests},
     error::Error,
-    object::{INSTANCE, MANAGED_BY, NAME, ObjectKey},
+    object::{INSTANCE, MANAGED_BY, Metadata, NAME, ObjectKey},
     owned::hash,
     store::{Known, Verified},
 };
@@ -68,17 +68,23 @@ impl Target {
         Verified { live, desired: self.hash }
     }
 
-    /// The request body; with a uid it can only ever change that very object.
-    pub(in crate::context) fn body(&self, requests: &Requests, uid: Option<&str>) -> Value {
+    /// The body of a request that creates it.
+    pub(in crate::context) fn body(&self, requests: &Requests) -> Value {
         let mut body = self.fields.clone();
         let (api_version, kind) = requests.type_meta();
         body["apiVersion"] = json!(api_version);
         body["kind"] = json!(kind);
         body["metadata"]["name"] = json!(&*self.key.name);
         body["metadata"]["namespace"] = json!(&*self.key.namespace);
-        if let Some(uid) = uid {
-            body["metadata"]["uid"] = json!(uid);
-        }
+        body
+    }
+
+    /// The body of an apply to the object that was read, and to nothing that became of it since: what it changes and drops was
+    /// decided from what was read.
+    pub(super) fn body_for(&self, requests: &Requests, read: &Metadata<'_>) -> Value {
+        let mut body = self.body(requests);
+        body["metadata"]["uid"] = json!(&*read.uid);
+        body["metadata"]["resourceVersion"] = json!(&*read.resource_version);
         body
     }
 }
