@@ -8,7 +8,7 @@ use crate::report::Outcome;
 use crate::workspace;
 
 /// Play random worlds of the operators in simulated time; a failure is repeated from its seed
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub(crate) struct Args {
     /// This operator only, such as "memcached" [default: each that has worlds]
     #[arg(long, value_name = "NAME")]
@@ -22,6 +22,12 @@ pub(crate) struct Args {
     /// For how long, in real time and for each operator [default: 2, unless --seed or --seeds says where it ends]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_440))]
     minutes: Option<u64>,
+    /// Play the world of this file, as --save has written it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "minutes"], requires = "operator")]
+    world: Option<PathBuf>,
+    /// Write the shortest world that still fails into this file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
     /// Write the whole trace of a failure into this file
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -32,7 +38,7 @@ pub(crate) struct Args {
 
 /// Plays fresh worlds of every operator for so many minutes each, and says how often each disturbance had an effect.
 pub(crate) fn play_for(minutes: u64) -> Result<Outcome> {
-    let args = Args { operator: None, seed: None, seeds: None, minutes: Some(minutes), trace: None, table: true };
+    let args = Args { minutes: Some(minutes), table: true, ..Args::default() };
     match run(&args)? {
         ExitCode::SUCCESS => Ok(Outcome::Passed),
         _ => bail!("a world did not end as specified; the seed above repeats it"),
@@ -78,12 +84,18 @@ fn environment(args: &Args) -> Vec<(&'static str, String)> {
     // A number of worlds without a seed: fresh ones, for as long as that takes.
     let longest = args.seeds.filter(|_| args.seed.is_none()).map(|_| 1_440);
     let seconds = minutes.or(longest).map(|minutes| (minutes * 60).to_string());
-    let trace = args.trace.as_ref().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
+    // Tests run in the folder of their package.
+    let file = |file: &Option<PathBuf>| {
+        let file = file.as_ref()?;
+        Some(std::path::absolute(file).unwrap_or_else(|_| file.clone()).display().to_string())
+    };
     [
         ("SIMULATE_SEED", args.seed.map(|seed| seed.to_string())),
         ("SIMULATE_WORLDS", args.seeds.map(|seeds| seeds.to_string())),
         ("SIMULATE_SECONDS", seconds),
-        ("SIMULATE_TRACE", trace.map(|file| file.display().to_string())),
+        ("SIMULATE_WORLD", file(&args.world)),
+        ("SIMULATE_SAVE", file(&args.save)),
+        ("SIMULATE_TRACE", file(&args.trace)),
         ("SIMULATE_TABLE", args.table.then(|| "yes".to_owned())),
     ]
     .into_iter()

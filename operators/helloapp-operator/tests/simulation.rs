@@ -1,7 +1,7 @@
 //! Random worlds, and what `HelloApp` promises of their end. The judge is written from the specification and uses nothing of
 //! the operator's code.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use fastrand::Rng;
 use helloapp_operator::HelloAppOperator;
@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use simulation::{
     Campaign, Plan, Subject,
     oracle::{Wanted, all_done, contains, counts_agree, labels, owner, selector},
+    replay,
 };
 
 struct HelloApp;
@@ -35,7 +36,7 @@ impl Subject for HelloApp {
         &["deployments.apps", "services", "poddisruptionbudgets.policy"]
     }
 
-    fn spec(&self, rng: &mut Rng) -> Value {
+    fn spec(&self, _: &str, rng: &mut Rng) -> Value {
         let mut spec = Map::new();
         spec.insert("image".to_owned(), json!(format!("example.com/app:{}", rng.u8(..3))));
         let mut sometimes = |field: &str, value: &dyn Fn(&mut Rng) -> Value| {
@@ -82,6 +83,8 @@ impl Subject for HelloApp {
         let find = |resource: &str| cluster.object(resource, "default", name).unwrap_or_default();
         let size = spec["size"].as_i64().unwrap_or(1);
         let wanted = Wanted {
+            name,
+            adopts: true,
             app: "helloapp",
             children: &[
                 ("deployments.apps", true),
@@ -233,6 +236,11 @@ fn judge_status(object: &Value, deployment: &Value) -> Result<(), String> {
 #[test]
 fn every_world_ends_as_specified() {
     Campaign::from_env(USUAL).run(&HelloApp);
+}
+
+#[test]
+fn worlds_that_have_found_something_end_as_specified() {
+    replay(&HelloApp, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
 }
 
 /// Hashes of maps differ from run to run, and random numbers and clocks would.

@@ -1,7 +1,7 @@
 //! Random worlds, and what `Memcached` promises of their end. The judge is written from the specification and uses nothing of
 //! the operator's code.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use fastrand::Rng;
 use manager::Operator;
@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use simulation::{
     Campaign, Plan, Subject,
     oracle::{Wanted, all_done, contains, counts_agree, labels, owner, selector},
+    replay,
 };
 
 struct Memcached;
@@ -18,14 +19,6 @@ struct Memcached;
 const PORT: i64 = 11_211;
 /// For so long, worlds from a fresh seed are played in the usual run.
 const USUAL: Duration = Duration::from_secs(30);
-/// Worlds that have found something, as long as the generator of worlds is the same.
-const FOUND: &[(u64, &str)] = &[
-    (6, "a change that an answer shows is not acted on"),
-    (10, "each reconcile comes back at once until the restored cluster is listed"),
-    (17, "the old port of a child stays when its managedFields are cleared"),
-    (123, "the same, of a Deployment"),
-    (499_164_038, "the restored cluster repeats a version with another content"),
-];
 
 impl Subject for Memcached {
     fn operator(&self) -> &'static dyn Operator {
@@ -44,7 +37,7 @@ impl Subject for Memcached {
         &["deployments.apps", "services", "poddisruptionbudgets.policy", "networkpolicies.networking.k8s.io"]
     }
 
-    fn spec(&self, rng: &mut Rng) -> Value {
+    fn spec(&self, _: &str, rng: &mut Rng) -> Value {
         let mut spec = Map::new();
         let mut sometimes = |spec: &mut Map<String, Value>, field: &str, value: &dyn Fn(&mut Rng) -> Value| {
             if rng.u8(..3) == 0 {
@@ -106,6 +99,8 @@ impl Subject for Memcached {
         };
         let wants_policy = spec["networkPolicy"]["enabled"] == true;
         let wanted = Wanted {
+            name,
+            adopts: true,
             app: "memcached",
             children: &[
                 ("deployments.apps", true),
@@ -279,10 +274,7 @@ fn every_world_ends_as_specified() {
 
 #[test]
 fn worlds_that_have_found_something_end_as_specified() {
-    for (seed, what) in FOUND {
-        eprintln!("{what}:");
-        Campaign::only(*seed).run(&Memcached);
-    }
+    replay(&Memcached, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
 }
 
 /// Hashes of maps differ from run to run, and random numbers and clocks would.

@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Write as _,
+    path::Path,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -14,10 +15,10 @@ use fastrand::Rng;
 use crate::{
     disturbance::{Act, Phase},
     network::Effects,
+    plan::{Plan, Played},
     shrink::shrink,
     subject::Subject,
     trace::Line,
-    world::{Plan, Played},
 };
 
 /// Between two lines that say how it goes.
@@ -55,17 +56,15 @@ impl Campaign {
         }
     }
 
-    /// The world of this seed.
-    pub fn only(seed: u64) -> Self {
-        Self { seed, worlds: 1, time: Duration::MAX }
-    }
-
-    /// Plays worlds on all processors.
+    /// Plays worlds on all processors; if `SIMULATE_WORLD` names a file, the world in it instead.
     ///
     /// # Panics
     ///
     /// When a world fails, with its seed, the shortest list of disturbances that still fails, and the end of the trace.
     pub fn run(&self, subject: &'static dyn Subject) {
+        if let Some(file) = std::env::var_os("SIMULATE_WORLD") {
+            return replay(subject, Path::new(&file));
+        }
         let name = subject.operator().name();
         eprintln!("{name}: worlds from seed {}", self.seed);
         let (begun, next, sum) = (Instant::now(), AtomicU64::new(0), Mutex::new(Sum::default()));
@@ -99,6 +98,27 @@ impl Campaign {
         if let Some((plan, played)) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             panic!("{}", explain(&plan, played, subject));
         }
+    }
+}
+
+/// Plays the world of a file again, or those of all files in a folder.
+///
+/// # Panics
+///
+/// When a world fails, and when there is none.
+pub fn replay(subject: &'static dyn Subject, path: &Path) {
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        files = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().expect("a folder");
+        files.sort();
+        assert!(!files.is_empty(), "{} is empty", path.display());
+    }
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let plan: Plan = text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let played = plan.play(subject);
+        assert!(played.failure.is_none(), "{}\n{}", file.display(), explain(&plan, played, subject));
     }
 }
 
@@ -160,17 +180,23 @@ fn explain(plan: &Plan, played: Played, subject: &'static dyn Subject) -> String
     let failure = played.failure.unwrap_or_default();
     let from = played.trace.len().saturating_sub(SHOWN);
     let mut lines = text(&played.trace[from..], 400);
-    if let Some(file) = std::env::var_os("SIMULATE_TRACE") {
-        match std::fs::write(&file, text(&played.trace, usize::MAX)) {
-            Ok(()) => drop(writeln!(lines, "the whole trace is in {}", file.display())),
-            Err(error) => drop(writeln!(lines, "the trace could not be written to {}: {error}", file.display())),
-        }
-    }
+    save("SIMULATE_SAVE", &plan.to_lines(), "the shortest world", &mut lines);
+    save("SIMULATE_TRACE", &text(&played.trace, usize::MAX), "the whole trace", &mut lines);
     format!(
         "seed {}: {first}\n\nWith these disturbances alone: {failure}\n\n{plan}\nThe end of the trace:\n{lines}\n\
-         SIMULATE_SEED={} repeats it; SIMULATE_TRACE=FILE writes the whole trace.",
+         SIMULATE_SEED={} repeats it; SIMULATE_TRACE=FILE writes the whole trace, SIMULATE_SAVE=FILE a world to be played again.",
         plan.seed, plan.seed
     )
+}
+
+/// Writes a text into the file that a variable names, and adds a line that says so.
+fn save(variable: &str, text: &str, what: &str, lines: &mut String) {
+    let Some(file) = std::env::var_os(variable) else { return };
+    let file = Path::new(&file).display();
+    match std::fs::write(file.to_string(), text) {
+        Ok(()) => writeln!(lines, "{what} is in {file}").ok(),
+        Err(error) => writeln!(lines, "{what} could not be written to {file}: {error}").ok(),
+    };
 }
 
 /// Lines of a trace, each cut after so many characters.

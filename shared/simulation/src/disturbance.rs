@@ -3,11 +3,13 @@
 use std::{fmt, time::Duration};
 
 use fastrand::Rng;
+use serde::{Deserialize, Serialize};
 
 /// One thing that happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disturbance {
     /// Not before this simulated time.
+    #[serde(with = "milliseconds")]
     pub at: Duration,
     /// At which moment of what the operator does.
     pub phase: Phase,
@@ -20,7 +22,7 @@ pub struct Disturbance {
 }
 
 /// A moment of a request of the operator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {
     /// At any moment.
     AnyTime,
@@ -38,7 +40,7 @@ impl Phase {
 }
 
 /// What happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Act {
     /// A user applies another whole spec.
     Apply,
@@ -245,5 +247,20 @@ impl fmt::Display for Disturbance {
             Phase::BeforeAnswer => f.write_str(", before the next request is answered"),
             Phase::BeforeDelivery => f.write_str(", when the next request is answered"),
         }
+    }
+}
+
+/// A time in a file.
+pub(crate) mod milliseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        time.as_millis().serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
     }
 }

@@ -6,7 +6,7 @@
 //! is killed. At the end, when all has come to rest, a judge that knows only the specification looks at the cluster. The same
 //! seed and the same build give the same trace, byte by byte, so a failure is repeated from its number.
 //!
-//! Reading order: [`Subject`] is what the world must know of an operator; `disturbance` is what may happen; `world` lets it
+//! Reading order: [`Subject`] is what the world must know of an operator; `disturbance` is what may happen, `plan` when; `world` lets it
 //! happen, with `users`, `controllers` and `network`; `checks` and the subject say what is wrong; [`Campaign`] plays many
 //! worlds, and `shrink` finds the shortest list of disturbances that still fails.
 
@@ -16,15 +16,16 @@ mod controllers;
 mod disturbance;
 mod network;
 pub mod oracle;
+mod plan;
 mod shrink;
 mod subject;
 mod trace;
 mod users;
 mod world;
 
-pub use campaign::Campaign;
+pub use campaign::{Campaign, replay};
 pub use checks::condition;
 pub use disturbance::{Act, Disturbance, Phase};
+pub use plan::{Plan, Played};
 pub use subject::Subject;
 pub use trace::Line;
-pub use world::{Plan, Played};

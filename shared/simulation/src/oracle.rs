@@ -51,6 +51,10 @@ pub fn owner(object: &Value) -> Value {
 /// The children that an object should have now.
 #[derive(Debug)]
 pub struct Wanted<'a> {
+    /// The name of the children.
+    pub name: &'a str,
+    /// Whether what an earlier object has left behind is adopted.
+    pub adopts: bool,
     /// The kind in lower case.
     pub app: &'a str,
     /// Resources of children, each with whether it is wanted.
@@ -60,17 +64,17 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Whether exactly the wanted children are there, each under the name of its object. `false` when one of them is a
+    /// Whether exactly the wanted children are there. `false` when one of them is a
     /// stranger's, and people are told so: then nothing else can be expected.
     ///
     /// # Errors
     ///
     /// Names the child that is missing, or left over, or was not adopted; or says what people are told instead.
     pub fn are_there(&self, object: &Value, cluster: &Model) -> Result<bool, String> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let owner = object["metadata"]["name"].as_str().unwrap_or_default();
         let mut strangers = Vec::new();
         for &(resource, is_wanted) in self.children {
-            match cluster.object(resource, "default", name) {
+            match cluster.object(resource, "default", self.name) {
                 // What is not ours and not in the way is let be.
                 Some(child) if !is_owned(&child, object) => strangers.extend(is_wanted.then_some(child)),
                 Some(_) if !is_wanted => return Err(format!("a child of {resource} is not wanted any more")),
@@ -82,8 +86,8 @@ impl Wanted<'_> {
             // What is left from an earlier object of the name is adopted.
             let metadata = &stranger["metadata"];
             let is_orphan = metadata["ownerReferences"].as_array().is_none_or(Vec::is_empty);
-            let has_our_labels = contains(&metadata["labels"], &labels(self.app, name), "").is_ok();
-            if is_orphan && has_our_labels && (self.fits)(object, stranger) {
+            let has_our_labels = contains(&metadata["labels"], &labels(self.app, owner), "").is_ok();
+            if self.adopts && is_orphan && has_our_labels && (self.fits)(object, stranger) {
                 return Err(format!("{} was not adopted", stranger["kind"]));
             }
         }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::{
     disturbance::Disturbance,
+    plan::{Plan, Played},
     subject::Subject,
-    world::{Plan, Played},
 };
 
 /// Leaves out disturbances as long as the plan still fails, in halves, quarters and so on (delta debugging, Zeller 1999), for at

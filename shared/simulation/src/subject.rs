@@ -25,8 +25,8 @@ pub trait Subject: Send + Sync {
     /// The resources of the children, such as `deployments.apps`.
     fn children(&self) -> &'static [&'static str];
 
-    /// A valid spec. Each field is absent in some.
-    fn spec(&self, rng: &mut Rng) -> Value;
+    /// A valid spec for the object of this name. Each optional field is absent in some; what cannot be changed is always the same.
+    fn spec(&self, name: &str, rng: &mut Rng) -> Value;
 
     /// A merge patch of a child of this resource that changes what the operator decides; `None` if its kind cannot be changed.
     fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value>;

@@ -38,7 +38,7 @@ impl Users {
         let result = match act {
             Act::Apply => self.apply(&name, rng).await,
             Act::Edit => {
-                let spec = self.subject.spec(rng);
+                let spec = self.subject.spec(&name, rng);
                 self.patch(&name, json!({"spec": spec})).await
             }
             Act::Scale => self.scale(&name, rng).await,
@@ -123,11 +123,18 @@ impl Users {
         }
     }
 
-    /// One of the children of an object.
+    /// One of the children of an object; of `pods`, one of those that a child has made.
     pub(crate) fn child(&self, resource: &str, object: usize, rng: &mut Rng) -> Option<Value> {
         let name = Self::name(object);
+        let has_label = |child: &Value| child["metadata"]["labels"]["app.kubernetes.io/instance"] == *name;
         let mut all = self.model.objects(resource);
-        all.retain(|child| child["metadata"]["labels"]["app.kubernetes.io/instance"] == *name);
+        if resource == "pods" {
+            let makers = self.subject.children().iter().flat_map(|resource| self.model.objects(resource));
+            let makers: Vec<Value> = makers.filter(has_label).map(|it| it["metadata"]["uid"].clone()).collect();
+            all.retain(|pod| makers.contains(&pod["metadata"]["ownerReferences"][0]["uid"]));
+        } else {
+            all.retain(has_label);
+        }
         (!all.is_empty()).then(|| all.swap_remove(rng.usize(..all.len())))
     }
 
@@ -145,7 +152,7 @@ impl Users {
     async fn apply(&self, name: &str, rng: &mut Rng) -> Result<(), kube::Error> {
         let (api_version, kind) = self.subject.kind();
         let object = json!({
-            "apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": self.subject.spec(rng),
+            "apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": self.subject.spec(name, rng),
         });
         self.api().patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(object)).await.map(drop)
     }

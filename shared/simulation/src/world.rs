@@ -1,7 +1,6 @@
 //! One world: an API server, the other controllers, users, the operator, and what disturbs them.
 
 use std::{
-    fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -19,9 +18,10 @@ use crate::{
     checks::{self, Checks},
     controllers::Controllers,
     disturbance::{Act, Disturbance, Phase},
-    network::{Effects, Network, OPERATOR, Perform},
+    network::{Network, OPERATOR, Perform},
+    plan::{Plan, Played},
     subject::Subject,
-    trace::{Line, Trace, WakeUps},
+    trace::{Trace, WakeUps},
     users::Users,
 };
 
@@ -36,83 +36,17 @@ const REST: Duration = Duration::from_mins(10);
 /// So often, a tick apart, the queue is looked at.
 const LOOKS: usize = 8;
 
-/// What a seed makes: a world before anything has happened in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    /// Draws everything that the plan leaves open.
-    pub seed: u64,
-    /// How many objects users work with.
-    pub objects: usize,
-    /// How long a pod takes to become ready.
-    pub pace: Duration,
-    /// What happens, in order of time.
-    pub disturbances: Vec<Disturbance>,
-}
-
-/// What came of a plan.
-#[derive(Debug)]
-pub struct Played {
-    /// What was wrong, if anything was.
-    pub failure: Option<String>,
-    /// Everything that happened.
-    pub trace: Vec<Line>,
-    /// How often each disturbance had an effect.
-    pub(crate) effects: Effects,
-    /// How much simulated time has passed.
-    pub simulated: Duration,
-}
-
-impl Plan {
-    /// The plan of a seed.
-    pub fn of(seed: u64) -> Self {
-        let mut rng = Rng::with_seed(seed);
-        let objects = rng.usize(1..4);
-        let pace = Duration::from_millis([0, 500, 2_000, 15_000][rng.usize(..4)]);
-        let length = Duration::from_mins(rng.u64(3..30));
-        let disturbances = Disturbance::draw(&mut rng, length, objects);
-        Self { seed, objects, pace, disturbances }
-    }
-
-    /// Plays the world twice.
-    ///
-    /// # Panics
-    ///
-    /// When the second trace is not, byte by byte, the first one.
-    pub fn is_repeatable(&self, subject: &'static dyn Subject) {
-        let (one, other) = (self.play(subject).trace, self.play(subject).trace);
-        for (one, other) in one.iter().zip(&other) {
-            assert_eq!(one.to_string(), other.to_string(), "seed {}", self.seed);
-        }
-        assert_eq!(one.len(), other.len(), "seed {}", self.seed);
-        assert!(one.len() > 100, "seed {}: {} lines", self.seed, one.len());
-    }
-
-    /// Lets it happen, in a runtime of its own whose time is simulated.
-    ///
-    /// # Panics
-    ///
-    /// When no runtime can be made.
-    pub fn play(&self, subject: &'static dyn Subject) -> Played {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime").block_on(async {
-            let mut world = World::new(self, subject);
-            let trace = world.trace.clone();
-            let subscriber = tracing_subscriber::registry().with(WakeUps(trace.clone()));
-            let guard = tracing::subscriber::set_default(subscriber);
-            let result = world.live().await;
-            let (effects, simulated) = (world.network.effects(), trace.now());
-            world.end().await;
-            drop(guard);
-            Played { failure: result.err(), trace: trace.take(), effects, simulated }
-        })
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} objects, pods are ready after {:?}", self.objects, self.pace)?;
-        self.disturbances.iter().try_for_each(|disturbance| writeln!(f, "{disturbance}"))
-    }
+/// Lets a plan happen, in simulated time.
+pub(crate) async fn play(plan: &Plan, subject: &'static dyn Subject) -> Played {
+    let mut world = World::new(plan, subject);
+    let trace = world.trace.clone();
+    let subscriber = tracing_subscriber::registry().with(WakeUps(trace.clone()));
+    let guard = tracing::subscriber::set_default(subscriber);
+    let result = world.live().await;
+    let (effects, simulated) = (world.network.effects(), trace.now());
+    world.end().await;
+    drop(guard);
+    Played { failure: result.err(), trace: trace.take(), effects, simulated }
 }
 
 struct World {

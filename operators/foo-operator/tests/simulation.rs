@@ -1,0 +1,106 @@
+//! Random worlds, and what Foo promises of their end. The judge is written from the specification and uses nothing of the
+//! operator's code.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use foo_operator::FooOperator;
+use manager::Operator;
+use model_apiserver::Model;
+use serde_json::{Value, json};
+use simulation::{
+    Campaign, Plan, Subject,
+    oracle::{Wanted, contains, labels, owner, say},
+};
+
+struct Foo;
+
+/// For so long, worlds from a fresh seed are played in the usual run.
+const USUAL: Duration = Duration::from_secs(10);
+
+impl Subject for Foo {
+    fn operator(&self) -> &'static dyn Operator {
+        &FooOperator
+    }
+
+    fn kind(&self) -> (&'static str, &'static str) {
+        ("samplecontroller.k8s.io/v1alpha1", "Foo")
+    }
+
+    fn resource(&self) -> &'static str {
+        "foos.samplecontroller.k8s.io"
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &["deployments.apps"]
+    }
+
+    /// The third object wants the Deployment of the first one.
+    fn spec(&self, name: &str, rng: &mut Rng) -> Value {
+        let mut spec = json!({"deploymentName": format!("web-{}", if name == "c" { "a" } else { name })});
+        if rng.u8(..4) > 0 {
+            spec["replicas"] = json!(rng.u8(..5));
+        }
+        spec
+    }
+
+    fn damage(&self, _: &str, rng: &mut Rng) -> Option<Value> {
+        Some(match rng.u8(..2) {
+            0 => json!({"spec": {"replicas": rng.u8(..9)}}),
+            _ => json!({"spec": {"template": {"spec": {"containers": [{"name": "nginx", "image": "nginx:other"}]}}}}),
+        })
+    }
+
+    fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String> {
+        let (spec, status) = (&object["spec"], &object["status"]);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let deployment_name = spec["deploymentName"].as_str().unwrap_or_default();
+        let wanted = Wanted {
+            name: deployment_name,
+            adopts: false,
+            app: "foo",
+            children: &[("deployments.apps", true)],
+            fits: |_, _| true,
+        };
+        if !wanted.are_there(object, cluster)? {
+            return Ok(());
+        }
+        let deployment = cluster.object("deployments.apps", "default", deployment_name).unwrap_or_default();
+        let pods = json!({"app": "nginx", "controller": name});
+        let mut wanted = json!({
+            "metadata": {"labels": labels("foo", name), "ownerReferences": [owner(object)]},
+            "spec": {
+                "selector": {"matchLabels": pods},
+                "template": {
+                    "metadata": {"labels": pods},
+                    "spec": {
+                        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+                        "containers": [{
+                            "name": "nginx", "image": "nginx:latest",
+                            "securityContext": {"allowPrivilegeEscalation": false},
+                        }],
+                    },
+                },
+            },
+        });
+        // Without replicas, others decide.
+        if !spec["replicas"].is_null() {
+            wanted["spec"]["replicas"] = spec["replicas"].clone();
+        }
+        contains(&deployment, &wanted, "Deployment")?;
+        let available = deployment["status"]["availableReplicas"].as_i64().unwrap_or(0);
+        contains(status, &json!({"availableReplicas": available}), "status")?;
+        say(status, &[("Ready", ("True", "Ready")), ("Degraded", ("False", "AsExpected"))])
+    }
+}
+
+#[test]
+fn every_world_ends_as_specified() {
+    Campaign::from_env(USUAL).run(&Foo);
+}
+
+/// Hashes of maps differ from run to run, and random numbers and clocks would.
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&Foo);
+}
