@@ -1,6 +1,10 @@
 //! What must never happen, whatever the world does: looked for in every change that the API server stores.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use model_apiserver::{Change, Model};
@@ -26,6 +30,10 @@ pub(crate) struct Checks {
     transitions: BTreeMap<(String, String), Timestamp>,
     /// Events that were created, by the object's uid.
     events: BTreeMap<String, u32>,
+    /// The objects as they were at the change that is looked at, by uid.
+    objects: BTreeMap<String, Arc<Value>>,
+    /// Children that must not be made again, by resource, key and the uid of their owner.
+    made: BTreeSet<(Arc<str>, Arc<str>, String)>,
 }
 
 /// No request takes longer.
@@ -35,7 +43,7 @@ const EVENTS: u32 = 25 + 12 + 1;
 
 impl Checks {
     pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: Trace) -> Self {
-        let (transitions, events) = Default::default();
+        let (transitions, events, objects, made) = Default::default();
         Self {
             model: model.clone(),
             subject,
@@ -43,6 +51,8 @@ impl Checks {
             version: model.version(),
             transitions,
             events,
+            objects,
+            made,
             lenient_until: Duration::ZERO,
         }
     }
@@ -51,6 +61,8 @@ impl Checks {
     pub(crate) fn restored(&mut self) {
         self.version = self.model.version();
         self.transitions.clear();
+        self.made.clear();
+        self.objects.clear();
         self.lenient_until = self.trace.now() + IN_FLIGHT;
     }
 
@@ -65,6 +77,7 @@ impl Checks {
             };
             self.trace
                 .note(format!("= {} {} {} {what} by {:?}", change.version, change.resource, change.key, change.writer));
+            self.remember(&change);
             if change.writer.starts_with(OPERATOR) {
                 self.check(&change, network).map_err(|why| format!("{} {}: {why}", change.resource, change.key))?;
             }
@@ -81,6 +94,7 @@ impl Checks {
             }
         } else if self.subject.children().contains(&&*change.resource) {
             self.check_owner(change)?;
+            self.check_once(change)?;
         } else if change.resource.starts_with("events") && change.before.is_none() {
             let uid = change.after.as_ref().map(|event| text(&event["regarding"]["uid"])).unwrap_or_default();
             let count = self.events.entry(uid).or_default();
@@ -145,6 +159,32 @@ impl Checks {
             _ => Ok(()),
         }
     }
+
+    /// What the object remembers is not made again.
+    fn check_once(&self, change: &Change) -> Result<(), String> {
+        let (None, Some(child)) = (&change.before, &change.after) else { return Ok(()) };
+        let made = (change.resource.clone(), change.key.clone(), owner(child));
+        if self.made.contains(&made) { Err("it was made before".to_owned()) } else { Ok(()) }
+    }
+
+    /// Notes objects, and children that go.
+    fn remember(&mut self, change: &Change) {
+        if *change.resource == *self.subject.resource() {
+            if let Some(object) = &change.after {
+                self.objects.insert(text(&object["metadata"]["uid"]), object.clone());
+            }
+        } else if let (Some(child), None) = (&change.before, &change.after) {
+            let owner = owner(child);
+            if self.objects.get(&owner).is_some_and(|object| self.subject.remembers(object, child)) {
+                self.made.insert((change.resource.clone(), change.key.clone(), owner));
+            }
+        }
+    }
+}
+
+/// The uid of the owner.
+fn owner(child: &Value) -> String {
+    text(&child["metadata"]["ownerReferences"][0]["uid"])
 }
 
 /// What the end of a world must look like for every object, beside what the specification of its kind says.

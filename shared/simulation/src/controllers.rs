@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 const DEPLOYMENTS: &str = "deployments.apps";
+const JOBS: &str = "jobs.batch";
 /// New pods of a Deployment that are begun at a time.
 const SURGE: usize = 1;
 
@@ -62,8 +63,12 @@ impl Controllers {
         state.failing.clear();
     }
 
-    /// Whether pods are where they should be.
+    /// Whether pods are where they should be, and no Job runs.
     pub(crate) fn are_settled(&self) -> bool {
+        self.are_rolled_out() && self.model.objects(JOBS).iter().all(is_finished)
+    }
+
+    fn are_rolled_out(&self) -> bool {
         self.model.objects(DEPLOYMENTS).iter().all(|deployment| {
             let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
             let status = &deployment["status"];
@@ -84,6 +89,11 @@ impl Controllers {
         for deployment in self.model.objects(DEPLOYMENTS) {
             if deployment["metadata"]["deletionTimestamp"].is_null() {
                 self.roll_out(&mut state, now, deployment);
+            }
+        }
+        for job in self.model.objects(JOBS) {
+            if job["metadata"]["deletionTimestamp"].is_null() && !is_finished(&job) {
+                self.run_job(&mut state, now, job);
             }
         }
         state.failing.retain(|_, until| now < *until);
@@ -162,6 +172,31 @@ impl Controllers {
         }
     }
 
+    /// Starts a Job, and ends it after a time that its uid says: one of five fails.
+    fn run_job(&self, state: &mut State, now: Duration, mut job: Value) {
+        let uid = text(&job["metadata"]["uid"]);
+        let (since, draw) = (*state.made.entry(uid.clone()).or_insert(now), xxh3_64(uid.as_bytes()));
+        let pace = if now < state.slow_until { self.pace * 10 } else { self.pace };
+        let time = self.model.now().to_string();
+        let before = job["status"].clone();
+        if job["status"]["startTime"].is_null() {
+            job["status"] = json!({"startTime": time, "active": job["spec"]["parallelism"], "ready": 0});
+        } else if now >= since + pace + Duration::from_secs(draw % 40) {
+            let fails = draw.is_multiple_of(5);
+            let type_ = if fails { "Failed" } else { "Complete" };
+            let condition = json!({"type": type_, "status": "True", "reason": "Simulated", "lastTransitionTime": time});
+            let status = &mut job["status"];
+            status["conditions"] = json!([condition]);
+            status["active"] = json!(0);
+            if !fails {
+                status["completionTime"] = json!(time);
+            }
+        }
+        if job["status"] != before {
+            self.model.put(job);
+        }
+    }
+
     fn pods_of(&self, deployment: &Value) -> Vec<Value> {
         let (namespace, uid) = (&deployment["metadata"]["namespace"], &deployment["metadata"]["uid"]);
         let mut pods = self.model.objects("pods");
@@ -215,6 +250,11 @@ impl Controllers {
     fn remove(&self, pod: &Value) {
         self.model.take("pods", &text(&pod["metadata"]["namespace"]), &text(&pod["metadata"]["name"]));
     }
+}
+
+fn is_finished(job: &Value) -> bool {
+    let conditions = job["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Complete" || it["type"] == "Failed"))
 }
 
 pub(crate) fn text(value: &Value) -> String {

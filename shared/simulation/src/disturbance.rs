@@ -76,6 +76,10 @@ pub enum Act {
     DecorateChild,
     /// Another client deletes a child.
     DeleteChild,
+    /// Another client deletes a child, and creates an object of its own under that name.
+    Stranger,
+    /// It deletes what it has created.
+    StrangerLeaves,
     /// Another client clears the `managedFields` of a child.
     ClearManagedFields,
     /// A pod is evicted.
@@ -114,7 +118,7 @@ pub enum Act {
 
 impl Act {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::Apply,
         Self::Edit,
         Self::Scale,
@@ -132,6 +136,8 @@ impl Act {
         Self::SeizeChild,
         Self::DecorateChild,
         Self::DeleteChild,
+        Self::Stranger,
+        Self::StrangerLeaves,
         Self::ClearManagedFields,
         Self::Evict,
         Self::PodFails,
@@ -156,7 +162,7 @@ impl Act {
         match self {
             Self::Apply | Self::Edit => 8,
             Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents => 4,
-            Self::Delete | Self::Orphan | Self::Restore => 1,
+            Self::Delete | Self::Orphan | Self::Restore | Self::Stranger => 1,
             _ => 2,
         }
     }

@@ -1,8 +1,9 @@
 //! What the world must know of an operator.
 
 use fastrand::Rng;
+use jiff::Timestamp;
 use manager::Operator;
-use model_apiserver::Model;
+use model_apiserver::{Change, Model};
 use serde_json::Value;
 
 /// An operator as its specification describes it. An implementation uses nothing of the operator's code but the operator itself:
@@ -38,4 +39,36 @@ pub trait Subject: Send + Sync {
     ///
     /// What is wrong, in words.
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String>;
+
+    /// Whether the object says that this child of it was made, so that it is not made again under its name, whatever becomes of
+    /// it. Children of most kinds are.
+    fn remembers(&self, _object: &Value, _child: &Value) -> bool {
+        false
+    }
+
+    /// For objects that never come to rest by themselves: a merge patch by which users make them.
+    fn calm(&self) -> Option<Value> {
+        None
+    }
+
+    /// Whether all has happened that the specification asks for in a time in which nothing disturbed, of an object that was not
+    /// paused. Asked only of subjects with [`calm`](Subject::calm).
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, in words.
+    fn judge_period(&self, _object: &Value, _period: &Period) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What has happened in a time.
+#[derive(Debug)]
+pub struct Period {
+    /// Its begin.
+    pub from: Timestamp,
+    /// Its end.
+    pub until: Timestamp,
+    /// All changes of the cluster in it.
+    pub changes: Vec<Change>,
 }

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use kube::{
     Api, Client,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PropagationPolicy},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, PropagationPolicy},
     core::{ApiResource, GroupVersionKind},
 };
 use model_apiserver::Model;
@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use crate::{controllers::text, disturbance::Act, subject::Subject, trace::Trace};
 
 pub(crate) const NAMESPACE: &str = "default";
+
+/// Carried by what another client has created under the name of a child.
+const STRANGER: &str = "stranger";
 
 /// Everybody who works with the objects, beside the operator and the controllers of the cluster.
 pub(crate) struct Users {
@@ -73,6 +76,13 @@ impl Users {
         self.model.version() != before
     }
 
+    /// Makes an object one that comes to rest.
+    pub(crate) async fn calm(&self, object: usize, patch: Value) {
+        if let Err(error) = self.patch(&Self::name(object), patch).await {
+            self.trace.note(format!("  user: {error}"));
+        }
+    }
+
     async fn act_on_child(&self, act: Act, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
         let children = self.subject.children();
         let resource = children[rng.usize(..children.len())];
@@ -107,12 +117,30 @@ impl Users {
                 self.patch_child(resource, object, patch, rng).await
             }
             Act::DeleteChild => match self.child(resource, object, rng) {
+                Some(child) => self.delete_child(&child).await,
+                None => Ok(()),
+            },
+            Act::Stranger => match self.child(resource, object, rng) {
                 Some(child) => {
-                    let name = text(&child["metadata"]["name"]);
-                    self.api_of(&child).delete(&name, &DeleteParams::default()).await.map(drop)
+                    self.delete_child(&child).await?;
+                    self.model.collect();
+                    let mut stranger = child.clone();
+                    stranger["metadata"] = json!({"name": child["metadata"]["name"], "labels": {STRANGER: "yes"}});
+                    if let Some(spec) = stranger["spec"].as_object_mut() {
+                        spec.retain(|field, _| !field.starts_with("clusterIP"));
+                    }
+                    let stranger = serde_json::from_value(stranger).map_err(kube::Error::SerdeError)?;
+                    self.api_of(&child).create(&PostParams::default(), &stranger).await.map(drop)
                 }
                 None => Ok(()),
             },
+            Act::StrangerLeaves => {
+                let all = children.iter().flat_map(|resource| self.model.objects(resource));
+                match all.into_iter().find(|child| child["metadata"]["labels"][STRANGER] == "yes") {
+                    Some(stranger) => self.delete_child(&stranger).await,
+                    None => Ok(()),
+                }
+            }
             _ => {
                 if let Some(pod) = self.child("pods", object, rng) {
                     let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
@@ -172,6 +200,10 @@ impl Users {
 
     async fn delete(&self, name: &str, how: DeleteParams) -> Result<(), kube::Error> {
         self.api().delete(name, &how).await.map(drop)
+    }
+
+    async fn delete_child(&self, child: &Value) -> Result<(), kube::Error> {
+        self.api_of(child).delete(&text(&child["metadata"]["name"]), &DeleteParams::default()).await.map(drop)
     }
 
     async fn patch_child(&self, resource: &str, object: usize, patch: Value, rng: &mut Rng) -> Result<(), kube::Error> {

@@ -20,7 +20,7 @@ use crate::{
     disturbance::{Act, Disturbance, Phase},
     network::{Network, OPERATOR, Perform},
     plan::{Plan, Played},
-    subject::Subject,
+    subject::{Period, Subject},
     trace::{Trace, WakeUps},
     users::Users,
 };
@@ -33,6 +33,12 @@ const QUIET: Duration = Duration::from_mins(7);
 const PATIENCE: Duration = Duration::from_hours(2);
 /// Nothing is written in this time after all has come to rest.
 const REST: Duration = Duration::from_mins(10);
+/// What has just begun goes on for a while.
+const WHILE: Duration = Duration::from_mins(2);
+/// For so long, what was disturbed may still be behind: a back-off is at most six minutes long.
+const SETTLING: Duration = Duration::from_mins(10);
+/// For so long, what never comes to rest is looked at.
+const PERIOD: Duration = Duration::from_mins(31);
 /// So often, a tick apart, the queue is looked at.
 const LOOKS: usize = 8;
 
@@ -147,10 +153,14 @@ impl World {
                 due += 1;
             }
         }
-        for _ in 0..480 {
-            self.step().await?; // what has just begun goes on for a while
-        }
+        self.pass(WHILE).await?;
         self.heal();
+        if let Some(patch) = self.subject.calm() {
+            self.watch_a_period().await?;
+            for object in 0..self.plan.objects {
+                self.stage.users.calm(object, patch.clone()).await;
+            }
+        }
         self.come_to_rest().await?;
         self.judge()?;
         self.nothing_happens("after all has come to rest").await?;
@@ -232,6 +242,29 @@ impl World {
         self.stage.state().policy_until = Duration::ZERO;
         self.model.mutate_no_more();
         self.model.release();
+    }
+
+    /// Lets what was disturbed go its way again, and then looks at what happens in half an hour.
+    async fn watch_a_period(&mut self) -> Result<(), String> {
+        self.pass(SETTLING).await?;
+        let (from, version) = (self.model.now(), self.model.version());
+        self.pass(PERIOD).await?;
+        let period = Period { from, until: self.model.now(), changes: self.model.changes_after(version) };
+        for number in 0..self.plan.objects {
+            let Some(object) = self.stage.users.object(number) else { continue };
+            if object["metadata"]["annotations"][self.stage.users.own("paused")] != "true" {
+                self.subject.judge_period(&object, &period).map_err(|why| format!("object {number}: {why}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn pass(&mut self, time: Duration) -> Result<(), String> {
+        let until = self.trace.now() + time;
+        while self.trace.now() < until {
+            self.step().await?;
+        }
+        Ok(())
     }
 
     async fn come_to_rest(&mut self) -> Result<(), String> {
