@@ -157,12 +157,14 @@ impl Circumstances<'_> {
         })
     }
 
-    /// Keeps the time of the stored condition unless `status` has changed.
+    /// Keeps the time of the stored condition unless `status` has changed. It never goes back: a replica whose clock is ahead
+    /// may have stored it.
     fn timed(&self, mut condition: Condition) -> Condition {
         let stored = self.stored.iter().find(|stored| stored.type_ == condition.type_);
         condition.last_transition_time = match stored {
             Some(stored) if stored.status == condition.status => stored.last_transition_time.clone(),
-            _ => Time(truncated(self.now)),
+            Some(stored) => Time(truncated(self.now).max(stored.last_transition_time.0)),
+            None => Time(truncated(self.now)),
         };
         condition
     }

@@ -24,6 +24,12 @@ pub(crate) struct Checks {
     trace: Trace,
     /// Everything up to this version was looked at.
     version: u64,
+    /// When something last changed that is not about leadership.
+    changed: Duration,
+    /// When each process sent the request that made it the leader, or kept it.
+    leads_since: BTreeMap<String, Duration>,
+    /// Whether one of several processes is elected.
+    is_elected: bool,
     /// Until then, requests may arrive that were made for the cluster as it was before it was restored.
     lenient_until: Duration,
     /// When each condition of each object last changed, by uid and type.
@@ -38,17 +44,22 @@ pub(crate) struct Checks {
 
 /// No request takes longer.
 const IN_FLIGHT: Duration = Duration::from_mins(1);
+/// For so long a process leads after it has asked for the lease the last time with success.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// As many events of one object an hour as the recorder lets through: a burst, and then one every five minutes.
 const EVENTS: u32 = 25 + 12 + 1;
 
 impl Checks {
-    pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: Trace) -> Self {
-        let (transitions, events, objects, made) = Default::default();
+    pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: Trace, is_elected: bool) -> Self {
+        let (changed, leads_since, transitions, events, objects, made) = Default::default();
         Self {
             model: model.clone(),
             subject,
             trace,
             version: model.version(),
+            changed,
+            leads_since,
+            is_elected,
             transitions,
             events,
             objects,
@@ -70,6 +81,11 @@ impl Checks {
     pub(crate) fn follow(&mut self, network: &Network) -> Result<(), String> {
         for change in self.model.changes_after(self.version) {
             self.version = change.version;
+            if is_about_leadership(&change) {
+                self.note_leader(&change, network);
+                continue;
+            }
+            self.changed = self.trace.now();
             let what = match (&change.before, &change.after) {
                 (None, _) => "created",
                 (_, None) => "gone",
@@ -80,6 +96,36 @@ impl Checks {
             self.remember(&change);
             if change.writer.starts_with(OPERATOR) {
                 self.check(&change, network).map_err(|why| format!("{} {}: {why}", change.resource, change.key))?;
+            }
+        }
+        self.check_leaders(network)
+    }
+
+    /// When something last changed that is not about leadership.
+    pub(crate) fn changed(&self) -> Duration {
+        self.changed
+    }
+
+    fn note_leader(&mut self, change: &Change, network: &Network) {
+        if !change.resource.starts_with("leases") {
+            return;
+        }
+        let holds = change.after.as_ref().is_some_and(|lease| !text(&lease["spec"]["holderIdentity"]).is_empty());
+        if let Some(asked) = network.asked_for_the_lease(&change.writer).filter(|_| holds) {
+            self.leads_since.insert(change.writer.to_string(), asked);
+        }
+    }
+
+    /// Nobody has written after his leadership had ended, by his own clock.
+    fn check_leaders(&self, network: &Network) -> Result<(), String> {
+        let writes = network.take_writes();
+        if !self.is_elected || self.trace.now() < self.lenient_until {
+            return Ok(());
+        }
+        for (sent, process) in writes {
+            let since = self.leads_since.get(&process);
+            if since.is_none_or(|since| sent > *since + RENEW_DEADLINE) {
+                return Err(format!("{process} writes at {sent:?}, and has led since {since:?}"));
             }
         }
         Ok(())
@@ -180,6 +226,12 @@ impl Checks {
             }
         }
     }
+}
+
+/// Whether it is a lease that changes, or an event that tells of one.
+pub(crate) fn is_about_leadership(change: &Change) -> bool {
+    let tells = |event: &Value| event["regarding"]["kind"] == "Lease";
+    change.resource.starts_with("leases") || change.after.as_deref().is_some_and(tells)
 }
 
 /// The uid of the owner.

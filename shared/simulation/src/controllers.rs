@@ -10,6 +10,8 @@ use model_apiserver::Model;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::checks::is_about_leadership;
+
 const DEPLOYMENTS: &str = "deployments.apps";
 const JOBS: &str = "jobs.batch";
 /// New pods of a Deployment that are begun at a time.
@@ -56,6 +58,11 @@ impl Controllers {
         self.state().failing.insert(pod.to_owned(), until);
     }
 
+    /// The cluster was restored: what is known of it is old.
+    pub(crate) fn restored(&self) {
+        self.state().is_restless = true;
+    }
+
     /// Everything heals.
     pub(crate) fn heal(&self) {
         let mut state = self.state();
@@ -81,7 +88,9 @@ impl Controllers {
     /// Does what is due.
     pub(crate) fn tick(&self, now: Duration) {
         let mut state = self.state();
-        if self.model.version() == state.seen && !state.is_restless {
+        let changes = self.model.changes_after(state.seen);
+        if !state.is_restless && changes.iter().all(is_about_leadership) {
+            state.seen = self.model.version();
             return; // most of the time; looking at everything would take most of the real time
         }
         let before = self.model.version();

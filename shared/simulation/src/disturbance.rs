@@ -98,6 +98,8 @@ pub enum Act {
     LostRequests,
     /// Answers are lost for a while, after the request was handled.
     LostAnswers,
+    /// One process of the operator does not reach the API server for a while.
+    Isolation,
     /// Requests take long for a while.
     SlowRequests,
     /// Watches of one kind lag behind for a while.
@@ -110,15 +112,15 @@ pub enum Act {
     Backup,
     /// The cluster is restored from the last backup.
     Restore,
-    /// The operator's process is killed, and started again.
+    /// A process of the operator is killed, and started again.
     Crash,
-    /// The operator's process is ended as Kubernetes does, and started again.
+    /// A process of the operator is ended as Kubernetes does, and started again.
     Stop,
 }
 
 impl Act {
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::Apply,
         Self::Edit,
         Self::Scale,
@@ -147,6 +149,7 @@ impl Act {
         Self::Refusals,
         Self::LostRequests,
         Self::LostAnswers,
+        Self::Isolation,
         Self::SlowRequests,
         Self::LateEvents,
         Self::WatchesEnd,
@@ -161,8 +164,8 @@ impl Act {
     fn weight(self) -> u32 {
         match self {
             Self::Apply | Self::Edit => 8,
-            Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents => 4,
-            Self::Delete | Self::Orphan | Self::Restore | Self::Stranger => 1,
+            Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents | Self::StrangerLeaves => 4,
+            Self::Delete | Self::Orphan | Self::Restore => 1,
             _ => 2,
         }
     }
@@ -178,6 +181,7 @@ impl Act {
                 | Self::Refusals
                 | Self::LostRequests
                 | Self::LostAnswers
+                | Self::Isolation
                 | Self::SlowRequests
                 | Self::LateEvents
                 | Self::WatchesEnd

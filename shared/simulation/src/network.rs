@@ -42,6 +42,10 @@ struct State {
     away_until: Duration,
     /// When the answer to a write of an object was last lost, by "namespace/name".
     lost: BTreeMap<String, Duration>,
+    /// When each process has last asked for the lease.
+    asked: BTreeMap<String, Duration>,
+    /// Writes of processes that the world has not looked at yet.
+    writes: Vec<(Duration, String)>,
     /// How many requests the operator has sent in this second.
     rate: (u64, u32),
     broken: Option<String>,
@@ -59,8 +63,8 @@ struct Trouble {
     act: Act,
     until: Duration,
     seed: u64,
-    /// The resource that it is about, where it is about one.
-    resource: String,
+    /// The resource or the process that it is about, where it is about one.
+    about: String,
 }
 
 /// How often each disturbance had an effect, by its moment.
@@ -75,6 +79,8 @@ impl Network {
             effects: Effects::new(),
             away_until: Duration::ZERO,
             lost: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            writes: Vec::new(),
             rate: (0, 0),
             broken: None,
         };
@@ -87,9 +93,9 @@ impl Network {
     }
 
     /// This trouble begins.
-    pub(crate) fn begin(&self, disturbance: &Disturbance, resource: String) {
+    pub(crate) fn begin(&self, disturbance: &Disturbance, about: String) {
         let until = self.trace.now() + disturbance.lasts();
-        self.state().troubles.push(Trouble { act: disturbance.act, until, seed: disturbance.seed, resource });
+        self.state().troubles.push(Trouble { act: disturbance.act, until, seed: disturbance.seed, about });
     }
 
     /// The API server is away for a while, as it has to be when its etcd is restored: a watch that ends meanwhile cannot simply
@@ -117,6 +123,16 @@ impl Network {
     /// Whether the operator may not know what it has written to this object: an answer was lost, no longer ago than this.
     pub(crate) fn has_lost_answers(&self, object: &str, within: Duration) -> bool {
         self.state().lost.get(object).is_some_and(|lost| self.trace.now() < *lost + within)
+    }
+
+    /// When this process has last asked for the lease.
+    pub(crate) fn asked_for_the_lease(&self, process: &str) -> Option<Duration> {
+        self.state().asked.get(process).copied()
+    }
+
+    /// When which process has sent a write since the last call, other than of leases and events.
+    pub(crate) fn take_writes(&self) -> Vec<(Duration, String)> {
+        std::mem::take(&mut self.state().writes)
     }
 
     /// What was wrong with the requests of the operator.
@@ -149,15 +165,23 @@ impl State {
             due.before.push(Action::Stall); // else simulated time would never go on
             return due;
         }
+        if request.resource().starts_with("leases") {
+            self.asked.insert(request.client.clone(), now);
+        } else if !matches!(request.verb, Verb::Get | Verb::List | Verb::Watch)
+            && !request.resource().starts_with("events")
+        {
+            self.writes.push((now, request.client.clone()));
+        }
         if now < self.away_until {
             due.before.push(Action::Drop);
             return due;
         }
-        let troubles = [Act::Quota, Act::Refusals, Act::LostRequests, Act::LostAnswers, Act::SlowRequests];
+        let troubles =
+            [Act::Quota, Act::Refusals, Act::LostRequests, Act::LostAnswers, Act::Isolation, Act::SlowRequests];
         for trouble in self.troubles(now, &troubles) {
             let happens = self.rng.u8(..100) < 60;
             match trouble.act {
-                Act::Quota if request.verb == Verb::Create && request.resource() == trouble.resource => {
+                Act::Quota if request.verb == Verb::Create && request.resource() == trouble.about => {
                     let text = format!(
                         "{} \"{}\" is forbidden: exceeded quota: objects, requested: count=1, used: count=9, limited: count=9",
                         request.resource(),
@@ -169,6 +193,7 @@ impl State {
                     let code = [429, 500, 503, 504, 401][self.rng.usize(..5)];
                     due.before.push(Action::Answer(Answer::code(code)));
                 }
+                Act::Isolation if request.client == trouble.about => due.before.push(Action::Drop),
                 Act::LostRequests if happens => due.before.push(Action::Drop),
                 Act::LostAnswers if happens && request.verb != Verb::Watch => {
                     due.after.push(Action::Drop);
@@ -203,7 +228,7 @@ impl State {
     fn frame(&mut self, now: Duration, watch: &RequestInfo) -> Vec<Action> {
         let mut actions = Vec::new();
         let acts = [Act::LateEvents, Act::WatchesEnd, Act::WatchesExpire];
-        for trouble in self.troubles(now, &acts).into_iter().filter(|trouble| trouble.resource == watch.resource()) {
+        for trouble in self.troubles(now, &acts).into_iter().filter(|trouble| trouble.about == watch.resource()) {
             actions.push(match trouble.act {
                 Act::LateEvents => Action::Delay(Duration::from_millis(Rng::with_seed(trouble.seed).u64(10..20_000))),
                 Act::WatchesEnd => Action::Cut(0),
@@ -222,7 +247,7 @@ impl Faults for Network {
             write!(text, "/{}", request.subresource).ok();
         }
         write!(text, " {}/{}", request.namespace, name(request)).ok();
-        if !request.body.is_empty() {
+        if !request.body.is_empty() && !request.resource().starts_with("leases") {
             write!(text, " {}", String::from_utf8_lossy(&request.body)).ok();
         }
         self.trace.note(text);

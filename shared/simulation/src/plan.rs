@@ -20,6 +20,9 @@ pub struct Plan {
     pub seed: u64,
     /// How many objects users work with.
     pub objects: usize,
+    /// How many processes of the operator there are; of several, one is elected to work.
+    #[serde(default = "alone")]
+    pub replicas: usize,
     /// How long a pod takes to become ready.
     #[serde(with = "milliseconds")]
     pub pace: Duration,
@@ -41,6 +44,10 @@ pub struct Played {
     pub simulated: Duration,
 }
 
+fn alone() -> usize {
+    1
+}
+
 impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
@@ -49,7 +56,8 @@ impl Plan {
         let pace = Duration::from_millis([0, 500, 2_000, 15_000][rng.usize(..4)]);
         let length = Duration::from_mins(rng.u64(3..30));
         let disturbances = Disturbance::draw(&mut rng, length, objects);
-        Self { seed, objects, pace, disturbances }
+        let replicas = [1, 1, 1, 2, 2, 3][rng.usize(..6)];
+        Self { seed, objects, replicas, pace, disturbances }
     }
 
     /// Plays the world twice.
@@ -107,7 +115,8 @@ impl FromStr for Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} objects, pods are ready after {:?}", self.objects, self.pace)?;
+        let Self { objects, replicas, pace, .. } = self;
+        writeln!(f, "{objects} objects, {replicas} replicas, pods are ready after {pace:?}")?;
         self.disturbances.iter().try_for_each(|disturbance| writeln!(f, "{disturbance}"))
     }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use fastrand::Rng;
+use jiff::SignedDuration;
 use manager::{harness::Harness, normalize};
 use model_apiserver::{Kind, Model, Signalled, Snapshot};
 use tokio::time::sleep;
@@ -33,6 +34,8 @@ const QUIET: Duration = Duration::from_mins(7);
 const PATIENCE: Duration = Duration::from_hours(2);
 /// Nothing is written in this time after all has come to rest.
 const REST: Duration = Duration::from_mins(10);
+/// Of several processes, each has a clock that is so many milliseconds ahead or behind at most.
+const SKEW: i64 = 20_000;
 /// What has just begun goes on for a while.
 const WHILE: Duration = Duration::from_mins(2);
 /// For so long, what was disturbed may still be behind: a back-off is at most six minutes long.
@@ -63,8 +66,9 @@ struct World {
     network: Arc<Network>,
     stage: Arc<Stage>,
     checks: Checks,
-    operator: Option<Harness>,
-    /// How often the operator was started.
+    /// The processes of the operator, each at its place.
+    processes: Vec<Option<Harness>>,
+    /// How often one was started.
     starts: u64,
     restores: u64,
     /// Held for the network, which does not keep it alive.
@@ -87,11 +91,16 @@ struct StageState {
     network: Option<Arc<Network>>,
     backup: Option<Snapshot>,
     restores: u64,
-    /// Whether the process of the operator can reach the API server; taken away when it is killed.
-    alive: Arc<AtomicBool>,
-    /// What the world has to do with the process.
-    ends: Option<Act>,
+    /// Whether each process can reach the API server; taken away when it is killed.
+    alive: Vec<Arc<AtomicBool>>,
+    /// What the world has to do with which processes.
+    ends: Vec<(usize, Act)>,
     policy_until: Duration,
+}
+
+/// The client of a process, by its number.
+fn process(number: usize) -> String {
+    format!("{OPERATOR}-{number}")
 }
 
 impl World {
@@ -118,9 +127,10 @@ impl World {
         });
         let network = Arc::new(Network::new(plan.seed, trace.clone(), &perform));
         stage.state().network = Some(network.clone());
+        stage.state().alive.resize_with(plan.replicas, Arc::default);
         model.set_shared_faults(network.clone());
-        let checks = Checks::new(&model, subject, trace.clone());
-        let plan = plan.clone();
+        let checks = Checks::new(&model, subject, trace.clone(), plan.replicas > 1);
+        let (plan, processes) = (plan.clone(), plan.replicas);
         Self {
             plan,
             subject,
@@ -129,7 +139,7 @@ impl World {
             network,
             stage,
             checks,
-            operator: None,
+            processes: (0..processes).map(|_| None).collect(),
             starts: 0,
             restores: 0,
             _perform: perform,
@@ -141,7 +151,7 @@ impl World {
             let mut rng = Rng::with_seed(self.plan.seed ^ u64::try_from(object).unwrap_or_default());
             self.stage.users.act(Act::Apply, object, &mut rng).await;
         }
-        self.start();
+        self.start_all();
         let mut due = 0;
         while due < self.plan.disturbances.len() {
             self.step().await?;
@@ -167,8 +177,8 @@ impl World {
         self.judge()?;
         self.process_is_clean().await?;
         self.trace.note("a new process looks at everything");
-        self.crash().await;
-        self.start();
+        self.crash_all().await;
+        self.start_all();
         self.nothing_happens("a new process finds something to do").await?;
         self.judge()
     }
@@ -194,44 +204,52 @@ impl World {
                 state.policy_until = Duration::ZERO;
                 self.model.mutate_no_more();
             }
-            state.ends.take()
+            std::mem::take(&mut state.ends)
         };
-        match ends {
-            Some(Act::Stop) => {
-                if let Some(mut operator) = self.operator.take() {
-                    operator.stop().await;
-                }
-                self.start();
+        for (number, act) in ends {
+            match self.processes[number].take() {
+                Some(mut process) if act == Act::Stop => process.stop().await,
+                Some(process) => process.crash().await,
+                None => {}
             }
-            Some(_) => {
-                self.crash().await;
-                self.start();
-            }
-            None => {}
+            self.start(number);
         }
         Ok(())
     }
 
-    fn start(&mut self) {
-        self.starts += 1;
-        self.trace.note(format!("{OPERATOR} starts, for the {}. time", self.starts));
-        let alive = Arc::new(AtomicBool::new(true));
-        self.stage.state().alive = alive.clone();
-        let (client, clock) = (self.model.client_while(alive, OPERATOR), self.model.clone());
-        let flags = [&["--resync-interval=10000h"], self.subject.flags()].concat();
-        let seed = self.plan.seed.wrapping_add(self.starts);
-        let operator = self.subject.operator();
-        self.operator = Some(Harness::start_with_seed(operator, &flags, client, move || clock.now(), seed));
+    fn start_all(&mut self) {
+        (0..self.plan.replicas).for_each(|number| self.start(number));
     }
 
-    async fn crash(&mut self) {
-        if let Some(operator) = self.operator.take() {
-            operator.crash().await;
+    fn start(&mut self, number: usize) {
+        self.starts += 1;
+        let name = process(number);
+        self.trace.note(format!("{name} starts; it is the {}. start", self.starts));
+        let alive = Arc::new(AtomicBool::new(true));
+        self.stage.state().alive[number] = alive.clone();
+        let (client, clock) = (self.model.client_while(alive, &name), self.model.clone());
+        let seed = self.plan.seed.wrapping_add(self.starts);
+        let (mut flags, mut ahead) =
+            ([&["--resync-interval=10000h"], self.subject.flags()].concat(), SignedDuration::ZERO);
+        if self.plan.replicas > 1 {
+            flags.extend(["--leader-elect", "--leader-election-namespace=default"]);
+            ahead = SignedDuration::from_millis(Rng::with_seed(seed).i64(-SKEW..SKEW));
+        }
+        let operator = self.subject.operator();
+        let process = Harness::start_with_seed(operator, &flags, client, move || clock.now() + ahead, seed);
+        self.processes[number] = Some(process);
+    }
+
+    async fn crash_all(&mut self) {
+        for process in &mut self.processes {
+            if let Some(process) = process.take() {
+                process.crash().await;
+            }
         }
     }
 
     async fn end(mut self) {
-        self.crash().await;
+        self.crash_all().await;
     }
 
     /// Nothing disturbs any more.
@@ -269,14 +287,10 @@ impl World {
 
     async fn come_to_rest(&mut self) -> Result<(), String> {
         let begun = self.trace.now();
-        let (mut version, mut since) = (self.model.version(), begun);
         loop {
             self.step().await?;
             let now = self.trace.now();
-            if self.model.version() != version {
-                (version, since) = (self.model.version(), now);
-            }
-            if now >= since + QUIET && self.stage.controllers.are_settled() {
+            if now >= self.checks.changed().max(begun) + QUIET && self.stage.controllers.are_settled() {
                 return Ok(());
             }
             if now >= begun + PATIENCE {
@@ -286,12 +300,14 @@ impl World {
     }
 
     async fn nothing_happens(&mut self, when: &str) -> Result<(), String> {
-        let (version, until) = (self.model.version(), self.trace.now() + REST);
+        let (mut version, until) = (self.model.version(), self.trace.now() + REST);
         while self.trace.now() < until {
             self.step().await?;
-            if let Some(change) = self.model.changes_after(version).first() {
+            let changes = self.model.changes_after(version);
+            if let Some(change) = changes.iter().find(|change| !checks::is_about_leadership(change)) {
                 return Err(format!("{when}: {} {} is written by {:?}", change.resource, change.key, change.writer));
             }
+            version = self.model.version();
         }
         Ok(())
     }
@@ -312,7 +328,9 @@ impl World {
     async fn process_is_clean(&self) -> Result<(), String> {
         let mut left = None;
         for _ in 0..LOOKS {
-            let scrape = self.operator.as_ref().map(Harness::scrape).unwrap_or_default();
+            let scrapes = self.processes.iter().flatten().map(Harness::scrape);
+            // A queue of one who stands by is not empty.
+            let scrape: String = scrapes.filter(|scrape| self.plan.replicas == 1 || leads(scrape)).collect();
             let is_above_zero = |series: &str| {
                 let mut lines = scrape.lines().filter(|line| line.starts_with(&format!("{series}{{")));
                 lines.find(|line| !line.ends_with(" 0")).map(str::to_owned)
@@ -328,6 +346,10 @@ impl World {
         }
         left.map_or(Ok(()), Err)
     }
+}
+
+fn leads(scrape: &str) -> bool {
+    scrape.lines().any(|line| line.starts_with("leader_election_master_status{") && line.ends_with(" 1"))
 }
 
 impl Stage {
@@ -371,6 +393,7 @@ impl Stage {
             | Act::Refusals
             | Act::LostRequests
             | Act::LostAnswers
+            | Act::Isolation
             | Act::SlowRequests
             | Act::LateEvents
             | Act::WatchesEnd
@@ -378,7 +401,8 @@ impl Stage {
                 if act == Act::WatchesExpire {
                     self.model.compact();
                 }
-                network.begin(&disturbance, resource);
+                let about = if act == Act::Isolation { process(rng.usize(..self.plan.replicas)) } else { resource };
+                network.begin(&disturbance, about);
                 false // counted when it hits something
             }
             Act::Backup => {
@@ -390,18 +414,17 @@ impl Stage {
                 if let Some(backup) = &backup {
                     network.restart();
                     self.model.restore(backup);
+                    self.controllers.restored();
                     self.state().restores += 1;
                 }
                 backup.is_some()
             }
-            Act::Crash => {
-                let mut state = self.state();
-                state.alive.store(false, Ordering::Relaxed);
-                state.ends = Some(act);
-                true
-            }
-            Act::Stop => {
-                self.state().ends.get_or_insert(act);
+            Act::Crash | Act::Stop => {
+                let (mut state, number) = (self.state(), rng.usize(..self.plan.replicas));
+                if act == Act::Crash {
+                    state.alive[number].store(false, Ordering::Relaxed);
+                }
+                state.ends.push((number, act));
                 true
             }
             _ => self.users.act(act, object, &mut rng).await,

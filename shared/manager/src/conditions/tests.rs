@@ -105,6 +105,16 @@ fn times_change_with_the_status_alone() {
     assert_eq!(again, first, "a second look at the same facts changes nothing");
 }
 
+/// A replica whose clock is ahead has written the first one. Found by a simulated world.
+#[test]
+fn times_do_not_go_back() {
+    let (first, _) = combine(&health(), &[], at(&[], NOW));
+    let unready = Health { ready: Verdict::no("NotYet", "2/3 nodes are ready"), ..health() };
+    let (second, _) = combine(&unready, &[], at(&first, "2026-01-01T00:09:45Z"));
+    let ready = second.iter().find(|condition| condition.type_ == "Ready").expect("Ready");
+    assert_eq!((&*ready.status, ready.last_transition_time.0), ("False", time(NOW)));
+}
+
 #[test]
 fn a_paused_object_is_neither_ready_nor_unready() {
     let (stored, _) = combine(&health(), &[], at(&[], NOW));

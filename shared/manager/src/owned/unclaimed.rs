@@ -31,9 +31,14 @@ impl Writers {
 /// whoever holds this set takes out what it does not say: this one, or a later one if this one fails.
 ///
 /// Without it these would stay for ever, and exclude ours: the API server refuses a Service with two ports of one name.
-pub(crate) fn unclaimed(live: &Value, defaulted: &Value, writers: Writers, entries: &[ManagedFields<'_>]) -> Value {
+pub(crate) fn unclaimed<'a>(
+    live: &Value,
+    defaulted: &Value,
+    writers: Writers,
+    entries: impl IntoIterator<Item = &'a ManagedFields<'a>>,
+) -> Value {
     let held = |raw: &ManagedFields<'_>| serde_json::from_str(raw.fields?.get()).ok();
-    let held: Vec<Value> = entries.iter().filter_map(held).collect();
+    let held: Vec<Value> = entries.into_iter().filter_map(held).collect();
     let mut fields = Value::Object(Map::new());
     below(live, defaulted, writers, &Path::default(), &mut |path| {
         if !held.iter().any(|held| path.is_in(held)) {

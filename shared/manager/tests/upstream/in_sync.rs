@@ -376,6 +376,28 @@ async fn what_is_dropped_goes_even_if_managed_fields_are_cleared_while_a_change_
     assert!(happened >= 24, "{happened} of 36 happened");
 }
 
+/// At the first apply of an object without `managedFields`, the API server gives all that is there to `before-first-apply`.
+#[tokio::test(start_paused = true)]
+async fn what_is_dropped_goes_even_if_another_client_applied_after_managed_fields_were_cleared() {
+    let mut world = World::<Deployment>::new();
+    world.run(&deployment()).await;
+    world.stop().await;
+    world.edit("kubectl", |child| child["metadata"]["managedFields"] = json!([{}])).await;
+    let seized = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME}, "spec": {"minReadySeconds": 3},
+    });
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(world.model.client(), "default", &ApiResource::erase::<Deployment>(&()));
+    let forced = PatchParams::apply("somebody").force();
+    api.patch(NAME, &forced, &Patch::Apply(seized)).await.expect("it is applied");
+    assert!(world.child()["metadata"]["managedFields"].to_string().contains("before-first-apply"));
+
+    world.run(&deployment()).await;
+    world.run(&without(&deployment(), "/spec/template/spec/tolerations")).await;
+    assert_eq!(world.child().pointer("/spec/template/spec/tolerations"), None);
+    assert_eq!(world.child()["spec"]["minReadySeconds"], 3, "somebody holds it");
+}
+
 /// Entries of `managedFields` of which none holds anything of ours.
 fn labelled_by(manager: &str) -> Value {
     json!([{
