@@ -21,8 +21,11 @@ const USUAL: Duration = Duration::from_secs(20);
 
 const JOBS: &str = "jobs.batch";
 
-/// Schedules, and at which minutes of a day each is due.
-const SCHEDULES: &[(&str, fn(i64) -> bool)] = &[
+/// Whether something is due at a minute of the day.
+type IsDue = fn(i64) -> bool;
+
+/// Schedules, and when each is due.
+const SCHEDULES: &[(&str, IsDue)] = &[
     ("*/5 * * * *", |minute| minute % 5 == 0),
     ("*/7 * * * *", |minute| minute % 60 % 7 == 0),
     ("1-59/20 * * * *", |minute| minute % 60 % 20 == 1),

@@ -38,6 +38,10 @@ pub(crate) struct Checks {
     events: BTreeMap<String, u32>,
     /// The objects as they were at the change that is looked at, by uid.
     objects: BTreeMap<String, Arc<Value>>,
+    /// Objects whose things outside may have been left behind, by uid.
+    excused: BTreeSet<String>,
+    /// Whether the cluster was ever restored: then nobody may know of what was made in the lost time.
+    was_restored: bool,
     /// Children that must not be made again, by resource, key and the uid of their owner.
     made: BTreeSet<(Arc<str>, Arc<str>, String)>,
 }
@@ -51,7 +55,7 @@ const EVENTS: u32 = 25 + 12 + 1;
 
 impl Checks {
     pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: Trace, is_elected: bool) -> Self {
-        let (changed, leads_since, transitions, events, objects, made) = Default::default();
+        let (changed, leads_since, transitions, events, objects, excused, was_restored, made) = Default::default();
         Self {
             model: model.clone(),
             subject,
@@ -63,6 +67,8 @@ impl Checks {
             transitions,
             events,
             objects,
+            excused,
+            was_restored,
             made,
             lenient_until: Duration::ZERO,
         }
@@ -72,6 +78,7 @@ impl Checks {
     pub(crate) fn restored(&mut self) {
         self.version = self.model.version();
         self.transitions.clear();
+        self.was_restored = true;
         self.made.clear();
         self.objects.clear();
         self.lenient_until = self.trace.now() + IN_FLIGHT;
@@ -219,11 +226,31 @@ impl Checks {
             if let Some(object) = &change.after {
                 self.objects.insert(text(&object["metadata"]["uid"]), object.clone());
             }
+            self.excuse(change);
         } else if let (Some(child), None) = (&change.before, &change.after) {
             let owner = owner(child);
             if self.objects.get(&owner).is_some_and(|object| self.subject.remembers(object, child)) {
                 self.made.insert((change.resource.clone(), change.key.clone(), owner));
             }
+        }
+    }
+}
+
+impl Checks {
+    /// Whether what belongs to this uid outside the cluster may have been left behind.
+    pub(crate) fn is_excused(&self, uid: &str) -> bool {
+        self.was_restored || self.excused.contains(uid)
+    }
+
+    /// Notes that people take a finalizer away, or want something to stay.
+    fn excuse(&mut self, change: &Change) {
+        let finalizers = |object: &Value| object["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
+        let before = change.before.as_deref().unwrap_or(&Value::Null);
+        let after = change.after.as_deref().unwrap_or(&Value::Null);
+        let was_forced = !change.writer.starts_with(OPERATOR) && finalizers(after) < finalizers(before);
+        let is_deleted = !after["metadata"]["deletionTimestamp"].is_null();
+        if was_forced || (is_deleted && self.subject.may_leave_something(after)) {
+            self.excused.insert(text(&before["metadata"]["uid"]));
         }
     }
 }

@@ -82,6 +82,8 @@ pub enum Act {
     StrangerLeaves,
     /// Another client clears the `managedFields` of a child.
     ClearManagedFields,
+    /// Something happens outside the cluster.
+    Outside,
     /// A pod is evicted.
     Evict,
     /// A pod is not ready for a while.
@@ -120,7 +122,7 @@ pub enum Act {
 
 impl Act {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::Apply,
         Self::Edit,
         Self::Scale,
@@ -141,6 +143,7 @@ impl Act {
         Self::Stranger,
         Self::StrangerLeaves,
         Self::ClearManagedFields,
+        Self::Outside,
         Self::Evict,
         Self::PodFails,
         Self::PodsAreSlow,
@@ -164,7 +167,9 @@ impl Act {
     fn weight(self) -> u32 {
         match self {
             Self::Apply | Self::Edit => 8,
-            Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents | Self::StrangerLeaves => 4,
+            Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents | Self::StrangerLeaves | Self::Outside => {
+                4
+            }
             Self::Delete | Self::Orphan | Self::Restore => 1,
             _ => 2,
         }

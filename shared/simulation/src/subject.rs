@@ -1,5 +1,10 @@
 //! What the world must know of an operator.
 
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
 use fastrand::Rng;
 use jiff::Timestamp;
 use manager::Operator;
@@ -46,6 +51,16 @@ pub trait Subject: Send + Sync {
         false
     }
 
+    /// What lies outside the cluster in one world, for operators that work with it. `note` adds a line to the trace.
+    fn outside(&self, _seed: u64, _note: Note) -> Option<Arc<dyn Outside>> {
+        None
+    }
+
+    /// Whether something outside may stay when this object, which is being deleted, goes.
+    fn may_leave_something(&self, _object: &Value) -> bool {
+        false
+    }
+
     /// For objects that never come to rest by themselves: a merge patch by which users make them.
     fn calm(&self) -> Option<Value> {
         None
@@ -60,6 +75,36 @@ pub trait Subject: Send + Sync {
     fn judge_period(&self, _object: &Value, _period: &Period) -> Result<(), String> {
         Ok(())
     }
+}
+
+/// Adds a line to the trace.
+pub type Note = Arc<dyn Fn(String) + Send + Sync>;
+
+/// What lies outside the cluster, such as somebody's service. It has the simulated time of tokio.
+pub trait Outside: Send + Sync {
+    /// The operator in a process that reaches it, while `alive` says so.
+    fn operator(&self, alive: Arc<AtomicBool>) -> Box<dyn Operator>;
+
+    /// Something happens there, such as an outage, which may last as long as `time`. Returns whether that had an effect.
+    fn act(&self, object: &Value, time: Duration, rng: &mut Rng) -> bool;
+
+    /// All is well there again.
+    fn heal(&self);
+
+    /// What must never be so.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, in words.
+    fn check(&self) -> Result<(), String>;
+
+    /// Whether it agrees with the objects that there are, when all has come to rest. `is_excused` says of a uid that what
+    /// belongs to it may have been left behind: nobody could know of it any more.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, in words.
+    fn judge(&self, objects: &[Value], is_excused: &dyn Fn(&str) -> bool) -> Result<(), String>;
 }
 
 /// What has happened in a time.

@@ -85,7 +85,7 @@ impl Users {
 
     async fn act_on_child(&self, act: Act, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
         let children = self.subject.children();
-        let resource = children[rng.usize(..children.len())];
+        let Some(resource) = rng.choice(children) else { return Ok(()) };
         match act {
             Act::DamageChild => match self.subject.damage(resource, rng) {
                 Some(patch) => self.patch_child(resource, object, patch, rng).await,

@@ -21,7 +21,7 @@ use crate::{
     disturbance::{Act, Disturbance, Phase},
     network::{Network, OPERATOR, Perform},
     plan::{Plan, Played},
-    subject::{Period, Subject},
+    subject::{Note, Outside, Period, Subject},
     trace::{Trace, WakeUps},
     users::Users,
 };
@@ -83,6 +83,7 @@ struct Stage {
     trace: Trace,
     users: Users,
     controllers: Controllers,
+    outside: Option<Arc<dyn Outside>>,
     state: Mutex<StageState>,
 }
 
@@ -96,6 +97,10 @@ struct StageState {
     /// What the world has to do with which processes.
     ends: Vec<(usize, Act)>,
     policy_until: Duration,
+}
+
+fn note(trace: Trace) -> Note {
+    Arc::new(move |line| trace.note(line))
 }
 
 /// The client of a process, by its number.
@@ -118,6 +123,7 @@ impl World {
             trace: trace.clone(),
             users: Users::new(&model, subject, trace.clone()),
             controllers: Controllers::new(model.clone(), plan.pace),
+            outside: subject.outside(plan.seed, note(trace.clone())),
             state: Mutex::default(),
         });
         let acting = stage.clone();
@@ -198,6 +204,7 @@ impl World {
         let now = self.trace.now();
         self.stage.controllers.tick(now);
         self.checks.follow(&self.network)?;
+        self.stage.outside.as_ref().map_or(Ok(()), |outside| outside.check())?;
         let ends = {
             let mut state = self.stage.state();
             if state.policy_until < now && state.policy_until > Duration::ZERO {
@@ -227,6 +234,8 @@ impl World {
         self.trace.note(format!("{name} starts; it is the {}. start", self.starts));
         let alive = Arc::new(AtomicBool::new(true));
         self.stage.state().alive[number] = alive.clone();
+        let own = self.stage.outside.as_ref().map(|outside| outside.operator(alive.clone()));
+        let operator = own.as_deref().unwrap_or_else(|| self.subject.operator());
         let (client, clock) = (self.model.client_while(alive, &name), self.model.clone());
         let seed = self.plan.seed.wrapping_add(self.starts);
         let (mut flags, mut ahead) =
@@ -235,7 +244,6 @@ impl World {
             flags.extend(["--leader-elect", "--leader-election-namespace=default"]);
             ahead = SignedDuration::from_millis(Rng::with_seed(seed).i64(-SKEW..SKEW));
         }
-        let operator = self.subject.operator();
         let process = Harness::start_with_seed(operator, &flags, client, move || clock.now() + ahead, seed);
         self.processes[number] = Some(process);
     }
@@ -257,6 +265,9 @@ impl World {
         self.trace.note("nothing disturbs any more");
         self.network.heal();
         self.stage.controllers.heal();
+        if let Some(outside) = &self.stage.outside {
+            outside.heal();
+        }
         self.stage.state().policy_until = Duration::ZERO;
         self.model.mutate_no_more();
         self.model.release();
@@ -315,13 +326,16 @@ impl World {
     fn judge(&self) -> Result<(), String> {
         checks::no_orphans(self.subject, &self.model)?;
         let group = self.stage.users.own("");
-        for object in 0..self.plan.objects {
-            if let Some(stored) = self.stage.users.object(object) {
+        let mut objects = Vec::new();
+        for number in 0..self.plan.objects {
+            if let Some(stored) = self.stage.users.object(number) {
                 let judged = checks::judge(self.subject, &self.model, group.trim_end_matches('/'), &stored);
-                judged.map_err(|why| format!("object {object}: {why}"))?;
+                judged.map_err(|why| format!("object {number}: {why}"))?;
+                objects.push(stored);
             }
         }
-        Ok(())
+        let excused = |uid: &str| self.checks.is_excused(uid);
+        self.stage.outside.as_ref().map_or(Ok(()), |outside| outside.judge(&objects, &excused))
     }
 
     /// Nothing panicked, and nothing is left in the queue, but for an object that is due at this very moment.
@@ -427,6 +441,10 @@ impl Stage {
                 state.ends.push((number, act));
                 true
             }
+            Act::Outside => match (&self.outside, self.users.object(object)) {
+                (Some(outside), Some(object)) => outside.act(&object, disturbance.lasts(), &mut rng),
+                _ => false,
+            },
             _ => self.users.act(act, object, &mut rng).await,
         };
         if has_effect {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures::FutureExt;
+use prometheus::IntGauge;
 use tokio::time::Instant;
 use tracing::{Instrument, Span, field::Empty};
 use workqueue::{Item, Outcome, WorkQueue};
@@ -44,6 +45,22 @@ enum Ended {
     Failed(Retry, Option<Duration>),
 }
 
+/// A worker that is counted as active; also one that is cancelled, as when leadership is lost, is no more when this goes.
+struct Active(IntGauge);
+
+impl Active {
+    fn new(gauge: IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 impl<K: Root, F: Reconcile<K>> Worker<K, F> {
     /// Until the queue is shut down.
     pub(super) async fn work(self: Arc<Self>) {
@@ -56,8 +73,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
             start(item.key());
             let metrics = &self.scope.outside.metrics;
             let controller = [&*self.scope.names.app];
-            let active = metrics.active_workers.with_label_values(&controller);
-            active.inc();
+            let active = Active::new(metrics.active_workers.with_label_values(&controller));
             let started = Instant::now();
             let span = tracing::info_span!(
                 "reconcile",
@@ -80,7 +96,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
                 traced.record("otel.status_code", "ERROR");
             }
             metrics.reconcile_seconds.with_label_values(&controller).observe(started.elapsed().as_secs_f64());
-            active.dec();
+            drop(active);
             let (result, outcome) = match ended {
                 Ended::Success(None) => ("success", Outcome::Success),
                 Ended::Success(Some(after)) => ("requeue_after", Outcome::RequeueAfter(after)),

@@ -84,4 +84,6 @@ async fn a_reconcile_that_does_not_end_is_cancelled_at_the_time_out() {
     assert_eq!(dropped.load(Ordering::Relaxed), 1, "it is gone");
     let timeouts = value(&harness.scrape(), r#"controller_runtime_reconcile_timeouts_total{controller="toy"}"#);
     assert_eq!(timeouts, Some(0.0), "it did not run out of its own time");
+    let active = value(&harness.scrape(), r#"controller_runtime_active_workers{controller="toy"}"#);
+    assert_eq!(active, Some(0.0), "nobody works");
 }

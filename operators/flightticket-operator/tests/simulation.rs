@@ -1,0 +1,376 @@
+//! Random worlds, with a provider in each, and what `FlightTicket` promises of their end: one booking for each ticket, and none
+//! left behind. The judge is written from the specification and uses nothing of the operator's code.
+
+#[path = "in_memory/airline.rs"]
+#[expect(dead_code, reason = "another test program uses the rest of it")]
+mod airline;
+
+use std::{
+    collections::BTreeMap,
+    future::pending,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use booking_server::ledger::Airline as Act;
+use bytes::Bytes;
+use clap::Command;
+use fastrand::Rng;
+use flightticket_operator::{
+    Config, FlightTicketOperator,
+    booking::{Client, Failure, Settings, Token, Transport},
+    declare,
+};
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use manager::{Manager, Operator};
+use model_apiserver::Model;
+use serde_json::{Value, json};
+use simulation::{Campaign, Note, Outside, Plan, Subject, oracle::say, replay};
+use tokio::time::{Instant, sleep};
+
+use crate::airline::Airline;
+
+struct FlightTicket;
+
+/// For so long, worlds from a fresh seed are played in the usual run.
+const USUAL: Duration = Duration::from_secs(20);
+/// How long the provider takes for an answer.
+const LATENCY: Duration = Duration::from_millis(20);
+/// A request that is held up on its way arrives so late.
+const LATE: Duration = Duration::from_secs(3);
+/// Seats of each route while nothing disturbs.
+const SEATS: u32 = 1_000;
+/// So many bookings in a row `rebookPolicy: Always` makes.
+const MOST_ATTEMPTS: usize = 10;
+
+impl Subject for FlightTicket {
+    fn operator(&self) -> &'static dyn Operator {
+        &FlightTicketOperator
+    }
+
+    fn kind(&self) -> (&'static str, &'static str) {
+        ("flights.com/v1", "FlightTicket")
+    }
+
+    fn resource(&self) -> &'static str {
+        "flighttickets.flights.com"
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn spec(&self, name: &str, rng: &mut Rng) -> Value {
+        let mut spec = json!({"from": format!("City {name}"), "to": "London"});
+        if rng.u8(..3) > 0 {
+            spec["number"] = json!(rng.u8(1..=10));
+        }
+        if rng.u8(..4) == 0 {
+            spec["deletionPolicy"] = json!("Retain");
+        }
+        if rng.bool() {
+            spec["rebookPolicy"] = json!("Always");
+        }
+        spec
+    }
+
+    fn damage(&self, _: &str, _: &mut Rng) -> Option<Value> {
+        None
+    }
+
+    fn outside(&self, seed: u64, note: Note) -> Option<Arc<dyn Outside>> {
+        let airline = Airline::new();
+        let state =
+            State { rng: Rng::with_seed(seed), troubled_until: None, lagging_until: None, cancelled: BTreeMap::new() };
+        let provider = Provider(Arc::new(Inner { airline, note, state: Mutex::new(state) }));
+        provider.0.airline.books().set_seats(SEATS);
+        Some(Arc::new(provider))
+    }
+
+    fn may_leave_something(&self, object: &Value) -> bool {
+        object["spec"]["deletionPolicy"] == "Retain"
+    }
+
+    /// The provider judges, who knows the bookings.
+    fn judge(&self, _: &Value, _: &Model) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The provider of one world. A clone is the same one.
+#[derive(Clone)]
+struct Provider(Arc<Inner>);
+
+struct Inner {
+    airline: Airline,
+    note: Note,
+    state: Mutex<State>,
+}
+
+struct State {
+    rng: Rng,
+    /// Until then requests and answers are lost, or come late.
+    troubled_until: Option<Instant>,
+    /// Until then questions do not find bookings.
+    lagging_until: Option<Instant>,
+    /// How many bookings the airline has cancelled, by the uid of the ticket.
+    cancelled: BTreeMap<String, usize>,
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    Answered,
+    Lost,
+    Late,
+    AnswerLost,
+}
+
+impl Provider {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("nobody has panicked")
+    }
+
+    fn fate(&self) -> Fate {
+        let mut state = self.state();
+        let now = Instant::now();
+        if state.lagging_until.is_some_and(|until| now >= until) {
+            state.lagging_until = None;
+            self.0.airline.books().hidden.clear();
+        }
+        if state.troubled_until.is_none_or(|until| now >= until) {
+            state.troubled_until = None;
+            self.0.airline.books().status = None;
+            return Fate::Answered;
+        }
+        [Fate::Answered, Fate::Lost, Fate::Late, Fate::AnswerLost][state.rng.usize(..4)]
+    }
+
+    fn handle(&self, request: &Request<Bytes>) -> Response<Bytes> {
+        let answer = self.0.airline.handle(request);
+        let (method, path) = (request.method(), request.uri().path());
+        (self.0.note)(format!("provider ▶ {method} {path} {} {}", answer.status(), text(request.body())));
+        answer
+    }
+
+    /// The live bookings of a ticket: reference and number.
+    fn live(&self, uid: &str) -> Vec<(String, u8)> {
+        let mut live = self.0.airline.live();
+        live.retain(|(reference, _)| uid_of(reference) == uid);
+        live
+    }
+
+    fn judge_one(&self, object: &Value, is_excused: bool) -> Result<(), String> {
+        let (spec, status) = (&object["spec"], &object["status"]);
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        let wanted = spec["number"].as_u64().unwrap_or(1);
+        let Some((reference, number)) = self.live(uid).into_iter().next() else {
+            let cancelled = self.state().cancelled.get(uid).copied().unwrap_or(0);
+            let may_be_none =
+                is_excused || (cancelled > 0 && spec["rebookPolicy"] != "Always") || cancelled > MOST_ATTEMPTS;
+            if !may_be_none {
+                return Err(format!("{uid} has no booking, and {cancelled} were cancelled: {status}"));
+            }
+            let is_said = ["Cancelled", "Rejected"].iter().any(|phase| status["phase"] == *phase);
+            return if is_said { Ok(()) } else { Err(format!("{uid} has no booking: {status}")) };
+        };
+        if u64::from(number) != wanted {
+            return Err(format!("{reference} has {number} seats, not {wanted}"));
+        }
+        if status["phase"] != "Booked" || status["number"] != number || status["reference"] != *reference {
+            return Err(format!("{reference} has {number} seats, and the status is {status}"));
+        }
+        say(status, &[("Ready", ("True", "Booked")), ("Synced", ("True", "UpToDate"))])
+    }
+}
+
+/// A reference is the uid, and after the first attempt a number too.
+fn uid_of(reference: &str) -> &str {
+    reference.split('.').next().unwrap_or_default()
+}
+
+fn text(body: &Bytes) -> String {
+    String::from_utf8_lossy(body).into_owned()
+}
+
+impl Outside for Provider {
+    fn operator(&self, alive: Arc<AtomicBool>) -> Box<dyn Operator> {
+        Box::new(Clerk { provider: self.clone(), alive })
+    }
+
+    fn act(&self, object: &Value, time: Duration, rng: &mut Rng) -> bool {
+        let until = Instant::now() + time;
+        let airline = &self.0.airline;
+        match rng.u8(..6) {
+            0 => {
+                let Some(id) = object["status"]["bookingId"].as_str() else { return false };
+                let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+                let before = self.live(uid).len();
+                if airline.books().bookings.iter().any(|booking| booking.id == id) {
+                    airline.act(Act::Cancel, id);
+                }
+                let is_cancelled = self.live(uid).len() < before;
+                if is_cancelled {
+                    *self.state().cancelled.entry(uid.to_owned()).or_default() += 1;
+                }
+                is_cancelled
+            }
+            1 => {
+                airline.books().set_seats(rng.u32(..20));
+                true
+            }
+            2 => {
+                airline.books().set_seats(SEATS);
+                true
+            }
+            3 => {
+                let all: Vec<String> = airline.books().bookings.iter().map(|booking| booking.id.clone()).collect();
+                airline.books().hidden.extend(all);
+                self.state().lagging_until = Some(until);
+                true
+            }
+            4 => {
+                let status = [429, 500, 502, 503, 401][rng.usize(..5)];
+                airline.books().status = Some((status, rng.bool().then_some(7)));
+                self.state().troubled_until = Some(until);
+                true
+            }
+            _ => {
+                self.state().troubled_until = Some(until);
+                true
+            }
+        }
+    }
+
+    fn heal(&self) {
+        let mut state = self.state();
+        (state.troubled_until, state.lagging_until) = (None, None);
+        let mut books = self.0.airline.books();
+        books.status = None;
+        books.hidden.clear();
+        books.set_seats(SEATS);
+    }
+
+    /// No ticket ever has two live bookings.
+    fn check(&self) -> Result<(), String> {
+        let mut count: BTreeMap<String, usize> = BTreeMap::new();
+        for (reference, _) in self.0.airline.live() {
+            *count.entry(uid_of(&reference).to_owned()).or_default() += 1;
+        }
+        match count.into_iter().find(|(_, count)| *count > 1) {
+            Some((uid, count)) => Err(format!("{uid} has {count} live bookings")),
+            None => Ok(()),
+        }
+    }
+
+    fn judge(&self, objects: &[Value], is_excused: &dyn Fn(&str) -> bool) -> Result<(), String> {
+        let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        for object in objects {
+            if object["metadata"]["annotations"]["flights.com/paused"] != "true" {
+                self.judge_one(object, is_excused(&uid(object)))?;
+            }
+        }
+        let is_anybodys = |reference: &str| objects.iter().any(|object| uid(object) == uid_of(reference));
+        let live = self.0.airline.live();
+        match live.iter().find(|(reference, _)| !is_anybodys(reference) && !is_excused(uid_of(reference))) {
+            Some((reference, _)) => Err(format!("the booking {reference} was left behind")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The operator, with a way to the provider of its world.
+struct Clerk {
+    provider: Provider,
+    alive: Arc<AtomicBool>,
+}
+
+impl Operator for Clerk {
+    fn name(&self) -> &'static str {
+        FlightTicketOperator.name()
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        FlightTicketOperator.crds()
+    }
+
+    fn args(&self, command: Command) -> Command {
+        FlightTicketOperator.args(command)
+    }
+
+    fn sample(&self) -> &'static str {
+        FlightTicketOperator.sample()
+    }
+
+    fn setup(&self, manager: &mut Manager) {
+        let config: Config = manager.args();
+        let line = Line { provider: self.provider.clone(), alive: self.alive.clone() };
+        let settings = Settings { url: "http://provider".parse().expect("an address"), token: Token::None };
+        let client = Client::new(settings, line, manager.metrics());
+        let declared = declare(manager, &config, Some(client));
+        manager.add(declared);
+    }
+}
+
+/// The way of one process to the provider.
+struct Line {
+    provider: Provider,
+    alive: Arc<AtomicBool>,
+}
+
+impl Line {
+    /// A process that was killed asks nothing and hears nothing.
+    async fn lives(&self) {
+        if !self.alive.load(Ordering::Relaxed) {
+            pending::<()>().await;
+        }
+    }
+}
+
+impl Transport for Line {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, Failure>> {
+        Box::pin(async move {
+            self.lives().await;
+            sleep(LATENCY).await;
+            let broken = || Err(Failure::Broken("the connection was reset".to_owned()));
+            match self.provider.fate() {
+                Fate::Lost => broken(),
+                Fate::Late => {
+                    let provider = self.provider.clone();
+                    tokio::spawn(async move {
+                        sleep(LATE).await;
+                        provider.handle(&request);
+                    });
+                    broken()
+                }
+                fate => {
+                    let answer = self.provider.handle(&request);
+                    self.lives().await;
+                    if matches!(fate, Fate::AnswerLost) { broken() } else { Ok(answer) }
+                }
+            }
+        })
+    }
+}
+
+#[test]
+fn every_world_ends_as_specified() {
+    Campaign::from_env(USUAL).run(&FlightTicket);
+}
+
+#[test]
+fn worlds_that_have_found_something_end_as_specified() {
+    replay(&FlightTicket, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
+}
+
+/// Hashes of maps differ from run to run, and random numbers and clocks would.
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&FlightTicket);
+}
