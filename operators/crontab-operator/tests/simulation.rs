@@ -35,8 +35,17 @@ const SCHEDULES: &[(&str, IsDue)] = &[
     ("61 * * * *", |_| false),
 ];
 
-/// Zones without changes of time, and their minutes east of Greenwich.
-const ZONES: &[(&str, i64)] = &[("UTC", 0), ("Asia/Kolkata", 330), ("America/Bogota", -300), ("Mars/Olympus", 0)];
+/// Zones, each with its minutes east of Greenwich from a time in 2026 on, in seconds since 1970.
+const ZONES: &[(&str, &[(i64, i64)])] = &[
+    ("UTC", &[(0, 0)]),
+    ("Asia/Kolkata", &[(0, 330)]),
+    ("America/Bogota", &[(0, -300)]),
+    ("Europe/Berlin", &[(0, 60), (1_774_746_000, 120), (1_792_890_000, 60)]),
+    ("Australia/Lord_Howe", &[(0, 660), (1_775_314_800, 630), (1_791_041_400, 660)]),
+    (NOWHERE, &[]),
+];
+/// There is no such zone.
+const NOWHERE: &str = "Mars/Olympus";
 
 impl Subject for CronTab {
     fn operator(&self) -> &'static dyn Operator {
@@ -107,8 +116,12 @@ impl Subject for CronTab {
             return Err(format!("a Job was made for {time}, when none was due"));
         }
         let forbids = object["spec"]["concurrencyPolicy"].as_str().unwrap_or("Forbid") == "Forbid";
-        // What is due at an edge may have been made before, by a clock that is ahead, or is made later.
+        // What is due at an edge may have been made before, by a clock that is ahead, or is made later. What was started before
+        // clocks jumped back is not started again.
         let mut time = minute_of(period.from) + 2.minutes();
+        if let Some(last) = last_before(object, period) {
+            time = time.max(minute_of(last) + 1.minute());
+        }
         while time < minute_of(period.until) {
             let is_left_out = forbids && is_due(time - 1.minute());
             if is_due(time) && !is_left_out && !made.contains(&time) {
@@ -193,17 +206,25 @@ fn last_schedule_time(object: &Value) -> Option<Timestamp> {
     object["status"]["lastScheduleTime"].as_str()?.parse().ok()
 }
 
+/// The `lastScheduleTime` with which the object went into the period.
+fn last_before(object: &Value, period: &Period) -> Option<Timestamp> {
+    let is_it = |before: &&Value| before["metadata"]["uid"] == object["metadata"]["uid"];
+    let first = period.changes.iter().filter_map(|change| change.before.as_deref()).find(is_it);
+    last_schedule_time(first.unwrap_or(object))
+}
+
 fn minute_of(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second().div_euclid(60) * 60).expect("a time")
 }
 
 fn is_due(spec: &Value, time: Timestamp) -> bool {
-    let find = |zone: &str| ZONES.iter().find(|(name, _)| *name == zone).map_or(0, |(_, east)| *east);
     let zone = spec["timeZone"].as_str().unwrap_or("UTC");
-    if spec["suspend"] == true || spec["replicas"] == 0 || zone == "Mars/Olympus" {
+    if spec["suspend"] == true || spec["replicas"] == 0 || zone == NOWHERE {
         return false;
     }
-    let minute = (time.as_second().div_euclid(60) + find(zone)).rem_euclid(24 * 60);
+    let offsets = ZONES.iter().find(|(name, _)| *name == zone).map_or(&[][..], |(_, offsets)| *offsets);
+    let east = offsets.iter().rev().find(|(from, _)| time.as_second() >= *from).map_or(0, |(_, east)| *east);
+    let minute = (time.as_second().div_euclid(60) + east).rem_euclid(24 * 60);
     SCHEDULES.iter().any(|(schedule, is_due)| spec["cronSpec"] == *schedule && is_due(minute))
 }
 

@@ -66,6 +66,10 @@ impl Subject for FlightTicket {
         &[]
     }
 
+    fn has_finalizers(&self) -> bool {
+        true
+    }
+
     fn spec(&self, name: &str, rng: &mut Rng) -> Value {
         let mut spec = json!({"from": format!("City {name}"), "to": "London"});
         if rng.u8(..3) > 0 {

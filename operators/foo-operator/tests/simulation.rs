@@ -10,7 +10,7 @@ use model_apiserver::Model;
 use serde_json::{Value, json};
 use simulation::{
     Campaign, Plan, Subject,
-    oracle::{Wanted, contains, labels, owner, say},
+    oracle::{Wanted, beside, contains, labels, owner, say},
 };
 
 struct Foo;
@@ -65,7 +65,7 @@ impl Subject for Foo {
         if !wanted.are_there(object, cluster)? {
             return Ok(());
         }
-        let deployment = cluster.object("deployments.apps", "default", deployment_name).unwrap_or_default();
+        let deployment = beside(object, cluster, "deployments.apps", deployment_name).unwrap_or_default();
         let pods = json!({"app": "nginx", "controller": name});
         let mut wanted = json!({
             "metadata": {"labels": labels("foo", name), "ownerReferences": [owner(object)]},

@@ -10,7 +10,7 @@ use model_apiserver::Model;
 use serde_json::{Map, Value, json};
 use simulation::{
     Campaign, Plan, Subject,
-    oracle::{Wanted, all_done, contains, counts_agree, labels, owner, selector},
+    oracle::{Wanted, all_done, beside, contains, counts_agree, labels, owner, selector},
     replay,
 };
 
@@ -80,7 +80,7 @@ impl Subject for HelloApp {
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let spec = &object["spec"];
-        let find = |resource: &str| cluster.object(resource, "default", name).unwrap_or_default();
+        let find = |resource: &str| beside(object, cluster, resource, name).unwrap_or_default();
         let size = spec["size"].as_i64().unwrap_or(1);
         let wanted = Wanted {
             name,
@@ -219,7 +219,7 @@ fn judge_status(object: &Value, deployment: &Value) -> Result<(), String> {
         "image": spec["image"],
         "labelSelector": format!("app.kubernetes.io/instance={name},app.kubernetes.io/name=helloapp"),
         "url": if wants_service(spec) {
-            json!(format!("http://{name}.default.svc:{}", spec["service"]["port"].as_i64().unwrap_or(80)))
+            json!(format!("http://{name}.{}.svc:{}", object["metadata"]["namespace"].as_str().unwrap_or_default(), spec["service"]["port"].as_i64().unwrap_or(80)))
         } else {
             Value::Null
         },

@@ -10,13 +10,15 @@ use model_apiserver::Model;
 use serde_json::{Map, Value, json};
 use simulation::{
     Campaign, Plan, Subject,
-    oracle::{Wanted, all_done, contains, counts_agree, labels, owner, selector},
+    oracle::{Wanted, all_done, beside, contains, counts_agree, labels, owner, say, selector},
     replay,
 };
 
 struct Memcached;
 
 const PORT: i64 = 11_211;
+/// A Secret with users and their passwords.
+const SECRET: &str = "users";
 /// For so long, worlds from a fresh seed are played in the usual run.
 const USUAL: Duration = Duration::from_secs(30);
 
@@ -73,8 +75,13 @@ impl Subject for Memcached {
         sometimes(&mut spec, "podLabels", &|rng| json!({"team": format!("team-{}", rng.u8(..2))}));
         sometimes(&mut spec, "podAnnotations", &|rng| json!({"note": rng.u8(..2).to_string()}));
         sometimes(&mut spec, "networkPolicy", &|rng| json!({"enabled": rng.bool()}));
+        sometimes(&mut spec, "auth", &|_| json!({"secretName": SECRET}));
         sometimes(&mut spec, "terminationGracePeriodSeconds", &|rng| json!(rng.u8(6..90)));
         spec.into()
+    }
+
+    fn secrets(&self) -> &'static [(&'static str, &'static [&'static str])] {
+        &[(SECRET, &["password-file"])]
     }
 
     fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value> {
@@ -89,7 +96,7 @@ impl Subject for Memcached {
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let (spec, status) = (&object["spec"], &object["status"]);
-        let find = |resource: &str| cluster.object(resource, "default", name);
+        let find = |resource: &str| beside(object, cluster, resource, name);
 
         let size = spec["size"].as_i64().unwrap_or(1);
         let budget = &spec["podDisruptionBudget"];
@@ -113,6 +120,11 @@ impl Subject for Memcached {
                 child["kind"] != "Service" || is_headless(object) == (child["spec"]["clusterIP"] == "None")
             },
         };
+        if !spec["auth"].is_null() && beside(object, cluster, "secrets", SECRET).is_none() {
+            // Its children may be there from before, or not be there yet.
+            let says = |reason| say(status, &[("Ready", ("False", reason)), ("Degraded", ("True", reason))]);
+            return says("SecretNotFound").or_else(|why| says("ResourceConflict").map_err(|_| why));
+        }
         if !wanted.are_there(object, cluster)? {
             return Ok(());
         }
@@ -168,6 +180,10 @@ fn wanted_deployment(object: &Value) -> Value {
     if config["evictions"] == false {
         args.push("-M".to_owned());
     }
+    let has_users = !spec["auth"].is_null();
+    if has_users {
+        args.extend(["-Y", "/etc/memcached/passwords/password-file"].map(str::to_owned));
+    }
     let need = format!("{}Mi", memory + 32 + (memory + 9) / 10 + (connections + 255) / 256);
     let mut pod_labels = labels("memcached", name);
     pod_labels["app.kubernetes.io/component"] = json!("cache");
@@ -193,6 +209,13 @@ fn wanted_deployment(object: &Value) -> Value {
             }],
         },
     });
+    if has_users {
+        let pod = &mut template["spec"];
+        let items = json!([{"key": "password-file", "path": "password-file"}]);
+        pod["volumes"] = json!([{"name": "passwords", "secret": {"secretName": SECRET, "items": items}}]);
+        let mount = json!({"name": "passwords", "mountPath": "/etc/memcached/passwords", "readOnly": true});
+        pod["containers"][0]["volumeMounts"] = json!([mount]);
+    }
     if !spec["podAnnotations"].is_null() {
         template["metadata"]["annotations"] = spec["podAnnotations"].clone();
     }

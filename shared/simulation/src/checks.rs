@@ -42,6 +42,12 @@ pub(crate) struct Checks {
     excused: BTreeSet<String>,
     /// Whether the cluster was ever restored: then nobody may know of what was made in the lost time.
     was_restored: bool,
+    /// The version of the last change that is neither about leadership, nor an event, nor a status of an object.
+    other: u64,
+    /// The version of the last status that the operator has written, by uid.
+    stated: BTreeMap<String, u64>,
+    /// Up to this version, it was looked whether statuses are true.
+    believed: u64,
     /// Children that must not be made again, by resource, key and the uid of their owner.
     made: BTreeSet<(Arc<str>, Arc<str>, String)>,
 }
@@ -56,6 +62,7 @@ const EVENTS: u32 = 25 + 12 + 1;
 impl Checks {
     pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: Trace, is_elected: bool) -> Self {
         let (changed, leads_since, transitions, events, objects, excused, was_restored, made) = Default::default();
+        let (other, stated, believed) = Default::default();
         Self {
             model: model.clone(),
             subject,
@@ -70,6 +77,9 @@ impl Checks {
             excused,
             was_restored,
             made,
+            other,
+            stated,
+            believed,
             lenient_until: Duration::ZERO,
         }
     }
@@ -81,6 +91,8 @@ impl Checks {
         self.was_restored = true;
         self.made.clear();
         self.objects.clear();
+        self.stated.clear();
+        (self.other, self.believed) = (self.version, self.version);
         self.lenient_until = self.trace.now() + IN_FLIGHT;
     }
 
@@ -101,6 +113,7 @@ impl Checks {
             self.trace
                 .note(format!("= {} {} {} {what} by {:?}", change.version, change.resource, change.key, change.writer));
             self.remember(&change);
+            self.note_status(&change);
             if change.writer.starts_with(OPERATOR) {
                 self.check(&change, network).map_err(|why| format!("{} {}: {why}", change.resource, change.key))?;
             }
@@ -121,6 +134,38 @@ impl Checks {
         if let Some(asked) = network.asked_for_the_lease(&change.writer).filter(|_| holds) {
             self.leads_since.insert(change.writer.to_string(), asked);
         }
+    }
+
+    fn note_status(&mut self, change: &Change) {
+        let is_status = *change.resource == *self.subject.resource() && change.writer.starts_with(OPERATOR);
+        match change.after.as_deref().filter(|_| is_status) {
+            Some(object) => drop(self.stated.insert(text(&object["metadata"]["uid"]), change.version)),
+            None if change.resource.starts_with("events") => {}
+            None => self.other = change.version,
+        }
+    }
+
+    /// Who says that an object is ready, and has said so after all else, is right. Asked when nothing has changed, and nothing
+    /// was disturbed, for longer than an event takes.
+    pub(crate) fn check_claims(&mut self) -> Result<(), String> {
+        if self.believed == self.version || self.subject.calm().is_some() {
+            return Ok(());
+        }
+        self.believed = self.version;
+        for object in self.model.objects(self.subject.resource()) {
+            let (metadata, status) = (&object["metadata"], &object["status"]);
+            let ready = condition(status, "Ready");
+            let is_claimed = ready["status"] == "True"
+                && ready["reason"] != "Paused"
+                && status["observedGeneration"] == metadata["generation"]
+                && metadata["deletionTimestamp"].is_null();
+            let is_last = self.stated.get(&text(&metadata["uid"])).is_some_and(|version| *version > self.other);
+            if is_claimed && is_last {
+                let judged = self.subject.judge(&object, &self.model);
+                judged.map_err(|why| format!("{} says that it is ready, and {why}", text(&metadata["name"])))?;
+            }
+        }
+        Ok(())
     }
 
     /// Nobody has written after his leadership had ended, by his own clock.
@@ -172,6 +217,8 @@ impl Checks {
             return Err(format!("observedGeneration {observed} of generation {generation}"));
         }
         let uid = text(&after["metadata"]["uid"]);
+        // One that goes and comes back is a new one.
+        self.transitions.retain(|(of, type_), _| *of != uid || !condition(&after["status"], type_).is_null());
         for condition in after["status"]["conditions"].as_array().into_iter().flatten() {
             let type_ = text(&condition["type"]);
             let Ok(time) = text(&condition["lastTransitionTime"]).parse::<Timestamp>() else {

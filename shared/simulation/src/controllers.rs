@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use fastrand::Rng;
+use jiff::Timestamp;
 use model_apiserver::Model;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
@@ -29,6 +31,8 @@ pub(crate) struct Controllers {
 struct State {
     /// Until when new pods take ten times as long.
     slow_until: Duration,
+    /// Until when new pods do not start, and why.
+    not_starting: (Duration, Option<Obstacle>),
     /// Pods that are not ready until then.
     failing: BTreeMap<String, Duration>,
     /// When pods were made, by uid.
@@ -43,6 +47,40 @@ struct State {
     stuck_since: BTreeMap<String, (Value, Duration)>,
 }
 
+/// Why a pod does not start.
+#[derive(Debug, Clone, Copy)]
+enum Obstacle {
+    Image,
+    Crash,
+    NoRoom,
+}
+
+impl Obstacle {
+    const ALL: [Self; 3] = [Self::Image, Self::Crash, Self::NoRoom];
+
+    /// Writes it into the status of a pod, as kubelet and scheduler do.
+    fn tell(self, status: &mut Value, container: &Value, time: &str) {
+        let waiting = |reason: &str, message: &str| {
+            json!([{
+                "name": container["name"], "image": container["image"], "ready": false, "restartCount": 3, "imageID": "",
+                "state": {"waiting": {"reason": reason, "message": message}},
+                "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}},
+            }])
+        };
+        match self {
+            Self::Image => status["containerStatuses"] = waiting("ImagePullBackOff", "Back-off pulling image"),
+            Self::Crash => status["containerStatuses"] = waiting("CrashLoopBackOff", "back-off 40s restarting"),
+            Self::NoRoom => {
+                let scheduled = json!({
+                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                    "message": "0/1 nodes are available: 1 Insufficient memory.", "lastTransitionTime": time,
+                });
+                status["conditions"].as_array_mut().into_iter().for_each(|all| all.push(scheduled.clone()));
+            }
+        }
+    }
+}
+
 impl Controllers {
     pub(crate) fn new(model: Model, pace: Duration) -> Self {
         Self { model, pace, state: Mutex::default() }
@@ -51,6 +89,13 @@ impl Controllers {
     /// New pods take long until then.
     pub(crate) fn slow_down(&self, until: Duration) {
         self.state().slow_until = until;
+    }
+
+    /// New pods do not start until then, for a reason that is drawn.
+    pub(crate) fn stop_starting(&self, until: Duration, rng: &mut Rng) {
+        let mut state = self.state();
+        state.not_starting = (until, rng.choice(Obstacle::ALL));
+        state.is_restless = true;
     }
 
     /// A pod is not ready until then.
@@ -67,6 +112,7 @@ impl Controllers {
     pub(crate) fn heal(&self) {
         let mut state = self.state();
         state.slow_until = Duration::ZERO;
+        state.not_starting.0 = Duration::ZERO;
         state.failing.clear();
     }
 
@@ -181,16 +227,24 @@ impl Controllers {
         }
     }
 
-    /// Starts a Job, and ends it after a time that its uid says: one of five fails.
+    /// Starts a Job with a pod, and ends it after a time that its uid says: one of five fails.
     fn run_job(&self, state: &mut State, now: Duration, mut job: Value) {
         let uid = text(&job["metadata"]["uid"]);
         let (since, draw) = (*state.made.entry(uid.clone()).or_insert(now), xxh3_64(uid.as_bytes()));
         let pace = if now < state.slow_until { self.pace * 10 } else { self.pace };
-        let time = self.model.now().to_string();
+        let ends = since + pace + Duration::from_secs(draw % 40);
+        let obstacle = state.not_starting.1.filter(|_| now < state.not_starting.0);
+        let pod = self.pods_of(&job).into_iter().next();
+        let time = seconds(self.model.now());
         let before = job["status"].clone();
-        if job["status"]["startTime"].is_null() {
+        let phase = if job["status"]["startTime"].is_null() {
             job["status"] = json!({"startTime": time, "active": job["spec"]["parallelism"], "ready": 0});
-        } else if now >= since + pace + Duration::from_secs(draw % 40) {
+            "Pending"
+        } else if obstacle.is_some() {
+            "Pending"
+        } else if now < ends {
+            "Running"
+        } else {
             let fails = draw.is_multiple_of(5);
             let type_ = if fails { "Failed" } else { "Complete" };
             let condition = json!({"type": type_, "status": "True", "reason": "Simulated", "lastTransitionTime": time});
@@ -200,6 +254,11 @@ impl Controllers {
             if !fails {
                 status["completionTime"] = json!(time);
             }
+            if fails { "Failed" } else { "Succeeded" }
+        };
+        match pod {
+            Some(pod) => self.tell(&pod, phase, obstacle),
+            None => self.make_pod(state, now, &job, &uid),
         }
         if job["status"] != before {
             self.model.put(job);
@@ -215,27 +274,44 @@ impl Controllers {
         pods
     }
 
+    /// Writes the status of a pod, if it changes.
+    fn tell(&self, pod: &Value, phase: &str, obstacle: Option<Obstacle>) {
+        let before = &pod["status"];
+        let is_ready = phase == "Running";
+        let mut status = json!({
+            "phase": phase, "podIP": before["podIP"], "podIPs": before["podIPs"],
+            "conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}],
+        });
+        if let Some(obstacle) = obstacle {
+            let since = before["conditions"][1]["lastTransitionTime"].as_str();
+            let time = since.map_or_else(|| seconds(self.model.now()), str::to_owned);
+            obstacle.tell(&mut status, &pod["spec"]["containers"][0], &time);
+        }
+        if status != *before {
+            let mut pod = pod.clone();
+            pod["status"] = status;
+            self.model.put(pod);
+        }
+    }
+
     /// Since when a pod is ready; its status is brought up to date.
     fn attend(&self, state: &mut State, now: Duration, pod: &Value) -> Option<Duration> {
         let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
         let pace = if now < state.slow_until { self.pace * 10 } else { self.pace };
         let since = *state.made.entry(uid).or_insert(now) + pace;
         let is_failing = state.failing.get(&name).is_some_and(|until| now < *until);
-        let is_ready = now >= since && !is_failing;
         let was_ready = pod["status"]["conditions"][0]["status"] == "True";
-        if is_ready != was_ready {
-            let mut pod = pod.clone();
-            pod["status"]["phase"] = json!("Running");
-            pod["status"]["conditions"] = json!([{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]);
-            self.model.put(pod);
-        }
+        let obstacle = state.not_starting.1.filter(|_| now < state.not_starting.0 && !was_ready);
+        let is_ready = now >= since && !is_failing && obstacle.is_none();
+        self.tell(pod, if is_ready { "Running" } else { "Pending" }, obstacle);
         is_ready.then_some(since)
     }
 
-    fn make_pod(&self, state: &mut State, now: Duration, deployment: &Value, hash: &str) {
+    /// A pod of a Deployment or a Job.
+    fn make_pod(&self, state: &mut State, now: Duration, maker: &Value, hash: &str) {
         state.pods += 1;
         let number = state.pods;
-        let (metadata, template) = (&deployment["metadata"], &deployment["spec"]["template"]);
+        let (metadata, template) = (&maker["metadata"], &maker["spec"]["template"]);
         let name = format!("{}-{}-{number:05x}", text(&metadata["name"]), &hash[..8.min(hash.len())]);
         let address = format!("10.{}.{}.{}", number >> 16 & 255, number >> 8 & 255, number & 255);
         let mut pod = json!({
@@ -249,7 +325,7 @@ impl Controllers {
         pod["metadata"]["namespace"] = metadata["namespace"].clone();
         pod["metadata"]["labels"]["pod-template-hash"] = json!(hash);
         pod["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": "apps/v1", "kind": "Deployment", "name": metadata["name"], "uid": metadata["uid"],
+            "apiVersion": maker["apiVersion"], "kind": maker["kind"], "name": metadata["name"], "uid": metadata["uid"],
             "controller": true, "blockOwnerDeletion": true,
         }]);
         let made = self.model.put(pod);
@@ -259,6 +335,11 @@ impl Controllers {
     fn remove(&self, pod: &Value) {
         self.model.take("pods", &text(&pod["metadata"]["namespace"]), &text(&pod["metadata"]["name"]));
     }
+}
+
+/// A time as Kubernetes writes it.
+fn seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or_default().to_string()
 }
 
 fn is_finished(job: &Value) -> bool {

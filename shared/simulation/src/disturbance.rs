@@ -42,12 +42,16 @@ impl Phase {
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Act {
+    /// A user creates the object, if it is not there.
+    Create,
     /// A user applies another whole spec.
     Apply,
     /// A user changes some fields of the spec.
     Edit,
     /// A user sets the size by the scale subresource.
     Scale,
+    /// An autoscaler sets the size every fifteen seconds, for a while.
+    Autoscale,
     /// A user changes a label.
     Label,
     /// A user changes an annotation.
@@ -68,6 +72,12 @@ pub enum Act {
     RemoveFinalizers,
     /// A user restarts the pods, as `kubectl rollout restart` does.
     RolloutRestart,
+    /// A user creates, changes or deletes a Secret that objects name.
+    Secret,
+    /// A user deletes the namespace of all objects, and creates it again.
+    DeleteNamespace,
+    /// A user deletes the definition of the objects, and installs it again.
+    DeleteDefinition,
     /// Another client changes a field of a child that the operator decides.
     DamageChild,
     /// Another client takes such a field over, with a forced apply.
@@ -90,6 +100,8 @@ pub enum Act {
     PodFails,
     /// New pods take long to become ready, for a while.
     PodsAreSlow,
+    /// New pods do not start for a while: their image cannot be pulled, they crash, or no node has room for them.
+    PodsDoNotStart,
     /// A policy of the cluster labels every child that is written, for a while.
     Policy,
     /// Nothing can be created for a while: the quota is used up.
@@ -118,14 +130,18 @@ pub enum Act {
     Crash,
     /// A process of the operator is ended as Kubernetes does, and started again.
     Stop,
+    /// The clocks of all machines jump, forwards or back.
+    ClockJumps,
 }
 
 impl Act {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 45] = [
+        Self::Create,
         Self::Apply,
         Self::Edit,
         Self::Scale,
+        Self::Autoscale,
         Self::Label,
         Self::Annotate,
         Self::RequestReconcile,
@@ -136,6 +152,9 @@ impl Act {
         Self::Replace,
         Self::RemoveFinalizers,
         Self::RolloutRestart,
+        Self::Secret,
+        Self::DeleteNamespace,
+        Self::DeleteDefinition,
         Self::DamageChild,
         Self::SeizeChild,
         Self::DecorateChild,
@@ -147,6 +166,7 @@ impl Act {
         Self::Evict,
         Self::PodFails,
         Self::PodsAreSlow,
+        Self::PodsDoNotStart,
         Self::Policy,
         Self::Quota,
         Self::Refusals,
@@ -161,6 +181,7 @@ impl Act {
         Self::Restore,
         Self::Crash,
         Self::Stop,
+        Self::ClockJumps,
     ];
 
     /// How often it is drawn, beside the others.
@@ -170,7 +191,7 @@ impl Act {
             Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents | Self::StrangerLeaves | Self::Outside => {
                 4
             }
-            Self::Delete | Self::Orphan | Self::Restore => 1,
+            Self::Delete | Self::Orphan | Self::Restore | Self::DeleteNamespace | Self::DeleteDefinition => 1,
             _ => 2,
         }
     }
@@ -179,8 +200,10 @@ impl Act {
     fn lasts(self) -> bool {
         matches!(
             self,
-            Self::PodFails
+            Self::Autoscale
+                | Self::PodFails
                 | Self::PodsAreSlow
+                | Self::PodsDoNotStart
                 | Self::Policy
                 | Self::Quota
                 | Self::Refusals
@@ -232,6 +255,9 @@ impl Disturbance {
     fn last(rng: &mut Rng, length: Duration, objects: usize) -> Vec<Self> {
         const LAST: [Act; 6] = [Act::Edit, Act::Scale, Act::Label, Act::RequestReconcile, Act::Pause, Act::Resume];
         let mut all = Vec::new();
+        // Nothing can be missed of an object that is not there.
+        let create = |object| Self { at: length, phase: Phase::AnyTime, act: Act::Create, object, seed: rng.u64(..) };
+        all.extend((0..objects).map(create));
         for object in 0..objects {
             let at = length + AT_REST * u32::try_from(object + 1).unwrap_or(1);
             let (act, phase) = (LAST[rng.usize(..LAST.len())], Phase::ALL[rng.usize(1..Phase::ALL.len())]);

@@ -7,7 +7,7 @@
 //! seed and the same build give the same trace, byte by byte, so a failure is repeated from its number.
 //!
 //! Reading order: [`Subject`] is what the world must know of an operator; `disturbance` is what may happen, `plan` when; `world` lets it
-//! happen, with `users`, `controllers` and `network`; `checks` and the subject say what is wrong; [`Campaign`] plays many
+//! happen, on a `stage` with `users` and `controllers`, and in the `network`; `checks` and the subject say what is wrong; [`Campaign`] plays many
 //! worlds, and `shrink` finds the shortest list of disturbances that still fails.
 
 mod campaign;
@@ -18,6 +18,7 @@ mod network;
 pub mod oracle;
 mod plan;
 mod shrink;
+mod stage;
 mod subject;
 mod trace;
 mod users;

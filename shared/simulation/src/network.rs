@@ -40,6 +40,8 @@ struct State {
     effects: Effects,
     /// Until then the API server is away.
     away_until: Duration,
+    /// The last of all troubles ends then.
+    troubled_until: Duration,
     /// When the answer to a write of an object was last lost, by "namespace/name".
     lost: BTreeMap<String, Duration>,
     /// When each process has last asked for the lease.
@@ -78,6 +80,7 @@ impl Network {
             troubles: Vec::new(),
             effects: Effects::new(),
             away_until: Duration::ZERO,
+            troubled_until: Duration::ZERO,
             lost: BTreeMap::new(),
             asked: BTreeMap::new(),
             writes: Vec::new(),
@@ -95,13 +98,17 @@ impl Network {
     /// This trouble begins.
     pub(crate) fn begin(&self, disturbance: &Disturbance, about: String) {
         let until = self.trace.now() + disturbance.lasts();
-        self.state().troubles.push(Trouble { act: disturbance.act, until, seed: disturbance.seed, about });
+        let mut state = self.state();
+        state.troubled_until = state.troubled_until.max(until);
+        state.troubles.push(Trouble { act: disturbance.act, until, seed: disturbance.seed, about });
     }
 
     /// The API server is away for a while, as it has to be when its etcd is restored: a watch that ends meanwhile cannot simply
     /// go on.
     pub(crate) fn restart(&self) {
-        self.state().away_until = self.trace.now() + AWAY;
+        let (until, mut state) = (self.trace.now() + AWAY, self.state());
+        state.away_until = until;
+        state.troubled_until = state.troubled_until.max(until);
     }
 
     /// All troubles are over, and what still waits for a request does not happen.
@@ -109,6 +116,11 @@ impl Network {
         let mut state = self.state();
         state.troubles.clear();
         state.armed.clear();
+    }
+
+    /// Nothing was in the way for so long.
+    pub(crate) fn is_calm_for(&self, time: Duration) -> bool {
+        self.trace.now() >= self.state().troubled_until + time
     }
 
     /// A disturbance had an effect.

@@ -27,6 +27,11 @@ pub fn contains(live: &Value, wanted: &Value, path: &str) -> Result<(), String> 
     }
 }
 
+/// What has this name, and is in the namespace of the object.
+pub fn beside(object: &Value, cluster: &Model, resource: &str, name: &str) -> Option<Value> {
+    cluster.object(resource, object["metadata"]["namespace"].as_str().unwrap_or_default(), name)
+}
+
 /// The labels that a child carries. `app` is the kind in lower case, `name` the object's.
 pub fn labels(app: &str, name: &str) -> Value {
     json!({
@@ -74,7 +79,7 @@ impl Wanted<'_> {
         let owner = object["metadata"]["name"].as_str().unwrap_or_default();
         let mut strangers = Vec::new();
         for &(resource, is_wanted) in self.children {
-            match cluster.object(resource, "default", self.name) {
+            match beside(object, cluster, resource, self.name) {
                 // What is not ours and not in the way is let be.
                 Some(child) if !is_owned(&child, object) => strangers.extend(is_wanted.then_some(child)),
                 Some(_) if !is_wanted => return Err(format!("a child of {resource} is not wanted any more")),

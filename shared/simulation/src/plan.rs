@@ -3,6 +3,7 @@
 use std::{fmt, fmt::Write as _, str::FromStr, time::Duration};
 
 use fastrand::Rng;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -23,6 +24,9 @@ pub struct Plan {
     /// How many processes of the operator there are; of several, one is elected to work.
     #[serde(default = "alone")]
     pub replicas: usize,
+    /// The time of day when it begins.
+    #[serde(default = "new_year")]
+    pub starts: Timestamp,
     /// How long a pod takes to become ready.
     #[serde(with = "milliseconds")]
     pub pace: Duration,
@@ -48,6 +52,13 @@ fn alone() -> usize {
     1
 }
 
+fn new_year() -> Timestamp {
+    Timestamp::constant(1_767_225_600, 0)
+}
+
+/// When clocks are put forward or back in 2026: in Berlin, and on Lord Howe Island by half an hour.
+const CHANGES_OF_TIME: [i64; 4] = [1_774_746_000, 1_792_890_000, 1_775_314_800, 1_791_041_400];
+
 impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
@@ -57,7 +68,13 @@ impl Plan {
         let length = Duration::from_mins(rng.u64(3..30));
         let disturbances = Disturbance::draw(&mut rng, length, objects);
         let replicas = [1, 1, 1, 2, 2, 3][rng.usize(..6)];
-        Self { seed, objects, replicas, pace, disturbances }
+        let starts = if rng.u8(..3) > 0 {
+            let change = CHANGES_OF_TIME[rng.usize(..CHANGES_OF_TIME.len())];
+            Timestamp::from_second(change - rng.i64(..90 * 60)).unwrap_or_default()
+        } else {
+            new_year()
+        };
+        Self { seed, objects, replicas, starts, pace, disturbances }
     }
 
     /// Plays the world twice.
@@ -115,8 +132,8 @@ impl FromStr for Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { objects, replicas, pace, .. } = self;
-        writeln!(f, "{objects} objects, {replicas} replicas, pods are ready after {pace:?}")?;
+        let Self { objects, replicas, starts, pace, .. } = self;
+        writeln!(f, "{objects} objects, {replicas} replicas, pods are ready after {pace:?}, from {starts}")?;
         self.disturbances.iter().try_for_each(|disturbance| writeln!(f, "{disturbance}"))
     }
 }

@@ -51,6 +51,16 @@ pub trait Subject: Send + Sync {
         false
     }
 
+    /// The Secrets that specs name, each with its keys.
+    fn secrets(&self) -> &'static [(&'static str, &'static [&'static str])] {
+        &[]
+    }
+
+    /// Whether the operator puts finalizers on its objects.
+    fn has_finalizers(&self) -> bool {
+        false
+    }
+
     /// What lies outside the cluster in one world, for operators that work with it. `note` adds a line to the trace.
     fn outside(&self, _seed: u64, _note: Note) -> Option<Arc<dyn Outside>> {
         None

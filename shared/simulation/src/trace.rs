@@ -1,6 +1,7 @@
 //! What happened, in order: requests, changes, events of watches, wake-ups and disturbances.
 
 use std::{
+    collections::BTreeSet,
     fmt::{self, Write as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -15,6 +16,7 @@ use tracing_subscriber::layer::{Context, Layer};
 pub(crate) struct Trace {
     begun: Instant,
     lines: Arc<Mutex<Vec<Line>>>,
+    unexplained: Arc<Mutex<Option<String>>>,
 }
 
 /// Something that happened.
@@ -29,7 +31,7 @@ pub struct Line {
 impl Trace {
     /// Must be called within a tokio runtime: it is the beginning of simulated time.
     pub(crate) fn new() -> Self {
-        Self { begun: Instant::now(), lines: Arc::default() }
+        Self { begun: Instant::now(), lines: Arc::default(), unexplained: Arc::default() }
     }
 
     /// Simulated time since the world began.
@@ -40,6 +42,11 @@ impl Trace {
     pub(crate) fn note(&self, text: impl Into<String>) {
         let line = Line { at: self.now(), text: text.into() };
         self.lines().push(line);
+    }
+
+    /// The first reconcile that nothing has asked for.
+    pub(crate) fn unexplained(&self) -> Option<String> {
+        self.unexplained.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Everything so far.
@@ -60,14 +67,37 @@ impl fmt::Display for Line {
 }
 
 /// Writes why each object is looked at, and when, into the trace.
-pub(crate) struct WakeUps(pub(crate) Trace);
+pub(crate) struct WakeUps {
+    trace: Trace,
+    /// The objects that something has asked to look at; `None` for several processes, which it cannot tell apart.
+    asked: Option<Mutex<BTreeSet<String>>>,
+}
+
+impl WakeUps {
+    pub(crate) fn new(trace: &Trace, processes: usize) -> Self {
+        Self { trace: trace.clone(), asked: (processes == 1).then(Mutex::default) }
+    }
+
+    /// No object is looked at without a cause.
+    fn check(&self, fields: Fields) {
+        let Some(asked) = &self.asked else { return };
+        let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !fields.cause.is_empty() {
+            asked.insert(fields.object);
+        } else if !asked.remove(&fields.object) {
+            let mut unexplained = self.trace.unexplained.lock().unwrap_or_else(PoisonError::into_inner);
+            unexplained.get_or_insert_with(|| format!("{} is looked at, and nothing has asked for it", fields.object));
+        }
+    }
+}
 
 impl<S: Subscriber> Layer<S> for WakeUps {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         if event.metadata().target() == "manager::wake" {
             let mut fields = Fields::default();
             event.record(&mut fields);
-            self.0.note(fields.line());
+            self.trace.note(fields.line());
+            self.check(fields);
         }
     }
 }

@@ -7,11 +7,12 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use model_apiserver::Model;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{controllers::text, disturbance::Act, subject::Subject, trace::Trace};
 
-pub(crate) const NAMESPACE: &str = "default";
+/// The namespace of all objects. Leases and what is told of them are in another one.
+pub(crate) const NAMESPACE: &str = "shop";
 
 /// Carried by what another client has created under the name of a child.
 const STRANGER: &str = "stranger";
@@ -39,7 +40,8 @@ impl Users {
         let name = Self::name(object);
         let before = self.model.version();
         let result = match act {
-            Act::Apply => self.apply(&name, rng).await,
+            Act::Create if self.object(object).is_some() => Ok(()),
+            Act::Create | Act::Apply => self.apply(&name, rng).await,
             Act::Edit => {
                 let spec = self.subject.spec(&name, rng);
                 self.patch(&name, json!({"spec": spec})).await
@@ -62,6 +64,11 @@ impl Users {
                 Ok(()) => self.apply(&name, rng).await,
                 error => error,
             },
+            Act::Secret => self.act_on_secret(rng).await,
+            Act::DeleteNamespace => {
+                let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource("v1", "Namespace", None));
+                all.delete(NAMESPACE, &DeleteParams::default()).await.map(drop)
+            }
             Act::RemoveFinalizers => self.patch(&name, json!({"metadata": {"finalizers": null}})).await,
             Act::RolloutRestart => {
                 let annotations = json!({"kubectl.kubernetes.io/restartedAt": rng.u32(..).to_string()});
@@ -149,6 +156,22 @@ impl Users {
                 Ok(())
             }
         }
+    }
+
+    /// Creates, changes or deletes a Secret that objects name.
+    async fn act_on_secret(&self, rng: &mut Rng) -> Result<(), kube::Error> {
+        let Some((name, keys)) = rng.choice(self.subject.secrets()) else { return Ok(()) };
+        let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
+        if rng.u8(..4) == 0 {
+            let is_there = self.model.object("secrets", NAMESPACE, name).is_some();
+            secret["metadata"]["namespace"] = json!(NAMESPACE);
+            return if is_there { self.delete_child(&secret).await } else { Ok(()) };
+        }
+        let contents = ["YTph", "YTpi", "YTpj"]; // a:a, a:b, a:c
+        let data: Map<String, Value> =
+            keys.iter().map(|key| ((*key).to_owned(), json!(contents[rng.usize(..contents.len())]))).collect();
+        secret["data"] = data.into();
+        self.api_of(&secret).patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(&secret)).await.map(drop)
     }
 
     /// One of the children of an object; of `pods`, one of those that a child has made.

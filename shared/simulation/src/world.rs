@@ -1,29 +1,25 @@
 //! One world: an API server, the other controllers, users, the operator, and what disturbs them.
 
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
 use fastrand::Rng;
 use jiff::SignedDuration;
-use manager::{harness::Harness, normalize};
-use model_apiserver::{Kind, Model, Signalled, Snapshot};
+use manager::harness::Harness;
+use model_apiserver::{Kind, Model, Signalled};
 use tokio::time::sleep;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::{
     checks::{self, Checks},
-    controllers::Controllers,
-    disturbance::{Act, Disturbance, Phase},
-    network::{Network, OPERATOR, Perform},
+    disturbance::{Act, Phase},
+    network::{Network, Perform},
     plan::{Plan, Played},
-    subject::{Note, Outside, Period, Subject},
+    stage::{Stage, process},
+    subject::{Period, Subject},
     trace::{Trace, WakeUps},
-    users::Users,
 };
 
 /// Between two looks at what is due.
@@ -42,6 +38,10 @@ const WHILE: Duration = Duration::from_mins(2);
 const SETTLING: Duration = Duration::from_mins(10);
 /// For so long, what never comes to rest is looked at.
 const PERIOD: Duration = Duration::from_mins(31);
+/// When nothing was in the way for so long, what was late has arrived.
+const CALM: Duration = Duration::from_secs(30);
+/// When nothing has changed for so long, nothing is on its way.
+const STILL: Duration = Duration::from_secs(5);
 /// So often, a tick apart, the queue is looked at.
 const LOOKS: usize = 8;
 
@@ -49,7 +49,7 @@ const LOOKS: usize = 8;
 pub(crate) async fn play(plan: &Plan, subject: &'static dyn Subject) -> Played {
     let mut world = World::new(plan, subject);
     let trace = world.trace.clone();
-    let subscriber = tracing_subscriber::registry().with(WakeUps(trace.clone()));
+    let subscriber = tracing_subscriber::registry().with(WakeUps::new(&trace, plan.replicas));
     let guard = tracing::subscriber::set_default(subscriber);
     let result = world.live().await;
     let (effects, simulated) = (world.network.effects(), trace.now());
@@ -75,65 +75,20 @@ struct World {
     _perform: Arc<Perform>,
 }
 
-/// What disturbances act on; they act from within requests too.
-struct Stage {
-    plan: Plan,
-    subject: &'static dyn Subject,
-    model: Model,
-    trace: Trace,
-    users: Users,
-    controllers: Controllers,
-    outside: Option<Arc<dyn Outside>>,
-    state: Mutex<StageState>,
-}
-
-#[derive(Default)]
-struct StageState {
-    network: Option<Arc<Network>>,
-    backup: Option<Snapshot>,
-    restores: u64,
-    /// Whether each process can reach the API server; taken away when it is killed.
-    alive: Vec<Arc<AtomicBool>>,
-    /// What the world has to do with which processes.
-    ends: Vec<(usize, Act)>,
-    policy_until: Duration,
-}
-
-fn note(trace: Trace) -> Note {
-    Arc::new(move |line| trace.note(line))
-}
-
-/// The client of a process, by its number.
-fn process(number: usize) -> String {
-    format!("{OPERATOR}-{number}")
-}
-
 impl World {
     fn new(plan: &Plan, subject: &'static dyn Subject) -> Self {
         let (model, trace) = (Model::new(), Trace::new());
         // Not built into the model.
         model.register(Kind::custom("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"));
-        for definition in subject.operator().crds() {
-            model.install(&normalize(&definition));
-        }
-        let stage = Arc::new(Stage {
-            plan: plan.clone(),
-            subject,
-            model: model.clone(),
-            trace: trace.clone(),
-            users: Users::new(&model, subject, trace.clone()),
-            controllers: Controllers::new(model.clone(), plan.pace),
-            outside: subject.outside(plan.seed, note(trace.clone())),
-            state: Mutex::default(),
-        });
+        model.set_time(plan.starts);
+        let stage = Arc::new(Stage::new(plan, subject, &model, &trace));
         let acting = stage.clone();
         let perform: Arc<Perform> = Arc::new(move |number| {
             let stage = acting.clone();
             Box::pin(async move { stage.perform(number).await }) as Signalled
         });
         let network = Arc::new(Network::new(plan.seed, trace.clone(), &perform));
-        stage.state().network = Some(network.clone());
-        stage.state().alive.resize_with(plan.replicas, Arc::default);
+        stage.connect(&network);
         model.set_shared_faults(network.clone());
         let checks = Checks::new(&model, subject, trace.clone(), plan.replicas > 1);
         let (plan, processes) = (plan.clone(), plan.replicas);
@@ -195,25 +150,20 @@ impl World {
         if let Some(broken) = self.network.broken() {
             return Err(broken);
         }
-        let restores = self.stage.state().restores;
+        let restores = self.stage.restores();
         if restores > self.restores {
             self.restores = restores;
             self.checks.restored();
         }
         self.checks.follow(&self.network)?;
-        let now = self.trace.now();
-        self.stage.controllers.tick(now);
+        self.stage.tick(self.trace.now()).await;
         self.checks.follow(&self.network)?;
         self.stage.outside.as_ref().map_or(Ok(()), |outside| outside.check())?;
-        let ends = {
-            let mut state = self.stage.state();
-            if state.policy_until < now && state.policy_until > Duration::ZERO {
-                state.policy_until = Duration::ZERO;
-                self.model.mutate_no_more();
-            }
-            std::mem::take(&mut state.ends)
-        };
-        for (number, act) in ends {
+        if self.trace.now() >= self.checks.changed() + STILL && self.network.is_calm_for(CALM) {
+            self.checks.check_claims()?;
+        }
+        self.trace.unexplained().map_or(Ok(()), Err)?;
+        for (number, act) in self.stage.take_ends() {
             match self.processes[number].take() {
                 Some(mut process) if act == Act::Stop => process.stop().await,
                 Some(process) => process.crash().await,
@@ -233,7 +183,7 @@ impl World {
         let name = process(number);
         self.trace.note(format!("{name} starts; it is the {}. start", self.starts));
         let alive = Arc::new(AtomicBool::new(true));
-        self.stage.state().alive[number] = alive.clone();
+        self.stage.started(number, alive.clone());
         let own = self.stage.outside.as_ref().map(|outside| outside.operator(alive.clone()));
         let operator = own.as_deref().unwrap_or_else(|| self.subject.operator());
         let (client, clock) = (self.model.client_while(alive, &name), self.model.clone());
@@ -264,12 +214,7 @@ impl World {
     fn heal(&self) {
         self.trace.note("nothing disturbs any more");
         self.network.heal();
-        self.stage.controllers.heal();
-        if let Some(outside) = &self.stage.outside {
-            outside.heal();
-        }
-        self.stage.state().policy_until = Duration::ZERO;
-        self.model.mutate_no_more();
+        self.stage.heal();
         self.model.release();
     }
 
@@ -364,91 +309,4 @@ impl World {
 
 fn leads(scrape: &str) -> bool {
     scrape.lines().any(|line| line.starts_with("leader_election_master_status{") && line.ends_with(" 1"))
-}
-
-impl Stage {
-    fn state(&self) -> MutexGuard<'_, StageState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Carries a disturbance out.
-    async fn perform(&self, number: usize) {
-        let disturbance = self.plan.disturbances[number];
-        let Disturbance { phase, act, object, seed, .. } = disturbance;
-        self.trace.note(format!("! {disturbance}"));
-        let (mut rng, now) = (Rng::with_seed(seed), self.trace.now());
-        let Some(network) = self.state().network.clone() else { return };
-        let resources: Vec<&str> =
-            self.subject.children().iter().copied().chain([self.subject.resource(), "pods"]).collect();
-        let resource = resources[rng.usize(..resources.len())].to_owned();
-        let has_effect = match act {
-            Act::PodFails => match self.users.child("pods", object, &mut rng) {
-                Some(pod) => {
-                    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                    self.controllers.fail(name, now + disturbance.lasts());
-                    true
-                }
-                None => false,
-            },
-            Act::PodsAreSlow => {
-                self.controllers.slow_down(now + disturbance.lasts());
-                true
-            }
-            Act::Policy => {
-                self.state().policy_until = now + disturbance.lasts();
-                for resource in self.subject.children() {
-                    self.model.mutate(resource, |object| {
-                        object["metadata"]["labels"]["policy.example.com/checked"] = "yes".into();
-                    });
-                }
-                true
-            }
-            Act::Quota
-            | Act::Refusals
-            | Act::LostRequests
-            | Act::LostAnswers
-            | Act::Isolation
-            | Act::SlowRequests
-            | Act::LateEvents
-            | Act::WatchesEnd
-            | Act::WatchesExpire => {
-                if act == Act::WatchesExpire {
-                    self.model.compact();
-                }
-                let about = if act == Act::Isolation { process(rng.usize(..self.plan.replicas)) } else { resource };
-                network.begin(&disturbance, about);
-                false // counted when it hits something
-            }
-            Act::Backup => {
-                self.state().backup = Some(self.model.snapshot());
-                true
-            }
-            Act::Restore => {
-                let backup = self.state().backup.clone();
-                if let Some(backup) = &backup {
-                    network.restart();
-                    self.model.restore(backup);
-                    self.controllers.restored();
-                    self.state().restores += 1;
-                }
-                backup.is_some()
-            }
-            Act::Crash | Act::Stop => {
-                let (mut state, number) = (self.state(), rng.usize(..self.plan.replicas));
-                if act == Act::Crash {
-                    state.alive[number].store(false, Ordering::Relaxed);
-                }
-                state.ends.push((number, act));
-                true
-            }
-            Act::Outside => match (&self.outside, self.users.object(object)) {
-                (Some(outside), Some(object)) => outside.act(&object, disturbance.lasts(), &mut rng),
-                _ => false,
-            },
-            _ => self.users.act(act, object, &mut rng).await,
-        };
-        if has_effect {
-            network.count(act, phase);
-        }
-    }
 }

@@ -1,0 +1,343 @@
+//! What disturbances act on: everything in a world but the operator's processes and the checks.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use fastrand::Rng;
+use jiff::SignedDuration;
+use manager::normalize;
+use model_apiserver::{Model, Snapshot};
+
+use crate::{
+    controllers::Controllers,
+    disturbance::{Act, Disturbance, Phase},
+    network::{Network, OPERATOR},
+    plan::Plan,
+    subject::{Outside, Subject},
+    trace::Trace,
+    users::{NAMESPACE, Users},
+};
+
+/// What disturbances act on; they act from within requests too.
+pub(crate) struct Stage {
+    plan: Plan,
+    subject: &'static dyn Subject,
+    model: Model,
+    trace: Trace,
+    pub(crate) users: Users,
+    pub(crate) controllers: Controllers,
+    pub(crate) outside: Option<Arc<dyn Outside>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    network: Option<Arc<Network>>,
+    backup: Option<Snapshot>,
+    restores: u64,
+    /// Whether each process can reach the API server; taken away when it is killed.
+    alive: Vec<Arc<AtomicBool>>,
+    /// What the world has to do with which processes.
+    ends: Vec<(usize, Act)>,
+    policy_until: Duration,
+    /// A namespace that is gone is created again then.
+    namespace_back_at: Duration,
+    definition: Definition,
+    autoscalers: Vec<Autoscaler>,
+}
+
+/// The definition of the objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Definition {
+    #[default]
+    Served,
+    /// It goes when its last object has gone, and is not back before this time.
+    Ending(Duration),
+    /// It is installed again then.
+    Gone(Duration),
+}
+
+/// Sets the size of an object again and again.
+struct Autoscaler {
+    object: usize,
+    next: Duration,
+    until: Duration,
+    rng: Rng,
+}
+
+/// Between two changes of an autoscaler.
+const AUTOSCALING: Duration = Duration::from_secs(15);
+/// Clocks jump so far at most, forwards and back, in seconds.
+const JUMP: std::ops::Range<i64> = -3_600..6 * 3_600;
+
+impl Stage {
+    pub(crate) fn new(plan: &Plan, subject: &'static dyn Subject, model: &Model, trace: &Trace) -> Self {
+        let noting = trace.clone();
+        let outside = subject.outside(plan.seed, Arc::new(move |line| noting.note(line)));
+        let stage = Self {
+            plan: plan.clone(),
+            subject,
+            model: model.clone(),
+            trace: trace.clone(),
+            users: Users::new(model, subject, trace.clone()),
+            controllers: Controllers::new(model.clone(), plan.pace),
+            outside,
+            state: Mutex::new(State {
+                alive: (0..plan.replicas).map(|_| Arc::default()).collect(),
+                ..State::default()
+            }),
+        };
+        stage.install();
+        model.add_namespace(NAMESPACE);
+        stage
+    }
+
+    /// Disturbances begin to act on this network.
+    pub(crate) fn connect(&self, network: &Arc<Network>) {
+        self.state().network = Some(network.clone());
+    }
+
+    /// A process reaches the API server while this is true.
+    pub(crate) fn started(&self, process: usize, alive: Arc<AtomicBool>) {
+        self.state().alive[process] = alive;
+    }
+
+    /// How often the cluster was restored.
+    pub(crate) fn restores(&self) -> u64 {
+        self.state().restores
+    }
+
+    /// Processes that end now, and how.
+    pub(crate) fn take_ends(&self) -> Vec<(usize, Act)> {
+        std::mem::take(&mut self.state().ends)
+    }
+
+    /// Does what is due.
+    pub(crate) async fn tick(&self, now: Duration) {
+        self.controllers.tick(now);
+        if self.state().policy_until < now {
+            self.end_policy();
+        }
+        let is_due = now >= self.state().namespace_back_at;
+        if is_due && self.model.object("namespaces", "", NAMESPACE).is_none() {
+            self.model.add_namespace(NAMESPACE);
+        }
+        self.follow_definition(now);
+        self.autoscale(now).await;
+    }
+
+    /// Nothing disturbs any more.
+    pub(crate) fn heal(&self) {
+        self.controllers.heal();
+        if let Some(outside) = &self.outside {
+            outside.heal();
+        }
+        self.end_policy();
+        let mut state = self.state();
+        state.namespace_back_at = Duration::ZERO;
+        state.autoscalers.clear();
+        state.definition = match state.definition {
+            Definition::Served => Definition::Served,
+            Definition::Ending(_) => Definition::Ending(Duration::ZERO),
+            Definition::Gone(_) => Definition::Gone(Duration::ZERO),
+        };
+    }
+
+    /// Carries a disturbance out.
+    pub(crate) async fn perform(&self, number: usize) {
+        let disturbance = self.plan.disturbances[number];
+        let Disturbance { phase, act, object, seed, .. } = disturbance;
+        self.trace.note(format!("! {disturbance}"));
+        let (mut rng, now) = (Rng::with_seed(seed), self.trace.now());
+        let Some(network) = self.state().network.clone() else { return };
+        let until = now + disturbance.lasts();
+        let resources: Vec<&str> =
+            self.subject.children().iter().copied().chain([self.subject.resource(), "pods"]).collect();
+        let resource = resources[rng.usize(..resources.len())].to_owned();
+        let has_effect = match act {
+            Act::PodFails => match self.users.child("pods", object, &mut rng) {
+                Some(pod) => {
+                    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                    self.controllers.fail(name, until);
+                    true
+                }
+                None => false,
+            },
+            Act::PodsAreSlow => {
+                self.controllers.slow_down(until);
+                true
+            }
+            Act::PodsDoNotStart => {
+                self.controllers.stop_starting(until, &mut rng);
+                true
+            }
+            Act::Policy => {
+                self.begin_policy(until);
+                true
+            }
+            Act::Autoscale => {
+                let rng = rng.fork();
+                self.state().autoscalers.push(Autoscaler { object, next: now, until, rng });
+                false // counted when it sets a size
+            }
+            Act::Quota
+            | Act::Refusals
+            | Act::LostRequests
+            | Act::LostAnswers
+            | Act::Isolation
+            | Act::SlowRequests
+            | Act::LateEvents
+            | Act::WatchesEnd
+            | Act::WatchesExpire => {
+                if act == Act::WatchesExpire {
+                    self.model.compact();
+                }
+                let about = if act == Act::Isolation { process(rng.usize(..self.plan.replicas)) } else { resource };
+                network.begin(&disturbance, about);
+                false // counted when it hits something
+            }
+            Act::Backup => self.back_up(),
+            Act::Restore => self.restore(&network),
+            Act::Crash | Act::Stop => {
+                let (mut state, number) = (self.state(), rng.usize(..self.plan.replicas));
+                if act == Act::Crash {
+                    state.alive[number].store(false, Ordering::Relaxed);
+                }
+                state.ends.push((number, act));
+                true
+            }
+            Act::ClockJumps => {
+                self.model.set_time(self.model.now() + SignedDuration::from_secs(rng.i64(JUMP)));
+                true
+            }
+            Act::Outside => match (&self.outside, self.users.object(object)) {
+                (Some(outside), Some(object)) => outside.act(&object, disturbance.lasts(), &mut rng),
+                _ => false,
+            },
+            Act::DeleteNamespace => {
+                self.state().namespace_back_at = until;
+                self.users.act(act, object, &mut rng).await
+            }
+            Act::DeleteDefinition => self.end_definition(until).await,
+            // The API server lets nobody create objects of a definition that is being deleted.
+            Act::Create | Act::Apply | Act::Replace
+                if self.state().definition != Definition::Served && self.users.object(object).is_none() =>
+            {
+                false
+            }
+            Act::Replace if self.state().definition != Definition::Served => false,
+            _ => self.users.act(act, object, &mut rng).await,
+        };
+        if has_effect {
+            network.count(act, phase);
+        }
+    }
+
+    fn begin_policy(&self, until: Duration) {
+        self.state().policy_until = until;
+        for resource in self.subject.children() {
+            self.model.mutate(resource, |object| {
+                object["metadata"]["labels"]["policy.example.com/checked"] = "yes".into();
+            });
+        }
+    }
+
+    fn end_policy(&self) {
+        self.model.mutate_no_more();
+    }
+
+    /// A backup holds the definition.
+    fn back_up(&self) -> bool {
+        let mut state = self.state();
+        let is_whole = state.definition == Definition::Served;
+        if is_whole {
+            state.backup = Some(self.model.snapshot());
+        }
+        is_whole
+    }
+
+    fn restore(&self, network: &Network) -> bool {
+        let Some(backup) = self.state().backup.clone() else { return false };
+        network.restart();
+        self.model.restore(&backup);
+        self.controllers.restored();
+        let gone = {
+            let mut state = self.state();
+            state.restores += 1;
+            std::mem::take(&mut state.definition)
+        };
+        if matches!(gone, Definition::Gone(_)) {
+            self.install();
+        }
+        true
+    }
+
+    fn install(&self) {
+        for definition in self.subject.operator().crds() {
+            self.model.install(&normalize(&definition));
+        }
+    }
+
+    /// Deletes all objects, as the API server does for a definition that is deleted.
+    async fn end_definition(&self, until: Duration) -> bool {
+        if self.state().definition != Definition::Served {
+            return false;
+        }
+        self.state().definition = Definition::Ending(until);
+        for object in 0..self.plan.objects {
+            self.users.act(Act::Delete, object, &mut Rng::with_seed(0)).await;
+        }
+        true
+    }
+
+    fn follow_definition(&self, now: Duration) {
+        let definition = self.state().definition;
+        let next = match definition {
+            Definition::Ending(until) if self.model.objects(self.subject.resource()).is_empty() => {
+                self.trace.note("the definition goes");
+                self.model.uninstall(self.subject.resource());
+                Definition::Gone(until)
+            }
+            Definition::Gone(until) if now >= until => {
+                self.trace.note("the definition is back");
+                self.install();
+                Definition::Served
+            }
+            _ => return,
+        };
+        self.state().definition = next;
+    }
+
+    async fn autoscale(&self, now: Duration) {
+        let mut due = Vec::new();
+        let network = {
+            let mut state = self.state();
+            state.autoscalers.retain(|scaler| now < scaler.until);
+            for scaler in state.autoscalers.iter_mut().filter(|scaler| now >= scaler.next) {
+                scaler.next = now + AUTOSCALING;
+                due.push((scaler.object, scaler.rng.fork()));
+            }
+            state.network.clone()
+        };
+        for (object, mut rng) in due {
+            let has_effect = self.users.act(Act::Scale, object, &mut rng).await;
+            if let Some(network) = network.as_ref().filter(|_| has_effect) {
+                network.count(Act::Autoscale, Phase::AnyTime);
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The client of a process, by its number.
+pub(crate) fn process(number: usize) -> String {
+    format!("{OPERATOR}-{number}")
+}
