@@ -2,11 +2,13 @@
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use jiff::SignedDuration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    context::Outside,
-    controller::{Declared, Running},
+    context::{Clock, Outside},
+    controller::{Cause, Declared, Running},
     informer::InformerHealth,
     informers::Informers,
     metrics::{ChildMetrics, Metrics},
@@ -58,6 +60,8 @@ impl Assembly {
                 tasks.push((format!("{} that come back, for {}", health.kind, controller.kind), Box::pin(task)));
             }
         }
+        let task = follow_clock(controllers.clone(), outside.clock.clone(), stop.clone());
+        tasks.push(("jumps of the clock".to_owned(), Box::pin(task)));
         (Self { controllers, informers }, tasks)
     }
 
@@ -99,8 +103,32 @@ async fn resync(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(wait) => {
                 tracing::debug!(controller = &*controllers[index].name, "Resync");
-                (controllers[index].resync)();
+                (controllers[index].wake_all)(&Cause::Resync);
             }
+        }
+    }
+}
+
+/// Between two looks at the clock.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
+/// A clock that is corrected by less does not jump.
+const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(1);
+
+/// Looks at all objects whenever the time of day jumps, as it does when it is set, and when a machine goes on that was
+/// suspended: who waits for a time of day waits by a clock that does not jump.
+async fn follow_clock(controllers: Arc<Vec<Running>>, clock: Clock, stop: CancellationToken) {
+    loop {
+        let (time, begun) = (clock(), Instant::now());
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(CLOCK_INTERVAL) => {}
+        }
+        let passed = SignedDuration::try_from(begun.elapsed()).unwrap_or(SignedDuration::MAX);
+        let ahead = clock().duration_since(time) - passed;
+        if ahead.abs() > CLOCK_TOLERANCE {
+            tracing::info!(seconds = ahead.as_secs_f64(), "The clock has jumped; all objects are looked at");
+            controllers.iter().for_each(|controller| (controller.wake_all)(&Cause::Clock));
         }
     }
 }
@@ -117,13 +145,13 @@ async fn whenever_back(
     let come_and_go = async {
         health.until(true).await;
         if arrives {
-            (controllers[index].resync)();
+            (controllers[index].wake_all)(&Cause::Resync);
         }
         loop {
             health.until(false).await;
             health.until(true).await;
             tracing::debug!(controller = &*controllers[index].name, kind = health.kind, "Back");
-            (controllers[index].resync)();
+            (controllers[index].wake_all)(&Cause::Resync);
         }
     };
     tokio::select! {

@@ -85,7 +85,9 @@ pub(crate) fn combine(
     if degraded.status {
         let since = circumstances.since("Degraded", true);
         let stalled_at = since.saturating_add(STALLED_AFTER).unwrap_or(Timestamp::MAX);
-        if STALLED_AT_ONCE.contains(&degraded.reason) || circumstances.now >= stalled_at {
+        // A time that lies further ahead than clocks differ was written before clocks were put back: nobody knows how long ago.
+        let is_unknown = since > circumstances.now.saturating_add(STALLED_AFTER).unwrap_or(Timestamp::MAX);
+        if STALLED_AT_ONCE.contains(&degraded.reason) || circumstances.now >= stalled_at || is_unknown {
             conditions.push(circumstances.condition("Stalled", &degraded));
         } else {
             recheck = Some(recheck.map_or(stalled_at, |other| other.min(stalled_at)));

@@ -264,6 +264,10 @@ impl Disturbance {
             all.push(Self { at, phase, act, object, seed: rng.u64(..) });
             all.push(Self { at, phase: Phase::AnyTime, act: Act::RequestReconcile, object, seed: rng.u64(..) });
         }
+        if rng.u8(..4) == 0 {
+            let at = length + AT_REST * u32::try_from(objects + 1).unwrap_or(1);
+            all.push(Self { at, phase: Phase::AnyTime, act: Act::ClockJumps, object: 0, seed: rng.u64(..) });
+        }
         all
     }
 

@@ -14,6 +14,7 @@ mod campaign;
 mod checks;
 mod controllers;
 mod disturbance;
+mod memory;
 mod network;
 pub mod oracle;
 mod plan;

@@ -70,7 +70,7 @@ impl Plan {
         let replicas = [1, 1, 1, 2, 2, 3][rng.usize(..6)];
         let starts = if rng.u8(..3) > 0 {
             let change = CHANGES_OF_TIME[rng.usize(..CHANGES_OF_TIME.len())];
-            Timestamp::from_second(change - rng.i64(..90 * 60)).unwrap_or_default()
+            Timestamp::from_second(change - rng.i64(0..90 * 60)).unwrap_or_default()
         } else {
             new_year()
         };

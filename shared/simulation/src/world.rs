@@ -15,11 +15,13 @@ use tracing_subscriber::layer::SubscriberExt;
 use crate::{
     checks::{self, Checks},
     disturbance::{Act, Phase},
+    memory,
     network::{Network, Perform},
     plan::{Plan, Played},
     stage::{Stage, process},
     subject::{Period, Subject},
     trace::{Trace, WakeUps},
+    users::NAMESPACE,
 };
 
 /// Between two looks at what is due.
@@ -38,6 +40,12 @@ const WHILE: Duration = Duration::from_mins(2);
 const SETTLING: Duration = Duration::from_mins(10);
 /// For so long, what never comes to rest is looked at.
 const PERIOD: Duration = Duration::from_mins(31);
+/// One of so many worlds ends with the question what is kept of objects that are gone; the others with a new process.
+const MEMORY_EVERY: u64 = 4;
+/// For so long, something may be remembered of an object that is gone, such as how many events it has had.
+const FORGETTING: Duration = Duration::from_hours(3);
+/// So many bytes more may be in use after a long life than after a short one: maps do not shrink.
+const KEPT: i64 = 48 << 10;
 /// When nothing was in the way for so long, what was late has arrived.
 const CALM: Duration = Duration::from_secs(30);
 /// When nothing has changed for so long, nothing is on its way.
@@ -137,6 +145,9 @@ impl World {
         self.nothing_happens("after all has come to rest").await?;
         self.judge()?;
         self.process_is_clean().await?;
+        if self.plan.seed.is_multiple_of(MEMORY_EVERY) {
+            return self.nothing_is_kept().await;
+        }
         self.trace.note("a new process looks at everything");
         self.crash_all().await;
         self.start_all();
@@ -204,6 +215,48 @@ impl World {
                 process.crash().await;
             }
         }
+    }
+
+    /// A process whose objects have all gone keeps no series of them, and no more memory than one that has seen each only once.
+    async fn nothing_is_kept(&mut self) -> Result<(), String> {
+        self.forget_all().await?;
+        let old = self.size_of_processes().await;
+        self.start_all();
+        for number in 0..self.plan.objects {
+            self.stage.users.act(Act::Create, number, &mut Rng::with_seed(self.plan.seed)).await;
+        }
+        self.pass(SETTLING).await?;
+        self.forget_all().await?;
+        let young = self.size_of_processes().await;
+        if old > young + KEPT {
+            return Err(format!("all objects are gone, and {old} bytes are in use, of young processes {young}"));
+        }
+        Ok(())
+    }
+
+    async fn forget_all(&mut self) -> Result<(), String> {
+        self.trace.note("all objects are deleted");
+        for number in 0..self.plan.objects {
+            for act in [Act::Resume, Act::Delete] {
+                self.stage.users.act(act, number, &mut Rng::with_seed(0)).await;
+            }
+        }
+        self.pass(FORGETTING).await?;
+        if let Some(object) = self.model.objects(self.subject.resource()).pop() {
+            return Err(format!("{} is still being deleted", object["metadata"]["name"]));
+        }
+        let scrape = self.processes.iter().flatten().map(Harness::scrape).collect::<String>();
+        match scrape.lines().find(|line| line.contains(&format!("namespace=\"{NAMESPACE}\""))) {
+            Some(line) => Err(format!("all objects are gone, and there is the series {line}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Kills all processes; returns how many bytes they have had.
+    async fn size_of_processes(&mut self) -> i64 {
+        let before = memory::in_use();
+        self.crash_all().await;
+        before - memory::in_use()
     }
 
     async fn end(mut self) {

@@ -93,6 +93,19 @@ fn what_stays_wrong_for_a_minute_is_stalled() {
     assert_eq!(recheck, None);
 }
 
+/// Found by a simulated world: tools were told an hour late.
+#[test]
+fn what_was_wrong_before_clocks_were_put_back_is_stalled() {
+    let health = Health { problems: vec![Problem::new("ImagePullFailed", "cannot pull")], ..health() };
+    let (first, _) = combine(&health, &[], at(&[], "2026-01-01T01:00:00Z"));
+    let (behind, recheck) = combine(&health, &[], at(&first, "2026-01-01T00:59:40Z"));
+    assert!(!is_true(&behind, "Stalled"), "a replica whose clock is behind");
+    assert_eq!(recheck, Some(time("2026-01-01T01:01:00Z")));
+    let (back, recheck) = combine(&health, &[], at(&first, "2026-01-01T00:00:00Z"));
+    assert!(is_true(&back, "Stalled"));
+    assert_eq!(recheck, None);
+}
+
 #[test]
 fn times_change_with_the_status_alone() {
     let (first, _) = combine(&health(), &[], at(&[], NOW));

@@ -44,7 +44,7 @@ pub(crate) struct Running {
     /// Brings the metrics that are computed from objects up to date, before a scrape.
     pub(crate) scrape: Box<dyn Fn(&Metrics) + Send + Sync>,
     /// Puts every object of the kind into the queue again.
-    pub(crate) resync: Box<dyn Fn() + Send + Sync>,
+    pub(crate) wake_all: Box<dyn Fn(&Cause<'_>) + Send + Sync>,
     /// One worker: takes keys until the queue is shut down.
     pub(crate) work: Box<dyn Fn() -> Work + Send + Sync>,
 }
@@ -65,7 +65,7 @@ impl Running {
             workers: None,
             queue,
             scrape: Box::new(|_| ()),
-            resync: Box::new(|| ()),
+            wake_all: Box::new(|_| ()),
             work: Box::new(work),
         }
     }
@@ -108,7 +108,7 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
         let (shown, limit) = (primary.clone(), scope.outside.settings.metrics_max_objects);
         let worker =
             Arc::new(Worker { scope, queue: queue.clone(), reconciler, cleanup, gone, spared: Mutex::default() });
-        let (resynced, counted) = (queue.clone(), name.clone());
+        let (woken, counted) = (queue.clone(), name.clone());
         Running {
             name,
             kind,
@@ -140,9 +140,9 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
                 }
                 guarded(&mut || objects.by_ref().for_each(drop));
             }),
-            resync: Box::new(move || {
+            wake_all: Box::new(move |cause| {
                 for key in primary.store.keys() {
-                    wake(&resynced, key, Priority::LOW, &Cause::Resync);
+                    wake(&woken, key, Priority::LOW, cause);
                 }
             }),
             work: Box::new(move || Box::pin(worker.clone().work())),

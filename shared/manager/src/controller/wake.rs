@@ -17,6 +17,8 @@ pub(crate) enum Cause<'a> {
     Answer,
     /// All objects are looked at again.
     Resync,
+    /// The time of day has jumped.
+    Clock,
     /// Its last reconcile asked to come back after this time.
     Asked(Duration),
     /// Its last reconcile failed.
@@ -57,6 +59,7 @@ impl fmt::Display for Cause<'_> {
             Self::Related { kind, key, origin } => write!(f, "{kind} {key} {}", seen(*origin)),
             Self::Answer => f.write_str("an answer shows a change"),
             Self::Resync => f.write_str("resync"),
+            Self::Clock => f.write_str("the clock has jumped"),
             Self::Asked(wait) => write!(f, "asked for in {wait:?}"),
             Self::Failure => f.write_str("failure"),
         }

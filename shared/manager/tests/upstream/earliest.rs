@@ -9,7 +9,7 @@ use model_apiserver::{Model, NoFaults};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use crate::kit::{Calls, MOMENT, TOYS, ToyStatus, change, failure, keep, model, plan, put, run};
+use crate::kit::{Calls, MOMENT, TOYS, ToyStatus, change, failure, keep, model, plan, put, run, until};
 
 const QUOTA: &str = r#"before create services.core -> answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"services \\\"a\\\" is forbidden: exceeded quota: q\",\"code\":403}""#;
 
@@ -62,6 +62,39 @@ async fn an_error_drops_no_time_that_was_asked_for_before_it() {
     });
     sleep(1_200 * MOMENT).await;
     assert!(longest(&calls) <= 31 * MOMENT, "{:?}", longest(&calls));
+}
+
+/// A machine that was suspended goes on, or its clock is set: what waits for a time of day does not wait any longer.
+#[tokio::test(start_paused = true)]
+async fn a_time_of_day_is_kept_when_the_clock_jumps() {
+    for asks in ["At", "wake_at"] {
+        let model = model();
+        put(&model, &["a"]);
+        let calls = Calls::default();
+        let noted = calls.clone();
+        let at = model.now() + 3_600 * MOMENT;
+        let _harness = run(&model, &[], move |toy, context| {
+            noted.note(&toy);
+            async move {
+                keep(toy, context.clone()).await?;
+                Ok(match asks {
+                    _ if context.now() >= at => Action::Done,
+                    "At" => Action::At(at),
+                    _ => {
+                        context.wake_at(at);
+                        Action::Done
+                    }
+                })
+            }
+        });
+        sleep(60 * MOMENT).await;
+        let before = calls.count();
+        sleep(60 * MOMENT).await;
+        assert_eq!(calls.count(), before, "{asks}: a clock that goes on evenly wakes nobody");
+        model.set_time(at);
+        let took = until("a look", || calls.count() > before).await;
+        assert!(took <= 11 * MOMENT, "{asks}: {took:?}");
+    }
 }
 
 /// Which generation the status speaks of.
