@@ -15,9 +15,8 @@ use serde_json::{Value, json};
 
 const NAME: &str = "my-new-cron-object";
 const MINUTE: Duration = Duration::from_mins(1);
-/// Lives of the usual run, which are the same each time; `FAULT_PLANS=all` lives all.
+/// Lives of the usual run, drawn with `SEED`; `FAULT_PLANS=all` lives all.
 const SAMPLE: usize = 30;
-const SEED: u64 = 17;
 
 /// An operator that will run from this time on, with the sample and more of its spec, made at that time.
 async fn begun(now: &str, more: &Value) -> InMemory {
@@ -158,7 +157,7 @@ async fn t08_killed_at_each_of_its_requests_every_run_has_one_job() {
     let all = enumerate::crashes(&writes);
     let plans = match std::env::var("FAULT_PLANS").as_deref() {
         Ok("all") => all,
-        _ => enumerate::sample(all, SAMPLE, SEED),
+        _ => enumerate::sample(all, SAMPLE, manager_testing::seed()),
     };
     for plan in &plans {
         eprintln!("{plan}"); // of a test that fails, the last one is shown

@@ -191,4 +191,13 @@ mod tests {
         assert_eq!(sample(all.clone(), 100, 7), all);
         assert_eq!(sample(all, 0, 7), Vec::<usize>::new());
     }
+
+    #[test]
+    fn with_other_seeds_every_plan_is_drawn() {
+        for (total, count) in [(21, 7), (200, 9), (8, 5)] {
+            let drawn: std::collections::BTreeSet<usize> =
+                (0..500).flat_map(|seed| sample((0..total).collect(), count, seed)).collect();
+            assert_eq!(drawn.len(), total, "{count} of {total}");
+        }
+    }
 }

@@ -21,6 +21,7 @@ use serde_json::Value;
 use crate::{
     end_state::{self, EndState},
     proxied::Proxied,
+    seed::seed,
     world::World,
 };
 
@@ -63,7 +64,8 @@ pub struct Campaign<S> {
 /// How much is run: what `FAULT_PLANS` says.
 #[derive(Debug)]
 enum Scope {
-    Sample,
+    /// Drawn with this seed.
+    Sample(u64),
     All,
     Only(Plan),
 }
@@ -81,8 +83,6 @@ pub struct Life {
 
 /// Lives at a time: each waits more than it computes.
 const AT_ONCE: usize = 2;
-/// The seed of samples: the usual run is the same every time.
-const SEED: u64 = 17;
 /// What is held is let go this often: no watch is silent for ever.
 const RELEASE: Duration = Duration::from_millis(1_500);
 
@@ -90,12 +90,12 @@ impl<S: Subject> Campaign<S> {
     /// Lives once without faults, and learns how. `None` where no cluster can run.
     ///
     /// The environment says how much is run: `FAULT_PLANS=all` for every plan, a plan's line for that plan alone, or else a
-    /// sample of each sort.
+    /// sample of each sort, drawn with [`seed`].
     pub async fn begin(subject: S) -> Option<Self> {
         let reference = live(&subject, &Plan::default()).await?;
         let asked = std::env::var("FAULT_PLANS").unwrap_or_default();
         let scope = match asked.as_str() {
-            "" => Scope::Sample,
+            "" => Scope::Sample(seed()),
             "all" => Scope::All,
             line => Scope::Only(line.parse().unwrap_or_else(|error| panic!("FAULT_PLANS: {error}"))),
         };
@@ -128,18 +128,18 @@ impl<S: Subject> Campaign<S> {
     /// happen, because a slow machine writes its statuses in other bursts than the reference did, another is lived.
     pub async fn run(&self, what: &str, mut plans: Vec<Plan>, sample: usize) {
         let (total, begun) = (plans.len(), Instant::now());
-        let mut wanted = match &self.scope {
-            Scope::Sample => sample,
-            Scope::All => total,
+        let (mut wanted, mut seed) = (total, 0);
+        match &self.scope {
+            Scope::Sample(drawn) => (wanted, seed) = (sample, *drawn),
+            Scope::All => {}
             Scope::Only(plan) if !self.replayed.swap(true, Ordering::Relaxed) => {
-                plans = vec![plan.clone()];
-                1
+                (plans, wanted) = (vec![plan.clone()], 1);
             }
             Scope::Only(_) => return,
-        };
+        }
         let mut outcomes: Vec<(Plan, Result<bool, String>)> = Vec::new();
         while wanted > 0 && !plans.is_empty() {
-            let chosen = enumerate::sample(plans.clone(), wanted, SEED);
+            let chosen = enumerate::sample(plans.clone(), wanted, seed);
             plans.retain(|plan| !chosen.contains(plan));
             let lives = chosen.into_iter().map(|plan| self.live(what, plan));
             let ended: Vec<_> = futures::stream::iter(lives).buffer_unordered(AT_ONCE).collect().await;

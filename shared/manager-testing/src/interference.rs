@@ -21,7 +21,7 @@ use manager::Operator;
 use model_apiserver::{Entry, Model, Planned, Verb};
 use serde_json::{Value, json};
 
-use crate::in_memory::InMemory;
+use crate::{in_memory::InMemory, seed::seed};
 
 const NAMESPACE: &str = "default";
 /// Longer than late watches lag behind.
@@ -99,7 +99,7 @@ impl Interference {
 }
 
 /// Tells the story with interferences: all of them if `INTERFERENCES=all`, the one of a plan's line if it is set to that, or
-/// else `sample` of them, drawn with a fresh seed that is printed.
+/// else `sample` of them, drawn with [`seed`].
 ///
 /// # Panics
 ///
@@ -114,10 +114,7 @@ pub async fn interfere(story: impl Story + Send + Sync + 'static, sample: usize)
     match asked.as_str() {
         "all" => {}
         "" => {
-            let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-            let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ u64::from(begun_nanos()));
-            eprintln!("SEED={seed}");
-            plans = fault_plan::enumerate::sample(plans, sample, seed);
+            plans = fault_plan::enumerate::sample(plans, sample, seed());
         }
         line => plans = vec![line.to_owned()],
     }
@@ -142,10 +139,6 @@ pub async fn interfere(story: impl Story + Send + Sync + 'static, sample: usize)
     );
     assert!(failed.is_empty(), "{} of {count}; each repeats from its line:\n{}", failed.len(), failed.join("\n"));
     assert!(idle * 3 <= count, "{idle} of {count} interferences did not happen");
-}
-
-fn begun_nanos() -> u32 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.subsec_nanos())
 }
 
 /// The requests of an operator whom nothing disturbs. Its own writes, seen late in watches, wake it for nothing.

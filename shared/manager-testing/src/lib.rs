@@ -28,6 +28,7 @@ mod play;
 mod process;
 mod proxied;
 mod races;
+mod seed;
 mod world;
 
 pub use audit::Requests;
@@ -39,4 +40,5 @@ pub use play::{Ours, condition, contains};
 pub use process::Process;
 pub use proxied::Proxied;
 pub use races::{Missed, Raced, Races};
+pub use seed::seed;
 pub use world::{Namespaced, World, run_id};
