@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use crate::missing::{Missing, Unsupported};
 
-/// The cluster; or nothing, and the reason on standard error, on a machine that lacks what it needs, and where the cluster of
-/// somebody else does not offer it. The test then ends with `return`.
+/// The cluster; or nothing on a machine that lacks what it needs, and where the cluster of somebody else does not offer it.
+/// The test then ends with `return`, and is counted as skipped.
 ///
 /// Under `CI` the machine must not lack anything, so there, and after any other error, this panics.
 ///
@@ -13,15 +13,14 @@ use crate::missing::{Missing, Unsupported};
 /// let Some(cluster) = cluster::or_skip(Cluster::shared(Nodes::Real)) else { return };
 /// ```
 pub fn or_skip<T>(cluster: Result<T>) -> Option<T> {
-    let ci = std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false");
-    unless_missing(cluster, ci)
+    unless_missing(cluster, skip::in_ci())
 }
 
 fn unless_missing<T>(cluster: Result<T>, ci: bool) -> Option<T> {
     match cluster {
         Ok(cluster) => Some(cluster),
         Err(error) if error.is::<Unsupported>() || error.is::<Missing>() && !ci => {
-            eprintln!("skipped: {error:#}");
+            skip::unasked(format!("{error:#}"));
             None
         }
         Err(error) => panic!("no cluster to test with: {error:#}"),

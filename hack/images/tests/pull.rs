@@ -11,10 +11,7 @@ use serde_json::Value;
 #[test]
 fn a_node_can_pull_every_fixture() {
     if let Some(missing) = ["go", "apt-get", "dpkg-deb", "ldd"].into_iter().find(|program| !runs(program)) {
-        // A laptop may lack them; where tests must not be skipped, this is a failure.
-        assert!(std::env::var_os("CI").is_none(), "fixture images need {missing}");
-        eprintln!("skipped: fixture images need {missing}");
-        return;
+        return skip::lacking(format!("fixture images need {missing}"));
     }
     let folder = tempfile::tempdir().unwrap();
     let mut built = Vec::new();

@@ -1,5 +1,6 @@
 //! What a task of many steps says at its end.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
@@ -11,13 +12,18 @@ pub(crate) struct Counts {
     pub(crate) skipped: usize,
 }
 
+/// The names of tests that were skipped, by the reason.
+pub(crate) type Skips = BTreeMap<String, BTreeSet<String>>;
+
 /// How a step ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A step that is one check.
     Passed,
     /// A step that ran tests; it failed if one of them did.
-    Tests(Counts),
+    Tests(Counts, Skips),
+    /// Why a step that is one check has checked nothing.
+    Skipped(String),
     /// Why it failed; may be several lines.
     Failed(String),
     /// The step that failed before and that this one needs.
@@ -44,10 +50,15 @@ impl Outcome {
     fn counts(&self) -> Counts {
         match self {
             Self::Passed => Counts { passed: 1, ..Counts::default() },
-            Self::Tests(counts) => *counts,
+            Self::Tests(counts, _) => *counts,
             Self::Failed(_) => Counts { failed: 1, ..Counts::default() },
-            Self::NotRun(_) => Counts { skipped: 1, ..Counts::default() },
+            Self::Skipped(_) | Self::NotRun(_) => Counts { skipped: 1, ..Counts::default() },
         }
+    }
+
+    fn skips(&self) -> impl Iterator<Item = (&String, &BTreeSet<String>)> {
+        let skips = if let Self::Tests(_, skips) = self { Some(skips) } else { None };
+        skips.into_iter().flatten()
     }
 
     /// Whether the step, and with it the run, has failed.
@@ -92,8 +103,9 @@ impl Display for Report {
         for Row { step, outcome, took } in &self.rows {
             let (word, remark) = match outcome {
                 Outcome::Passed => ("ok", String::new()),
-                Outcome::Tests(counts) if counts.failed > 0 => ("FAILED", counts.to_string()),
-                Outcome::Tests(counts) => ("ok", counts.to_string()),
+                Outcome::Tests(counts, _) if counts.failed > 0 => ("FAILED", counts.to_string()),
+                Outcome::Tests(counts, _) => ("ok", counts.to_string()),
+                Outcome::Skipped(why) => ("skipped", why.clone()),
                 Outcome::Failed(why) => ("FAILED", why.lines().next().unwrap_or_default().to_owned()),
                 Outcome::NotRun(needed) => ("not run", format!("needs {needed}")),
             };
@@ -101,6 +113,11 @@ impl Display for Report {
             writeln!(f, "{}", line.trim_end())?;
         }
         writeln!(f, "  {:width$}           {:>6}", "total", seconds(self.rows.iter().map(|row| row.took).sum()))?;
+        for (reason, tests) in self.rows.iter().flat_map(|row| row.outcome.skips()) {
+            let number = if tests.len() == 1 { "1 test".to_owned() } else { format!("{} tests", tests.len()) };
+            writeln!(f, "\n{number} skipped: {reason}")?;
+            tests.iter().try_for_each(|test| writeln!(f, "  {test}"))?;
+        }
         let failed: Vec<_> = self.rows.iter().filter(|row| row.outcome.is_failure()).map(|row| row.step).collect();
         if !failed.is_empty() {
             writeln!(f, "\nTo see only what failed: {} --only {}", self.command, failed.join(","))?;
@@ -128,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_good_run() {
-        let tests = Outcome::Tests(Counts { passed: 120, failed: 0, skipped: 0 });
+        let tests = Outcome::Tests(Counts { passed: 120, failed: 0, skipped: 0 }, Skips::new());
         let report = Report {
             command: "cargo xtask test",
             rows: vec![row("format", Outcome::Passed, 900), row("tests", tests, 93_400)],
@@ -144,9 +161,33 @@ mod tests {
     }
 
     #[test]
+    fn what_was_skipped_is_named_with_its_reason() {
+        let skips = [("no browser", &["page"][..]), ("real nodes need root", &["drain", "pods"])];
+        let skips = skips.map(|(why, tests)| (why.to_owned(), tests.iter().map(ToString::to_string).collect()));
+        let tests = Outcome::Tests(Counts { passed: 9, failed: 0, skipped: 3 }, Skips::from(skips));
+        let rows = vec![row("tests", tests, 100), row("permissions", Outcome::Skipped("no real node".to_owned()), 100)];
+        let report = Report { command: "cargo xtask test", rows };
+        let text = report.to_string();
+        assert!(text.contains("tests        ok        0.1 s  9 passed, 0 failed, 3 skipped\n"), "{text}");
+        assert!(text.contains("permissions  skipped   0.1 s  no real node\n"), "{text}");
+        let end = "
+
+1 test skipped: no browser
+  page
+
+2 tests skipped: real nodes need root
+  drain
+  pods
+
+9 passed, 0 failed, 4 skipped";
+        assert!(text.ends_with(end), "{text}");
+        assert!(report.is_success());
+    }
+
+    #[test]
     fn a_bad_run_says_what_to_look_at() {
         let failed = Outcome::Failed("3 findings\nand more".to_owned());
-        let tests = Outcome::Tests(Counts { passed: 7, failed: 2, skipped: 1 });
+        let tests = Outcome::Tests(Counts { passed: 7, failed: 2, skipped: 1 }, Skips::new());
         let rows =
             vec![row("tidy", failed, 100), row("images", Outcome::NotRun("tidy"), 0), row("tests", tests, 610_000)];
         let report = Report { command: "cargo xtask test", rows };

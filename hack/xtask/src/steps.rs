@@ -41,7 +41,8 @@ fn one<A>(step: &Step<A>, args: &A, heading: &str) -> (Outcome, Duration) {
     let took = begun.elapsed();
     match &outcome {
         Outcome::Failed(why) => eprintln!("{heading}: FAILED after {}: {why}", seconds(took)),
-        Outcome::Tests(counts) => eprintln!("{heading}: {counts} in {}", seconds(took)),
+        Outcome::Tests(counts, _) => eprintln!("{heading}: {counts} in {}", seconds(took)),
+        Outcome::Skipped(why) => eprintln!("{heading}: skipped: {why}"),
         Outcome::Passed | Outcome::NotRun(_) => eprintln!("{heading}: ok, {}", seconds(took)),
     }
     (outcome, took)

@@ -12,11 +12,6 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."))
 }
 
-/// Whether this is a run that nobody watches and that must skip nothing.
-pub(crate) fn in_ci() -> bool {
-    std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false")
-}
-
 /// A text file of the checkout.
 #[derive(Debug, Clone)]
 pub(crate) struct File {

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
+use skip::Skipped;
+use tempfile::NamedTempFile;
 
 use crate::cargo_tools::NEXTEST;
-use crate::report::{Counts, Outcome};
-use crate::workspace;
+use crate::report::{Counts, Outcome, Skips};
+use crate::workspace::{self, File};
 
 /// Which tests are run, and how.
 #[derive(Debug, Default)]
@@ -27,26 +30,36 @@ pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     let mut nextest = NEXTEST.command()?;
     nextest.args(["nextest", "run", "--workspace", "--message-format", "libtest-json"]);
     nextest.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
-    if let Some(profile) = selection.profile.or(workspace::in_ci().then_some("ci")) {
+    if let Some(profile) = selection.profile.or(skip::in_ci().then_some("ci")) {
         nextest.args(["--profile", profile]);
     }
     if let Some(filter) = selection.filter {
         // Beside tests of the filter, nextest's reporter does not bear ones that are ignored: it stops with an underflow.
         nextest.args(["--filterset", filter, "--run-ignored", "all"]);
     }
-    nextest.envs(selection.environment.iter().copied());
+    let seed = seed();
+    eprintln!("SEED={seed} draws the samples of faults and interferences; with the same SEED they are the same again");
+    let record = NamedTempFile::new()?;
+    nextest.env("SEED", seed).env(skip::RECORD, record.path()).envs(selection.environment.iter().copied());
     let mut child = nextest.stdout(Stdio::piped()).spawn().context("could not start cargo-nextest")?;
     let events = BufReader::new(child.stdout.take().context("cargo-nextest has no output")?);
     let mut results = Results::default();
     for line in events.lines() {
         results.add(&line?);
     }
-    let counts = results.counts();
     let status = child.wait()?;
+    results.skip(skip::read(record.path())?)?;
+    let counts = results.counts();
     if !status.success() && counts.failed == 0 {
         bail!("the tests did not all run, see above ({status})");
     }
-    Ok(Outcome::Tests(counts))
+    Ok(Outcome::Tests(counts, results.skips(&workspace::files()?)))
+}
+
+/// One for all tests, so that one line repeats the run: what `SEED` says, or another each time.
+fn seed() -> String {
+    let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_micros()).to_string();
+    std::env::var("SEED").ok().filter(|seed| !seed.is_empty()).unwrap_or_else(fresh)
 }
 
 /// How each test ended.
@@ -58,11 +71,13 @@ struct Results {
     by_name: BTreeMap<String, Ending>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Ending {
     Passed,
     Failed,
     Ignored,
+    /// It passed, and has recorded why it tested nothing.
+    Skipped(String),
 }
 
 impl Results {
@@ -79,19 +94,73 @@ impl Results {
         }
     }
 
-    fn counts(&self) -> Counts {
-        let count = |wanted| self.by_name.values().filter(|ending| **ending == wanted).count();
-        Counts { passed: count(Ending::Passed), failed: count(Ending::Failed), skipped: count(Ending::Ignored) }
+    /// Takes the tests that have skipped themselves out of those that passed.
+    fn skip(&mut self, skipped: Vec<Skipped>) -> Result<()> {
+        for Skipped { binary, test, reason } in skipped {
+            let name = event_name(&binary, &test);
+            match self.by_name.get_mut(&name) {
+                Some(ending @ Ending::Passed) => *ending = Ending::Skipped(reason),
+                Some(_) => {}
+                None => bail!("{name} says that it was skipped ({reason}), and nextest does not know it"),
+            }
+        }
+        Ok(())
     }
+
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for ending in self.by_name.values() {
+            match ending {
+                Ending::Passed => counts.passed += 1,
+                Ending::Failed => counts.failed += 1,
+                Ending::Ignored | Ending::Skipped(_) => counts.skipped += 1,
+            }
+        }
+        counts
+    }
+
+    /// Those that are counted as skipped; `files` are the workspace's.
+    fn skips(&self, files: &[File]) -> Skips {
+        let mut skips = Skips::new();
+        for (name, ending) in &self.by_name {
+            let reason = match ending {
+                Ending::Skipped(reason) => reason.clone(),
+                Ending::Ignored => {
+                    why_ignored(name, files).unwrap_or("ignored, and its source says no reason").to_owned()
+                }
+                Ending::Passed | Ending::Failed => continue,
+            };
+            skips.entry(reason).or_default().insert(name.clone());
+        }
+        skips
+    }
+}
+
+/// The name of a test in events, `package::program$test`. In identifiers of programs, a library is its package alone, and
+/// others but tests have their kind before the name.
+fn event_name(binary: &str, test: &str) -> String {
+    match binary.split_once("::") {
+        Some((package, program)) => format!("{package}::{}${test}", program.rsplit('/').next().unwrap_or(program)),
+        None => format!("{binary}::{}${test}", binary.replace('-', "_")),
+    }
+}
+
+/// What `#[ignore = "…"]` says above a function of that name: nextest does not tell it.
+fn why_ignored<'a>(name: &str, files: &'a [File]) -> Option<&'a str> {
+    let function = format!("fn {}(", name.rsplit(['$', ':']).next()?);
+    let ignored = files.iter().filter(|file| file.is("rs")).flat_map(|file| file.text.split("#[ignore = \"").skip(1));
+    let of_function = ignored.filter_map(|after| {
+        let (reason, rest) = after.split_once("\"]\n")?;
+        rest.lines().find(|line| line.contains("fn "))?.contains(&function).then_some(reason)
+    });
+    of_function.into_iter().next()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_test_counts_once() {
-        let lines = r#"{"type":"suite","event":"started","test_count":4}
+    const LINES: &str = r#"{"type":"suite","event":"started","test_count":4}
 {"type":"test","event":"started","name":"a::a$one"}
 {"type":"test","event":"ignored","name":"a::a$slow"}
 {"type":"test","event":"ok","name":"a::a$one","exec_time":0.1}
@@ -102,8 +171,43 @@ not JSON
 {"type":"test","event":"failed","name":"a::a$two","exec_time":2.0,"reason":"time limit exceeded"}
 {"type":"test","event":"ok","name":"b::b$one","exec_time":0.1}
 {"type":"suite","event":"failed","passed":1,"failed":1,"ignored":1,"measured":0,"filtered_out":1,"exec_time":2.0}"#;
+
+    fn results() -> Results {
         let mut results = Results::default();
-        lines.lines().for_each(|line| results.add(line));
-        assert_eq!(results.counts(), Counts { passed: 2, failed: 1, skipped: 1 });
+        LINES.lines().for_each(|line| results.add(line));
+        results
+    }
+
+    fn skipped(binary: &str, test: &str) -> Skipped {
+        Skipped { binary: binary.to_owned(), test: test.to_owned(), reason: "no browser".to_owned() }
+    }
+
+    #[test]
+    fn every_test_counts_once() {
+        assert_eq!(results().counts(), Counts { passed: 2, failed: 1, skipped: 1 });
+    }
+
+    #[test]
+    fn a_test_that_was_skipped_has_not_passed() {
+        let mut results = results();
+        // The first says it twice, as with two clusters; the second failed after it had skipped a part.
+        results.skip(vec![skipped("b", "one"), skipped("b", "one"), skipped("a", "two")]).unwrap();
+        assert_eq!(results.counts(), Counts { passed: 1, failed: 1, skipped: 2 });
+        let text = "    #[test]\n    #[ignore = \"takes an hour\"]\n    async fn slow() {\n".to_owned();
+        let skips = results.skips(&[File { path: "a/src/lib.rs".to_owned(), text }]);
+        let told: Vec<_> = skips.iter().map(|(why, tests)| format!("{why}: {tests:?}")).collect();
+        assert_eq!(told, [r#"no browser: {"b::b$one"}"#, r#"takes an hour: {"a::a$slow"}"#]);
+    }
+
+    #[test]
+    fn a_record_that_fits_no_test_is_an_error() {
+        assert!(results().skip(vec![skipped("c", "one")]).unwrap_err().to_string().starts_with("c::c$one says"));
+    }
+
+    #[test]
+    fn names_of_programs() {
+        assert_eq!(event_name("booking-server", "page::it"), "booking-server::booking_server$page::it");
+        assert_eq!(event_name("e2e::chart", "it"), "e2e::chart$it");
+        assert_eq!(event_name("xtask::bin/xtask", "tidy::it"), "xtask::xtask$tidy::it");
     }
 }

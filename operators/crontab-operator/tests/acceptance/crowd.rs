@@ -16,7 +16,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t18_a_crowd_starts_in_time() {
-    let Some(count) = std::env::var("CRONTAB_CROWD").ok().and_then(|count| count.parse::<usize>().ok()) else { return };
+    let Some(count) = std::env::var("CRONTAB_CROWD").ok().and_then(|count| count.parse::<usize>().ok()) else {
+        return skip::unasked("takes minutes: set CRONTAB_CROWD=1000");
+    };
     let Some(mut world) = quiet_world().await else { return };
     // Held until all are there.
     let held = json!({"cronSpec": "* * * * *", "suspend": true, "concurrencyPolicy": "Allow", "maxActiveJobs": 100});

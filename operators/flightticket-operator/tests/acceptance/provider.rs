@@ -43,7 +43,7 @@ const OF_PROCESS: &str = "BOOKING_SERVER_OF_A_TEST";
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the process that other tests kill"]
 async fn process() {
-    let Ok(text) = std::env::var(OF_PROCESS) else { return };
+    let Ok(text) = std::env::var(OF_PROCESS) else { return skip::unasked("the process that other tests kill") };
     let (database, listen, admin_listen): (PathBuf, _, _) = serde_json::from_str(&text).expect("JSON");
     let options = Options { listen, admin_listen, ..Options::for_tests(database) };
     BookingServer::bind(options).await.expect("a server").run().await;

@@ -217,8 +217,7 @@ async fn t12_a_full_disk_refuses_and_recovers() {
     let mut private = std::process::Command::new("unshare");
     private.args(["--user", "--map-root-user", "--mount"]);
     if !private.args(["true"]).status().is_ok_and(|status| status.success()) {
-        eprintln!("skipped: this machine lets nobody mount a disk of their own (unshare --user --mount)");
-        return;
+        return skip::lacking("this machine lets nobody mount a disk of their own (unshare --user --mount)");
     }
     let server = command();
     let mut private = std::process::Command::new("unshare");
