@@ -9,10 +9,23 @@ use crate::workspace;
 /// A program, and the package that has it.
 const NEEDED: &[(&str, &str)] =
     &[("cc", "gcc"), ("pkg-config", "pkg-config"), ("nsenter", "util-linux"), ("ip", "iproute2"), ("mount", "mount")];
+/// As [`NEEDED`], by tests that are skipped without it, but not under `CI`. The driver brings its browser.
+const WANTED: &[(&str, &str)] = &[("chromedriver", "chromium-driver")];
 
 /// Installs what is missing where that can be done, or says what to install.
 pub(crate) fn ensure() -> Result<()> {
-    let packages = missing();
+    let python = (!makes_environments()).then_some("python3-venv");
+    install(&missing(NEEDED).chain(python).collect::<Vec<_>>())?;
+    match install(&missing(WANTED).collect::<Vec<_>>()) {
+        Err(error) if !skip::in_ci() => {
+            eprintln!("{error:#}; until then, tests that need them are skipped");
+            Ok(())
+        }
+        ended => ended,
+    }
+}
+
+fn install(packages: &[&str]) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
     }
@@ -31,9 +44,8 @@ pub(crate) fn ensure() -> Result<()> {
     workspace::run(install.args(packages), &format!("apt-get could not install {list}, see above"))
 }
 
-fn missing() -> Vec<&'static str> {
-    let programs = NEEDED.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package);
-    programs.chain((!makes_environments()).then_some("python3-venv")).collect()
+fn missing(of: &[(&str, &'static str)]) -> impl Iterator<Item = &'static str> {
+    of.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package)
 }
 
 /// Whether Python is there with what Debian has in a package of its own: the chart is held against schemas from `PyPI`.

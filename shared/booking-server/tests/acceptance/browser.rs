@@ -1,11 +1,11 @@
-//! The status page in a real browser. Wants a `chromedriver`, which is much to install for one test, so it is asked for:
-//! `CHROMEDRIVER=/usr/bin/chromedriver cargo nextest run -p booking-server browser`. `SCREENSHOTS` names a folder for
-//! pictures of what it saw.
+//! The status page in a real browser, which a `chromedriver` on the PATH drives, or the one that `CHROMEDRIVER` names.
+//! `SCREENSHOTS` names a folder for pictures of what it saw.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, ErrorKind},
     net::SocketAddr,
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -17,17 +17,30 @@ use crate::{
     served::Served,
 };
 
+/// Longer than any page takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The `chromedriver`. The browser ends with it.
+struct Driver(Child);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let driver = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(driver, rustix::process::Signal::TERM).unwrap();
+        drop(self.0.wait());
+    }
+}
+
 /// A browser, driven over the `WebDriver` protocol.
 struct Browser {
-    driver: Child,
+    _driver: Driver,
     client: Client,
     session: String,
 }
 
 impl Browser {
-    async fn start(program: &str, profile: &std::path::Path) -> Self {
-        let mut driver = Command::new(program).arg("--port=0").stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
+    async fn start(mut driver: Driver, profile: &std::path::Path) -> Self {
+        let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines().map_while(Result::ok);
         let port = lines
             .find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse::<u16>().ok());
         std::thread::spawn(move || lines.for_each(drop));
@@ -50,7 +63,7 @@ impl Browser {
             "browserName": "chrome", "goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}}});
         let made = client.raw(Ask::new("POST", "/session").json(&wanted)).await.unwrap().json();
         let session = made["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {made}")).to_owned();
-        Self { driver, client, session }
+        Self { _driver: driver, client, session }
     }
 
     async fn tell(&self, what: &str, body: Value) -> Value {
@@ -67,6 +80,19 @@ impl Browser {
     /// The value of an expression in the page.
     async fn value(&self, expression: &str) -> Value {
         self.tell("execute/sync", json!({"script": format!("return {expression}"), "args": []})).await
+    }
+
+    /// Waits until the expression has this value: a click that submits a form returns before the next page is there.
+    async fn until(&self, expression: &str, expected: impl Into<Value>) {
+        let (expected, deadline) = (expected.into(), Instant::now() + PATIENCE);
+        loop {
+            let value = self.value(expression).await;
+            if value == expected {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{expression} is {value}, never {expected}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     async fn click(&self, selector: &str) {
@@ -89,15 +115,6 @@ impl Browser {
         let answer = self.client.raw(Ask::new("GET", format!("/session/{}/screenshot", self.session))).await.unwrap();
         let picture = BASE64_STANDARD.decode(answer.text("value")).unwrap();
         std::fs::write(std::path::Path::new(&folder).join(format!("{name}.png")), picture).unwrap();
-    }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        // The browser ends with its driver.
-        let driver = rustix::process::Pid::from_child(&self.driver);
-        rustix::process::kill_process(driver, rustix::process::Signal::TERM).unwrap();
-        drop(self.driver.wait());
     }
 }
 
@@ -124,9 +141,12 @@ const CONTRAST: &str = r"(() => {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_shows_bookings_and_runs_nothing_that_clients_wrote() {
-    let Some(program) = std::env::var("CHROMEDRIVER").ok() else {
-        eprintln!("skipped: set CHROMEDRIVER to a chromedriver to look at the status page in a real browser");
-        return;
+    let program = std::env::var_os("CHROMEDRIVER").unwrap_or_else(|| "chromedriver".into());
+    let driver = match Command::new(&program).arg("--port=0").stdout(Stdio::piped()).spawn() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return skip::lacking(format!("{} is missing: install the package chromium-driver", program.display()));
+        }
+        started => Driver(started.unwrap()),
     };
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
@@ -155,7 +175,7 @@ async fn a_browser_shows_bookings_and_runs_nothing_that_clients_wrote() {
     assert_eq!(admin.raw(Ask::new("POST", "/admin/faults").json(&fault)).await.unwrap().status, 201);
     api.must(Ask::book("unlucky", "Paris", 1)).await;
 
-    let browser = Browser::start(&program, &folder.path().join("profile")).await;
+    let browser = Browser::start(driver, &folder.path().join("profile")).await;
     let page = format!("http://anyone:secret@{}/", served.admin.address);
     browser.open(&page).await;
     assert_eq!(browser.value("document.title").await, "Bookings");
@@ -176,12 +196,12 @@ async fn a_browser_shows_bookings_and_runs_nothing_that_clients_wrote() {
     }
     assert_ne!(grounds[0], grounds[1], "dark is another page than light");
     browser.click(".older button").await;
-    assert_eq!(browser.value(rows).await, 10);
+    browser.until(rows, 10).await;
     browser.open(&page).await;
     browser.click("select[name=state] option[value=CANCELLED]").await;
     browser.click(".search button").await;
     let states = "[...new Set([...document.querySelectorAll('tbody .state')].map(e => e.textContent))].join()";
-    assert_eq!(browser.value(states).await, "Cancelled");
+    browser.until(states, "Cancelled").await;
     assert_eq!(
         browser.value("document.querySelector('select').value").await,
         "CANCELLED",
