@@ -29,6 +29,7 @@ const CHECKS: &[Check] = &[
     Check { rule: "what users write and get knows no runtime", find: architecture::types_know_no_runtime },
     Check { rule: "what is pure does no I/O", find: architecture::pure_files_do_no_io },
     Check { rule: "only the manager watches and queues", find: architecture::only_the_manager_watches },
+    Check { rule: "a skipped test is counted, with its reason", find: architecture::skipped_tests_are_counted },
     Check { rule: "permissions have no wildcards", find: architecture::permissions_have_no_wildcards },
     Check { rule: "every crate has the lints of the workspace", find: manifests::lints },
     Check { rule: "folders are called like their crates", find: manifests::folders },

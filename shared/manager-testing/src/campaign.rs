@@ -147,7 +147,10 @@ impl<S: Subject> Campaign<S> {
             outcomes.extend(ended);
         }
         let count = outcomes.len();
-        let missed = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Ok(false))).count();
+        let missed: Vec<&Plan> =
+            outcomes.iter().filter(|(_, outcome)| matches!(outcome, Ok(false))).map(|(plan, _)| plan).collect();
+        missed.iter().for_each(|plan| eprintln!("{what}: did not happen: {plan}"));
+        let missed = missed.len();
         let failed: Vec<String> = outcomes
             .iter()
             .filter_map(|(plan, outcome)| Some(format!("FAULT_PLANS='{plan}'\n{}\n", outcome.as_ref().err()?)))
