@@ -40,8 +40,8 @@ impl Drop for Process {
 /// Where a [`Process`] finds its addresses and its database.
 const OF_PROCESS: &str = "BOOKING_SERVER_OF_A_TEST";
 
+/// Not a test but the [`Process`] of others, where these say so.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "the process that other tests kill"]
 async fn process() {
     let Ok(text) = std::env::var(OF_PROCESS) else { return skip::unasked("the process that other tests kill") };
     let (database, listen, admin_listen): (PathBuf, _, _) = serde_json::from_str(&text).expect("JSON");
@@ -101,7 +101,7 @@ impl Provider {
         self.stop().await;
         let place = json!([self.options.database, self.options.listen, self.options.admin_listen]);
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["--exact", "provider::process", "--ignored"]).env(OF_PROCESS, place.to_string());
+        command.args(["--exact", "provider::process"]).env(OF_PROCESS, place.to_string());
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
         self.process = Some(Process(child));
         for _ in 0..500 {
