@@ -147,10 +147,11 @@ impl<S: Subject> Campaign<S> {
             outcomes.extend(ended);
         }
         let count = outcomes.len();
-        let missed: Vec<&Plan> =
-            outcomes.iter().filter(|(_, outcome)| matches!(outcome, Ok(false))).map(|(plan, _)| plan).collect();
-        missed.iter().for_each(|plan| eprintln!("{what}: did not happen: {plan}"));
-        let missed = missed.len();
+        let mut missed = 0;
+        for (plan, _) in outcomes.iter().filter(|(_, outcome)| matches!(outcome, Ok(false))) {
+            eprintln!("{what}: did not happen: {plan}");
+            missed += 1;
+        }
         let failed: Vec<String> = outcomes
             .iter()
             .filter_map(|(plan, outcome)| Some(format!("FAULT_PLANS='{plan}'\n{}\n", outcome.as_ref().err()?)))
