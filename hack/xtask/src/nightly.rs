@@ -33,19 +33,13 @@ const STEPS: &[Step<Args>] = &[
         name: "interferences",
         title: "every interference of others, at every moment of every request",
         needs: &["tools"],
-        run: |_| whole("INTERFERENCES", "all", "binary(interference) | test(/^interference::/)"),
+        run: |_| whole("INTERFERENCES", "binary(interference) | test(/^interference::/)"),
     },
     Step {
         name: "faults",
         title: "every fault plan of the campaigns",
         needs: &["tools", "cluster"],
-        run: |_| whole("FAULT_PLANS", "all", "test(/campaign::|proxied::/) | binary(in_memory)"),
-    },
-    Step {
-        name: "crowd",
-        title: "a thousand CronTabs that are due in the same minute",
-        needs: &["tools", "cluster"],
-        run: |_| whole("CRONTAB_CROWD", "1000", "test(/^crowd::/)"),
+        run: |_| whole("FAULT_PLANS", "test(/campaign::|proxied::/) | binary(in_memory)"),
     },
     Step {
         name: "worlds",
@@ -67,9 +61,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     steps::perform("cargo xtask nightly", &chosen, args)
 }
 
-/// Tests that run a sample, or nothing, unless this variable asks for more.
-fn whole(variable: &str, value: &str, filter: &str) -> Result<Outcome> {
-    let environment = [(variable, value)];
+/// Tests that run a sample unless this variable asks for all.
+fn whole(variable: &str, filter: &str) -> Result<Outcome> {
+    let environment = [(variable, "all")];
     let selection = nextest::Selection { filter: Some(filter), profile: Some("nightly"), environment: &environment };
     nextest::run(&selection)
 }
