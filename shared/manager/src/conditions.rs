@@ -87,7 +87,13 @@ pub(crate) fn combine(
         let stalled_at = since.saturating_add(STALLED_AFTER).unwrap_or(Timestamp::MAX);
         // A time that lies further ahead than clocks differ was written before clocks were put back: nobody knows how long ago.
         let is_unknown = since > circumstances.now.saturating_add(STALLED_AFTER).unwrap_or(Timestamp::MAX);
-        if STALLED_AT_ONCE.contains(&degraded.reason) || circumstances.now >= stalled_at || is_unknown {
+        let mends_by_waiting = |reason: &str| !STALLED_AT_ONCE.contains(&reason);
+        // It was found out before, and what is stalled does not cease to be as time passes.
+        let was_stalled = circumstances
+            .stored
+            .iter()
+            .any(|stored| stored.type_ == "Stalled" && stored.status == "True" && mends_by_waiting(&stored.reason));
+        if !mends_by_waiting(degraded.reason) || circumstances.now >= stalled_at || is_unknown || was_stalled {
             conditions.push(circumstances.condition("Stalled", &degraded));
         } else {
             recheck = Some(recheck.map_or(stalled_at, |other| other.min(stalled_at)));

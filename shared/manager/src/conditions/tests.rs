@@ -104,6 +104,9 @@ fn what_was_wrong_before_clocks_were_put_back_is_stalled() {
     let (back, recheck) = combine(&health, &[], at(&first, "2026-01-01T00:00:00Z"));
     assert!(is_true(&back, "Stalled"));
     assert_eq!(recheck, None);
+    let (same, recheck) = combine(&health, &[], at(&back, "2026-01-01T00:59:40Z"));
+    assert!(is_true(&same, "Stalled"), "time that passes does not mend it");
+    assert_eq!(recheck, None);
 }
 
 #[test]
