@@ -34,11 +34,15 @@ pub(crate) struct Args {
     /// Print how often each disturbance had an effect, by its moment
     #[arg(long)]
     table: bool,
+    /// Print that too, and fail when one that can have an effect had none
+    #[arg(long)]
+    every_cell: bool,
 }
 
-/// Plays fresh worlds of every operator for so many minutes each, and says how often each disturbance had an effect.
+/// Plays fresh worlds of every operator for so many minutes each, and says how often each disturbance had an effect. One
+/// that had none is a failure: nobody would know that it is not tested any more.
 pub(crate) fn play_for(minutes: u64) -> Result<Outcome> {
-    let args = Args { minutes: Some(minutes), table: true, ..Args::default() };
+    let args = Args { minutes: Some(minutes), every_cell: true, ..Args::default() };
     match run(&args)? {
         ExitCode::SUCCESS => Ok(Outcome::Passed),
         _ => bail!("a world did not end as specified; the seed above repeats it"),
@@ -84,6 +88,7 @@ fn environment(args: &Args) -> Vec<(&'static str, String)> {
     // A number of worlds without a seed: fresh ones, for as long as that takes.
     let longest = args.seeds.filter(|_| args.seed.is_none()).map(|_| 1_440);
     let seconds = minutes.or(longest).map(|minutes| (minutes * 60).to_string());
+    let table = if args.every_cell { Some("every cell") } else { args.table.then_some("yes") };
     // Tests run in the folder of their package.
     let file = |file: &Option<PathBuf>| {
         let file = file.as_ref()?;
@@ -96,7 +101,7 @@ fn environment(args: &Args) -> Vec<(&'static str, String)> {
         ("SIMULATE_WORLD", file(&args.world)),
         ("SIMULATE_SAVE", file(&args.save)),
         ("SIMULATE_TRACE", file(&args.trace)),
-        ("SIMULATE_TABLE", args.table.then(|| "yes".to_owned())),
+        ("SIMULATE_TABLE", table.map(str::to_owned)),
     ]
     .into_iter()
     .filter_map(|(variable, value)| Some((variable, value?)))
@@ -126,6 +131,8 @@ mod tests {
         assert_eq!(told(&["--minutes", "10"]), ["SIMULATE_SECONDS=600"]);
         assert_eq!(told(&["--seed", "7"]), ["SIMULATE_SEED=7"]);
         assert_eq!(told(&["--seed", "7", "--seeds", "3"]), ["SIMULATE_SEED=7", "SIMULATE_WORLDS=3"]);
+        assert_eq!(told(&["--seed", "7", "--table"]), ["SIMULATE_SEED=7", "SIMULATE_TABLE=yes"]);
+        assert_eq!(told(&["--seed", "7", "--every-cell"]), ["SIMULATE_SEED=7", "SIMULATE_TABLE=every cell"]);
         assert_eq!(told(&["--seeds", "3"]), ["SIMULATE_WORLDS=3", "SIMULATE_SECONDS=86400"]);
     }
 

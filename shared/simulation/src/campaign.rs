@@ -25,6 +25,8 @@ use crate::{
 const PROGRESS: Duration = Duration::from_secs(10);
 /// How many seconds the shortest list of disturbances is looked for, unless `SIMULATE_SHRINK_SECONDS` says otherwise.
 const SHRINKING: u64 = 120;
+/// The value of `SIMULATE_TABLE` with which a cell without an effect is a failure.
+const EVERY_CELL: &str = "every cell";
 /// So much of the trace is shown before the failure.
 const SHOWN: usize = 60;
 
@@ -92,11 +94,16 @@ impl Campaign {
         });
         let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
         eprintln!("{name}: {}", sum.line(begun));
-        if std::env::var_os("SIMULATE_TABLE").is_some() {
-            eprintln!("{}", table(&sum.effects));
+        let shown = std::env::var("SIMULATE_TABLE").unwrap_or_default();
+        if !shown.is_empty() {
+            eprintln!("{}", table(&sum.effects, subject));
         }
         if let Some((plan, played)) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             panic!("{}", explain(&plan, played, subject));
+        }
+        if shown == EVERY_CELL {
+            let missing = missing(&sum.effects, subject);
+            assert!(missing.is_empty(), "{name}: no world had an effect of {}", missing.join(", "));
         }
     }
 }
@@ -160,11 +167,21 @@ impl Sum {
     }
 }
 
-/// Disturbance × moment: how often it had an effect.
-fn table(effects: &Effects) -> String {
+/// What can have an effect on the operator, and has had none.
+fn missing(effects: &Effects, subject: &dyn Subject) -> Vec<String> {
+    let concern = Act::ALL.into_iter().filter(|act| act.concerns(subject));
+    let cells = concern.flat_map(|act| act.phases().iter().map(move |phase| (act, *phase)));
+    cells.filter(|cell| !effects.contains_key(cell)).map(|(act, phase)| format!("{act:?} ({phase:?})")).collect()
+}
+
+/// Disturbance × moment: how often it had an effect; nothing where it cannot have one.
+fn table(effects: &Effects, subject: &dyn Subject) -> String {
     let mut table = "| disturbance | any time | before handling | before the answer | before delivery |\n|---|---:|---:|---:|---:|\n".to_owned();
-    for act in Act::ALL {
-        let counts = Phase::ALL.map(|phase| effects.get(&(act, phase)).copied().unwrap_or(0).to_string());
+    for act in Act::ALL.into_iter().filter(|act| act.concerns(subject)) {
+        let counts = Phase::ALL.map(|phase| {
+            let count = effects.get(&(act, phase)).copied().unwrap_or(0);
+            if act.phases().contains(&phase) { count.to_string() } else { String::new() }
+        });
         writeln!(table, "| {act:?} | {} |", counts.join(" | ")).ok();
     }
     table

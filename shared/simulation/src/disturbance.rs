@@ -1,9 +1,11 @@
 //! What happens to a world beside the work of the operator, drawn from a seed.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
+
+use crate::subject::Subject;
 
 /// One thing that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,6 +198,36 @@ impl Act {
         }
     }
 
+    /// Whether it can have an effect on this operator at all.
+    pub(crate) fn concerns(self, subject: &dyn Subject) -> bool {
+        let has = |resource: &str| subject.children().contains(&resource);
+        match self {
+            Self::Scale | Self::Autoscale => has_scale(subject),
+            Self::RemoveFinalizers => subject.has_finalizers(),
+            Self::RolloutRestart => has("deployments.apps"),
+            Self::Secret => !subject.secrets().is_empty(),
+            Self::PodFails | Self::PodsAreSlow | Self::PodsDoNotStart | Self::Evict => {
+                has("deployments.apps") || has("jobs.batch")
+            }
+            Self::DamageChild
+            | Self::SeizeChild
+            | Self::DecorateChild
+            | Self::DeleteChild
+            | Self::Stranger
+            | Self::StrangerLeaves
+            | Self::ClearManagedFields
+            | Self::Policy
+            | Self::Quota => !subject.children().is_empty(),
+            Self::Outside => subject.outside(0, Arc::new(drop)).is_some(),
+            _ => true,
+        }
+    }
+
+    /// The moments at which it can happen.
+    pub(crate) fn phases(self) -> &'static [Phase] {
+        if self.lasts() { &[Phase::AnyTime] } else { &Phase::ALL }
+    }
+
     /// Whether it goes on for a while. Such a thing begins at any time: it is about many requests.
     fn lasts(self) -> bool {
         matches!(
@@ -240,7 +272,7 @@ impl Disturbance {
         let longest = rng.u64(20..120);
         while at < length {
             let act = Act::draw(rng);
-            let phase = if act.lasts() { Phase::AnyTime } else { Phase::ALL[rng.usize(..Phase::ALL.len())] };
+            let phase = act.phases()[rng.usize(..act.phases().len())];
             all.push(Self { at, phase, act, object: rng.usize(..objects), seed: rng.u64(..) });
             if rng.u8(..4) > 0 {
                 at += Duration::from_millis(rng.u64(1..longest * 1_000));
@@ -275,6 +307,12 @@ impl Disturbance {
     pub(crate) fn lasts(&self) -> Duration {
         Duration::from_millis(Rng::with_seed(self.seed).u64(1_000..90_000))
     }
+}
+
+/// Whether its objects can be scaled.
+fn has_scale(subject: &dyn Subject) -> bool {
+    let versions = subject.operator().crds().into_iter().flat_map(|definition| definition.spec.versions);
+    versions.filter_map(|version| version.subresources).any(|subresources| subresources.scale.is_some())
 }
 
 impl fmt::Display for Disturbance {
