@@ -8,6 +8,7 @@ use crate::{
     refusal::Named,
     schema::Schema,
     shape::{Rest, Shape},
+    validate::Cause,
 };
 
 /// A kind of objects, as the server serves it.
@@ -165,6 +166,7 @@ impl Kind {
             }
             Normalize::Schema(schema) => {
                 schema.prune(object);
+                schema.without_nulls(object);
                 schema.default(object);
                 crate::defaults::tidy_metadata(object);
             }
@@ -175,6 +177,39 @@ impl Kind {
         }
         object["apiVersion"] = self.api_version().into();
         object["kind"] = self.kind.as_str().into();
+    }
+
+    /// The same for what an apply has made, in which nulls stay and are refused.
+    pub(crate) fn decode_applied(&self, object: &mut Value) {
+        if let Normalize::Schema(schema) = &self.normalize {
+            schema.default(object);
+            crate::defaults::tidy_metadata(object);
+        } else {
+            self.decode(object);
+        }
+    }
+
+    /// What a schema has against an object that replaces another one, if it does.
+    pub(crate) fn causes(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<Cause> {
+        match &self.normalize {
+            Normalize::Schema(schema) => schema.causes(self.scale.as_ref(), new, old, subresource == "status"),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What cannot be applied, since it is not of the schema.
+    pub(crate) fn untyped(&self, config: &Value) -> Vec<String> {
+        match &self.normalize {
+            Normalize::Schema(schema) => schema.untyped(config),
+            _ => self.shape.undeclared(config).map(|path| format!("{path}: field not declared in schema")).into_iter().collect(),
+        }
+    }
+
+    /// Fills in what is not stored, but read.
+    pub(crate) fn default_stored(&self, object: &mut Value) {
+        if let Normalize::Schema(schema) = &self.normalize {
+            schema.default(object);
+        }
     }
 
     /// Whether the main part of two objects differs so that the generation goes up.

@@ -6,7 +6,7 @@
 //! Reading order: `service` takes a request and what goes wrong with it, `request` reads it, `route` says who handles
 //! it. `write`, `patch`, `delete`, `read` and `scale` are the verbs, over `state`, through `admission`; `watch` follows it; `gc` tidies it.
 //! Who owns which field is decided in `managed`, over `typed`, `fields` and `shape`. `kind`, `builtin`, `defaults` and
-//! `schema` are what is known of kinds.
+//! `schema` are what is known of kinds; `validate` and `rules` are what a custom resource may be.
 
 mod admission;
 mod bell;
@@ -28,6 +28,7 @@ mod read;
 mod refusal;
 mod request;
 mod route;
+mod rules;
 mod scale;
 mod schema;
 mod selector;
@@ -37,6 +38,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod typed;
+mod validate;
 mod watch;
 mod write;
 

@@ -199,7 +199,13 @@ fn record(books: &mut Managed, live: &Value, new: &Value, writing: &Writing<'_>)
 }
 
 /// What a server-side apply makes of `live` (an empty object if there is none), with its books.
-pub(crate) fn apply(live: &Value, config: &Value, force: bool, writing: &Writing<'_>) -> Result<Value, Refusal> {
+pub(crate) fn apply(
+    live: &Value,
+    config: &Value,
+    untyped: &[String],
+    force: bool,
+    writing: &Writing<'_>,
+) -> Result<Value, Refusal> {
     let mut books = Managed::of(live);
     let mut before = live.clone();
     without_entries(&mut before);
@@ -216,8 +222,10 @@ pub(crate) fn apply(live: &Value, config: &Value, force: bool, writing: &Writing
             "failed to create typed patch object ({namespace}/{name}; {version}, Kind={kind}): {error}"
         ))
     };
-    if let Some(path) = writing.shape.undeclared(config) {
-        return Err(broken(format!("{path}: field not declared in schema")));
+    match untyped {
+        [] => {}
+        [one] => return Err(broken(one.clone())),
+        many => return Err(broken(format!("errors:\n{}", many.iter().map(|it| format!("  {it}")).collect::<Vec<_>>().join("\n")))),
     }
     let merged = typed::merge(&before, config, writing.shape).map_err(broken)?;
     let manager = Manager {

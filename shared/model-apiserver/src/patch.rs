@@ -79,8 +79,10 @@ impl State {
         empty["apiVersion"] = kind.api_version().into();
         empty["kind"] = kind.kind.as_str().into();
         let live = old.as_deref().unwrap_or(&empty);
-        let mut new = target.booked(&self.time(), |writing| managed::apply(live, &config, force, writing))?;
-        kind.decode(&mut new);
+        let mut new = target.booked(&self.time(), |writing| managed::apply(live, &config, &kind.untyped(&config), force, writing))?;
+        kind.decode_applied(&mut new);
+        new["apiVersion"] = kind.api_version().into();
+        new["kind"] = kind.kind.as_str().into();
         if old.is_none()
             && let Some(uid) = new["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty())
         {
@@ -90,28 +92,10 @@ impl State {
         }
         check_url(&new, target)?;
         in_namespace(&mut new, &target.namespace)?;
-        if let Some(path) = null_in(&new["spec"], "spec").filter(|_| kind.custom) {
-            let message = format!("Invalid value: \"null\": {path} in body must be of type object: \"null\"");
-            let cause = ("FieldValueTypeInvalid", message, &*path);
-            return Err(Refusal::invalid(&kind.group, &kind.kind, &target.name, &[cause]));
-        }
         match old {
             Some(old) => self.update(target, &old, new).map(Answer::ok),
             None => self.create(target, new).map(Answer::created),
         }
-    }
-}
-
-/// The first null below `path`. An apply that takes the last key out of a map whose parent stays leaves one behind, and the
-/// schema of a custom resource refuses it.
-fn null_in(value: &Value, path: &str) -> Option<String> {
-    match value {
-        Value::Null => Some(path.to_owned()),
-        Value::Object(fields) => fields.iter().find_map(|(name, value)| null_in(value, &format!("{path}.{name}"))),
-        Value::Array(items) => {
-            items.iter().enumerate().find_map(|(index, item)| null_in(item, &format!("{path}[{index}]")))
-        }
-        _ => None,
     }
 }
 

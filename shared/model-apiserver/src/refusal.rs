@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::{kind::Kind, validate::Cause};
+
 /// A failed request: status code, reason and all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -118,6 +120,13 @@ impl Refusal {
         Self::new(422, "Invalid", format!("{qualified} {name:?} is invalid: {text}"))
             .about(group, kind, name)
             .with("causes", causes)
+    }
+
+    /// Of what a kind has against an object.
+    pub(crate) fn of_causes(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
+        let causes: Vec<_> = causes.into_iter().map(|cause| (cause.reason, cause.message, cause.field)).collect();
+        let causes: Vec<_> = causes.iter().map(|(reason, message, field)| (*reason, message.clone(), &**field)).collect();
+        Self::invalid(&kind.group, &kind.kind, name, &causes)
     }
 
     pub(crate) fn expired(message: impl Into<String>) -> Self {

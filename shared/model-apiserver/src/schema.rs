@@ -1,14 +1,14 @@
 //! Structural schemas of custom resources: defaulting, pruning and how objects merge. Pure.
-//!
-//! Nothing is validated: what the real server would refuse, this one takes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Map, Value};
 
 use crate::{
-    kind::{Kind, Normalize},
+    kind::{Kind, Normalize, Scale},
+    rules,
     shape::{Rest, Shape},
+    validate::{self, Cause},
 };
 
 /// The `openAPIV3Schema` of one version.
@@ -19,6 +19,30 @@ impl Schema {
     /// Takes out the fields that the schema does not know.
     pub(crate) fn prune(&self, object: &mut Value) {
         prune(object, &self.0, true);
+    }
+
+    /// Takes out nulls where there may be none and no default stands for them.
+    pub(crate) fn without_nulls(&self, object: &mut Value) {
+        without_nulls(object, &self.0);
+    }
+
+    /// What is wrong with an object, or with its status.
+    pub(crate) fn causes(&self, scale: Option<&Scale>, new: &Value, old: Option<&Value>, is_status: bool) -> Vec<Cause> {
+        validate::object(&self.0, scale, new, old, is_status)
+    }
+
+    /// Where a configuration that is applied is not of this schema: all of it is said, each with its path.
+    pub(crate) fn untyped(&self, config: &Value) -> Vec<String> {
+        let mut out = Vec::new();
+        for (name, value) in config.as_object().into_iter().flatten() {
+            match self.0["properties"].get(name) {
+                _ if ["apiVersion", "kind", "metadata"].contains(&name.as_str()) => {}
+                Some(schema) => untyped(value, schema, &format!(".{name}"), &mut out),
+                None if keeps_unknown(&self.0) => {}
+                None => out.push(format!(".{name}: field not declared in schema")),
+            }
+        }
+        out
     }
 
     /// Fills in defaults.
@@ -32,14 +56,68 @@ fn others(schema: &Value) -> Option<&Value> {
     schema.get("additionalProperties").filter(|more| more.is_object())
 }
 
+fn keeps_unknown(schema: &Value) -> bool {
+    schema["x-kubernetes-preserve-unknown-fields"] == true || schema["additionalProperties"] == true
+}
+
+fn without_nulls(value: &mut Value, schema: &Value) {
+    match value {
+        Value::Object(map) => {
+            let below = |name: &str| schema["properties"].get(name).or(others(schema));
+            let may_be = |schema: &Value| schema["nullable"] == true || schema.get("default").is_some();
+            map.retain(|name, value| !value.is_null() || below(name).is_none_or(may_be));
+            for (name, value) in map {
+                if let Some(schema) = below(name) {
+                    without_nulls(value, schema);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| without_nulls(item, &schema["items"])),
+        _ => {}
+    }
+}
+
+fn untyped(value: &Value, schema: &Value, at: &str, out: &mut Vec<String>) {
+    let wanted = schema["type"].as_str().unwrap_or_default();
+    match (value, wanted) {
+        (Value::Null, _) => {}
+        (Value::Object(fields), "object") => {
+            for (name, value) in fields {
+                let embedded = schema["x-kubernetes-embedded-resource"] == true;
+                let own = embedded && ["apiVersion", "kind", "metadata"].contains(&name.as_str());
+                match schema["properties"].get(name).or(others(schema)) {
+                    _ if own => {}
+                    Some(schema) => untyped(value, schema, &format!("{at}.{name}"), out),
+                    None if keeps_unknown(schema) || schema.get("properties").is_none() => {}
+                    None => out.push(format!("{at}.{name}: field not declared in schema")),
+                }
+            }
+        }
+        (Value::Array(items), "array") => {
+            let shape = shape(schema);
+            for (index, item) in items.iter().enumerate() {
+                let step = shape.step(item).map_or_else(|_| format!("[{index}]"), |step| crate::fields::display(&[step]));
+                untyped(item, &schema["items"], &format!("{at}{step}"), out);
+            }
+        }
+        (_, "object") => out.push(format!("{at}: expected map, got {value}")),
+        (_, "array") => out.push(format!("{at}: expected list, got {value}")),
+        (Value::Number(_), "integer" | "number") | (Value::String(_), "string") | (Value::Bool(_), "boolean") => {}
+        (_, "integer" | "number") => out.push(format!("{at}: expected numeric (int or float), got {value}")),
+        (_, "string" | "boolean") => out.push(format!("{at}: expected {wanted}, got {value}")),
+        (Value::Object(_) | Value::Array(_), _) if schema["x-kubernetes-int-or-string"] == true => {
+            out.push(format!("{at}: expected any scalar, got {value}"));
+        }
+        _ => {}
+    }
+}
+
 fn prune(value: &mut Value, schema: &Value, root: bool) {
     match value {
         Value::Object(map) => {
             let embedded = root || schema["x-kubernetes-embedded-resource"] == true;
             let own = |name: &str| embedded && ["apiVersion", "kind", "metadata"].contains(&name);
-            let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true
-                || schema["additionalProperties"] == true
-                || others(schema).is_some();
+            let keeps = keeps_unknown(schema) || others(schema).is_some();
             map.retain(|name, _| keeps || own(name) || schema["properties"].get(name).is_some());
             for (name, value) in map.iter_mut().filter(|(name, _)| !own(name)) {
                 if let Some(schema) = schema["properties"].get(name).or(others(schema)) {
@@ -138,6 +216,7 @@ pub(crate) fn kinds(definition: &Value) -> Result<Vec<Kind>, String> {
             made = made.with_scale(&need("specReplicasPath")?, &need("statusReplicasPath")?, selector.as_deref());
         }
         let schema = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(Value::Object(Map::new()));
+        rules::read_all(&schema)?;
         let properties = schema["properties"].as_object().into_iter().flatten();
         let mut fields = properties.map(|(name, schema)| (name.clone(), shape(schema))).collect();
         with_type(&mut fields);

@@ -11,6 +11,7 @@ use crate::{
     refusal::Refusal,
     request::RequestInfo,
     state::{State, key},
+    validate::Cause,
 };
 
 /// An answer that is not a refusal.
@@ -157,6 +158,10 @@ impl State {
                 kind.decode(&mut object); // which knows what an empty status looks like
             }
         }
+        let causes = kind.causes(&object, None, "");
+        if !causes.is_empty() {
+            return Err(Refusal::of_causes(kind, &target.name, causes));
+        }
         let metadata = &mut object["metadata"];
         metadata["uid"] = self.uid().into();
         metadata["creationTimestamp"] = self.time().into();
@@ -177,6 +182,7 @@ impl State {
         if target.dry_run {
             return Ok(object);
         }
+        kind.default_stored(&mut object);
         Ok(Arc::unwrap_or_clone(self.put(&resource, &target.key(), object)))
     }
 
@@ -236,7 +242,7 @@ impl State {
         keep(&mut new, old, target);
         self.admit(target, &mut new);
         new["metadata"]["resourceVersion"] = stored.into();
-        Self::check_changes(kind, old, &new)?;
+        Self::check_changes(target, old, &new)?;
         if let Some(prepare) = kind.prepare {
             prepare(&mut new, Some(old), self.number());
         }
@@ -261,7 +267,8 @@ impl State {
         Ok(Arc::unwrap_or_clone(self.put(&kind.resource(), &target.key(), new)))
     }
 
-    fn check_changes(kind: &Kind, old: &Value, new: &Value) -> Result<(), Refusal> {
+    fn check_changes(target: &Target, old: &Value, new: &Value) -> Result<(), Refusal> {
+        let kind = &target.kind;
         let name = old["metadata"]["name"].as_str().unwrap_or_default();
         let mut causes: Vec<(&str, String, &str)> = Vec::new();
         let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -296,7 +303,10 @@ impl State {
                 causes.push(("FieldValueInvalid", format!("Invalid value: {value}: field is immutable"), path));
             }
         }
-        if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(&kind.group, &kind.kind, name, &causes)) }
+        let mut causes: Vec<Cause> =
+            causes.into_iter().map(|(reason, message, field)| Cause::new(reason, field, message)).collect();
+        causes.extend(kind.causes(new, Some(old), &target.subresource));
+        if causes.is_empty() { Ok(()) } else { Err(Refusal::of_causes(kind, name, causes)) }
     }
 }
 

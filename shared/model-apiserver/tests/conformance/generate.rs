@@ -16,7 +16,7 @@ const KINDS: [Plural; 6] =
     [Plural::ConfigMap, Plural::Deployment, Plural::Service, Plural::Budget, Plural::Lease, Plural::Widget];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Plural {
+enum Plural {
     ConfigMap,
     Deployment,
     Service,
@@ -58,7 +58,7 @@ impl Step {
         self
     }
 
-    fn about(mut self, object: &str) -> Self {
+    pub(crate) fn about(mut self, object: &str) -> Self {
         object.clone_into(&mut self.object);
         self
     }
@@ -75,15 +75,39 @@ impl fmt::Display for Step {
 }
 
 pub(crate) const MERGE: &str = "application/merge-patch+json";
-const JSON: &str = "application/json-patch+json";
+pub(crate) const JSON: &str = "application/json-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
+
+/// A random sequence of requests in a namespace.
+pub(crate) trait Requests: Send {
+    fn step(&mut self) -> Step;
+    /// The watches of all that has happened, and of some of it, and the object that ends them.
+    fn watches(&mut self) -> Vec<Step>;
+}
+
+/// The object from whose version on everything is watched.
+pub(crate) fn first(namespace: &str) -> Step {
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "start"}});
+    Step::new("POST", &format!("/api/v1/namespaces/{namespace}/configmaps")).body(body).about(&format!("first {namespace}"))
+}
+
+/// Watches of a collection that end with the object `last`, which has the label `tier: a`.
+pub(crate) fn watches(path: &str, namespace: &str, last: Value) -> Vec<Step> {
+    let watch = |query: &str| Step::new("GET", path).query(format!("watch=true&timeoutSeconds=20&{query}")).about(LAST);
+    vec![
+        Step::new("POST", path).body(last).about(LAST),
+        watch(&format!("resourceVersion={RV_FIRST}")).about(&format!("first {namespace}")),
+        watch(""),
+        watch("labelSelector=tier%3Da"),
+    ]
+}
 
 pub(crate) struct Generator {
     rng: Rng,
     namespace: String,
     group: String,
     /// What the sequence is mostly about, so that requests meet.
-    pub(crate) favourites: [Plural; 2],
+    favourites: [Plural; 2],
 }
 
 impl Generator {
@@ -111,28 +135,7 @@ impl Generator {
         format!("/{prefix}/{version}/namespaces/{}/{plural}", self.namespace)
     }
 
-    /// The object from whose version on everything is watched.
-    pub(crate) fn first(&self) -> Step {
-        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "start"}});
-        Step::new("POST", &self.path(Plural::ConfigMap)).body(body).about(&format!("first {}", self.namespace))
-    }
-
-    /// A watch of all that has happened, and one of some of it.
-    pub(crate) fn watches(&mut self, kind: Plural) -> Vec<Step> {
-        let path = self.path(kind);
-        let mut last = self.object(kind, LAST);
-        last["metadata"]["labels"] = json!({"tier": "a"});
-        let watch =
-            |query: &str| Step::new("GET", &path).query(format!("watch=true&timeoutSeconds=20&{query}")).about(LAST);
-        vec![
-            Step::new("POST", &path).body(last).about(LAST),
-            watch(&format!("resourceVersion={RV_FIRST}")).about(&format!("first {}", self.namespace)),
-            watch(""),
-            watch("labelSelector=tier%3Da"),
-        ]
-    }
-
-    pub(crate) fn step(&mut self) -> Step {
+    fn random(&mut self) -> Step {
         let kind = if self.rng.u8(..4) > 0 { self.favourites[self.rng.usize(..2)] } else { KINDS[self.rng.usize(..6)] };
         let name = self.pick(&["a", "b"]);
         let (collection, object) = (self.path(kind), format!("{}/{name}", self.path(kind)));
@@ -458,5 +461,21 @@ impl Generator {
             spec["typo"] = json!(true);
         }
         spec
+    }
+}
+
+impl Requests for Generator {
+    fn step(&mut self) -> Step {
+        self.random()
+    }
+
+    fn watches(&mut self) -> Vec<Step> {
+        let mut out = Vec::new();
+        for kind in self.favourites {
+            let mut last = self.object(kind, LAST);
+            last["metadata"]["labels"] = json!({"tier": "a"});
+            out.extend(watches(&self.path(kind), &self.namespace, last));
+        }
+        out
     }
 }

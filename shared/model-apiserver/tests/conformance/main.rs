@@ -3,10 +3,12 @@
 //! `MODEL_CASES` says how many sequences of requests are tried (40), `MODEL_SEED` where they begin.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
+mod defined;
 mod generate;
 mod normal;
 mod server;
 mod single;
+mod values;
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -23,12 +25,16 @@ use model_apiserver::Model;
 use serde_json::{Value, json};
 
 use crate::{
-    generate::{Generator, Step},
+    defined::{Defined, Definition},
+    generate::{Generator, Requests, Step, first},
     normal::Names,
     server::Server,
 };
 
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const STEPS: usize = 30;
+/// How many requests `MODEL_CASES=all` sends at least.
+const ALL: u64 = 20_000;
 /// How many sequences are under way: the real server answers many clients sooner than one.
 const AT_ONCE: usize = 4;
 /// Each test has a definition of its own.
@@ -46,9 +52,10 @@ async fn real(cluster: &Cluster) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// A model and a real server with the same definition in them.
+/// A model and a real server with the same definitions in them.
 struct Pair {
     group: String,
+    definitions: Vec<Definition>,
     model: Server,
     real: Server,
     server: Model,
@@ -56,26 +63,42 @@ struct Pair {
 }
 
 impl Pair {
-    async fn start() -> Option<Self> {
+    async fn start(definitions: fn(&str) -> Vec<Definition>) -> Option<Self> {
         let started = tokio::task::spawn_blocking(|| cluster::or_skip(Cluster::shared(Nodes::None)));
         let cluster = started.await.unwrap()?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let group = format!("conf-{}-{count}.example.com", std::process::id());
         let server = Model::new();
-        let definition = single::definition(&group);
-        server.install(&definition);
         let (model, real) = (Server::new(server.client()), Server::new(real(&cluster).await));
-        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        let (code, body) = real.send(&Step::new("POST", definitions).body(definition)).await;
-        assert_eq!(code, 201, "{body}");
-        let list = format!("/apis/{group}/v1/widgets");
+        let pair = Self { definitions: definitions(&group), group, model, real, server, cluster };
+        for definition in pair.installed() {
+            pair.server.install(&definition);
+            let (code, body) = pair.real.send(&Step::new("POST", DEFINITIONS).body(definition)).await;
+            assert_eq!(code, 201, "{body}");
+        }
+        for definition in pair.installed() {
+            pair.wait_for(&definition["spec"]).await;
+        }
+        Some(pair)
+    }
+
+    /// What is installed: widgets and the definitions.
+    fn installed(&self) -> Vec<Value> {
+        let widgets = single::definition(&self.group);
+        std::iter::once(widgets).chain(self.definitions.iter().map(|it| it.definition.clone())).collect()
+    }
+
+    async fn wait_for(&self, spec: &Value) {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let version = text(&spec["versions"][0]["name"]);
+        let list = format!("/apis/{}/{version}/{}", text(&spec["group"]), text(&spec["names"]["plural"]));
         for _ in 0..400 {
-            if real.send(&Step::new("GET", &list)).await.0 == 200 {
-                return Some(Self { group, model, real, server, cluster });
+            if self.real.send(&Step::new("GET", &list)).await.0 == 200 {
+                return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("the definition is not served on {}", cluster.name());
+        panic!("{list} is not served on {}", self.cluster.name());
     }
 
     async fn namespace(&self, name: &str) {
@@ -86,8 +109,10 @@ impl Pair {
     }
 
     async fn end(self) {
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.{}", self.group);
-        self.real.send(&Step::new("DELETE", &path)).await;
+        for definition in self.installed() {
+            let path = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap());
+            self.real.send(&Step::new("DELETE", &path)).await;
+        }
         drop(self.cluster);
     }
 
@@ -97,25 +122,26 @@ impl Pair {
         (model.0, (model != real).then(|| difference(step, &model, &real)))
     }
 
-    /// One sequence, in a namespace of its own, up to the first difference.
+    /// One sequence, in a namespace of its own, up to the first difference: of built-in kinds and widgets, or of a definition.
     async fn case(&self, case: u64) -> Case {
         let namespace = format!("conf-{}-{case}", std::process::id());
         self.namespace(&namespace).await;
         let mut names = (Names::default(), Names::default());
-        let mut generator = Generator::new(case, &namespace, &self.group);
-        let difference = self.step(&mut names, &generator.first()).await.1;
-        let mut out = Case { difference, ..Case::default() };
-        while out.steps < STEPS && out.difference.is_none() {
-            let (code, difference) = self.step(&mut names, &generator.step()).await;
-            out.steps += 1;
+        let which = usize::try_from(case / 2).unwrap() % self.definitions.len();
+        let mut requests: Box<dyn Requests> = match case % 2 {
+            0 => Box::new(Generator::new(case, &namespace, &self.group)),
+            _ => Box::new(Defined::new(case, &namespace, &self.definitions[which])),
+        };
+        let mut out = Case::default();
+        let beginning = std::iter::once(first(&namespace)).chain((0..STEPS).map(|_| requests.step()));
+        let steps: Vec<Step> = beginning.collect();
+        for step in steps.into_iter().chain(requests.watches()) {
+            let (code, difference) = self.step(&mut names, &step).await;
+            out.requests += 1;
             out.good += usize::from(code < 300);
-            out.difference = difference.map(|it| format!("case {case}, step {}: {it}", out.steps));
-        }
-        for kind in generator.favourites {
-            for step in generator.watches(kind) {
-                if out.difference.is_none() {
-                    out.difference = self.step(&mut names, &step).await.1.map(|it| format!("case {case}: {it}"));
-                }
+            if let Some(difference) = difference {
+                out.difference = Some(format!("case {case}, request {}: {difference}", out.requests));
+                break;
             }
         }
         if out.difference.is_none() && names.0.order() != names.1.order() {
@@ -129,7 +155,7 @@ impl Pair {
 /// How a sequence went.
 #[derive(Default)]
 struct Case {
-    steps: usize,
+    requests: usize,
     good: usize,
     difference: Option<String>,
 }
@@ -172,23 +198,39 @@ fn show(value: Option<Value>) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_model_answers_as_the_real_server() {
-    let Some(pair) = Pair::start().await else { return };
-    let (cases, seed) = (from_environment("MODEL_CASES", 40), from_environment("MODEL_SEED", 1));
+    let wants_all = std::env::var("MODEL_CASES").is_ok_and(|text| text == "all");
+    let Some(pair) = Pair::start(defined::of_the_chart).await else {
+        assert!(!wants_all, "without a cluster nothing is compared");
+        return;
+    };
+    let cases = if wants_all { ALL.div_ceil(STEPS as u64) } else { from_environment("MODEL_CASES", 40) };
+    let seed = from_environment("MODEL_SEED", fastrand::u64(..1_000_000_000));
     let all = stream::iter(seed..seed + cases).map(|case| pair.case(case)).buffer_unordered(AT_ONCE);
     let all: Vec<Case> = all.collect().await;
     pair.end().await;
     let sum = |of: fn(&Case) -> usize| all.iter().map(of).sum::<usize>();
-    let (steps, good) = (sum(|case| case.steps), sum(|case| case.good));
-    eprintln!("{steps} requests, {good} of them successful");
-    let differences: Vec<String> = all.into_iter().filter_map(|case| case.difference).take(10).collect();
-    assert!(differences.is_empty(), "{}", differences.join("\n"));
-    assert!(good * 2 > steps, "most requests fail, which compares little");
+    let (requests, good) = (sum(|case| case.requests), sum(|case| case.good));
+    let differences: Vec<&String> = all.iter().filter_map(|case| case.difference.as_ref()).collect();
+    let agreement = match differences.len() {
+        0 => "all agree".to_owned(),
+        count => format!("{count} sequences end with a difference"),
+    };
+    eprintln!("conformance: {} requests, {agreement} (seed {seed})", thousands(requests));
+    let shown: Vec<&str> = differences.iter().take(10).map(|it| it.as_str()).collect();
+    assert!(differences.is_empty(), "{}", shown.join("\n"));
+    assert!(good * 5 > requests * 2, "{good} of {requests} requests are successful, which compares little");
+    assert!(!wants_all || requests as u64 >= ALL, "{requests} requests are too few");
+}
+
+/// A number as people write it.
+fn thousands(number: usize) -> String {
+    if number < 1_000 { number.to_string() } else { format!("{},{:03}", thousands(number / 1_000), number % 1_000) }
 }
 
 /// What a random sequence does not say.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_model_answers_single_questions_as_the_real_server() {
-    let Some(pair) = Pair::start().await else { return };
+    let Some(pair) = Pair::start(|_| Vec::new()).await else { return };
     let namespace = format!("single-{}", std::process::id());
     pair.namespace(&namespace).await;
     let mut names = (Names::default(), Names::default());

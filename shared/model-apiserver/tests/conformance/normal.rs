@@ -77,6 +77,9 @@ impl Names {
             }
         }
         self.walk(&mut body);
+        if let Some(message) = in_any_order(&body) {
+            body["message"] = json!(message);
+        }
         if let Some(causes) = body.pointer_mut("/details/causes").and_then(Value::as_array_mut) {
             causes.sort_by_key(ToString::to_string);
         }
@@ -132,6 +135,22 @@ impl Names {
         }
         out
     }
+}
+
+/// The message of a refusal that lists what the real server finds by going through maps, which have no order.
+fn in_any_order(body: &Value) -> Option<String> {
+    let message = body["message"].as_str()?;
+    if let Some((begin, list)) = message.split_once(" is invalid: [") {
+        let listed = body["details"]["causes"].as_array().is_some_and(|causes| causes.len() > 1);
+        return listed.then(|| format!("{begin} is invalid: {} letters", list.len()));
+    }
+    // Of what cannot be applied, where it is: values are printed as Go programs print their memory.
+    let (begin, list) = message.split_once("failed to create typed patch object")?;
+    let (object, list) = list.split_once("): ")?;
+    let path = |line: &str| line.trim().split_once(": ").map(|(path, _)| path.to_owned());
+    let mut paths: Vec<String> = list.lines().filter_map(path).collect();
+    paths.sort();
+    Some(format!("{begin}failed to create typed patch object{object}): {}", paths.join(", ")))
 }
 
 fn is_time(text: &str) -> bool {
