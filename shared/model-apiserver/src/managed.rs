@@ -95,9 +95,13 @@ impl Managed {
 
     /// Puts the entries into an object.
     fn write(&self, object: &mut Value) {
-        let mut entries: Vec<(&Manager, &Entry)> = self.entries.iter().collect();
+        Self::write_all(self.entries.iter().collect(), object);
+    }
+
+    fn write_all(mut entries: Vec<(&Manager, &Entry)>, object: &mut Value) {
         entries.sort_by_key(|(manager, entry)| {
-            (!manager.applies, &entry.time, &manager.name, &entry.api_version, &manager.subresource)
+            let time = (entry.time.is_none(), &entry.time);
+            (!manager.applies, time, &manager.name, &entry.api_version, &manager.subresource)
         });
         let entries = entries.into_iter().map(|(manager, entry)| {
             let mut out = Map::new();
@@ -196,6 +200,46 @@ fn record(books: &mut Managed, live: &Value, new: &Value, writing: &Writing<'_>)
         time: Some(writing.now.to_owned()),
     };
     books.entries.insert(manager, entry);
+}
+
+/// The books of an object after a write of its scale, in which `of` is what the replicas of the scale stand for.
+///
+/// A scale has books of its own, in its own version. So whoever has updated the replicas gets them as another entry, without a
+/// time, even if the write changes nothing.
+pub(crate) fn scale(object: &mut Value, of: &FieldSet, before: &Value, view: &mut Value, writing: &Writing<'_>) {
+    const VERSION: &str = "autoscaling/v1";
+    let parent = Managed::of(object);
+    let replicas = FieldSet::read(&json!({"f:spec": {"f:replicas": {}}}));
+    let has = |entry: &Entry| !entry.fields.intersection(of).is_empty();
+    let in_scale = |manager: &Manager| Manager {
+        api_version: if manager.applies { String::new() } else { VERSION.to_owned() },
+        ..manager.clone()
+    };
+    let mut books = Managed::default();
+    for (manager, entry) in parent.entries.iter().filter(|(_, entry)| has(entry)) {
+        let entry = Entry { api_version: VERSION.to_owned(), fields: replicas.clone(), time: entry.time.clone() };
+        books.entries.insert(in_scale(manager), entry);
+    }
+    let mut before = before.clone();
+    books.write(&mut before);
+    update(&before, view, &Writing { api_version: VERSION, shape: &Shape::Plain, filter: &FieldSet::clone, ..*writing });
+    let mut of_scale = Managed::of(view).entries;
+    of_scale.retain(|_, entry| !entry.fields.intersection(&replicas).is_empty());
+    let mut out: Vec<(Manager, Entry)> = Vec::new();
+    for (manager, mut entry) in parent.entries {
+        if has(&entry) && of_scale.remove(&manager).is_none() {
+            entry.fields = entry.fields.difference(of);
+            if entry.fields.is_empty() {
+                continue;
+            }
+        }
+        out.push((manager, entry));
+    }
+    for manager in of_scale.into_keys() {
+        let api_version = writing.api_version.to_owned();
+        out.push((manager, Entry { api_version, fields: of.clone(), time: None }));
+    }
+    Managed::write_all(out.iter().map(|(manager, entry)| (manager, entry)).collect(), object);
 }
 
 /// What a server-side apply makes of `live` (an empty object if there is none), with its books.

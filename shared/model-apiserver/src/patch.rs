@@ -1,5 +1,6 @@
 //! PATCH: JSON patch, merge patch, a part of strategic merge patch, and server-side apply.
 
+use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
 use serde_json::Value;
 
 use crate::{
@@ -109,7 +110,10 @@ pub(crate) fn change(object: &mut Value, request: &RequestInfo, custom: bool, sh
     match &*request.content_type {
         "application/json-patch+json" => {
             let patch: json_patch::Patch = serde_json::from_slice(&request.body).map_err(broken)?;
-            json_patch::patch(object, &patch).map_err(|_| refused())
+            patch.0.into_iter().try_for_each(|operation| {
+                let operation = [replacing(operation, object)];
+                json_patch::patch(object, &operation).map_err(|_| refused())
+            })
         }
         "application/merge-patch+json" => {
             let patch: Value = serde_json::from_slice(&request.body).map_err(broken)?;
@@ -129,6 +133,18 @@ pub(crate) fn change(object: &mut Value, request: &RequestInfo, custom: bool, sh
             strategic(object, &patch, shape);
             Ok(())
         }
+    }
+}
+
+/// What is replaced need not be there, if it is in an object.
+fn replacing(operation: PatchOperation, object: &Value) -> PatchOperation {
+    match operation {
+        PatchOperation::Replace(ReplaceOperation { path, value })
+            if path.parent().and_then(|parent| parent.resolve(object).ok()).is_some_and(Value::is_object) =>
+        {
+            PatchOperation::Add(AddOperation { path, value })
+        }
+        other => other,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     request::{RequestInfo, Verb},
     shape::Shape,
     state::State,
-    write::{Answer, Target},
+    write::{Answer, Target, pointers},
 };
 
 impl State {
@@ -20,14 +20,28 @@ impl State {
         let kind = &target.kind;
         let found = self.get(&kind.resource(), &target.key());
         let old = found.ok_or_else(|| Refusal::not_found(kind.named(), &target.name))?;
-        let mut view = view(kind, scale, &old);
+        let before = view(kind, scale, &old);
+        let is_set = old.pointer(&scale.spec).is_some_and(|replicas| !replicas.is_null());
+        let path = scale.spec.replace('/', ".");
+        let mut view = before.clone();
         match request.verb {
-            Verb::Get => return Ok(Answer::ok(view)),
+            Verb::Get if is_set => return Ok(Answer::ok(view)),
+            Verb::Get => {
+                let message = format!("the spec replicas field {path:?} does not exist");
+                let causes = serde_json::json!([{"message": message}]);
+                let refusal = Refusal::new(500, "InternalError", format!("Internal error occurred: {message}"));
+                return Err(refusal.with("causes", causes));
+            }
             Verb::Update => {
                 view = serde_json::from_slice(&request.body)
                     .map_err(|error| Refusal::bad_request(format!("error decoding the scale: {error}")))?;
             }
-            Verb::Patch => crate::patch::change(&mut view, request, false, &Shape::Plain)?,
+            Verb::Patch => {
+                crate::patch::change(&mut view, request, false, &Shape::Plain)?;
+                if !is_set && view["spec"].get("replicas").is_none() {
+                    return Err(Refusal::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
+                }
+            }
             _ => return Err(Refusal::method_not_allowed()),
         }
         let mut new = (*old).clone();
@@ -37,9 +51,16 @@ impl State {
             parent[field] = replicas.into();
         }
         for field in ["resourceVersion", "uid"] {
-            new["metadata"][field] = view["metadata"][field].clone();
+            if let Some(sent) = view["metadata"].get(field).filter(|sent| **sent != "") {
+                new["metadata"][field] = sent.clone();
+            }
         }
-        target.booked(&self.time(), |writing| managed::update(&old, &mut new, writing));
+        if replicas == 0 {
+            view["spec"].as_object_mut().map(|spec| spec.remove("replicas"));
+        }
+        let of = pointers(&[&scale.spec]);
+        let now = self.time();
+        target.booked(&now, |writing| managed::scale(&mut new, &of, &before, &mut view.clone(), writing));
         let stored = self.update(target, &old, new)?;
         Ok(Answer::ok(self::view(kind, scale, &Arc::new(stored))))
     }
@@ -57,7 +78,7 @@ fn view(kind: &Kind, scale: &Scale, object: &Value) -> Value {
         "spec": {},
         "status": {"replicas": object.pointer(&scale.status).and_then(Value::as_i64).unwrap_or_default()},
     });
-    if let Some(replicas) = object.pointer(&scale.spec).filter(|replicas| !replicas.is_null()) {
+    if let Some(replicas) = object.pointer(&scale.spec).filter(|replicas| **replicas != 0 && !replicas.is_null()) {
         view["spec"]["replicas"] = replicas.clone();
     }
     let selector = match &scale.selector {

@@ -95,8 +95,24 @@ fn untyped(value: &Value, schema: &Value, at: &str, out: &mut Vec<String>) {
         }
         (Value::Array(items), "array") => {
             let shape = shape(schema);
+            let is_associative = matches!(shape, Shape::Set | Shape::Keyed { .. });
+            let mut seen = Vec::new();
             for (index, item) in items.iter().enumerate() {
-                let step = shape.step(item).map_or_else(|_| format!("[{index}]"), |step| crate::fields::display(&[step]));
+                let step = match shape.step(item) {
+                    Ok(step) => {
+                        let shown = crate::fields::display(std::slice::from_ref(&step));
+                        if seen.contains(&step) {
+                            out.push(format!("{at}: duplicate entries for key {shown}"));
+                        }
+                        seen.push(step);
+                        shown
+                    }
+                    Err(error) if is_associative => {
+                        out.push(format!("{at}: element {index}: {error}"));
+                        return;
+                    }
+                    Err(_) => format!("[{index}]"),
+                };
                 untyped(item, &schema["items"], &format!("{at}{step}"), out);
             }
         }
@@ -105,9 +121,6 @@ fn untyped(value: &Value, schema: &Value, at: &str, out: &mut Vec<String>) {
         (Value::Number(_), "integer" | "number") | (Value::String(_), "string") | (Value::Bool(_), "boolean") => {}
         (_, "integer" | "number") => out.push(format!("{at}: expected numeric (int or float), got {value}")),
         (_, "string" | "boolean") => out.push(format!("{at}: expected {wanted}, got {value}")),
-        (Value::Object(_) | Value::Array(_), _) if schema["x-kubernetes-int-or-string"] == true => {
-            out.push(format!("{at}: expected any scalar, got {value}"));
-        }
         _ => {}
     }
 }

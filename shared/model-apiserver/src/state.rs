@@ -20,6 +20,8 @@ pub(crate) struct State {
     /// Changes up to this version are forgotten.
     pub(crate) compacted: u64,
     history: Vec<Change>,
+    /// Objects as they are stored, by resource and key, where they are read with more: defaults of what was taken out.
+    thin: BTreeMap<(String, String), Value>,
     pub(crate) log: Vec<Entry>,
     pub(crate) collecting: Collecting,
     pub(crate) mutations: Vec<Mutation>,
@@ -63,6 +65,7 @@ impl State {
             version: FIRST_VERSION,
             compacted: FIRST_VERSION,
             history: Vec::new(),
+            thin: BTreeMap::new(),
             log: Vec::new(),
             collecting: Collecting::WhenAsked,
             mutations: Vec::new(),
@@ -128,11 +131,29 @@ impl State {
     /// Stores an object, which gets the next version.
     pub(crate) fn put(&mut self, resource: &str, key: &str, mut object: Value) -> Arc<Value> {
         self.version += 1;
+        self.thin.remove(&(resource.to_owned(), key.to_owned()));
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
         let after = Arc::new(object);
         let before = self.objects.entry(resource.to_owned()).or_default().insert(key.to_owned(), after.clone());
         self.record(resource, key, before, Some(after.clone()));
         after
+    }
+
+    /// Stores an object of a kind that may be read with more than is stored.
+    pub(crate) fn put_of(&mut self, kind: &Kind, key: &str, object: Value) -> Arc<Value> {
+        let mut read = object.clone();
+        kind.default_stored(&mut read);
+        let (is_thin, resource) = (read != object, kind.resource());
+        let put = self.put(&resource, key, read);
+        if is_thin {
+            self.thin.insert((resource, key.to_owned()), object);
+        }
+        put
+    }
+
+    /// An object as it is stored, if that is not as it is read.
+    pub(crate) fn thin(&self, resource: &str, key: &str) -> Option<&Value> {
+        self.thin.get(&(resource.to_owned(), key.to_owned()))
     }
 
     /// Takes an object out; it is returned with the version at which it went.
@@ -176,6 +197,7 @@ impl State {
         self.version = snapshot.version;
         self.compacted = snapshot.version;
         self.history.clear();
+        self.thin.clear();
         self.restored += 1;
     }
 

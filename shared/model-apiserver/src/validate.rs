@@ -188,8 +188,14 @@ impl Check<'_> {
     fn number(&mut self, value: &Value, schema: &Value, name: &str) {
         let number = value.as_f64().unwrap_or_default();
         let text = value.to_string();
-        if schema["type"] == "integer" && schema["format"] == "int32" && i32::try_from(value.as_i64().unwrap_or(0)).is_err() {
-            let why = format!("Checked value must be of type integer with format int32 in {name}");
+        let format = schema["format"].as_str().unwrap_or_default();
+        let fits = match value.as_i64() {
+            Some(number) => format != "int32" || i32::try_from(number).is_ok(),
+            None => number.fract() == 0.0,
+        };
+        if schema["type"] == "integer" && !fits {
+            let format = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
+            let why = format!("Checked value must be of type integer {format} in {name}");
             self.causes.push(Cause::invalid(self.prefix, "\"\"", &why));
         }
         let limit = |name: &str| schema[name].as_f64();
@@ -325,11 +331,11 @@ fn replicas(object: &Value, pointer: &str) -> Option<Cause> {
 fn nested<'a>(object: &'a Value, pointer: &str, wanted: &str) -> Result<Option<&'a Value>, Cause> {
     let path = pointer.replace('/', ".");
     let empty = if wanted == "string" { "\"\"" } else { "0" };
-    let refused = |at: &str, value: &Value, wanted: &str| {
-        let why = format!("{at} accessor error: {} is of the type {}, expected {wanted}", go(value), go_type(value));
+    let refused = |value: &Value, wanted: &str| {
+        let why = format!("{path} accessor error: {} is of the type {}, expected {wanted}", go(value), go_type(value));
         Cause::invalid(&path, empty, &why)
     };
-    let (mut value, mut at) = (object, String::new());
+    let mut value = object;
     for name in pointer.trim_start_matches('/').split('/') {
         match value {
             Value::Object(fields) => match fields.get(name) {
@@ -337,12 +343,11 @@ fn nested<'a>(object: &'a Value, pointer: &str, wanted: &str) -> Result<Option<&
                 None => return Ok(None),
             },
             Value::Null => return Ok(None),
-            other => return Err(refused(&at, other, "map[string]interface{}")),
+            other => return Err(refused(other, "map[string]interface{}")),
         }
-        at = format!("{at}.{name}");
     }
     let fits = if wanted == "string" { value.is_string() } else { value.is_i64() };
-    if fits { Ok(Some(value)) } else { Err(refused(&at, value, wanted)) }
+    if fits { Ok(Some(value)) } else { Err(refused(value, wanted)) }
 }
 
 /// A value as Go's `%v` prints it.

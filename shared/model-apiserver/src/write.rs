@@ -82,7 +82,7 @@ impl Target {
     }
 }
 
-fn pointers(pointers: &[&str]) -> FieldSet {
+pub(crate) fn pointers(pointers: &[&str]) -> FieldSet {
     let mut out = FieldSet::default();
     for pointer in pointers {
         let path: Vec<_> = pointer.trim_start_matches('/').split('/').map(crate::fields::field).collect();
@@ -182,8 +182,7 @@ impl State {
         if target.dry_run {
             return Ok(object);
         }
-        kind.default_stored(&mut object);
-        Ok(Arc::unwrap_or_clone(self.put(&resource, &target.key(), object)))
+        Ok(Arc::unwrap_or_clone(self.put_of(kind, &target.key(), object)))
     }
 
     fn check_namespace(&self, target: &Target) -> Result<(), Refusal> {
@@ -250,7 +249,13 @@ impl State {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or_default();
             new["metadata"]["generation"] = (generation + 1).into();
         }
-        if without_times(&new) == without_times(old) {
+        let stored = self.thin(&kind.resource(), &target.key());
+        // Of a scale, the times that its books lose are a change.
+        let is_same = match stored.unwrap_or(old) {
+            stored if target.subresource == "scale" => new == *stored,
+            stored => without_times(&new, None) == without_times(stored, new["metadata"].get("resourceVersion")),
+        };
+        if is_same {
             return Ok((**old).clone());
         }
         let metadata = &new["metadata"];
@@ -264,7 +269,7 @@ impl State {
             self.remove(&kind.resource(), &target.key());
             return Ok(new);
         }
-        Ok(Arc::unwrap_or_clone(self.put(&kind.resource(), &target.key(), new)))
+        Ok(Arc::unwrap_or_clone(self.put_of(kind, &target.key(), new)))
     }
 
     fn check_changes(target: &Target, old: &Value, new: &Value) -> Result<(), Refusal> {
@@ -376,8 +381,11 @@ fn set(object: &mut Value, pointer: &str, value: Option<Value>) {
 }
 
 /// The object without what changes with every write, even with one that changes nothing.
-fn without_times(object: &Value) -> Value {
+fn without_times(object: &Value, version: Option<&Value>) -> Value {
     let mut object = object.clone();
+    if let Some(version) = version {
+        object["metadata"]["resourceVersion"] = version.clone(); // which is given when it is stored
+    }
     let entries = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
     for entry in entries.into_iter().flatten() {
         set(entry, "/time", None);

@@ -104,6 +104,7 @@ impl Defined {
         if self.rng.u8(..3) == 0 {
             self.values.break_one(&mut object, &main);
         }
+        self.even_replicas(&mut object);
         object["apiVersion"] = json!(self.api_version);
         object["kind"] = json!(self.kind);
         object["metadata"] = json!({"name": name});
@@ -114,6 +115,18 @@ impl Defined {
             object["metadata"]["finalizers"] = json!(["example.com/hold"]);
         }
         object
+    }
+
+    /// Replicas that no scale asks for. A scale that changes nothing gives the manager of the replicas a second entry, and in
+    /// which order the real server writes the two is chance.
+    fn even_replicas(&self, object: &mut Value) {
+        let path = self.subresources["scale"]["specReplicasPath"].as_str().unwrap_or_default().replace('.', "/");
+        if let Some(replicas) = object.pointer_mut(&path).filter(|replicas| !path.is_empty() && replicas.is_i64()) {
+            *replicas = match replicas.as_i64().unwrap() {
+                count @ 0..10 => json!(count / 2 * 2 + if count < 2 { 2 } else { 0 }),
+                count => json!(count),
+            };
+        }
     }
 
     fn status(&mut self) -> Value {
@@ -186,7 +199,7 @@ impl Defined {
 
     fn scale(&mut self, name: &str, path: &str, manager: &str) -> Step {
         let path = format!("{path}/scale");
-        let count = [0, 1, 3, 7, 1_000, -1][self.rng.usize(..6)];
+        let count = [0, 3, 5, 7, 1_000, -1][self.rng.usize(..6)];
         match self.rng.u8(..4) {
             0 => Step::new("GET", &path),
             1 => {

@@ -91,7 +91,7 @@ impl Names {
             Value::Object(map) => {
                 if let Some(Value::Array(entries)) = map.get_mut("managedFields") {
                     entries.sort_by_key(|entry| {
-                        ["operation", "manager", "apiVersion", "subresource"].map(|field| entry[field].to_string())
+                        ["operation", "manager", "apiVersion", "subresource", "fieldsV1"].map(|field| entry[field].to_string())
                     });
                 }
                 for (name, value) in map.iter_mut() {
