@@ -40,7 +40,7 @@ test: ## Check everything, from format to end to end; installs what it needs
 	cargo xtask test
 
 .PHONY: nightly
-nightly: ## Check what takes hours: every interference and fault plan, random worlds, races
+nightly: ## Check what takes hours: every interference and fault plan, the model API server, random worlds, races
 	cargo xtask nightly
 
 .PHONY: test-e2e

@@ -10,7 +10,7 @@ use crate::steps::{self, Step};
 use crate::test::{checks, nextest};
 use crate::workspace;
 
-/// Check what takes hours: every interference, every fault plan, random worlds, races on a real API server
+/// Check what takes hours: every interference, every fault plan, the model API server beside a real one, random worlds, races
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Do these steps only, and in their usual order
@@ -40,6 +40,12 @@ const STEPS: &[Step<Args>] = &[
         title: "every fault plan of the campaigns",
         needs: &["tools", "cluster"],
         run: |_| whole("FAULT_PLANS", "test(/campaign::|proxied::/) | binary(in_memory)"),
+    },
+    Step {
+        name: "fidelity",
+        title: "20,000 random requests to the model API server and to a real one",
+        needs: &["tools", "cluster"],
+        run: |_| whole("MODEL_CASES", "package(model-apiserver) & binary(conformance)"),
     },
     Step {
         name: "worlds",

@@ -189,12 +189,17 @@ pub(crate) fn field(name: &str) -> Step {
 
 /// The step to the item of a keyed list.
 pub(crate) fn keyed(keys: Map<String, Value>) -> Step {
-    format!("k:{}", sorted(keys)).into()
+    format!("k:{}", escaped(&sorted(keys))).into()
 }
 
 /// The step to the item of a set.
 pub(crate) fn valued(value: &Value) -> Step {
-    format!("v:{value}").into()
+    format!("v:{}", escaped(value)).into()
+}
+
+/// JSON as Go writes it: fit for a web page.
+fn escaped(value: &Value) -> String {
+    value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 /// Keys sorted by name, whatever order the map keeps.

@@ -197,11 +197,17 @@ impl Kind {
         }
     }
 
-    /// What cannot be applied, since it is not of the schema.
-    pub(crate) fn untyped(&self, config: &Value) -> Vec<String> {
+    /// Where an object is not of the schema. Only what is applied may not have items twice.
+    pub(crate) fn untyped(&self, object: &Value, is_stored: bool) -> Vec<String> {
         match &self.normalize {
-            Normalize::Schema(schema) => schema.untyped(config),
-            _ => self.shape.undeclared(config).map(|path| format!("{path}: field not declared in schema")).into_iter().collect(),
+            Normalize::Schema(schema) => schema.untyped(object, is_stored),
+            _ if is_stored => Vec::new(),
+            _ => self
+                .shape
+                .undeclared(object)
+                .map(|path| format!("{path}: field not declared in schema"))
+                .into_iter()
+                .collect(),
         }
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Writing<'a> {
     pub(crate) api_version: &'a str,
     pub(crate) subresource: &'a str,
     pub(crate) now: &'a str,
+    /// Where an object is not of its schema, so that nobody can say who owns what.
+    pub(crate) untyped: &'a dyn Fn(&Value) -> Vec<String>,
     /// Leaves of a set what this endpoint can change.
     pub(crate) filter: &'a dyn Fn(&FieldSet) -> FieldSet,
 }
@@ -174,6 +176,9 @@ pub(crate) fn update(live: &Value, new: &mut Value, writing: &Writing<'_>) {
     let mut before = live.clone();
     without_entries(&mut before);
     without_entries(new);
+    if [&before, &*new].iter().any(|object| !(writing.untyped)(object).is_empty()) {
+        return;
+    }
     record(&mut books, &before, new, writing);
     books.write(new);
 }
@@ -222,7 +227,17 @@ pub(crate) fn scale(object: &mut Value, of: &FieldSet, before: &Value, view: &mu
     }
     let mut before = before.clone();
     books.write(&mut before);
-    update(&before, view, &Writing { api_version: VERSION, shape: &Shape::Plain, filter: &FieldSet::clone, ..*writing });
+    update(
+        &before,
+        view,
+        &Writing {
+            api_version: VERSION,
+            shape: &Shape::Plain,
+            untyped: &|_| Vec::new(),
+            filter: &FieldSet::clone,
+            ..*writing
+        },
+    );
     let mut of_scale = Managed::of(view).entries;
     of_scale.retain(|_, entry| !entry.fields.intersection(&replicas).is_empty());
     let mut out: Vec<(Manager, Entry)> = Vec::new();
@@ -258,20 +273,22 @@ pub(crate) fn apply(
         let first = Writing { manager: "before-first-apply", ..*writing };
         record(&mut books, &empty, &before, &first);
     }
-    let broken = |error: String| {
+    let broken = |which: &str, error: String| {
         let name = config.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let namespace = config.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (writing.api_version, config["kind"].as_str().unwrap_or_default());
         Refusal::internal(format!(
-            "failed to create typed patch object ({namespace}/{name}; {version}, Kind={kind}): {error}"
+            "failed to create typed {which} object ({namespace}/{name}; {version}, Kind={kind}): {error}"
         ))
     };
-    match untyped {
-        [] => {}
-        [one] => return Err(broken(one.clone())),
-        many => return Err(broken(format!("errors:\n{}", many.iter().map(|it| format!("  {it}")).collect::<Vec<_>>().join("\n")))),
+    for (which, wrong) in [("patch", untyped), ("live", &(writing.untyped)(&before))] {
+        match wrong {
+            [] => {}
+            [one] => return Err(broken(which, one.clone())),
+            many => return Err(broken(which, format!("errors:\n  {}", many.join("\n  ")))),
+        }
     }
-    let merged = typed::merge(&before, config, writing.shape).map_err(broken)?;
+    let merged = typed::merge(&before, config, writing.shape).map_err(|error| broken("patch", error))?;
     let manager = Manager {
         name: name_or_unknown(writing.manager),
         applies: true,

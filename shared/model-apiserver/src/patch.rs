@@ -80,7 +80,9 @@ impl State {
         empty["apiVersion"] = kind.api_version().into();
         empty["kind"] = kind.kind.as_str().into();
         let live = old.as_deref().unwrap_or(&empty);
-        let mut new = target.booked(&self.time(), |writing| managed::apply(live, &config, &kind.untyped(&config), force, writing))?;
+        let mut new = target.booked(&self.time(), |writing| {
+            managed::apply(live, &config, &kind.untyped(&config, false), force, writing)
+        })?;
         kind.decode_applied(&mut new);
         new["apiVersion"] = kind.api_version().into();
         new["kind"] = kind.kind.as_str().into();

@@ -125,7 +125,8 @@ impl Refusal {
     /// Of what a kind has against an object.
     pub(crate) fn of_causes(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
         let causes: Vec<_> = causes.into_iter().map(|cause| (cause.reason, cause.message, cause.field)).collect();
-        let causes: Vec<_> = causes.iter().map(|(reason, message, field)| (*reason, message.clone(), &**field)).collect();
+        let causes: Vec<_> =
+            causes.iter().map(|(reason, message, field)| (*reason, message.clone(), &**field)).collect();
         Self::invalid(&kind.group, &kind.kind, name, &causes)
     }
 

@@ -92,7 +92,7 @@ fn view(kind: &Kind, scale: &Scale, object: &Value) -> Value {
             Some(pairs.join(","))
         }
     };
-    if let Some(selector) = selector {
+    if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
         view["status"]["selector"] = selector.into();
     }
     view

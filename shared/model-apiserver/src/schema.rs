@@ -27,17 +27,23 @@ impl Schema {
     }
 
     /// What is wrong with an object, or with its status.
-    pub(crate) fn causes(&self, scale: Option<&Scale>, new: &Value, old: Option<&Value>, is_status: bool) -> Vec<Cause> {
+    pub(crate) fn causes(
+        &self,
+        scale: Option<&Scale>,
+        new: &Value,
+        old: Option<&Value>,
+        is_status: bool,
+    ) -> Vec<Cause> {
         validate::object(&self.0, scale, new, old, is_status)
     }
 
-    /// Where a configuration that is applied is not of this schema: all of it is said, each with its path.
-    pub(crate) fn untyped(&self, config: &Value) -> Vec<String> {
+    /// Where an object is not of this schema, each with its path.
+    pub(crate) fn untyped(&self, object: &Value, may_repeat: bool) -> Vec<String> {
         let mut out = Vec::new();
-        for (name, value) in config.as_object().into_iter().flatten() {
+        for (name, value) in object.as_object().into_iter().flatten() {
             match self.0["properties"].get(name) {
                 _ if ["apiVersion", "kind", "metadata"].contains(&name.as_str()) => {}
-                Some(schema) => untyped(value, schema, &format!(".{name}"), &mut out),
+                Some(schema) => untyped(value, schema, &format!(".{name}"), may_repeat, &mut out),
                 None if keeps_unknown(&self.0) => {}
                 None => out.push(format!(".{name}: field not declared in schema")),
             }
@@ -77,17 +83,16 @@ fn without_nulls(value: &mut Value, schema: &Value) {
     }
 }
 
-fn untyped(value: &Value, schema: &Value, at: &str, out: &mut Vec<String>) {
+fn untyped(value: &Value, schema: &Value, at: &str, may_repeat: bool, out: &mut Vec<String>) {
     let wanted = schema["type"].as_str().unwrap_or_default();
     match (value, wanted) {
-        (Value::Null, _) => {}
         (Value::Object(fields), "object") => {
             for (name, value) in fields {
                 let embedded = schema["x-kubernetes-embedded-resource"] == true;
                 let own = embedded && ["apiVersion", "kind", "metadata"].contains(&name.as_str());
                 match schema["properties"].get(name).or(others(schema)) {
                     _ if own => {}
-                    Some(schema) => untyped(value, schema, &format!("{at}.{name}"), out),
+                    Some(schema) => untyped(value, schema, &format!("{at}.{name}"), may_repeat, out),
                     None if keeps_unknown(schema) || schema.get("properties").is_none() => {}
                     None => out.push(format!("{at}.{name}: field not declared in schema")),
                 }
@@ -101,7 +106,7 @@ fn untyped(value: &Value, schema: &Value, at: &str, out: &mut Vec<String>) {
                 let step = match shape.step(item) {
                     Ok(step) => {
                         let shown = crate::fields::display(std::slice::from_ref(&step));
-                        if seen.contains(&step) {
+                        if !may_repeat && seen.contains(&step) {
                             out.push(format!("{at}: duplicate entries for key {shown}"));
                         }
                         seen.push(step);
@@ -113,12 +118,15 @@ fn untyped(value: &Value, schema: &Value, at: &str, out: &mut Vec<String>) {
                     }
                     Err(_) => format!("[{index}]"),
                 };
-                untyped(item, &schema["items"], &format!("{at}{step}"), out);
+                untyped(item, &schema["items"], &format!("{at}{step}"), may_repeat, out);
             }
         }
+        (Value::Null, _)
+        | (Value::Number(_), "integer" | "number")
+        | (Value::String(_), "string")
+        | (Value::Bool(_), "boolean") => {}
         (_, "object") => out.push(format!("{at}: expected map, got {value}")),
         (_, "array") => out.push(format!("{at}: expected list, got {value}")),
-        (Value::Number(_), "integer" | "number") | (Value::String(_), "string") | (Value::Bool(_), "boolean") => {}
         (_, "integer" | "number") => out.push(format!("{at}: expected numeric (int or float), got {value}")),
         (_, "string" | "boolean") => out.push(format!("{at}: expected {wanted}, got {value}")),
         _ => {}

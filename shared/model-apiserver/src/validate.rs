@@ -155,7 +155,10 @@ impl Check<'_> {
         };
         let whole = value.as_f64().is_some_and(|number| number.fract() == 0.0);
         let fits = wanted.split(',').any(|wanted| {
-            wanted.is_empty() || wanted == found || (wanted == "number" && found == "integer") || (wanted == "integer" && whole)
+            wanted.is_empty()
+                || wanted == found
+                || (wanted == "number" && found == "integer")
+                || (wanted == "integer" && whole)
         });
         let numeric = wanted.contains("integer") || wanted == "number";
         // With a format, lists pass for texts: the format is looked at first, and only that of texts.
@@ -194,7 +197,8 @@ impl Check<'_> {
             None => number.fract() == 0.0,
         };
         if schema["type"] == "integer" && !fits {
-            let format = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
+            let format =
+                if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
             let why = format!("Checked value must be of type integer {format} in {name}");
             self.causes.push(Cause::invalid(self.prefix, "\"\"", &why));
         }

@@ -77,6 +77,7 @@ impl Target {
             api_version: &self.kind.api_version(),
             subresource: &self.subresource,
             now,
+            untyped: &|object| self.kind.untyped(object, true),
             filter: &|fields| self.owns(fields),
         })
     }

@@ -28,7 +28,8 @@ pub(crate) fn of_the_chart(group: &str) -> Vec<Definition> {
         let yaml = |file: &Path| -> Value { serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap() };
         let mut definition = yaml(file);
         let group = format!("d{index}.{group}");
-        definition["metadata"]["name"] = json!(format!("{}.{group}", definition["spec"]["names"]["plural"].as_str().unwrap()));
+        definition["metadata"]["name"] =
+            json!(format!("{}.{group}", definition["spec"]["names"]["plural"].as_str().unwrap()));
         definition["spec"]["group"] = json!(group);
         // Short names and categories of two groups would be told apart by chance.
         for field in ["shortNames", "categories"] {
@@ -179,7 +180,8 @@ impl Defined {
     fn status_step(&mut self, name: &str, path: &str, manager: &str) -> Step {
         let status = self.status();
         let path = format!("{path}/status");
-        let mut body = json!({"apiVersion": self.api_version, "kind": self.kind, "metadata": {"name": name}, "status": status});
+        let mut body =
+            json!({"apiVersion": self.api_version, "kind": self.kind, "metadata": {"name": name}, "status": status});
         match self.rng.u8(..8) {
             0..3 => {
                 self.versioned(&mut body);
@@ -187,8 +189,8 @@ impl Defined {
             }
             3..5 => Step::new("PATCH", &path).body(json!({"status": body["status"]})).content(MERGE).query(manager),
             5 => {
-                let patch = self.json_patch(&body, "/status");
-                Step::new("PATCH", &path).body(patch).content(JSON).query(manager)
+                let operations = self.json_patch(&body, "/status");
+                Step::new("PATCH", &path).body(operations).content(JSON).query(manager)
             }
             _ => {
                 let force = if self.rng.bool() { "&force=true" } else { "" };
@@ -220,25 +222,24 @@ impl Requests for Defined {
         let manager = if self.rng.bool() { "fieldManager=one" } else { "fieldManager=two" };
         let step = match self.rng.u8(..100) {
             0..12 => Step::new("POST", &self.collection).body(self.object(&name)).query(manager),
-            12..16 => Step::new("GET", &path),
-            16..19 => {
+            12..15 => {
                 let query = ["", "labelSelector=tier%3Da", "limit=1"][self.rng.usize(..3)];
                 Step::new("GET", &self.collection).query(query)
             }
-            19..38 => {
+            15..36 => {
                 let mut body = self.object(&name);
                 self.versioned(&mut body);
                 Step::new("PUT", &path).body(body).query(manager)
             }
-            38..52 => {
+            36..51 => {
                 let object = self.object(&name);
                 let part = self.part(&object, "/spec");
                 Step::new("PATCH", &path).body(part).content(MERGE).query(manager)
             }
-            52..58 => {
+            51..58 => {
                 let object = self.object(&name);
-                let patch = self.json_patch(&object, "/spec");
-                Step::new("PATCH", &path).body(patch).content(JSON).query(manager)
+                let operations = self.json_patch(&object, "/spec");
+                Step::new("PATCH", &path).body(operations).content(JSON).query(manager)
             }
             58..78 => {
                 let force = if self.rng.bool() { "&force=true" } else { "" };

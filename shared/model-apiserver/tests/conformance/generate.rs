@@ -88,7 +88,9 @@ pub(crate) trait Requests: Send {
 /// The object from whose version on everything is watched.
 pub(crate) fn first(namespace: &str) -> Step {
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "start"}});
-    Step::new("POST", &format!("/api/v1/namespaces/{namespace}/configmaps")).body(body).about(&format!("first {namespace}"))
+    Step::new("POST", &format!("/api/v1/namespaces/{namespace}/configmaps"))
+        .body(body)
+        .about(&format!("first {namespace}"))
 }
 
 /// Watches of a collection that end with the object `last`, which has the label `tier: a`.

@@ -1,6 +1,7 @@
 //! The same requests to the model and to a real API server, and the same answers.
 //!
-//! `MODEL_CASES` says how many sequences of requests are tried (40), `MODEL_SEED` where they begin.
+//! `MODEL_CASES` says how many sequences of requests are tried (40; `all` for as many as 20,000 requests are), `MODEL_SEED`
+//! where they begin (anywhere). Half of them are about the chart's definitions, half about built-in kinds and widgets.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 mod defined;

@@ -91,7 +91,8 @@ impl Names {
             Value::Object(map) => {
                 if let Some(Value::Array(entries)) = map.get_mut("managedFields") {
                     entries.sort_by_key(|entry| {
-                        ["operation", "manager", "apiVersion", "subresource", "fieldsV1"].map(|field| entry[field].to_string())
+                        ["operation", "manager", "apiVersion", "subresource", "fieldsV1"]
+                            .map(|field| entry[field].to_string())
                     });
                 }
                 for (name, value) in map.iter_mut() {
@@ -145,12 +146,12 @@ fn in_any_order(body: &Value) -> Option<String> {
         return listed.then(|| format!("{begin} is invalid: {} letters", list.len()));
     }
     // Of what cannot be applied, where it is: values are printed as Go programs print their memory.
-    let (begin, list) = message.split_once("failed to create typed patch object")?;
+    let (begin, list) = message.split_once("failed to create typed ")?;
     let (object, list) = list.split_once("): ")?;
     let path = |line: &str| line.trim().split_once(": ").map(|(path, _)| path.to_owned());
     let mut paths: Vec<String> = list.lines().filter_map(path).collect();
     paths.sort();
-    Some(format!("{begin}failed to create typed patch object{object}): {}", paths.join(", ")))
+    Some(format!("{begin}failed to create typed {object}): {}", paths.join(", ")))
 }
 
 fn is_time(text: &str) -> bool {

@@ -102,7 +102,8 @@ impl Values {
         match pattern.kind() {
             HirKind::Literal(literal) => out.push_str(std::str::from_utf8(&literal.0).unwrap()),
             HirKind::Class(Class::Unicode(class)) => {
-                let has = |letter: &char| class.ranges().iter().any(|range| (range.start()..=range.end()).contains(letter));
+                let has =
+                    |letter: &char| class.ranges().iter().any(|range| (range.start()..=range.end()).contains(letter));
                 let letters: Vec<char> = ('!'..='~').filter(has).collect();
                 out.push(letters[self.rng.usize(..letters.len())]);
             }
@@ -127,8 +128,12 @@ impl Values {
         let mut items: Vec<Value> = Vec::new();
         for _ in 0..self.rng.u64(least..=most.min(least + 2)) {
             let item = self.valid(&schema["items"]);
-            let keys: Vec<&str> =
-                schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let keys: Vec<&str> = schema["x-kubernetes-list-map-keys"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect();
             let same = |other: &Value| match schema["x-kubernetes-list-type"].as_str() {
                 Some("set") => *other == item,
                 Some("map") => keys.iter().all(|key| other.get(key) == item.get(key)),
@@ -143,7 +148,8 @@ impl Values {
 
     fn object(&mut self, schema: &Value) -> Value {
         let mut out = Map::new();
-        let (least, most) = (schema["minProperties"].as_u64().unwrap_or(0), schema["maxProperties"].as_u64().unwrap_or(99));
+        let (least, most) =
+            (schema["minProperties"].as_u64().unwrap_or(0), schema["maxProperties"].as_u64().unwrap_or(99));
         let full = |out: &Map<String, Value>| out.len() as u64 >= most;
         if schema["additionalProperties"].is_object() {
             for _ in 0..self.rng.u64(least..=most.min(least + 2)) {
@@ -197,7 +203,11 @@ impl Values {
         }
         let (pointer, schema) = &places[self.rng.usize(..places.len())];
         let place = value.pointer_mut(pointer).unwrap();
-        let mut broken = vec![json!(true), json!(5), json!(1.5), json!("x"), json!({"a": 1}), json!([]), json!(["x"]), Value::Null];
+        let mut broken =
+            vec![json!(true), json!(5), json!(1.5), json!("x"), json!({"a": 1}), json!([]), json!(["x"]), Value::Null];
+        if schema["type"] == "string" && schema["format"].is_string() {
+            broken.retain(|value| !value.is_array()); // which the real server takes, and its rules then cannot read
+        }
         // Half of the time one of its own kind.
         if self.rng.bool() {
             broken = Self::nearly(place, schema);
@@ -219,7 +229,8 @@ impl Values {
                 out.extend([json!(-1), json!(3_000_000_000_i64), json!(i64::MAX)]);
             }
             Value::String(_) => {
-                let long = limit("maxLength").and_then(|most| usize::try_from(most + 1).ok()).filter(|most| *most < 2000);
+                let long =
+                    limit("maxLength").and_then(|most| usize::try_from(most + 1).ok()).filter(|most| *most < 2000);
                 out.extend(long.map(|length| json!("m".repeat(length))));
                 out.extend(["", " ", "%%", "Other", "a b", "2030-02-30", "é:é"].map(Value::from));
             }
@@ -244,7 +255,8 @@ impl Values {
                     out.push(Value::Object(fields));
                     out.push(with(name, Value::Null));
                 }
-                let more = limit("maxProperties").filter(|most| schema["additionalProperties"].is_object() && *most < 70);
+                let more =
+                    limit("maxProperties").filter(|most| schema["additionalProperties"].is_object() && *most < 70);
                 let some = fields.values().next();
                 if let (Some(most), Some(some)) = (more, some) {
                     out.push(Value::Object((0..=most).map(|index| (format!("k{index}"), some.clone())).collect()));
@@ -261,7 +273,8 @@ fn rules(schema: &Value) -> Vec<String> {
     let own = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
     let own = own.filter_map(|rule| rule["rule"].as_str().map(str::to_owned));
     let named = schema["properties"].as_object().into_iter().flat_map(Map::values);
-    let below = named.chain(["items", "additionalProperties"].map(|name| &schema[name]).into_iter().filter(|it| it.is_object()));
+    let below = named
+        .chain(["items", "additionalProperties"].map(|name| &schema[name]).into_iter().filter(|it| it.is_object()));
     own.chain(below.flat_map(rules)).collect()
 }
 
