@@ -39,12 +39,12 @@ pub(crate) fn kinds() -> Vec<Kind> {
         Kind {
             generation: Generation::SpecAndAnnotations,
             status_keeps: &["/spec", "/metadata/labels"],
-            immutable: &["/spec/selector"],
+            immutable: &[("/spec/selector", "spec.selector")],
             ..scaled(subject(of("apps", "v1", "deployments", "Deployment", defaults::deployment)))
         },
         Kind {
             generation: spec,
-            immutable: &["/spec/selector"],
+            immutable: &[("/spec/selector", "spec.selector")],
             ..scaled(subject(of("apps", "v1", "replicasets", "ReplicaSet", defaults::replica_set)))
         },
         Kind {
@@ -61,16 +61,38 @@ pub(crate) fn kinds() -> Vec<Kind> {
             generation: spec,
             orphans: true,
             prepare: Some(job),
-            immutable: &["/spec/selector", "/spec/template", "/spec/completions"],
+            immutable: &[
+                ("/spec/selector", "spec.selector"),
+                ("/spec/template", "spec.template"),
+                ("/spec/completions", "spec.completions"),
+            ],
             ..subject(of("batch", "v1", "jobs", "Job", defaults::job))
         },
         Kind { generation: spec, ..subject(of("batch", "v1", "cronjobs", "CronJob", defaults::cron_job)) },
+        Kind {
+            generation: spec,
+            ..of("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", defaults::network_policy)
+        },
         Kind {
             unconditional: false,
             create_on_put: true,
             ..of("coordination.k8s.io", "v1", "leases", "Lease", with_spec)
         },
-        Kind { create_on_put: true, ..of("events.k8s.io", "v1", "events", "Event", event) },
+        Kind {
+            create_on_put: true,
+            immutable: &[
+                ("/action", "action"),
+                ("/eventTime", "eventTime"),
+                ("/note", "message"),
+                ("/reason", "reason"),
+                ("/regarding", "involvedObject"),
+                ("/related", "related"),
+                ("/reportingController", "reportingController"),
+                ("/reportingInstance", "reportingInstance"),
+                ("/type", "type"),
+            ],
+            ..of("events.k8s.io", "v1", "events", "Event", event)
+        },
         Kind {
             custom: false,
             ..Kind::custom("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
@@ -116,6 +138,7 @@ fn zero_of(kind: &str) -> fn() -> Value {
         "Service" => || json!({"spec": {}, "status": {"loadBalancer": {}}}),
         "Namespace" | "Node" | "PodDisruptionBudget" => || json!({"spec": {}, "status": {}}),
         "Lease" => || json!({"spec": {}}),
+        "NetworkPolicy" => || json!({"spec": {"podSelector": {}}}),
         "Event" => {
             || json!({"regarding": {}, "deprecatedSource": {}, "eventTime": null, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null})
         }
@@ -200,13 +223,17 @@ fn job(object: &mut Value, old: Option<&Value>, _: u64) {
         return;
     }
     let (uid, name) = (object["metadata"]["uid"].clone(), object["metadata"]["name"].clone());
+    let were = object["metadata"]["labels"].clone();
     let spec = child(object, "spec");
     let labels = child(child(child(spec, "template"), "metadata"), "labels");
+    let are_the_same = *labels == were; // in Go, and so they stay
     for prefix in ["", "batch.kubernetes.io/"] {
         labels[format!("{prefix}controller-uid")] = uid.clone();
         labels[format!("{prefix}job-name")] = name.clone();
     }
     let labels = labels.clone();
     child(child(spec, "selector"), "matchLabels")["batch.kubernetes.io/controller-uid"] = uid;
-    fill(child(object, "metadata"), "labels", labels);
+    if are_the_same || were.is_null() {
+        object["metadata"]["labels"] = labels;
+    }
 }

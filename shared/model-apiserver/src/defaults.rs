@@ -181,10 +181,29 @@ pub(crate) fn disruption_budget(object: &mut Value) {
     child(object, "spec");
 }
 
+pub(crate) fn network_policy(object: &mut Value) {
+    let spec = child(object, "spec");
+    child(spec, "podSelector");
+    let mut types = vec!["Ingress"];
+    if spec.get("egress").is_some() {
+        types.push("Egress");
+    }
+    fill(spec, "policyTypes", json!(types));
+    for direction in ["ingress", "egress"] {
+        for rule in items(spec, direction) {
+            items(rule, "ports").iter_mut().for_each(|port| fill(port, "protocol", "TCP"));
+        }
+    }
+}
+
 pub(crate) fn job(object: &mut Value) {
     with_status(object);
     omit_zero(&mut object["status"], &["active", "succeeded", "failed"]);
     job_spec(child(object, "spec"));
+    let labels = object.pointer("/spec/template/metadata/labels").cloned().filter(|_| object["metadata"]["labels"].is_null());
+    if let Some(labels) = labels {
+        child(object, "metadata")["labels"] = labels;
+    }
 }
 
 fn job_spec(spec: &mut Value) {

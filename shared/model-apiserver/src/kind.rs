@@ -44,8 +44,8 @@ pub struct Kind {
     pub(crate) zero: fn() -> Value,
     /// What the server fills in after ownership is decided: nobody owns it.
     pub(crate) prepare: Option<Prepare>,
-    /// Fields that cannot be changed.
-    pub(crate) immutable: &'static [&'static str],
+    /// Fields that cannot be changed, and what refusals call them.
+    pub(crate) immutable: &'static [(&'static str, &'static str)],
     /// Whether changes of the metadata are checked by the kind too, and so told twice.
     pub(crate) checks_twice: bool,
     /// A custom resource: lists and statuses work a little differently.
@@ -151,6 +151,11 @@ impl Kind {
     /// `deployments.apps`, or `pods` for the core group.
     pub fn resource(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// The group that refusals name: events are kept as those of the core group.
+    pub(crate) fn refused_group(&self) -> &str {
+        if !self.custom && self.group == "events.k8s.io" { "" } else { &self.group }
     }
 
     pub(crate) fn named(&self) -> Named<'_> {

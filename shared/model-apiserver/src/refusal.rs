@@ -127,7 +127,7 @@ impl Refusal {
         let causes: Vec<_> = causes.into_iter().map(|cause| (cause.reason, cause.message, cause.field)).collect();
         let causes: Vec<_> =
             causes.iter().map(|(reason, message, field)| (*reason, message.clone(), &**field)).collect();
-        Self::invalid(&kind.group, &kind.kind, name, &causes)
+        Self::invalid(kind.refused_group(), &kind.kind, name, &causes)
     }
 
     pub(crate) fn expired(message: impl Into<String>) -> Self {

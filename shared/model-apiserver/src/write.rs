@@ -301,8 +301,7 @@ impl State {
         if kind.checks_twice {
             causes.extend(causes.clone());
         }
-        let pointers: Vec<String> = kind.immutable.iter().map(|it| it[1..].replace('/', ".")).collect();
-        for (pointer, path) in kind.immutable.iter().zip(&pointers) {
+        for (pointer, path) in kind.immutable {
             if let (before, Some(value)) = (old.pointer(pointer), new.pointer(pointer))
                 && before != Some(value)
             {

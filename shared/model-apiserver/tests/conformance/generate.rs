@@ -12,8 +12,18 @@ pub(crate) const UID: &str = "$UID";
 /// The name of the object that ends a watch.
 pub(crate) const LAST: &str = "zzz-last";
 
-const KINDS: [Plural; 6] =
-    [Plural::ConfigMap, Plural::Deployment, Plural::Service, Plural::Budget, Plural::Lease, Plural::Widget];
+const KINDS: [Plural; 10] = [
+    Plural::ConfigMap,
+    Plural::Deployment,
+    Plural::Service,
+    Plural::Budget,
+    Plural::Lease,
+    Plural::Widget,
+    Plural::Job,
+    Plural::Policy,
+    Plural::Event,
+    Plural::Secret,
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plural {
@@ -23,6 +33,10 @@ enum Plural {
     Budget,
     Lease,
     Widget,
+    Job,
+    Policy,
+    Event,
+    Secret,
 }
 
 /// One request.
@@ -115,8 +129,8 @@ pub(crate) struct Generator {
 impl Generator {
     pub(crate) fn new(seed: u64, namespace: &str, group: &str) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let first = rng.usize(..6);
-        let favourites = [KINDS[first], KINDS[(first + rng.usize(1..6)) % 6]];
+        let first = rng.usize(..KINDS.len());
+        let favourites = [KINDS[first], KINDS[(first + rng.usize(1..KINDS.len())) % KINDS.len()]];
         Self { rng, namespace: namespace.to_owned(), group: group.to_owned(), favourites }
     }
 
@@ -128,6 +142,10 @@ impl Generator {
             Plural::Budget => ("policy/v1".to_owned(), "poddisruptionbudgets", "PodDisruptionBudget"),
             Plural::Lease => ("coordination.k8s.io/v1".to_owned(), "leases", "Lease"),
             Plural::Widget => (format!("{}/v1", self.group), "widgets", "Widget"),
+            Plural::Job => ("batch/v1".to_owned(), "jobs", "Job"),
+            Plural::Policy => ("networking.k8s.io/v1".to_owned(), "networkpolicies", "NetworkPolicy"),
+            Plural::Event => ("events.k8s.io/v1".to_owned(), "events", "Event"),
+            Plural::Secret => ("v1".to_owned(), "secrets", "Secret"),
         }
     }
 
@@ -138,7 +156,7 @@ impl Generator {
     }
 
     fn random(&mut self) -> Step {
-        let kind = if self.rng.u8(..4) > 0 { self.favourites[self.rng.usize(..2)] } else { KINDS[self.rng.usize(..6)] };
+        let kind = if self.rng.u8(..4) > 0 { self.favourites[self.rng.usize(..2)] } else { KINDS[self.rng.usize(..KINDS.len())] };
         let name = self.pick(&["a", "b"]);
         let (collection, object) = (self.path(kind), format!("{}/{name}", self.path(kind)));
         let has_status = matches!(kind, Plural::Deployment | Plural::Budget | Plural::Widget);
@@ -167,12 +185,13 @@ impl Generator {
                 let count = if kind == Plural::ConfigMap { query.len() - 2 } else { query.len() };
                 Step::new("GET", &collection).query(query[self.rng.usize(..count)])
             }
-            22..36 => {
+            // A PUT of a Job has to bring the selector that the server has made.
+            22..36 if kind != Plural::Job => {
                 let mut body = self.object(kind, name);
                 self.versioned(&mut body);
                 Step::new("PUT", &object).body(body).query(format!("fieldManager={manager}"))
             }
-            36..48 => {
+            22..48 => {
                 let body = self.merge_patch(kind);
                 Step::new("PATCH", &object).body(body).content(MERGE).query(format!("fieldManager={manager}"))
             }
@@ -284,6 +303,10 @@ impl Generator {
                 Plural::Service => json!({"spec": {"sessionAffinity": "None", "selector": {"app": self.word()}}}),
                 Plural::Budget => json!({"spec": {"minAvailable": self.rng.u8(..3)}}),
                 Plural::Lease => json!({"spec": {"holderIdentity": self.word(), "leaseTransitions": self.rng.u8(..3)}}),
+                Plural::Job => json!({"spec": {"parallelism": self.rng.u8(..3), "suspend": null}}),
+                Plural::Policy => json!({"spec": {"podSelector": {"matchLabels": {"app": self.word()}}, "egress": null}}),
+                Plural::Event => json!({"note": self.word()}),
+                Plural::Secret => json!({"stringData": {"k1": self.word()}, "data": {"k2": null}}),
                 Plural::Widget => json!({"spec": {"size": null, "mode": self.pick(&["Fast", "Slow"]),
                     "sidecars": [{"name": "s1", "image": self.word()}]}, "unknown": {"field": 1}}),
             },
@@ -353,6 +376,13 @@ impl Generator {
                 object["spec"] = spec;
             }
             Plural::Widget => object["spec"] = self.widget(),
+            Plural::Job => object["spec"] = self.job(),
+            Plural::Policy => object["spec"] = self.policy(),
+            Plural::Event => self.event(&mut object),
+            Plural::Secret => {
+                let texts = if self.maybe() { "stringData" } else { "data" };
+                object[texts] = json!({self.pick(&["k1", "k2"]): "eA=="});
+            }
         }
         object
     }
@@ -409,6 +439,61 @@ impl Generator {
             spec["paused"] = json!(true);
         }
         spec
+    }
+
+    /// Its template stays: how the real server prints one that has changed is Go's own.
+    fn job(&mut self) -> Value {
+        let mut spec = json!({"template": {"metadata": {"labels": {"app": "x"}}, "spec": {
+            "restartPolicy": "Never", "containers": [{"name": "c", "image": "app:1"}]}}});
+        if self.maybe() {
+            spec["parallelism"] = json!(self.rng.u8(1..3));
+            spec["completions"] = json!(1);
+        }
+        for field in ["backoffLimit", "ttlSecondsAfterFinished"] {
+            if self.maybe() {
+                spec[field] = json!(self.rng.u8(1..4));
+            }
+        }
+        if self.rng.u8(..3) == 0 {
+            spec["suspend"] = json!(true);
+        }
+        spec
+    }
+
+    fn policy(&mut self) -> Value {
+        let mut spec = json!({"podSelector": {"matchLabels": {"app": self.word()}}});
+        if self.maybe() {
+            spec["policyTypes"] = json!(["Ingress"]);
+        }
+        if self.maybe() {
+            let mut rule = json!({"ports": [{"port": 11211}]});
+            if self.maybe() {
+                rule["ports"] = json!([{"port": "web", "protocol": "TCP"}, {"port": 80}]);
+            }
+            if self.maybe() {
+                rule["from"] = json!([{"podSelector": {"matchLabels": {"app": self.word()}}}, {"namespaceSelector": {}},
+                    {"ipBlock": {"cidr": "10.0.0.0/8"}}]);
+            }
+            spec["ingress"] = json!([rule]);
+        }
+        if self.rng.u8(..4) == 0 {
+            spec["egress"] = json!([{}]);
+        }
+        spec
+    }
+
+    fn event(&mut self, object: &mut Value) {
+        let more = json!({
+            "eventTime": "2026-01-01T00:00:00.000000Z", "type": self.pick(&["Normal", "Warning"]), "reason": "Created",
+            "action": "Reconcile", "note": self.word(), "reportingController": "c", "reportingInstance": "i",
+            "regarding": {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "namespace": self.namespace, "uid": "u"},
+        });
+        object["metadata"]["namespace"] = json!(self.namespace);
+        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        if self.maybe() {
+            let time = "2026-01-01T00:01:00.000000Z";
+            object["series"] = json!({"count": self.rng.u8(2..4), "lastObservedTime": time});
+        }
     }
 
     fn service(&mut self, name: &str) -> Value {
