@@ -200,7 +200,8 @@ pub(crate) fn job(object: &mut Value) {
     with_status(object);
     omit_zero(&mut object["status"], &["active", "succeeded", "failed"]);
     job_spec(child(object, "spec"));
-    let labels = object.pointer("/spec/template/metadata/labels").cloned().filter(|_| object["metadata"]["labels"].is_null());
+    let labels =
+        object.pointer("/spec/template/metadata/labels").cloned().filter(|_| object["metadata"]["labels"].is_null());
     if let Some(labels) = labels {
         child(object, "metadata")["labels"] = labels;
     }

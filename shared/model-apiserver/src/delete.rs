@@ -61,7 +61,7 @@ impl Options {
 
     fn check(&self, kind: &Kind, name: &str, metadata: &Value) -> Result<(), Refusal> {
         let is = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-        let named = Named { plural: &kind.kind, ..kind.named() };
+        let named = Named { group: kind.refused_group(), plural: &kind.kind };
         if let Some(uid) = self.uid.as_ref().filter(|uid| **uid != is("uid")) {
             let why = format!(
                 "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been \

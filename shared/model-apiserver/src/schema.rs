@@ -125,6 +125,9 @@ fn untyped(value: &Value, schema: &Value, at: &str, may_repeat: bool, out: &mut 
         | (Value::Number(_), "integer" | "number")
         | (Value::String(_), "string")
         | (Value::Bool(_), "boolean") => {}
+        // A format may stand for another type.
+        (Value::Number(_) | Value::Bool(_), "string")
+            if schema.get("format").is_some_and(|format| format != "byte") => {}
         (_, "object") => out.push(format!("{at}: expected map, got {value}")),
         (_, "array") => out.push(format!("{at}: expected list, got {value}")),
         (_, "integer" | "number") => out.push(format!("{at}: expected numeric (int or float), got {value}")),

@@ -67,9 +67,7 @@ pub(crate) fn object(
         causes = check.causes;
     }
     if let Some(scale) = scale {
-        let spec = (!is_status).then_some(&scale.spec);
-        causes.extend(spec.into_iter().chain([&scale.status]).filter_map(|pointer| replicas(new, pointer)));
-        causes.extend(scale.selector.as_ref().and_then(|pointer| nested(new, pointer, "string").err()));
+        causes.extend(scale.causes(new, is_status));
     }
     let unique = |object| {
         let mut causes = Vec::new();
@@ -313,73 +311,6 @@ fn unique_items(value: &Value, schema: &Value, at: &str, causes: &mut Vec<Cause>
     }
 }
 
-/// What is wrong with a number of replicas.
-fn replicas(object: &Value, pointer: &str) -> Option<Cause> {
-    let path = pointer.replace('/', ".");
-    match nested(object, pointer, "int64") {
-        Err(cause) => Some(cause),
-        Ok(value) => {
-            let count = value.and_then(Value::as_i64).unwrap_or_default();
-            let most = i64::from(i32::MAX);
-            let why = match count {
-                ..0 => "should be a non-negative integer".to_owned(),
-                _ if count > most => format!("should be less than or equal to {most}"),
-                _ => return None,
-            };
-            Some(Cause::invalid(&path, &count.to_string(), &why))
-        }
-    }
-}
-
-/// The value at a pointer, unless it has another type or the way there is none.
-fn nested<'a>(object: &'a Value, pointer: &str, wanted: &str) -> Result<Option<&'a Value>, Cause> {
-    let path = pointer.replace('/', ".");
-    let empty = if wanted == "string" { "\"\"" } else { "0" };
-    let refused = |value: &Value, wanted: &str| {
-        let why = format!("{path} accessor error: {} is of the type {}, expected {wanted}", go(value), go_type(value));
-        Cause::invalid(&path, empty, &why)
-    };
-    let mut value = object;
-    for name in pointer.trim_start_matches('/').split('/') {
-        match value {
-            Value::Object(fields) => match fields.get(name) {
-                Some(below) => value = below,
-                None => return Ok(None),
-            },
-            Value::Null => return Ok(None),
-            other => return Err(refused(other, "map[string]interface{}")),
-        }
-    }
-    let fits = if wanted == "string" { value.is_string() } else { value.is_i64() };
-    if fits { Ok(Some(value)) } else { Err(refused(value, wanted)) }
-}
-
-/// A value as Go's `%v` prints it.
-fn go(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(items) => format!("[{}]", items.iter().map(go).collect::<Vec<_>>().join(" ")),
-        Value::Object(fields) => {
-            let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}:{}", go(value))).collect();
-            format!("map[{}]", fields.join(" "))
-        }
-        other => other.to_string(),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_i64() => "int64",
-        Value::Number(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}
-
 /// Whether a text matches; a pattern that is none matches nothing.
 fn matches(pattern: &str, text: &str) -> bool {
     static KNOWN: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
@@ -399,5 +330,90 @@ fn has_format(format: &str, text: &str) -> bool {
             lower.split_once('t').is_some_and(|(date, rest)| is_date(date) && matches(time, rest))
         }
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema() -> Value {
+        json!({"type": "object", "properties": {
+            "spec": {"type": "object", "required": ["name"], "properties": {
+                "name": {"type": "string", "maxLength": 3, "pattern": "^[a-z]+$", "x-kubernetes-validations": [
+                    {"rule": "self == oldSelf", "message": "name stays"},
+                ]},
+                "count": {"type": "integer", "format": "int32", "minimum": 1},
+                "mode": {"type": "string", "enum": ["A", "B"]},
+                "items": {"type": "array", "maxItems": 2, "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["key"], "items": {"type": "object", "properties": {
+                        "key": {"type": "string"}, "level": {"type": "integer", "maximum": 5},
+                    }}},
+            }},
+            "status": {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}},
+        }})
+    }
+
+    /// The causes of a write, as `field: message`, without what is said when rules are left out.
+    fn causes(new: &Value, old: Option<&Value>, is_status: bool) -> Vec<String> {
+        let all = object(&schema(), None, new, old, is_status);
+        all.into_iter().filter(|it| it.field != "<nil>").map(|it| format!("{}: {}", it.field, it.message)).collect()
+    }
+
+    #[test]
+    fn each_keyword_says_what_it_misses() {
+        for (spec, expected) in [
+            (json!({"name": "a", "count": 1, "mode": "A", "items": []}), None),
+            (json!({}), Some("spec.name: Required value")),
+            (json!({"name": "long"}), Some("spec.name: Too long: may not be more than 3 bytes")),
+            (json!({"name": "A"}), Some("spec.name: Invalid value: \"A\": spec.name in body should match '^[a-z]+$'")),
+            (
+                json!({"name": "a", "count": 0}),
+                Some("spec.count: Invalid value: 0: spec.count in body should be greater than or equal to 1"),
+            ),
+            (
+                json!({"name": "a", "count": "1"}),
+                Some("spec.count: Invalid value: \"string\": spec.count in body must be of type integer: \"string\""),
+            ),
+            (
+                json!({"name": "a", "mode": "C"}),
+                Some("spec.mode: Unsupported value: \"C\": supported values: \"A\", \"B\""),
+            ),
+            (json!({"name": "a", "items": [{}, {}, {}]}), Some("spec.items: Too many: 3: must have at most 2 items")),
+            (
+                json!({"name": "a", "items": [{"key": "x"}, {"key": "x"}]}),
+                Some("spec.items[1]: Duplicate value: {\"key\":\"x\"}"),
+            ),
+        ] {
+            let found = causes(&json!({"spec": spec}), None, false);
+            assert_eq!(found.first().map(String::as_str), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_was_wrong_before_and_has_not_changed_is_left_alone() {
+        let old = json!({"spec": {"name": "a", "count": 0, "items": [{"key": "x", "level": 9}, {"key": "y"}]}});
+        let new =
+            json!({"spec": {"name": "a", "count": 0, "items": [{"key": "y", "level": 8}, {"key": "x", "level": 9}]}});
+        let why = "Invalid value: 8: spec.items[0].level in body should be less than or equal to 5";
+        assert_eq!(causes(&new, Some(&old), false), [format!("spec.items[0].level: {why}")]);
+    }
+
+    #[test]
+    fn rules_compare_with_what_was_and_wait_for_values_of_their_type() {
+        let (old, new) = (json!({"spec": {"name": "a"}}), json!({"spec": {"name": "b"}}));
+        assert_eq!(causes(&new, Some(&old), false), ["spec.name: Invalid value: \"b\": name stays"]);
+        assert_eq!(causes(&new, None, false), [""; 0]);
+        let all = object(&schema(), None, &json!({"spec": {"name": 1}}), Some(&old), false);
+        assert_eq!(all.last().expect("a cause").field, "<nil>");
+    }
+
+    #[test]
+    fn a_write_of_the_status_is_asked_about_its_status() {
+        let why = "Invalid value: \"noon\": at in body must be of type date-time: \"noon\"";
+        let new = json!({"spec": {"name": "LONG"}, "status": {"at": "noon"}});
+        assert_eq!(causes(&new, Some(&json!({"spec": {"name": "LONG"}})), true), [format!("status.at: {why}")]);
     }
 }
