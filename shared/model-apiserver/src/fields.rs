@@ -226,7 +226,7 @@ pub(crate) fn display(path: &[Step]) -> String {
             }
             Some(("k", keys)) => {
                 let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
-                let pairs: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                let pairs: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
                 out = format!("{out}[{}]", pairs.join(","));
             }
             Some(("v", value)) => out = format!("{out}[={value}]"),
@@ -235,6 +235,15 @@ pub(crate) fn display(path: &[Step]) -> String {
         }
     }
     out
+}
+
+/// A value as paths print it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => fields.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect(),
+        Value::Array(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(",")),
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -302,9 +302,9 @@ impl State {
             causes.extend(causes.clone());
         }
         for (pointer, path) in kind.immutable {
-            if let (before, Some(value)) = (old.pointer(pointer), new.pointer(pointer))
-                && before != Some(value)
-            {
+            let (before, value) =
+                (old.pointer(pointer).unwrap_or(&Value::Null), new.pointer(pointer).unwrap_or(&Value::Null));
+            if before != value {
                 causes.push(("FieldValueInvalid", format!("Invalid value: {value}: field is immutable"), path));
             }
         }
