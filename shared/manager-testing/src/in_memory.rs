@@ -11,7 +11,7 @@ use std::{
 
 use fault_plan::{Plan, enumerate::KILL};
 use manager::{Operator, harness::Harness, normalize};
-use model_apiserver::{Collecting, Entry, Kind, Model, NoFaults, Planned};
+use model_apiserver::{Collecting, Entry, Model, NoFaults, Planned};
 use serde_json::Value;
 use tokio::{sync::Notify, time::sleep};
 
@@ -49,8 +49,6 @@ impl InMemory {
     pub fn new(operator: &'static dyn Operator, flags: &[&str]) -> Self {
         let model = Model::new();
         model.set_collecting(Collecting::AtOnce);
-        // Not built into the model. Without its defaults: enough for operators that keep one only when asked to.
-        model.register(Kind::custom("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"));
         for definition in operator.crds() {
             model.install(&normalize(&definition));
         }

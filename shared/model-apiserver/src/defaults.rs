@@ -191,7 +191,9 @@ pub(crate) fn network_policy(object: &mut Value) {
     fill(spec, "policyTypes", json!(types));
     for direction in ["ingress", "egress"] {
         for rule in items(spec, direction) {
-            items(rule, "ports").iter_mut().for_each(|port| fill(port, "protocol", "TCP"));
+            for port in items(rule, "ports").iter_mut() {
+                fill(port, "protocol", "TCP");
+            }
         }
     }
 }

@@ -240,7 +240,9 @@ pub(crate) fn display(path: &[Step]) -> String {
 /// A value as paths print it.
 fn shown(value: &Value) -> String {
     match value {
-        Value::Object(fields) => fields.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect::<Vec<_>>().concat()
+        }
         Value::Array(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(",")),
         other => other.to_string(),
     }
