@@ -184,11 +184,11 @@ impl Kind {
         object["kind"] = self.kind.as_str().into();
     }
 
-    /// The same for what an apply has made, in which nulls stay and are refused.
+    /// The same for what an apply has made, in which nulls stay and are refused. An apply that takes the last label away stores an
+    /// empty map.
     pub(crate) fn decode_applied(&self, object: &mut Value) {
         if let Normalize::Schema(schema) = &self.normalize {
             schema.default(object);
-            crate::defaults::tidy_metadata(object);
         } else {
             self.decode(object);
         }
@@ -216,10 +216,11 @@ impl Kind {
         }
     }
 
-    /// Fills in what is not stored, but read.
-    pub(crate) fn default_stored(&self, object: &mut Value) {
+    /// Makes of an object as it is stored the object as it is read.
+    pub(crate) fn read_stored(&self, object: &mut Value) {
         if let Normalize::Schema(schema) = &self.normalize {
             schema.default(object);
+            crate::defaults::tidy_metadata(object);
         }
     }
 

@@ -106,8 +106,12 @@ impl Refusal {
 
     /// `causes` are (reason, message, field).
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[(&str, String, &str)]) -> Self {
-        let mut texts: Vec<String> = causes.iter().map(|(_, message, field)| format!("{field}: {message}")).collect();
-        texts.dedup();
+        let mut texts = Vec::<String>::new();
+        for text in causes.iter().map(|(_, message, field)| format!("{field}: {message}")) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let text = match &*texts {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

@@ -40,6 +40,13 @@ pub struct Snapshot {
     version: u64,
 }
 
+impl Snapshot {
+    /// The version of the cluster when it was taken.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+}
+
 /// One change of one object.
 #[derive(Debug, Clone)]
 pub struct Change {
@@ -142,7 +149,7 @@ impl State {
     /// Stores an object of a kind that may be read with more than is stored.
     pub(crate) fn put_of(&mut self, kind: &Kind, key: &str, object: Value) -> Arc<Value> {
         let mut read = object.clone();
-        kind.default_stored(&mut read);
+        kind.read_stored(&mut read);
         let (is_thin, resource) = (read != object, kind.resource());
         let put = self.put(&resource, key, read);
         if is_thin {

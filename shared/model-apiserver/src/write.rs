@@ -181,6 +181,7 @@ impl State {
             prepare(&mut object, None, self.number());
         }
         if target.dry_run {
+            kind.read_stored(&mut object);
             return Ok(object);
         }
         Ok(Arc::unwrap_or_clone(self.put_of(kind, &target.key(), object)))
@@ -264,6 +265,7 @@ impl State {
             && metadata["finalizers"].as_array().is_none_or(Vec::is_empty)
             && metadata.get("deletionTimestamp").is_some();
         if target.dry_run {
+            kind.read_stored(&mut new);
             return Ok(new);
         }
         if ends {

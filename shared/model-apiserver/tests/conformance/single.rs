@@ -53,6 +53,12 @@ pub(crate) fn questions(namespace: &str, group: &str) -> Vec<Step> {
     let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
     let widget =
         json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 2}});
+    let labelled = |labels: Value| json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "l", "labels": labels}});
+    let unlabelled = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "l"}});
+    let apply = || Step::new("PATCH", &format!("{widgets}/l")).content(APPLY);
+    let change_nothing =
+        || Step::new("PATCH", &format!("{widgets}/l")).body(json!({"spec": {"size": 1}})).content(MERGE);
+    let who = "fieldManager=one&force=true";
     vec![
         Step::new("GET", "/api/v1/namespaces/default/gadgets"),
         Step::new("GET", "/apis/nobody.example.com/v1/gadgets"),
@@ -98,6 +104,15 @@ pub(crate) fn questions(namespace: &str, group: &str) -> Vec<Step> {
         Step::new("DELETE", &format!("{core}/serviceaccounts/sa")),
         Step::new("DELETE", &format!("{maps}/none")),
         Step::new("DELETE", &format!("{widgets}/w")),
+        // What loses its last label in an apply is stored with an empty map, which is not shown, and the next write takes away.
+        Step::new("POST", &widgets).body(labelled(json!({"tier": "a"}))).query("fieldManager=two"),
+        apply().body(labelled(json!({"tier": "b"}))).query(who),
+        apply().body(unlabelled.clone()).query(&format!("{who}&dryRun=All")),
+        apply().body(unlabelled.clone()).query(who),
+        Step::new("GET", &format!("{widgets}/l")),
+        change_nothing(),
+        change_nothing(),
+        apply().body(unlabelled).query(who),
         Step::new("GET", "/api/v1/namespaces/missing"),
     ]
 }
