@@ -107,7 +107,7 @@ pub(crate) fn questions(namespace: &str, group: &str) -> Vec<Step> {
         // What loses its last label in an apply is stored with an empty map, which is not shown, and the next write takes away.
         Step::new("POST", &widgets).body(labelled(json!({"tier": "a"}))).query("fieldManager=two"),
         apply().body(labelled(json!({"tier": "b"}))).query(who),
-        apply().body(unlabelled.clone()).query(&format!("{who}&dryRun=All")),
+        apply().body(unlabelled.clone()).query(format!("{who}&dryRun=All")),
         apply().body(unlabelled.clone()).query(who),
         Step::new("GET", &format!("{widgets}/l")),
         change_nothing(),
