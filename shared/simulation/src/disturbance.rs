@@ -190,9 +190,7 @@ impl Act {
     fn weight(self) -> u32 {
         match self {
             Self::Apply | Self::Edit => 8,
-            Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents | Self::StrangerLeaves | Self::Outside => {
-                4
-            }
+            Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents | Self::Outside => 4,
             Self::Delete | Self::Orphan | Self::Restore | Self::DeleteNamespace | Self::DeleteDefinition => 1,
             _ => 2,
         }
@@ -249,6 +247,16 @@ impl Act {
         )
     }
 
+    /// What can only have an effect after it.
+    fn sequel(self) -> Option<Self> {
+        match self {
+            Self::Stranger => Some(Self::StrangerLeaves),
+            Self::Backup => Some(Self::Restore),
+            Self::Pause => Some(Self::Resume),
+            _ => None,
+        }
+    }
+
     fn draw(rng: &mut Rng) -> Self {
         let total: u32 = Self::ALL.iter().map(|act| act.weight()).sum();
         let mut left = rng.u32(..total);
@@ -262,6 +270,8 @@ impl Act {
     }
 }
 
+/// A sequel comes no later, in seconds.
+const SEQUEL: u64 = 180;
 /// In this time, what was disturbed comes to rest.
 const AT_REST: Duration = Duration::from_mins(4);
 
@@ -273,11 +283,19 @@ impl Disturbance {
         while at < length {
             let act = Act::draw(rng);
             let phase = act.phases()[rng.usize(..act.phases().len())];
-            all.push(Self { at, phase, act, object: rng.usize(..objects), seed: rng.u64(..) });
+            let object = rng.usize(..objects);
+            all.push(Self { at, phase, act, object, seed: rng.u64(..) });
+            if let Some(act) = act.sequel().filter(|_| rng.bool()) {
+                let (at, phase) =
+                    (at + Duration::from_secs(rng.u64(..SEQUEL)), Phase::ALL[rng.usize(..Phase::ALL.len())]);
+                all.push(Self { at, phase, act, object, seed: rng.u64(..) });
+            }
             if rng.u8(..4) > 0 {
                 at += Duration::from_millis(rng.u64(1..longest * 1_000));
             }
         }
+        all.retain(|disturbance| disturbance.at < length);
+        all.sort_by_key(|disturbance| disturbance.at);
         all.extend(Self::last(rng, length, objects));
         all
     }

@@ -48,13 +48,13 @@ struct State {
     asked: BTreeMap<String, Duration>,
     /// Writes of processes that the world has not looked at yet.
     writes: Vec<(Duration, String)>,
-    /// How many requests the operator has sent in this second.
-    rate: (u64, u32),
+    /// How many requests the operator has sent since when, for each of [`LOOPS`].
+    rates: [(Duration, u32); LOOPS.len()],
     broken: Option<String>,
 }
 
-/// More requests of the operator in one second are a loop: no world has so much to do.
-const MOST_A_SECOND: u32 = 1_000;
+/// More requests of the operator in such a time are a loop: no world has so much to do.
+const LOOPS: [(Duration, u32); 2] = [(Duration::from_secs(1), 1_000), (Duration::from_mins(1), 3_000)];
 
 /// For so long the API server is away while a backup is restored.
 const AWAY: Duration = Duration::from_secs(3);
@@ -84,7 +84,7 @@ impl Network {
             lost: BTreeMap::new(),
             asked: BTreeMap::new(),
             writes: Vec::new(),
-            rate: (0, 0),
+            rates: Default::default(),
             broken: None,
         };
         Self { state: Mutex::new(state), trace, perform: Arc::downgrade(perform) }
@@ -167,13 +167,26 @@ impl State {
         *self.effects.entry((act, Phase::AnyTime)).or_default() += 1;
     }
 
+    /// Returns the limit that is exceeded, if one is.
+    fn count_request(&mut self, now: Duration) -> Option<(Duration, u32)> {
+        let mut exceeded = None;
+        for ((since, count), (time, most)) in self.rates.iter_mut().zip(LOOPS) {
+            if now >= *since + time {
+                (*since, *count) = (now, 0);
+            }
+            *count += 1;
+            if *count > most {
+                exceeded = Some((time, most));
+            }
+        }
+        exceeded
+    }
+
     /// What becomes of a request.
     fn request(&mut self, now: Duration, request: &RequestInfo) -> Due {
         let mut due = Due::default();
-        let (second, count) = self.rate;
-        self.rate = if second == now.as_secs() { (second, count + 1) } else { (now.as_secs(), 1) };
-        if self.rate.1 > MOST_A_SECOND {
-            self.broken = Some(format!("the operator sends more than {MOST_A_SECOND} requests a second"));
+        if let Some((time, most)) = self.count_request(now) {
+            self.broken = Some(format!("the operator sends more than {most} requests in {time:?}"));
             due.before.push(Action::Stall); // else simulated time would never go on
             return due;
         }

@@ -72,6 +72,8 @@ struct Autoscaler {
 
 /// Between two changes of an autoscaler.
 const AUTOSCALING: Duration = Duration::from_secs(15);
+/// So many changes at most are made until a version is reached again.
+const REPEATED: usize = 500;
 /// Clocks jump so far at most, forwards and back, in seconds.
 const JUMP: std::ops::Range<i64> = -3_600..6 * 3_600;
 
@@ -202,7 +204,7 @@ impl Stage {
                 false // counted when it hits something
             }
             Act::Backup => self.back_up(),
-            Act::Restore => self.restore(&network),
+            Act::Restore => self.restore(&network, &mut rng).await,
             Act::Crash | Act::Stop => {
                 let (mut state, number) = (self.state(), rng.usize(..self.plan.replicas));
                 if act == Act::Crash {
@@ -261,8 +263,9 @@ impl Stage {
         is_whole
     }
 
-    fn restore(&self, network: &Network) -> bool {
+    async fn restore(&self, network: &Network, rng: &mut Rng) -> bool {
         let Some(backup) = self.state().backup.clone() else { return false };
+        let last = self.last_change_of_users(backup.version());
         network.restart();
         self.model.restore(&backup);
         self.controllers.restored();
@@ -274,7 +277,33 @@ impl Stage {
         if matches!(gone, Definition::Gone(_)) {
             self.install();
         }
+        if let Some((version, object)) = last.filter(|_| rng.bool()) {
+            self.change_again(version, object, rng).await;
+        }
         true
+    }
+
+    /// The last change of an object after this version that the operator had not made: its version, and the object's number.
+    fn last_change_of_users(&self, after: u64) -> Option<(u64, usize)> {
+        let mut changes = self.model.changes_after(after);
+        changes.retain(|change| *change.resource == *self.subject.resource() && !change.writer.starts_with(OPERATOR));
+        let last = changes.into_iter().rev().find(|change| change.after.is_some())?;
+        let number = (0..self.plan.objects).find(|number| last.key.ends_with(&format!("/{}", Users::name(*number))))?;
+        Some((last.version, number))
+    }
+
+    /// Changes an object at a version at which it was changed before the cluster was restored, in another way: two histories have
+    /// the same versions.
+    async fn change_again(&self, version: u64, object: usize, rng: &mut Rng) {
+        for _ in 0..REPEATED {
+            if self.model.version() + 1 >= version {
+                break;
+            }
+            self.users.write_beside(rng).await;
+        }
+        if self.model.version() + 1 == version {
+            self.users.act(Act::Edit, object, rng).await;
+        }
     }
 
     fn install(&self) {

@@ -90,6 +90,17 @@ impl Users {
         }
     }
 
+    /// Changes something that concerns nobody.
+    pub(crate) async fn write_beside(&self, rng: &mut Rng) {
+        let beside = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "beside"}, "data": {"draw": rng.u64(..).to_string()},
+        });
+        let apply = PatchParams::apply("kubectl").force();
+        if let Err(error) = self.api_of(&beside).patch("beside", &apply, &Patch::Apply(&beside)).await {
+            self.trace.note(format!("  user: {error}"));
+        }
+    }
+
     async fn act_on_child(&self, act: Act, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
         let children = self.subject.children();
         let Some(resource) = rng.choice(children) else { return Ok(()) };
