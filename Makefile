@@ -43,6 +43,10 @@ test: ## Check everything, from format to end to end; installs what it needs
 nightly: ## Check what takes hours: every interference and fault plan, the model API server, random worlds, races
 	cargo xtask nightly
 
+.PHONY: mutants
+mutants: ## Change the code in small ways and see whether tests notice: a sample; SHARD=3/150 for the same again
+	cargo xtask mutants $(if $(SHARD),--shard $(SHARD))
+
 .PHONY: test-e2e
 test-e2e: ## The end-to-end tests alone; E2E_CLUSTER=local, existing (your kubeconfig, with E2E_IMAGE=…) or kind
 	cargo xtask test --only tools,images,tests --filter 'package(e2e) & (binary(e2e) | binary(chart))'

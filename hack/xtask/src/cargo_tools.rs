@@ -1,4 +1,4 @@
-//! The two programs of Cargo's that the checks need: found on the PATH if the version is the pinned one, or else built
+//! Programs of Cargo's that the checks need: found on the PATH if the version is the pinned one, or else built
 //! once into the cache folder.
 
 use std::path::{Path, PathBuf};
@@ -28,9 +28,12 @@ pub(crate) const NEXTEST: CargoTool = CargoTool {
 /// Looks at licences and at what we depend on.
 pub(crate) const DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2", features: &[] };
 
-/// Finds or builds all of them.
-pub(crate) fn ensure_all() -> Result<()> {
-    for tool in [NEXTEST, DENY] {
+/// Changes code, and sees whether tests notice.
+pub(crate) const MUTANTS: CargoTool = CargoTool { name: "cargo-mutants", version: "27.1.0", features: &[] };
+
+/// Finds or builds these.
+pub(crate) fn ensure(tools: &[CargoTool]) -> Result<()> {
+    for tool in tools {
         let program = match tool.find() {
             Some(program) => program,
             None => tool.install()?,
@@ -58,7 +61,10 @@ impl CargoTool {
     }
 
     fn fits(&self, program: &Path) -> bool {
-        let output = program.is_file().then(|| Command::new(program).arg("--version").stdin(Stdio::null()).output());
+        let subcommand = self.name.trim_start_matches("cargo-"); // as Cargo calls it
+        let mut version = Command::new(program);
+        version.args([subcommand, "--version"]).stdin(Stdio::null());
+        let output = program.is_file().then(|| version.output());
         output.is_some_and(|it| it.is_ok_and(|it| self.is_version(&String::from_utf8_lossy(&it.stdout))))
     }
 

@@ -5,13 +5,16 @@
 
 mod cargo_tools;
 mod chart;
+mod checkout_copy;
 mod cluster;
 mod demo;
 mod generate;
 mod image;
+mod mutants;
 mod nightly;
 mod packages;
 mod report;
+mod seeded_bugs;
 mod simulate;
 mod steps;
 mod test;
@@ -37,7 +40,9 @@ enum Task {
     Demo(demo::Args),
     Generate(generate::Args),
     Image(image::Args),
+    Mutants(mutants::Args),
     Nightly(nightly::Args),
+    SeededBugs(seeded_bugs::Args),
     Simulate(simulate::Args),
     Test(test::Args),
     Tidy(tidy::Args),
@@ -51,7 +56,9 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Generate(args) => generate::run(&args),
         Task::Image(args) => image::run(args).map(success),
+        Task::Mutants(args) => mutants::run(&args),
         Task::Nightly(args) => nightly::run(&args),
+        Task::SeededBugs(args) => seeded_bugs::run(&args),
         Task::Simulate(args) => simulate::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Tidy(tidy::Args {}) => tidy::run(),

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::mutants;
 use crate::report::Outcome;
 use crate::simulate;
 use crate::steps::{self, Step};
@@ -52,6 +53,12 @@ const STEPS: &[Step<Args>] = &[
         title: "random worlds from fresh seeds",
         needs: &[],
         run: |args| simulate::play_for(args.minutes),
+    },
+    Step {
+        name: "mutants",
+        title: "a sample of small changes to the code, of which tests notice each",
+        needs: &[],
+        run: |_| mutants::sample(),
     },
     Step {
         name: "races",

@@ -7,6 +7,9 @@ use anyhow::{Result, bail};
 use crate::report::Outcome;
 use crate::workspace;
 
+/// The test in each operator's `tests/simulation.rs` that plays them.
+pub(crate) const TEST: &str = "every_world_ends_as_specified";
+
 /// Play random worlds of the operators in simulated time; a failure is repeated from its seed
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
@@ -59,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for name in chosen {
         let mut worlds = workspace::cargo();
         worlds.args(["test", "--quiet", "--package", &format!("{name}-operator"), "--test", "simulation"]);
-        worlds.args(["every_world_ends_as_specified", "--", "--nocapture"]).env("RUST_BACKTRACE", "0");
+        worlds.args([TEST, "--", "--nocapture"]).env("RUST_BACKTRACE", "0");
         for (variable, value) in environment(args) {
             worlds.env(variable, value);
         }
@@ -69,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// The operators whose worlds can be played.
-fn operators() -> Result<Vec<String>> {
+pub(crate) fn operators() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(workspace::root().join("operators"))? {
         let entry = entry?;

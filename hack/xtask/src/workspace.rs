@@ -39,8 +39,13 @@ impl File {
 
 /// Every text file that is, or could be, committed.
 pub(crate) fn files() -> Result<Vec<File>> {
+    files_in(root())
+}
+
+/// The same of a copy of the checkout.
+pub(crate) fn files_in(checkout: &Path) -> Result<Vec<File>> {
     let mut files = Vec::new();
-    collect(root(), "", &mut files)?;
+    collect(checkout, "", &mut files)?;
     files.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(files)
 }

@@ -63,7 +63,7 @@ fn within(code: ExitCode, advice: &str) -> Result<Outcome> {
 
 pub(crate) fn tools() -> Result<Outcome> {
     packages::ensure()?;
-    cargo_tools::ensure_all()?;
+    cargo_tools::ensure(&[cargo_tools::NEXTEST, cargo_tools::DENY])?;
     Ok(Outcome::Passed)
 }
 

@@ -1,0 +1,370 @@
+//! `cargo xtask mutants`: changes the code in small ways, one at a time, and sees whether the unit and in-memory tests notice.
+//!
+//! `.cargo/mutants.toml` says which code, and explains the changes that no test can notice. What became of each mutant is kept in
+//! `hack/mutants.txt`.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter, Write as _};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+use crate::cargo_tools::{self, MUTANTS};
+use crate::checkout_copy::CheckoutCopy;
+use crate::report::Outcome;
+use crate::workspace;
+
+/// What became of each mutant when it was last tried.
+const KEPT: &str = "hack/mutants.txt";
+/// The test programs beside the unit tests that need no cluster.
+const IN_MEMORY: [&str; 2] = ["in_memory", "interference"];
+/// A sample is one of so many shards.
+const SAMPLES: u64 = 150;
+
+/// Change the code in small ways, one at a time, and see that the unit and in-memory tests notice
+#[derive(Default, clap::Args)]
+pub(crate) struct Args {
+    /// Which part of all mutants, from 0/N to N-1/N [default: one of 150, drawn at random; with --package, all]
+    #[arg(long, value_name = "K/N")]
+    shard: Option<String>,
+    /// Those of these packages only
+    #[arg(long, value_name = "NAME")]
+    package: Vec<String>,
+    /// Try no mutant: print what is known
+    #[arg(long, conflicts_with_all = ["shard", "package"])]
+    known: bool,
+    /// Keep what became of the mutants in hack/mutants.txt
+    #[arg(long)]
+    keep: bool,
+}
+
+/// What became of a mutant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// A test failed, or did not end.
+    Killed,
+    /// No test noticed.
+    Survived,
+    /// It does not compile.
+    Unviable,
+}
+
+/// The fate of each, by its name.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Fates(BTreeMap<String, Fate>);
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    cargo_tools::ensure(&[MUTANTS])?;
+    let names = Names::of(&list()?);
+    let text = fs::read_to_string(workspace::root().join(KEPT)).with_context(|| format!("could not read {KEPT}"))?;
+    let mut known: Fates = text.parse()?;
+    known.0.retain(|name, _| names.contains(name));
+    let mut lost = 0;
+    if !args.known {
+        let tried = attempt(args, &names)?;
+        eprintln!("\n{}", tried.score(tried.0.len()));
+        for name in tried.survivors() {
+            let was_killed = known.0.get(name) == Some(&Fate::Killed);
+            lost += usize::from(was_killed);
+            eprintln!("  survived{}: {name}", if was_killed { ", and was killed before" } else { "" });
+        }
+        known.0.extend(tried.0);
+        if args.keep {
+            fs::write(workspace::root().join(KEPT), known.to_string())?;
+        }
+    }
+    if args.known || args.keep {
+        print!("{}", known.by_part(&names));
+        println!("{}", known.score(names.0.len()));
+    }
+    Ok(if lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One sample. A survivor that was killed before is a failure; others are only shown.
+pub(crate) fn sample() -> Result<Outcome> {
+    match run(&Args::default())? {
+        ExitCode::SUCCESS => Ok(Outcome::Passed),
+        _ => bail!("mutants survive that were killed before, see above"),
+    }
+}
+
+/// Every mutant there is.
+fn list() -> Result<Vec<Mutant>> {
+    let output = MUTANTS.command()?.args(["mutants", "--list", "--json"]).output()?;
+    if !output.status.success() {
+        bail!("cargo-mutants has no list: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Tries a shard: first against the unit tests of the package, then, what survives, against the in-memory tests of all.
+fn attempt(args: &Args, names: &Names) -> Result<Fates> {
+    let sample = || format!("{}/{SAMPLES}", random() % SAMPLES);
+    let all = || "0/1".to_owned();
+    let shard = args.shard.clone().unwrap_or_else(|| if args.package.is_empty() { sample() } else { all() });
+    eprintln!("--shard {shard} tries the same mutants again");
+    let copy = CheckoutCopy::new()?;
+    let output = copy.folder().with_file_name("mutants");
+    if output.exists() {
+        fs::remove_dir_all(&output)?; // else what was caught in another run would not be tried
+    }
+    fs::create_dir_all(&output)?;
+    let command = |more: &[String]| -> Result<Command> {
+        let mut command = copy.cargo(MUTANTS.command()?);
+        command.args([
+            "mutants",
+            "--in-place",
+            "--annotations",
+            "none",
+            "--sharding",
+            "round-robin",
+            "--shard",
+            &shard,
+        ]);
+        command.args(args.package.iter().flat_map(|name| ["--package", name])).arg("--output").arg(&output).args(more);
+        command.env_remove("CI").env("RUST_BACKTRACE", "0"); // samples, as without CI
+        Ok(command)
+    };
+    let mut fates = tried(command(&["--cargo-arg=--lib".to_owned()])?, &output, names)?;
+    if fates.survivors().next().is_some() {
+        eprintln!("what survived is tried against tests in memory");
+        let mut more = vec!["--iterate".to_owned()];
+        more.extend(with_tests_in_memory()?.iter().map(|package| format!("--test-package={package}")));
+        more.extend(IN_MEMORY.map(|name| format!("--cargo-arg=--test={name}")));
+        fates.0.extend(tried(command(&more)?, &output, names)?.0);
+    }
+    Ok(fates)
+}
+
+/// Runs cargo-mutants, and reads what became of them.
+fn tried(mut mutants: Command, output: &Path, names: &Names) -> Result<Fates> {
+    let status = mutants.status().context("could not run cargo-mutants")?;
+    // 2: some survived; 3: some tests did not end.
+    if !matches!(status.code(), Some(0 | 2 | 3)) {
+        bail!("the mutants were not tried, see above ({status})");
+    }
+    let text = fs::read_to_string(output.join("mutants.out/outcomes.json")).context("there are no outcomes")?;
+    Fates::read(&text, names)
+}
+
+/// The packages that have tests in memory, beside their unit tests.
+fn with_tests_in_memory() -> Result<Vec<String>> {
+    let output = workspace::cargo().args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
+    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("cargo has no metadata")?;
+    let in_memory = |target: &Target| target.kind == ["test"] && IN_MEMORY.contains(&&*target.name);
+    let packages = metadata.packages.into_iter().filter(|package| package.targets.iter().any(in_memory));
+    Ok(packages.map(|package| package.name).collect())
+}
+
+fn random() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos().into())
+}
+
+/// A mutant, as cargo-mutants writes it.
+#[derive(Debug, Deserialize)]
+struct Mutant {
+    /// With the line and the column.
+    name: String,
+    file: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Package {
+    name: String,
+    targets: Vec<Target>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Outcomes {
+    outcomes: Vec<Tried>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tried {
+    scenario: Scenario,
+    summary: String,
+}
+
+#[derive(Debug, Deserialize)]
+enum Scenario {
+    Baseline,
+    Mutant(Mutant),
+}
+
+/// Names that stay the same when lines move, by those of cargo-mutants, which contain the line and the column.
+#[derive(Debug)]
+struct Names(BTreeMap<String, String>);
+
+impl Names {
+    /// Of all mutants, in their order: several of one name are told apart by their number.
+    fn of(all: &[Mutant]) -> Self {
+        let mut counts = BTreeMap::<String, usize>::new();
+        let mut stable = |mutant: &Mutant| {
+            let what = mutant.name.splitn(4, ':').last().unwrap_or_default().trim();
+            let name = format!("{}: {what}", mutant.file);
+            let count = counts.entry(name.clone()).or_default();
+            *count += 1;
+            if *count == 1 { name } else { format!("{name}, number {count}") }
+        };
+        Self(all.iter().map(|mutant| (mutant.name.clone(), stable(mutant))).collect())
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.0.values().any(|known| known == name)
+    }
+}
+
+impl Fates {
+    /// Of the JSON that cargo-mutants writes.
+    fn read(outcomes: &str, names: &Names) -> Result<Self> {
+        let outcomes: Outcomes = serde_json::from_str(outcomes).context("the outcomes are not readable")?;
+        let mut fates = BTreeMap::new();
+        for Tried { scenario, summary } in outcomes.outcomes {
+            let Scenario::Mutant(mutant) = scenario else { continue };
+            let fate = match &*summary {
+                "CaughtMutant" | "Timeout" => Fate::Killed,
+                "MissedMutant" => Fate::Survived,
+                "Unviable" => Fate::Unviable,
+                other => bail!("{other} became of {}", mutant.name),
+            };
+            let name = names.0.get(&mutant.name).with_context(|| format!("{} is not in the list", mutant.name))?;
+            fates.insert(name.clone(), fate);
+        }
+        Ok(Self(fates))
+    }
+
+    fn survivors(&self) -> impl Iterator<Item = &String> {
+        self.0.iter().filter(|(_, fate)| **fate == Fate::Survived).map(|(name, _)| name)
+    }
+
+    fn count(&self, fate: Fate) -> usize {
+        self.0.values().filter(|it| **it == fate).count()
+    }
+
+    /// A table of files.
+    fn by_part(&self, names: &Names) -> String {
+        let mut files = BTreeMap::<&str, (usize, Self)>::new();
+        for name in names.0.values() {
+            let (all, tried) = files.entry(file(name)).or_default();
+            *all += 1;
+            tried.0.extend(self.0.get(name).map(|fate| (name.clone(), *fate)));
+        }
+        let width = files.keys().map(|file| file.len()).max().unwrap_or_default();
+        files.iter().fold(String::new(), |mut table, (file, (all, tried))| {
+            writeln!(table, "{file:width$}  {}", tried.score(*all)).ok();
+            table
+        })
+    }
+
+    /// Of so many mutants.
+    fn score(&self, all: usize) -> String {
+        let (killed, survived, unviable) =
+            (self.count(Fate::Killed), self.count(Fate::Survived), self.count(Fate::Unviable));
+        let share = (killed * 1_000).checked_div(killed + survived);
+        let share = share.map(|share| format!(" ({}.{} %)", share / 10, share % 10)).unwrap_or_default();
+        format!(
+            "{} of {all} tried: {killed} killed{share}, {survived} survived, {unviable} do not compile",
+            self.0.len()
+        )
+    }
+}
+
+/// The file of a mutant.
+fn file(name: &str) -> &str {
+    name.split_once(": ").map_or(name, |(file, _)| file)
+}
+
+impl Display for Fates {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(name, fate)| writeln!(f, "{}  {name}", fate.word()))
+    }
+}
+
+impl FromStr for Fates {
+    type Err = anyhow::Error;
+
+    fn from_str(lines: &str) -> Result<Self> {
+        let fate = |line: &str| {
+            let (word, name) = line.split_once("  ")?;
+            let fate = Fate::ALL.into_iter().find(|fate| fate.word() == word)?;
+            Some((name.trim().to_owned(), fate))
+        };
+        let fates = lines.lines().map(|line| fate(line).with_context(|| format!("not a fate: {line}")));
+        Ok(Self(fates.collect::<Result<_>>()?))
+    }
+}
+
+impl Fate {
+    const ALL: [Self; 3] = [Self::Killed, Self::Survived, Self::Unviable];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Killed => "killed",
+            Self::Survived => "survived",
+            Self::Unviable => "unviable",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mutant(name: &str) -> Mutant {
+        Mutant { name: name.to_owned(), file: name.split(':').next().unwrap_or_default().to_owned() }
+    }
+
+    fn all() -> Names {
+        Names::of(&[
+            mutant("a.rs:1:2: replace a::b -> c"),
+            mutant("a.rs:7:9: replace a::b -> c"),
+            mutant("b.rs:1:1: drop"),
+        ])
+    }
+
+    #[test]
+    fn names_stay_when_lines_move() {
+        let moved = Names::of(&[mutant("a.rs:3:2: replace a::b -> c"), mutant("a.rs:8:9: replace a::b -> c")]);
+        assert!(moved.0.values().eq(["a.rs: replace a::b -> c", "a.rs: replace a::b -> c, number 2"]));
+        assert!(all().contains("b.rs: drop"));
+    }
+
+    #[test]
+    fn fates_are_read_as_they_were_written() {
+        let outcome = |name: &str, summary: &str| serde_json::json!({"scenario": {"Mutant": {"name": name, "file": "f"}}, "summary": summary});
+        let outcomes = serde_json::json!({"outcomes": [
+            {"scenario": "Baseline", "summary": "Success"},
+            outcome("a.rs:1:2: replace a::b -> c", "CaughtMutant"),
+            outcome("a.rs:7:9: replace a::b -> c", "MissedMutant"),
+            outcome("b.rs:1:1: drop", "Timeout"),
+        ]});
+        let fates = Fates::read(&outcomes.to_string(), &all()).unwrap();
+        assert_eq!(fates.to_string().parse::<Fates>().unwrap(), fates);
+        assert!(fates.survivors().eq(["a.rs: replace a::b -> c, number 2"]));
+        assert_eq!(fates.score(9), "3 of 9 tried: 2 killed (66.6 %), 1 survived, 0 do not compile");
+        let table = "a.rs  2 of 2 tried: 1 killed (50.0 %), 1 survived, 0 do not compile\n\
+                     b.rs  1 of 1 tried: 1 killed (100.0 %), 0 survived, 0 do not compile\n";
+        assert_eq!(fates.by_part(&all()), table);
+    }
+
+    #[test]
+    fn packages_with_tests_in_memory_are_found() {
+        assert!(!with_tests_in_memory().unwrap().is_empty());
+    }
+}
