@@ -48,7 +48,7 @@ pub(crate) fn play_for(minutes: u64) -> Result<Outcome> {
     let args = Args { minutes: Some(minutes), every_cell: true, ..Args::default() };
     match run(&args)? {
         ExitCode::SUCCESS => Ok(Outcome::Passed),
-        _ => bail!("a world did not end as specified; the seed above repeats it"),
+        _ => bail!("a world did not end as specified, or a disturbance never had an effect; see above"),
     }
 }
 
