@@ -13,16 +13,14 @@ use crate::missing::{Missing, Unsupported};
 /// let Some(cluster) = cluster::or_skip(Cluster::shared(Nodes::Real)) else { return };
 /// ```
 pub fn or_skip<T>(cluster: Result<T>) -> Option<T> {
-    unless_missing(cluster, skip::in_ci())
+    unless_missing(cluster, skip::in_ci()).map_err(skip::unasked).ok()
 }
 
-fn unless_missing<T>(cluster: Result<T>, ci: bool) -> Option<T> {
+/// The cluster, or why the test is skipped.
+fn unless_missing<T>(cluster: Result<T>, ci: bool) -> Result<T, String> {
     match cluster {
-        Ok(cluster) => Some(cluster),
-        Err(error) if error.is::<Unsupported>() || error.is::<Missing>() && !ci => {
-            skip::unasked(format!("{error:#}"));
-            None
-        }
+        Ok(cluster) => Ok(cluster),
+        Err(error) if error.is::<Unsupported>() || error.is::<Missing>() && !ci => Err(format!("{error:#}")),
         Err(error) => panic!("no cluster to test with: {error:#}"),
     }
 }
@@ -37,25 +35,27 @@ mod tests {
 
     #[test]
     fn a_laptop_skips_what_it_lacks() {
-        assert!(unless_missing(missing(), false).is_none());
-        assert!(unless_missing(Ok(()), false).is_some());
+        assert_eq!(unless_missing(missing(), false), Err("real nodes need root".to_owned()));
+        assert_eq!(unless_missing(Ok(()), false), Ok(()));
     }
 
     #[test]
     #[should_panic(expected = "real nodes need root")]
     fn ci_never_skips() {
-        unless_missing(missing(), true);
+        let _ = unless_missing(missing(), true);
     }
 
     #[test]
     fn what_a_chosen_cluster_does_not_offer_is_skipped_everywhere() {
-        let refused = || Err::<(), _>(Unsupported("only clusters of this repository".into()).into());
-        assert!(unless_missing(refused(), false).is_none() && unless_missing(refused(), true).is_none());
+        for ci in [false, true] {
+            let refused = Err::<(), _>(Unsupported("only clusters of this repository".into()).into());
+            assert_eq!(unless_missing(refused, ci), Err("only clusters of this repository".to_owned()));
+        }
     }
 
     #[test]
     #[should_panic(expected = "etcd ended")]
     fn a_failure_is_never_skipped() {
-        unless_missing::<()>(Err(anyhow::anyhow!("etcd ended")), false);
+        let _ = unless_missing::<()>(Err(anyhow::anyhow!("etcd ended")), false);
     }
 }
