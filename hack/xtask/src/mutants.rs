@@ -3,11 +3,10 @@
 //! `.cargo/mutants.toml` says which code, and explains the changes that no test can notice. What became of each mutant is kept in
 //! `hack/mutants.txt`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter, Write as _};
 use std::fs;
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,23 +23,33 @@ const KEPT: &str = "hack/mutants.txt";
 /// The test programs beside the unit tests that need no cluster.
 const IN_MEMORY: [&str; 2] = ["in_memory", "interference"];
 /// A sample is one of so many shards.
-const SAMPLES: u64 = 150;
+const SAMPLES: usize = 150;
 
 /// Change the code in small ways, one at a time, and see that the unit and in-memory tests notice
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
-    /// Which part of all mutants, from 0/N to N-1/N [default: one of 150, drawn at random; with --package, all]
-    #[arg(long, value_name = "K/N")]
-    shard: Option<String>,
-    /// Those of these packages only
+    /// Mutants of these packages only
     #[arg(long, value_name = "NAME")]
     package: Vec<String>,
+    /// Those only that survived when they were last tried
+    #[arg(long)]
+    survivors: bool,
+    /// Which part of them, from 0/N to N-1/N [default: one of 150, drawn at random; of a package or of survivors, all]
+    #[arg(long, value_name = "K/N")]
+    shard: Option<Shard>,
     /// Try no mutant: print what is known
-    #[arg(long, conflicts_with_all = ["shard", "package"])]
+    #[arg(long, conflicts_with_all = ["package", "survivors", "shard"])]
     known: bool,
     /// Keep what became of the mutants in hack/mutants.txt
     #[arg(long)]
     keep: bool,
+}
+
+/// Each of so many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shard {
+    number: usize,
+    of: usize,
 }
 
 /// What became of a mutant.
@@ -60,13 +69,15 @@ struct Fates(BTreeMap<String, Fate>);
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     cargo_tools::ensure(&[MUTANTS])?;
-    let names = Names::of(&list()?);
+    let all = list()?;
+    let names = Names::of(&all);
     let text = fs::read_to_string(workspace::root().join(KEPT)).with_context(|| format!("could not read {KEPT}"))?;
     let mut known: Fates = text.parse()?;
     known.0.retain(|name, _| names.contains(name));
     let mut lost = 0;
     if !args.known {
-        let tried = attempt(args, &names)?;
+        let chosen = choose(args, &all, |mutant| known.0.get(&names.0[&mutant.name]) == Some(&Fate::Survived));
+        let tried = attempt(&all, &names, chosen)?;
         eprintln!("\n{}", tried.score(tried.0.len()));
         for name in tried.survivors() {
             let was_killed = known.0.get(name) == Some(&Fate::Killed);
@@ -102,54 +113,58 @@ fn list() -> Result<Vec<Mutant>> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Tries a shard: first against the unit tests of the package, then, what survives, against the in-memory tests of all.
-fn attempt(args: &Args, names: &Names) -> Result<Fates> {
-    let sample = || format!("{}/{SAMPLES}", random() % SAMPLES);
-    let all = || "0/1".to_owned();
-    let shard = args.shard.clone().unwrap_or_else(|| if args.package.is_empty() { sample() } else { all() });
-    eprintln!("--shard {shard} tries the same mutants again");
-    let copy = CheckoutCopy::new()?;
-    let output = copy.folder().with_file_name("mutants");
-    if output.exists() {
-        fs::remove_dir_all(&output)?; // else what was caught in another run would not be tried
-    }
-    fs::create_dir_all(&output)?;
-    let command = |more: &[String]| -> Result<Command> {
-        let mut command = copy.cargo(MUTANTS.command()?);
-        command.args([
-            "mutants",
-            "--in-place",
-            "--annotations",
-            "none",
-            "--sharding",
-            "round-robin",
-            "--shard",
-            &shard,
-        ]);
-        command.args(args.package.iter().flat_map(|name| ["--package", name])).arg("--output").arg(&output).args(more);
-        command.env_remove("CI").env("RUST_BACKTRACE", "0"); // samples, as without CI
-        Ok(command)
+/// Those that are wanted.
+fn choose<'a>(args: &Args, all: &'a [Mutant], has_survived: impl Fn(&Mutant) -> bool) -> Vec<&'a Mutant> {
+    let is_asked_for = |mutant: &&Mutant| {
+        (args.package.is_empty() || args.package.contains(&mutant.package)) && (!args.survivors || has_survived(mutant))
     };
-    let mut fates = tried(command(&["--cargo-arg=--lib".to_owned()])?, &output, names)?;
-    if fates.survivors().next().is_some() {
-        eprintln!("what survived is tried against tests in memory");
-        let mut more = vec!["--iterate".to_owned()];
-        more.extend(with_tests_in_memory()?.iter().map(|package| format!("--test-package={package}")));
-        more.extend(IN_MEMORY.map(|name| format!("--cargo-arg=--test={name}")));
-        fates.0.extend(tried(command(&more)?, &output, names)?.0);
+    let is_sample = args.package.is_empty() && !args.survivors;
+    let shard = args.shard.unwrap_or_else(|| if is_sample { Shard::random() } else { Shard { number: 0, of: 1 } });
+    eprintln!("--shard {}/{} tries the same mutants again", shard.number, shard.of);
+    all.iter().filter(is_asked_for).skip(shard.number).step_by(shard.of).collect()
+}
+
+/// Tries them: first against the unit tests of the package, then, what survives, against the in-memory tests of all.
+fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>) -> Result<Fates> {
+    let copy = CheckoutCopy::new()?;
+    let mut fates = Fates::read(&tried(&copy, all, &chosen, &["--cargo-arg=--lib".to_owned()])?, names)?;
+    let survivors: BTreeSet<&String> = fates.survivors().collect();
+    let left: Vec<&Mutant> = chosen.into_iter().filter(|it| survivors.contains(&names.0[&it.name])).collect();
+    if !left.is_empty() {
+        eprintln!("{} survived; they are tried against tests in memory", left.len());
+        let tests = IN_MEMORY.map(|name| format!("--cargo-arg=--test={name}"));
+        let packages = with_tests_in_memory()?.into_iter().map(|package| format!("--test-package={package}"));
+        let more: Vec<String> = packages.chain(tests).collect();
+        fates.0.extend(Fates::read(&tried(&copy, all, &left, &more)?, names)?.0);
     }
     Ok(fates)
 }
 
-/// Runs cargo-mutants, and reads what became of them.
-fn tried(mut mutants: Command, output: &Path, names: &Names) -> Result<Fates> {
+/// Runs cargo-mutants on these mutants; returns what it says of them. Its own ways to choose some do not go together, so it is
+/// made to believe that all others were caught before.
+fn tried(copy: &CheckoutCopy, all: &[Mutant], chosen: &[&Mutant], more: &[String]) -> Result<String> {
+    let folder = copy.folder().with_file_name("mutants");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    let output = folder.join("mutants.out");
+    fs::create_dir_all(&output)?;
+    let chosen: BTreeSet<&String> = chosen.iter().map(|mutant| &mutant.name).collect();
+    let others = all.iter().map(|mutant| &mutant.name).filter(|name| !chosen.contains(name));
+    fs::write(output.join("previously_caught.txt"), others.fold(String::new(), |text, name| text + name + "\n"))?;
+    let mut mutants = copy.cargo(MUTANTS.command()?);
+    mutants
+        .args(["mutants", "--in-place", "--iterate", "--annotations", "none"])
+        .arg("--output")
+        .arg(&folder)
+        .args(more);
+    mutants.env_remove("CI").env("RUST_BACKTRACE", "0"); // samples, as without CI
     let status = mutants.status().context("could not run cargo-mutants")?;
     // 2: some survived; 3: some tests did not end.
     if !matches!(status.code(), Some(0 | 2 | 3)) {
         bail!("the mutants were not tried, see above ({status})");
     }
-    let text = fs::read_to_string(output.join("mutants.out/outcomes.json")).context("there are no outcomes")?;
-    Fates::read(&text, names)
+    fs::read_to_string(output.join("outcomes.json")).context("there are no outcomes")
 }
 
 /// The packages that have tests in memory, beside their unit tests.
@@ -161,8 +176,21 @@ fn with_tests_in_memory() -> Result<Vec<String>> {
     Ok(packages.map(|package| package.name).collect())
 }
 
-fn random() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos().into())
+impl Shard {
+    fn random() -> Self {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
+        Self { number: usize::try_from(time).unwrap_or_default() % SAMPLES, of: SAMPLES }
+    }
+}
+
+impl FromStr for Shard {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (number, of) =
+            text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?))).unwrap_or((0, 0));
+        if number < of { Ok(Self { number, of }) } else { Err("not K/N with K below N") }
+    }
 }
 
 /// A mutant, as cargo-mutants writes it.
@@ -171,6 +199,7 @@ struct Mutant {
     /// With the line and the column.
     name: String,
     file: String,
+    package: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -327,7 +356,8 @@ mod tests {
     use super::*;
 
     fn mutant(name: &str) -> Mutant {
-        Mutant { name: name.to_owned(), file: name.split(':').next().unwrap_or_default().to_owned() }
+        let file = name.split(':').next().unwrap_or_default().to_owned();
+        Mutant { name: name.to_owned(), package: file.clone(), file }
     }
 
     fn all() -> Names {
@@ -347,7 +377,7 @@ mod tests {
 
     #[test]
     fn fates_are_read_as_they_were_written() {
-        let outcome = |name: &str, summary: &str| serde_json::json!({"scenario": {"Mutant": {"name": name, "file": "f"}}, "summary": summary});
+        let outcome = |name: &str, summary: &str| serde_json::json!({"scenario": {"Mutant": {"name": name, "file": "f", "package": "p"}}, "summary": summary});
         let outcomes = serde_json::json!({"outcomes": [
             {"scenario": "Baseline", "summary": "Success"},
             outcome("a.rs:1:2: replace a::b -> c", "CaughtMutant"),
@@ -361,6 +391,21 @@ mod tests {
         let table = "a.rs  2 of 2 tried: 1 killed (50.0 %), 1 survived, 0 do not compile\n\
                      b.rs  1 of 1 tried: 1 killed (100.0 %), 0 survived, 0 do not compile\n";
         assert_eq!(fates.by_part(&all()), table);
+    }
+
+    #[test]
+    fn some_are_chosen() {
+        let all: Vec<Mutant> = ["a.rs:1:1: x", "a.rs:2:1: y", "b.rs:1:1: x", "b.rs:2:1: y"].map(mutant).into();
+        let chosen = |args: &Args| -> Vec<&str> {
+            choose(args, &all, |mutant| mutant.name.ends_with('y')).iter().map(|mutant| &*mutant.name).collect()
+        };
+        let shard = |text: &str| Some(text.parse().unwrap());
+        let default = Args::default;
+        assert_eq!(chosen(&Args { shard: shard("1/2"), ..default() }), ["a.rs:2:1: y", "b.rs:2:1: y"]);
+        assert_eq!(chosen(&Args { package: vec!["b.rs".to_owned()], ..default() }), ["b.rs:1:1: x", "b.rs:2:1: y"]);
+        assert_eq!(chosen(&Args { survivors: true, ..default() }), ["a.rs:2:1: y", "b.rs:2:1: y"]);
+        assert!(chosen(&default()).len() <= 1);
+        assert!("2/2".parse::<Shard>().is_err() && "x".parse::<Shard>().is_err());
     }
 
     #[test]
