@@ -256,6 +256,7 @@ fn judge_status(object: &Value, status: &Value, deployment: &Value, cluster: &Mo
     let mut pods = cluster.objects("pods");
     pods.retain(|pod| {
         pod["metadata"]["labels"]["app.kubernetes.io/instance"] == *name
+            && pod["metadata"]["namespace"] == object["metadata"]["namespace"]
             && pod["metadata"]["deletionTimestamp"].is_null()
     });
     let mut nodes: Vec<&str> = pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str()).collect();

@@ -46,7 +46,9 @@ pub(crate) struct Checks {
     other: u64,
     /// The version of the last status that the operator has written, by uid.
     stated: BTreeMap<String, u64>,
-    /// Up to this version, it was looked whether statuses are true.
+    /// The version of the last change that is not about leadership.
+    last: u64,
+    /// When that was the last change, it was looked whether statuses are true.
     believed: u64,
     /// Children that must not be made again, by resource, key and the uid of their owner.
     made: BTreeSet<(Arc<str>, Arc<str>, String)>,
@@ -62,7 +64,7 @@ const EVENTS: u32 = 25 + 12 + 1;
 impl Checks {
     pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: Trace, is_elected: bool) -> Self {
         let (changed, leads_since, transitions, events, objects, excused, was_restored, made) = Default::default();
-        let (other, stated, believed) = Default::default();
+        let (other, stated, last, believed) = Default::default();
         Self {
             model: model.clone(),
             subject,
@@ -79,6 +81,7 @@ impl Checks {
             made,
             other,
             stated,
+            last,
             believed,
             lenient_until: Duration::ZERO,
         }
@@ -92,7 +95,7 @@ impl Checks {
         self.made.clear();
         self.objects.clear();
         self.stated.clear();
-        (self.other, self.believed) = (self.version, self.version);
+        (self.other, self.last, self.believed) = (self.version, self.version, self.version);
         self.lenient_until = self.trace.now() + IN_FLIGHT;
     }
 
@@ -104,7 +107,7 @@ impl Checks {
                 self.note_leader(&change, network);
                 continue;
             }
-            self.changed = self.trace.now();
+            (self.changed, self.last) = (self.trace.now(), change.version);
             let what = match (&change.before, &change.after) {
                 (None, _) => "created",
                 (_, None) => "gone",
@@ -148,10 +151,10 @@ impl Checks {
     /// Who says that an object is ready, and has said so after all else, is right. Asked when nothing has changed, and nothing
     /// was disturbed, for longer than an event takes.
     pub(crate) fn check_claims(&mut self) -> Result<(), String> {
-        if self.believed == self.version || self.subject.calm().is_some() {
+        if self.believed == self.last || self.subject.calm().is_some() {
             return Ok(());
         }
-        self.believed = self.version;
+        self.believed = self.last;
         for object in self.model.objects(self.subject.resource()) {
             let (metadata, status) = (&object["metadata"], &object["status"]);
             let ready = condition(status, "Ready");

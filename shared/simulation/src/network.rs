@@ -74,20 +74,7 @@ pub(crate) type Effects = BTreeMap<(Act, Phase), u64>;
 
 impl Network {
     pub(crate) fn new(seed: u64, trace: Trace, perform: &Arc<Perform>) -> Self {
-        let state = State {
-            rng: Rng::with_seed(seed),
-            armed: Vec::new(),
-            troubles: Vec::new(),
-            effects: Effects::new(),
-            away_until: Duration::ZERO,
-            troubled_until: Duration::ZERO,
-            lost: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            writes: Vec::new(),
-            rates: Default::default(),
-            broken: None,
-        };
-        Self { state: Mutex::new(state), trace, perform: Arc::downgrade(perform) }
+        Self { state: Mutex::new(State::new(seed)), trace, perform: Arc::downgrade(perform) }
     }
 
     /// This disturbance happens at the next request.
@@ -158,6 +145,22 @@ impl Network {
 }
 
 impl State {
+    fn new(seed: u64) -> Self {
+        Self {
+            rng: Rng::with_seed(seed),
+            armed: Vec::new(),
+            troubles: Vec::new(),
+            effects: Effects::new(),
+            away_until: Duration::ZERO,
+            troubled_until: Duration::ZERO,
+            lost: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            writes: Vec::new(),
+            rates: Default::default(),
+            broken: None,
+        }
+    }
+
     fn troubles(&mut self, now: Duration, acts: &[Act]) -> Vec<Trouble> {
         self.troubles.retain(|trouble| now < trouble.until);
         self.troubles.iter().filter(|trouble| acts.contains(&trouble.act)).cloned().collect()
@@ -319,4 +322,22 @@ fn status(code: u16, reason: &str, message: &str) -> Answer {
         "message": message, "reason": reason, "code": code,
     });
     Answer { code, headers: Vec::new(), body: fault_plan::Body::Text(body.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether that many requests a second are a loop before so many seconds have passed.
+    fn is_loop(a_second: u32, seconds: u64) -> bool {
+        let mut state = State::new(0);
+        let mut times = (0..seconds).flat_map(|second| (0..a_second).map(move |_| Duration::from_secs(second)));
+        times.any(|time| state.count_request(time).is_some())
+    }
+
+    #[test]
+    fn a_loop_is_noticed_at_any_speed() {
+        assert!(is_loop(1_001, 1) && !is_loop(1_000, 1));
+        assert!(is_loop(51, 60) && !is_loop(50, 600));
+    }
 }

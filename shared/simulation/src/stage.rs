@@ -20,7 +20,7 @@ use crate::{
     plan::Plan,
     subject::{Outside, Subject},
     trace::Trace,
-    users::{NAMESPACE, Users},
+    users::{NAMESPACES, Users},
 };
 
 /// What disturbances act on; they act from within requests too.
@@ -45,8 +45,8 @@ struct State {
     /// What the world has to do with which processes.
     ends: Vec<(usize, Act)>,
     policy_until: Duration,
-    /// A namespace that is gone is created again then.
-    namespace_back_at: Duration,
+    /// Namespaces that are gone are created again then.
+    namespaces_back_at: Option<Duration>,
     definition: Definition,
     autoscalers: Vec<Autoscaler>,
 }
@@ -95,7 +95,9 @@ impl Stage {
             }),
         };
         stage.install();
-        model.add_namespace(NAMESPACE);
+        for namespace in NAMESPACES {
+            model.add_namespace(namespace);
+        }
         stage
     }
 
@@ -125,12 +127,25 @@ impl Stage {
         if self.state().policy_until < now {
             self.end_policy();
         }
-        let is_due = now >= self.state().namespace_back_at;
-        if is_due && self.model.object("namespaces", "", NAMESPACE).is_none() {
-            self.model.add_namespace(NAMESPACE);
+        if self.state().namespaces_back_at.is_some_and(|time| now >= time) {
+            self.bring_namespaces_back();
         }
         self.follow_definition(now);
         self.autoscale(now).await;
+    }
+
+    /// Creates the namespaces that are gone; those that are still going, another time.
+    fn bring_namespaces_back(&self) {
+        let mut are_back = true;
+        for namespace in NAMESPACES {
+            match self.model.object("namespaces", "", namespace) {
+                Some(there) => are_back &= there["metadata"]["deletionTimestamp"].is_null(),
+                None => self.model.add_namespace(namespace),
+            }
+        }
+        if are_back {
+            self.state().namespaces_back_at = None;
+        }
     }
 
     /// Nothing disturbs any more.
@@ -141,7 +156,7 @@ impl Stage {
         }
         self.end_policy();
         let mut state = self.state();
-        state.namespace_back_at = Duration::ZERO;
+        state.namespaces_back_at = state.namespaces_back_at.map(|_| Duration::ZERO);
         state.autoscalers.clear();
         state.definition = match state.definition {
             Definition::Served => Definition::Served,
@@ -222,7 +237,7 @@ impl Stage {
                 _ => false,
             },
             Act::DeleteNamespace => {
-                self.state().namespace_back_at = until;
+                self.state().namespaces_back_at = Some(until);
                 self.users.act(act, object, &mut rng).await
             }
             Act::DeleteDefinition => self.end_definition(until).await,
@@ -272,6 +287,7 @@ impl Stage {
         let gone = {
             let mut state = self.state();
             state.restores += 1;
+            state.namespaces_back_at = Some(self.trace.now()); // one may have been going when the backup was taken
             std::mem::take(&mut state.definition)
         };
         if matches!(gone, Definition::Gone(_)) {
@@ -288,7 +304,8 @@ impl Stage {
         let mut changes = self.model.changes_after(after);
         changes.retain(|change| *change.resource == *self.subject.resource() && !change.writer.starts_with(OPERATOR));
         let last = changes.into_iter().rev().find(|change| change.after.is_some())?;
-        let number = (0..self.plan.objects).find(|number| last.key.ends_with(&format!("/{}", Users::name(*number))))?;
+        let key = |number| format!("{}/{}", Users::namespace(number), Users::name(number));
+        let number = (0..self.plan.objects).find(|number| *last.key == *key(*number))?;
         Some((last.version, number))
     }
 

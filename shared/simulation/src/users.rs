@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{controllers::text, disturbance::Act, subject::Subject, trace::Trace};
 
-/// The namespace of all objects. Leases and what is told of them are in another one.
-pub(crate) const NAMESPACE: &str = "shop";
+/// The namespaces of all objects. Leases and what is told of them are in another one.
+pub(crate) const NAMESPACES: [&str; 2] = ["shop", "depot"];
 
 /// Carried by what another client has created under the name of a child.
 const STRANGER: &str = "stranger";
@@ -30,46 +30,50 @@ impl Users {
         Self { model: model.clone(), client: model.client_named("user"), subject, trace }
     }
 
-    /// The name of an object, by its number.
+    /// The name of an object, by its number: each name is used in every namespace.
     pub(crate) fn name(number: usize) -> String {
-        char::from(b'a' + u8::try_from(number).unwrap_or_default()).to_string()
+        char::from(b'a' + u8::try_from(number / NAMESPACES.len()).unwrap_or_default()).to_string()
+    }
+
+    /// The namespace of an object, by its number.
+    pub(crate) fn namespace(number: usize) -> &'static str {
+        NAMESPACES[number % NAMESPACES.len()]
     }
 
     /// Does what a user does. Returns whether that changed anything.
     pub(crate) async fn act(&self, act: Act, object: usize, rng: &mut Rng) -> bool {
-        let name = Self::name(object);
         let before = self.model.version();
         let result = match act {
             Act::Create if self.object(object).is_some() => Ok(()),
-            Act::Create | Act::Apply => self.apply(&name, rng).await,
+            Act::Create | Act::Apply => self.apply(object, rng).await,
             Act::Edit => {
-                let spec = self.subject.spec(&name, rng);
-                self.patch(&name, json!({"spec": spec})).await
+                let spec = self.subject.spec(&Self::name(object), rng);
+                self.patch(object, json!({"spec": spec})).await
             }
-            Act::Scale => self.scale(&name, rng).await,
-            Act::Label => self.patch(&name, json!({"metadata": {"labels": {"team": rng.u8(..4).to_string()}}})).await,
-            Act::Annotate => self.annotate(&name, "note", json!(rng.u8(..4).to_string())).await,
+            Act::Scale => self.scale(object, rng).await,
+            Act::Label => self.patch(object, json!({"metadata": {"labels": {"team": rng.u8(..4).to_string()}}})).await,
+            Act::Annotate => self.annotate(object, "note", json!(rng.u8(..4).to_string())).await,
             Act::RequestReconcile => {
                 let value = json!(rng.u32(..).to_string());
-                self.annotate(&name, &self.own("reconcile-requested-at"), value).await
+                self.annotate(object, &self.own("reconcile-requested-at"), value).await
             }
-            Act::Pause => self.annotate(&name, &self.own("paused"), json!("true")).await,
-            Act::Resume => self.annotate(&name, &self.own("paused"), Value::Null).await,
-            Act::Delete => self.delete(&name, DeleteParams::default()).await,
+            Act::Pause => self.annotate(object, &self.own("paused"), json!("true")).await,
+            Act::Resume => self.annotate(object, &self.own("paused"), Value::Null).await,
+            Act::Delete => self.delete(object, DeleteParams::default()).await,
             Act::Orphan => {
                 let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..Default::default() };
-                self.delete(&name, orphan).await
+                self.delete(object, orphan).await
             }
-            Act::Replace => match self.delete(&name, DeleteParams::default()).await {
-                Ok(()) => self.apply(&name, rng).await,
+            Act::Replace => match self.delete(object, DeleteParams::default()).await {
+                Ok(()) => self.apply(object, rng).await,
                 error => error,
             },
-            Act::Secret => self.act_on_secret(rng).await,
+            Act::Secret => self.act_on_secret(object, rng).await,
             Act::DeleteNamespace => {
                 let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource("v1", "Namespace", None));
-                all.delete(NAMESPACE, &DeleteParams::default()).await.map(drop)
+                all.delete(Self::namespace(object), &DeleteParams::default()).await.map(drop)
             }
-            Act::RemoveFinalizers => self.patch(&name, json!({"metadata": {"finalizers": null}})).await,
+            Act::RemoveFinalizers => self.patch(object, json!({"metadata": {"finalizers": null}})).await,
             Act::RolloutRestart => {
                 let annotations = json!({"kubectl.kubernetes.io/restartedAt": rng.u32(..).to_string()});
                 let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
@@ -85,7 +89,7 @@ impl Users {
 
     /// Makes an object one that comes to rest.
     pub(crate) async fn calm(&self, object: usize, patch: Value) {
-        if let Err(error) = self.patch(&Self::name(object), patch).await {
+        if let Err(error) = self.patch(object, patch).await {
             self.trace.note(format!("  user: {error}"));
         }
     }
@@ -93,7 +97,8 @@ impl Users {
     /// Changes something that concerns nobody.
     pub(crate) async fn write_beside(&self, rng: &mut Rng) {
         let beside = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "beside"}, "data": {"draw": rng.u64(..).to_string()},
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "beside", "namespace": "default"},
+            "data": {"draw": rng.u64(..).to_string()},
         });
         let apply = PatchParams::apply("kubectl").force();
         if let Err(error) = self.api_of(&beside).patch("beside", &apply, &Patch::Apply(&beside)).await {
@@ -170,12 +175,13 @@ impl Users {
     }
 
     /// Creates, changes or deletes a Secret that objects name.
-    async fn act_on_secret(&self, rng: &mut Rng) -> Result<(), kube::Error> {
+    async fn act_on_secret(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
         let Some((name, keys)) = rng.choice(self.subject.secrets()) else { return Ok(()) };
-        let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
+        let namespace = Self::namespace(object);
+        let metadata = json!({"name": name, "namespace": namespace});
+        let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
         if rng.u8(..4) == 0 {
-            let is_there = self.model.object("secrets", NAMESPACE, name).is_some();
-            secret["metadata"]["namespace"] = json!(NAMESPACE);
+            let is_there = self.model.object("secrets", namespace, name).is_some();
             return if is_there { self.delete_child(&secret).await } else { Ok(()) };
         }
         let contents = ["YTph", "YTpi", "YTpj"]; // a:a, a:b, a:c
@@ -187,8 +193,11 @@ impl Users {
 
     /// One of the children of an object; of `pods`, one of those that a child has made.
     pub(crate) fn child(&self, resource: &str, object: usize, rng: &mut Rng) -> Option<Value> {
-        let name = Self::name(object);
-        let has_label = |child: &Value| child["metadata"]["labels"]["app.kubernetes.io/instance"] == *name;
+        let (name, namespace) = (Self::name(object), Self::namespace(object));
+        let has_label = |child: &Value| {
+            let metadata = &child["metadata"];
+            metadata["namespace"] == namespace && metadata["labels"]["app.kubernetes.io/instance"] == *name
+        };
         let mut all = self.model.objects(resource);
         if resource == "pods" {
             let makers = self.subject.children().iter().flat_map(|resource| self.model.objects(resource));
@@ -202,7 +211,7 @@ impl Users {
 
     /// The object that users have made, as it is stored.
     pub(crate) fn object(&self, number: usize) -> Option<Value> {
-        self.model.object(self.subject.resource(), NAMESPACE, &Self::name(number))
+        self.model.object(self.subject.resource(), Self::namespace(number), &Self::name(number))
     }
 
     /// The name of an annotation in the operator's group.
@@ -211,29 +220,30 @@ impl Users {
         format!("{}/{name}", api_version.split_once('/').map_or("", |(group, _)| group))
     }
 
-    async fn apply(&self, name: &str, rng: &mut Rng) -> Result<(), kube::Error> {
-        let (api_version, kind) = self.subject.kind();
-        let object = json!({
-            "apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": self.subject.spec(name, rng),
+    async fn apply(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
+        let ((api_version, kind), name) = (self.subject.kind(), Self::name(object));
+        let applied = json!({
+            "apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": self.subject.spec(&name, rng),
         });
-        self.api().patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(object)).await.map(drop)
+        let force = PatchParams::apply("kubectl").force();
+        self.api(object).patch(&name, &force, &Patch::Apply(applied)).await.map(drop)
     }
 
-    async fn scale(&self, name: &str, rng: &mut Rng) -> Result<(), kube::Error> {
+    async fn scale(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
         let patch = json!({"spec": {"replicas": rng.u8(..5)}});
-        self.api().patch_scale(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+        self.api(object).patch_scale(&Self::name(object), &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
-    async fn annotate(&self, name: &str, key: &str, value: Value) -> Result<(), kube::Error> {
-        self.patch(name, json!({"metadata": {"annotations": {key: value}}})).await
+    async fn annotate(&self, object: usize, key: &str, value: Value) -> Result<(), kube::Error> {
+        self.patch(object, json!({"metadata": {"annotations": {key: value}}})).await
     }
 
-    async fn patch(&self, name: &str, patch: Value) -> Result<(), kube::Error> {
-        self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    async fn patch(&self, object: usize, patch: Value) -> Result<(), kube::Error> {
+        self.api(object).patch(&Self::name(object), &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
-    async fn delete(&self, name: &str, how: DeleteParams) -> Result<(), kube::Error> {
-        self.api().delete(name, &how).await.map(drop)
+    async fn delete(&self, object: usize, how: DeleteParams) -> Result<(), kube::Error> {
+        self.api(object).delete(&Self::name(object), &how).await.map(drop)
     }
 
     async fn delete_child(&self, child: &Value) -> Result<(), kube::Error> {
@@ -246,15 +256,17 @@ impl Users {
         self.api_of(&child).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
-    fn api(&self) -> Api<DynamicObject> {
+    fn api(&self, object: usize) -> Api<DynamicObject> {
         let (api_version, kind) = self.subject.kind();
         let plural = self.subject.resource().split('.').next().unwrap_or_default();
-        Api::namespaced_with(self.client.clone(), NAMESPACE, &resource(api_version, kind, Some(plural)))
+        let resource = resource(api_version, kind, Some(plural));
+        Api::namespaced_with(self.client.clone(), Self::namespace(object), &resource)
     }
 
+    /// Of something that has a namespace.
     fn api_of(&self, child: &Value) -> Api<DynamicObject> {
         let resource = resource(&text(&child["apiVersion"]), &text(&child["kind"]), None);
-        Api::namespaced_with(self.client.clone(), NAMESPACE, &resource)
+        Api::namespaced_with(self.client.clone(), &text(&child["metadata"]["namespace"]), &resource)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
     stage::{Stage, process},
     subject::{Period, Subject},
     trace::{Trace, WakeUps},
-    users::NAMESPACE,
+    users::NAMESPACES,
 };
 
 /// Between two looks at what is due.
@@ -245,7 +245,9 @@ impl World {
             return Err(format!("{} is still being deleted", object["metadata"]["name"]));
         }
         let scrape = self.processes.iter().flatten().map(Harness::scrape).collect::<String>();
-        match scrape.lines().find(|line| line.contains(&format!("namespace=\"{NAMESPACE}\""))) {
+        let is_of_objects =
+            |line: &&str| NAMESPACES.iter().any(|namespace| line.contains(&format!("namespace=\"{namespace}\"")));
+        match scrape.lines().find(is_of_objects) {
             Some(line) => Err(format!("all objects are gone, and there is the series {line}")),
             None => Ok(()),
         }
