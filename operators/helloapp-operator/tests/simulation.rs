@@ -71,7 +71,11 @@ impl Subject for HelloApp {
 
     fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value> {
         Some(match resource {
-            "deployments.apps" => json!({"spec": {"replicas": rng.u8(..9)}}),
+            "deployments.apps" => match rng.u8(..4) {
+                0 => json!({"spec": {"template": {"spec": {"automountServiceAccountToken": null}}}}),
+                1 => json!({"spec": {"template": {"spec": {"enableServiceLinks": null}}}}),
+                _ => json!({"spec": {"replicas": rng.u8(..9)}}),
+            },
             "services" => json!({"spec": {"selector": {"app.kubernetes.io/instance": "other"}}}),
             _ => json!({"spec": {"selector": {"matchLabels": {"app.kubernetes.io/instance": "other"}}}}),
         })

@@ -86,7 +86,11 @@ impl Subject for Memcached {
 
     fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value> {
         Some(match resource {
-            "deployments.apps" => json!({"spec": {"replicas": rng.u8(..9)}}),
+            "deployments.apps" => match rng.u8(..4) {
+                0 => json!({"spec": {"template": {"spec": {"automountServiceAccountToken": null}}}}),
+                1 => json!({"spec": {"template": {"spec": {"enableServiceLinks": null}}}}),
+                _ => json!({"spec": {"replicas": rng.u8(..9)}}),
+            },
             "services" => json!({"spec": {"selector": {"app.kubernetes.io/instance": "other"}}}),
             "poddisruptionbudgets.policy" => json!({"spec": {"maxUnavailable": rng.u8(3..9)}}),
             _ => json!({"spec": {"podSelector": {"matchLabels": {"app.kubernetes.io/instance": "other"}}}}),

@@ -72,7 +72,7 @@ struct Autoscaler {
 
 /// Between two changes of an autoscaler.
 const AUTOSCALING: Duration = Duration::from_secs(15);
-/// So many changes at most are made until a version is reached again.
+/// So many writes at most are made until a version is reached again.
 const REPEATED: usize = 500;
 /// Clocks jump so far at most, forwards and back, in seconds.
 const JUMP: std::ops::Range<i64> = -3_600..6 * 3_600;
@@ -280,7 +280,7 @@ impl Stage {
 
     async fn restore(&self, network: &Network, rng: &mut Rng) -> bool {
         let Some(backup) = self.state().backup.clone() else { return false };
-        let last = self.last_change_of_users(backup.version());
+        let (last, newest) = (self.last_change(backup.version()), self.model.version());
         network.restart();
         self.model.restore(&backup);
         self.controllers.restored();
@@ -294,32 +294,33 @@ impl Stage {
             self.install();
         }
         if let Some((version, object)) = last.filter(|_| rng.bool()) {
-            self.change_again(version, object, rng).await;
+            self.reach(version - 1, rng).await;
+            if self.model.version() + 1 == version {
+                self.users.act(Act::Edit, object, rng).await;
+                self.reach(newest, rng).await;
+            }
         }
         true
     }
 
-    /// The last change of an object after this version that the operator had not made: its version, and the object's number.
-    fn last_change_of_users(&self, after: u64) -> Option<(u64, usize)> {
+    /// The last change of an object after this version: its version, and the object's number.
+    fn last_change(&self, after: u64) -> Option<(u64, usize)> {
         let mut changes = self.model.changes_after(after);
-        changes.retain(|change| *change.resource == *self.subject.resource() && !change.writer.starts_with(OPERATOR));
-        let last = changes.into_iter().rev().find(|change| change.after.is_some())?;
+        changes.retain(|change| *change.resource == *self.subject.resource());
+        let last = changes.pop().filter(|change| change.after.is_some())?;
         let key = |number| format!("{}/{}", Users::namespace(number), Users::name(number));
         let number = (0..self.plan.objects).find(|number| *last.key == *key(*number))?;
         Some((last.version, number))
     }
 
-    /// Changes an object at a version at which it was changed before the cluster was restored, in another way: two histories have
-    /// the same versions.
-    async fn change_again(&self, version: u64, object: usize, rng: &mut Rng) {
+    /// Lets others write until the cluster has this version again: the history before it was restored and the one after it have
+    /// the same versions, and nothing but the contents tells them apart.
+    async fn reach(&self, version: u64, rng: &mut Rng) {
         for _ in 0..REPEATED {
-            if self.model.version() + 1 >= version {
+            if self.model.version() >= version {
                 break;
             }
             self.users.write_beside(rng).await;
-        }
-        if self.model.version() + 1 == version {
-            self.users.act(Act::Edit, object, rng).await;
         }
     }
 
