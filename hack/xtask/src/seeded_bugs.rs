@@ -1,4 +1,4 @@
-//! `cargo xtask seeded-bugs`: puts bugs into a copy of the checkout, one at a time, and sees whether random worlds find them.
+//! `cargo xtask seeded-bugs`: puts bugs into a copy of the checkout, one at a time, and checks that random worlds find them.
 
 use std::fs;
 use std::io::Write as _;
@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_mins(1);
 /// Between two looks at a child.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Put known bugs into a copy of the checkout, one at a time, and see that random worlds find each of them
+/// Put known bugs into a copy of the checkout, one at a time, and check that random worlds find each of them
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// These bugs only, by their place in hack/seeded-bugs.yaml, from 1
@@ -50,9 +50,9 @@ struct Bug {
 enum Kind {
     /// The project had it: this undoes the mend.
     Mend,
-    /// cargo-mutants made it, and other tests did not see it.
+    /// cargo-mutants made it, and the other tests did not find it.
     Mutant,
-    /// Made up.
+    /// The project never had it.
     Invented,
 }
 
@@ -167,7 +167,7 @@ impl Edit {
 mod tests {
     use super::*;
 
-    /// Whoever changes these lines changes the list as well.
+    /// Fails when a commit changes a line that the list names: the list has to name the new line.
     #[test]
     fn every_bug_can_be_seeded() {
         for bug in bugs().unwrap() {

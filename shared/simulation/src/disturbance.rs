@@ -89,9 +89,9 @@ pub enum Act {
     /// Another client deletes a child.
     DeleteChild,
     /// Another client deletes a child, and creates an object of its own under that name.
-    Stranger,
+    NameTaken,
     /// It deletes what it has created.
-    StrangerLeaves,
+    NameFreed,
     /// Another client clears the `managedFields` of a child.
     ClearManagedFields,
     /// Something happens outside the cluster.
@@ -161,8 +161,8 @@ impl Act {
         Self::SeizeChild,
         Self::DecorateChild,
         Self::DeleteChild,
-        Self::Stranger,
-        Self::StrangerLeaves,
+        Self::NameTaken,
+        Self::NameFreed,
         Self::ClearManagedFields,
         Self::Outside,
         Self::Evict,
@@ -211,8 +211,8 @@ impl Act {
             | Self::SeizeChild
             | Self::DecorateChild
             | Self::DeleteChild
-            | Self::Stranger
-            | Self::StrangerLeaves
+            | Self::NameTaken
+            | Self::NameFreed
             | Self::ClearManagedFields
             | Self::Policy
             | Self::Quota => !subject.children().is_empty(),
@@ -250,7 +250,7 @@ impl Act {
     /// What can only have an effect after it.
     fn sequel(self) -> Option<Self> {
         match self {
-            Self::Stranger => Some(Self::StrangerLeaves),
+            Self::NameTaken => Some(Self::NameFreed),
             Self::Backup => Some(Self::Restore),
             Self::Pause => Some(Self::Resume),
             _ => None,

@@ -64,39 +64,39 @@ pub struct Wanted<'a> {
     pub app: &'a str,
     /// Resources of children, each with whether it is wanted.
     pub children: &'a [(&'a str, bool)],
-    /// Whether an orphan says what cannot be changed as it is wanted; if not, it is a stranger.
+    /// Whether an orphan says what cannot be changed as it is wanted; if not, it is treated as the object of another client.
     pub fits: fn(&Value, &Value) -> bool,
 }
 
 impl Wanted<'_> {
-    /// Whether exactly the wanted children are there. `false` when one of them is a
-    /// stranger's, and people are told so: then nothing else can be expected.
+    /// Whether exactly the wanted children are there. `false` when the object of another client has the name of one of them, and
+    /// the conditions say so: then nothing else can be expected.
     ///
     /// # Errors
     ///
-    /// Names the child that is missing, or left over, or was not adopted; or says what people are told instead.
+    /// Names the child that is missing, or left over, or was not adopted; or says which condition is wrong.
     pub fn are_there(&self, object: &Value, cluster: &Model) -> Result<bool, String> {
         let owner = object["metadata"]["name"].as_str().unwrap_or_default();
-        let mut strangers = Vec::new();
+        let mut foreign = Vec::new();
         for &(resource, is_wanted) in self.children {
             match beside(object, cluster, resource, self.name) {
                 // What is not ours and not in the way is let be.
-                Some(child) if !is_owned(&child, object) => strangers.extend(is_wanted.then_some(child)),
+                Some(child) if !is_owned(&child, object) => foreign.extend(is_wanted.then_some(child)),
                 Some(_) if !is_wanted => return Err(format!("a child of {resource} is not wanted any more")),
                 None if is_wanted => return Err(format!("there is no child of {resource}")),
                 Some(_) | None => {}
             }
         }
-        for stranger in &strangers {
+        for object_there in &foreign {
             // What is left from an earlier object of the name is adopted.
-            let metadata = &stranger["metadata"];
+            let metadata = &object_there["metadata"];
             let is_orphan = metadata["ownerReferences"].as_array().is_none_or(Vec::is_empty);
             let has_our_labels = contains(&metadata["labels"], &labels(self.app, owner), "").is_ok();
-            if self.adopts && is_orphan && has_our_labels && (self.fits)(object, stranger) {
-                return Err(format!("{} was not adopted", stranger["kind"]));
+            if self.adopts && is_orphan && has_our_labels && (self.fits)(object, object_there) {
+                return Err(format!("{} was not adopted", object_there["kind"]));
             }
         }
-        if strangers.is_empty() {
+        if foreign.is_empty() {
             return Ok(true);
         }
         let conflict = |is| (is, "ResourceConflict");

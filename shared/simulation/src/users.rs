@@ -11,13 +11,13 @@ use serde_json::{Map, Value, json};
 
 use crate::{controllers::text, disturbance::Act, subject::Subject, trace::Trace};
 
-/// The namespaces of all objects. Leases and what is told of them are in another one.
+/// The namespaces of all objects. Leases and their events are in another one.
 pub(crate) const NAMESPACES: [&str; 2] = ["shop", "depot"];
 
-/// Carried by what another client has created under the name of a child.
-const STRANGER: &str = "stranger";
+/// The label of an object that another client has created under the name of a child.
+const FOREIGN: &str = "foreign";
 
-/// Everybody who works with the objects, beside the operator and the controllers of the cluster.
+/// The clients that work with the objects, beside the operator and the controllers of the cluster.
 pub(crate) struct Users {
     model: Model,
     client: Client,
@@ -94,7 +94,7 @@ impl Users {
         }
     }
 
-    /// Changes something that concerns nobody.
+    /// Changes an object that the operator does not read.
     pub(crate) async fn write_beside(&self, rng: &mut Rng) {
         let beside = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "beside", "namespace": "default"},
@@ -143,24 +143,24 @@ impl Users {
                 Some(child) => self.delete_child(&child).await,
                 None => Ok(()),
             },
-            Act::Stranger => match self.child(resource, object, rng) {
+            Act::NameTaken => match self.child(resource, object, rng) {
                 Some(child) => {
                     self.delete_child(&child).await?;
                     self.model.collect();
-                    let mut stranger = child.clone();
-                    stranger["metadata"] = json!({"name": child["metadata"]["name"], "labels": {STRANGER: "yes"}});
-                    if let Some(spec) = stranger["spec"].as_object_mut() {
+                    let mut foreign = child.clone();
+                    foreign["metadata"] = json!({"name": child["metadata"]["name"], "labels": {FOREIGN: "yes"}});
+                    if let Some(spec) = foreign["spec"].as_object_mut() {
                         spec.retain(|field, _| !field.starts_with("clusterIP"));
                     }
-                    let stranger = serde_json::from_value(stranger).map_err(kube::Error::SerdeError)?;
-                    self.api_of(&child).create(&PostParams::default(), &stranger).await.map(drop)
+                    let foreign = serde_json::from_value(foreign).map_err(kube::Error::SerdeError)?;
+                    self.api_of(&child).create(&PostParams::default(), &foreign).await.map(drop)
                 }
                 None => Ok(()),
             },
-            Act::StrangerLeaves => {
+            Act::NameFreed => {
                 let all = children.iter().flat_map(|resource| self.model.objects(resource));
-                match all.into_iter().find(|child| child["metadata"]["labels"][STRANGER] == "yes") {
-                    Some(stranger) => self.delete_child(&stranger).await,
+                match all.into_iter().find(|child| child["metadata"]["labels"][FOREIGN] == "yes") {
+                    Some(foreign) => self.delete_child(&foreign).await,
                     None => Ok(()),
                 }
             }

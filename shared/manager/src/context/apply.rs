@@ -43,8 +43,9 @@ use difference::{Difference, carried_out};
 pub(super) use target::Target;
 use target::{agrees, defaulted};
 
-/// To whom the API server gives all fields of an object that has no `managedFields` when it is applied for the first time.
-const NOBODY: &str = "before-first-apply";
+/// The manager that gets all fields of an object without `managedFields` from the API server when it is applied for the first
+/// time.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// A stranger without our labels is not watched, so his object is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 /// How often a write is started anew because the object changed under it.
@@ -432,8 +433,8 @@ type Outcome<C> = Result<Option<Arc<Live<<C as workloads::Viewed>::View>>>, Erro
 /// What an entry of ours has to say where there is none any more, or too small a one, before the apply. `None` where there is a
 /// whole one, and where the apply alone does.
 ///
-/// If the apply found no entry of anybody, the API server would give all fields to [`NOBODY`], who would keep in the object what
-/// we drop later. The same if it has done so for the apply of another client.
+/// If the apply found no entry at all, the API server would give all fields to [`BEFORE_FIRST_APPLY`], and what we drop later
+/// would stay in the object. The same if it has done so for the apply of another client.
 fn left_behind<C: Child>(live: &Value, manager: &str, target: &Target, metadata: &Metadata<'_>) -> Option<Value> {
     let label = format!("f:{MANAGED_BY}");
     let share = Share::of(manager, &metadata.managed_fields);
@@ -441,7 +442,7 @@ fn left_behind<C: Child>(live: &Value, manager: &str, target: &Target, metadata:
     if share.is_some_and(|share| !share.into_fields()["f:metadata"]["f:labels"][&label].is_null()) {
         return None;
     }
-    let entries: Vec<_> = metadata.managed_fields.iter().filter(|entry| entry.manager != NOBODY).collect();
+    let entries: Vec<_> = metadata.managed_fields.iter().filter(|entry| entry.manager != BEFORE_FIRST_APPLY).collect();
     let unclaimed = unclaimed(live, &defaulted::<C>(&target.fields), Writers::of::<C>(), entries.iter().copied());
     let is_all_held = !entries.is_empty() && entries.len() == metadata.managed_fields.len();
     if is_all_held && unclaimed == json!({}) {
@@ -467,7 +468,7 @@ fn fold(live: &Value, manager: &str, api_version: &str, metadata: &Metadata<'_>,
         .unwrap_or_else(|| json!({"manager": manager, "apiVersion": api_version, "fieldsType": "FieldsV1"}));
     kept["operation"] = json!("Apply");
     kept["fieldsV1"] = fields;
-    entries.retain(|entry| !ours(entry) && entry["manager"] != NOBODY);
+    entries.retain(|entry| !ours(entry) && entry["manager"] != BEFORE_FIRST_APPLY);
     entries.push(kept);
     json!({"metadata": {
         "uid": &*metadata.uid, "resourceVersion": &*metadata.resource_version, "managedFields": entries,

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    generate::{APPLY, JSON, LAST, MERGE, RV_FIRST, RV_LATEST, Requests, Step, watches},
+    step::{APPLY, JSON, LAST, MERGE, RV_FIRST, RV_LATEST, Requests, Step, watches},
     values::Values,
 };
 

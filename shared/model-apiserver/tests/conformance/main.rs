@@ -9,6 +9,7 @@ mod generate;
 mod normal;
 mod server;
 mod single;
+mod step;
 mod values;
 
 use std::{
@@ -27,9 +28,10 @@ use serde_json::{Value, json};
 
 use crate::{
     defined::{Defined, Definition},
-    generate::{Generator, Requests, Step, first},
+    generate::Generator,
     normal::Names,
     server::Server,
+    step::{Requests, Step, first},
 };
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

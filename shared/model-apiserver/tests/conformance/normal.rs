@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use crate::generate::{RV_FIRST, RV_LATEST, Step, UID};
+use crate::step::{RV_FIRST, RV_LATEST, Step, UID};
 
 /// What one server calls things.
 #[derive(Default)]

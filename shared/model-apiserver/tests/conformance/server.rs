@@ -9,8 +9,8 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 
 use crate::{
-    generate::{LAST, Step},
     normal::Names,
+    step::{LAST, Step},
 };
 
 /// One of the two.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::generate::{APPLY, MERGE, Step};
+use crate::step::{APPLY, MERGE, Step};
 
 /// The definition of widgets: defaults, and every kind of list and map.
 pub(crate) fn definition(group: &str) -> Value {

@@ -1,0 +1,183 @@
+//! Clients may clear `managedFields`, at any moment. What a new version drops goes all the same.
+
+use std::{
+    fmt::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+};
+use manager::Namespaced;
+use model_apiserver::{Planned, Signalled};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use workloads::Child;
+
+use super::{CONTAINER_FALSE, NAME, World, deployment, without, writes};
+
+impl<C: Child + Namespaced + DeserializeOwned> World<C> {
+    /// Replaces the `managedFields` of the child at a moment that the plan signals. Returns how often that happened.
+    fn replace_managed_fields_at(&self, faults: &str, entries: &Value) -> Arc<AtomicUsize> {
+        let resource = ApiResource::erase::<C>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.model.client(), "default", &resource);
+        let count = Arc::new(AtomicUsize::new(0));
+        let counting = count.clone();
+        let patch = Patch::Merge(json!({"metadata": {"managedFields": entries}}));
+        let replace = move |_: &str| -> Signalled {
+            let (api, count, patch) = (api.clone(), counting.clone(), patch.clone());
+            Box::pin(async move {
+                api.patch(NAME, &PatchParams::default(), &patch).await.expect("the change is taken");
+                count.fetch_add(1, Ordering::Relaxed);
+            })
+        };
+        self.model.set_shared_faults(Arc::new(Planned::with_signals(&faults.parse().expect("a plan"), replace)));
+        count
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_managed_fields_were_cleared_drift_is_seen_and_dropped_fields_go() {
+    let mut world = World::<Deployment>::new();
+    world.run(&deployment()).await;
+    let clear = |child: &mut Value| child["metadata"]["managedFields"] = json!([{}]);
+    world.edit("kubectl-patch", clear).await;
+    world.quiet().await;
+    let managers = |child: &Value| -> Vec<String> {
+        let entries = child["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        entries.iter().filter_map(|it| it["manager"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!(managers(&world.child()), ["toy-controller"], "our entry is made anew, and no other");
+    assert_eq!(world.told(), [""; 0]);
+
+    world.edit("kubectl", |child| child["spec"]["replicas"] = json!(7)).await;
+    world.quiet().await;
+    assert_eq!(world.child()["spec"]["replicas"], 0);
+    assert_eq!(world.told().len(), 1);
+
+    world.stop().await;
+    world.edit("kubectl-patch", clear).await;
+    world.edit("kubectl", |child| child["spec"]["replicas"] = json!(7)).await;
+    let lighter = without(&deployment(), "/spec/template/spec/tolerations");
+    world.run(&lighter).await;
+    assert_eq!(world.child()["spec"]["replicas"], 0);
+    assert_eq!(world.child().pointer("/spec/template/spec/tolerations"), None);
+    world.run(&without(&lighter, CONTAINER_FALSE)).await;
+    assert_eq!(world.child().pointer(CONTAINER_FALSE), None);
+    assert!(writes(&world.run(&without(&lighter, CONTAINER_FALSE)).await).is_empty());
+}
+
+/// Nobody can tell any more whose the old port is. With two ports of one name the API server would refuse the Service.
+#[tokio::test(start_paused = true)]
+async fn an_element_of_ours_that_is_dropped_goes_even_if_managed_fields_were_cleared_meanwhile() {
+    let service = |port: u16| json!({"metadata": {"name": NAME}, "spec": {"ports": [{"name": "p", "port": port}]}});
+    let ports = |world: &World<Service>| -> Vec<Value> {
+        let child = world.child();
+        child["spec"]["ports"].as_array().into_iter().flatten().map(|it| it["port"].clone()).collect()
+    };
+    let clear = |child: &mut Value| child["metadata"]["managedFields"] = json!([{}]);
+    for has_other_entry in [false, true] {
+        let mut world = World::<Service>::new();
+        world.run(&service(1)).await;
+        world.stop().await;
+        world.edit("kubectl-patch", clear).await;
+        if has_other_entry {
+            world.edit("kubectl", |child| child["metadata"]["managedFields"] = labelled_by("kubectl")).await;
+        }
+        world.run(&service(2)).await;
+        assert_eq!(ports(&world), [2], "{has_other_entry}");
+        assert!(writes(&world.run(&service(2)).await).is_empty());
+    }
+}
+
+/// The entry is made anew, and then the apply fails; the next one wants something else.
+#[tokio::test(start_paused = true)]
+async fn an_element_of_ours_that_is_dropped_goes_even_if_the_apply_after_the_new_entry_failed() {
+    let service = |port: u16| json!({"metadata": {"name": NAME}, "spec": {"ports": [{"name": "p", "port": port}]}});
+    let mut world = World::<Service>::new();
+    world.run(&service(1)).await;
+    world.stop().await;
+    world.edit("kubectl-patch", |child| child["metadata"]["managedFields"] = json!([{}])).await;
+    // The first patch is a dry run, the second makes the entry, the third is the apply.
+    let planned = crate::kit::plan(&world.model, "before patch services.core #3..99 -> answer 500");
+    world.run(&service(1)).await;
+    assert!(planned.unused().is_empty());
+    world.model.set_faults(model_apiserver::NoFaults);
+    world.run(&service(2)).await;
+    assert_eq!(world.child()["spec"]["ports"].as_array().map(Vec::len), Some(1), "{:#}", world.child()["spec"]);
+}
+
+/// `managedFields` are cleared right before the API server handles one of the requests that change a child; all later ones fail,
+/// or none. The next version of the operator drops something.
+#[tokio::test(start_paused = true)]
+async fn what_is_dropped_goes_even_if_managed_fields_are_cleared_while_a_change_is_on_its_way() {
+    let fewer = without(&deployment(), "/spec/template/spec/tolerations");
+    let mut more = deployment();
+    more["spec"]["replicas"] = json!(3);
+    let mut happened = 0;
+    let ours_or_all = [labelled_by("kubectl"), json!([{}])];
+    // Another client's change is put back by an edit; a new version changes a field, or drops one, by an apply.
+    for (next, left) in
+        [None, Some(&more), Some(&fewer)].into_iter().flat_map(|next| ours_or_all.iter().map(move |left| (next, left)))
+    {
+        for (nth, is_last) in (1..4).flat_map(|nth| [(nth, false), (nth, true)]) {
+            let mut faults = format!("before patch deployments.apps as keeper #{nth} -> signal clear");
+            if is_last {
+                write!(faults, "; before patch deployments.apps as keeper #{}..99 -> answer 500", nth + 1)
+                    .expect("a text");
+            }
+            let mut world = World::<Deployment>::new();
+            world.run(&deployment()).await;
+            let count = world.replace_managed_fields_at(&faults, left);
+            match next {
+                None => {
+                    world.edit("kubectl", |child| child["spec"]["replicas"] = json!(7)).await;
+                    world.quiet().await;
+                }
+                Some(desired) => drop(world.run(desired).await),
+            }
+            happened += count.load(Ordering::Relaxed);
+            world.model.set_faults(model_apiserver::NoFaults);
+            world.run(&fewer).await;
+            let dropped = world.child().pointer("/spec/template/spec/tolerations").cloned();
+            assert_eq!(dropped, None, "{next:?}, {left}, {faults}");
+            assert!(writes(&world.run(&fewer).await).is_empty(), "{faults}");
+        }
+    }
+    assert!(happened >= 24, "{happened} of 36 happened");
+}
+
+/// At the first apply of an object without `managedFields`, the API server gives all that is there to `before-first-apply`.
+#[tokio::test(start_paused = true)]
+async fn what_is_dropped_goes_even_if_another_client_applied_after_managed_fields_were_cleared() {
+    let mut world = World::<Deployment>::new();
+    world.run(&deployment()).await;
+    world.stop().await;
+    world.edit("kubectl", |child| child["metadata"]["managedFields"] = json!([{}])).await;
+    let seized = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME}, "spec": {"minReadySeconds": 3},
+    });
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(world.model.client(), "default", &ApiResource::erase::<Deployment>(&()));
+    let forced = PatchParams::apply("somebody").force();
+    api.patch(NAME, &forced, &Patch::Apply(seized)).await.expect("it is applied");
+    assert!(world.child()["metadata"]["managedFields"].to_string().contains("before-first-apply"));
+
+    world.run(&deployment()).await;
+    world.run(&without(&deployment(), "/spec/template/spec/tolerations")).await;
+    assert_eq!(world.child().pointer("/spec/template/spec/tolerations"), None);
+    assert_eq!(world.child()["spec"]["minReadySeconds"], 3, "somebody holds it");
+}
+
+/// Entries of `managedFields` of which none holds anything of ours.
+fn labelled_by(manager: &str) -> Value {
+    json!([{
+        "manager": manager, "operation": "Apply", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:team": {}}}},
+    }])
+}
