@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use manager::{Health, Problem, Report, Verdict};
-use workloads::{App, JobView, Live, PodView, pods};
+use workloads::{App, JobView, Live, PodView, Present, pods};
 
 use crate::{
     CronTab,
@@ -19,7 +19,7 @@ manager::standard_status!(CronTabStatus, fenced);
 /// As many Jobs as are listed.
 const LISTED: usize = 128;
 /// A Job may wait for a machine a little longer than what serves.
-const MORE_PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// The status of a CronTab, from what is known of it.
 pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>]) -> Report<CronTabStatus> {
@@ -89,8 +89,8 @@ fn reference(job: &Live<JobView>) -> JobReference {
 }
 
 fn health(known: &Known<'_>, pods: &[Arc<Live<PodView>>], next: Option<Timestamp>) -> Health {
-    let patient = known.now.saturating_sub(MORE_PATIENCE).unwrap_or(known.now);
-    let diagnosis = pods::diagnose(pods, patient);
+    let conditions = known.crontab.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let diagnosis = pods::diagnose(pods, PATIENCE, Present::new(known.now, conditions));
     // A program that ends badly is tried again: only the end of the run says whether that is a problem.
     let mut problems: Vec<Problem> =
         diagnosis.problems.into_iter().filter(|problem| problem.reason != "CrashLooping").map(not_starting).collect();
@@ -102,7 +102,7 @@ fn health(known: &Known<'_>, pods: &[Arc<Live<PodView>>], next: Option<Timestamp
         problems,
         ready: ready(known.crontab, next),
         stays_ready: true,
-        recheck: diagnosis.recheck.and_then(|time| time.checked_add(MORE_PATIENCE).ok()),
+        recheck: diagnosis.recheck,
     }
 }
 

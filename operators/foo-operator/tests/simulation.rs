@@ -1,7 +1,7 @@
 //! Random worlds, and what Foo promises of their end. The judge is written from the specification and uses nothing of the
 //! operator's code.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use fastrand::Rng;
 use foo_operator::FooOperator;
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use simulation::{
     Campaign, Plan, Subject,
     oracle::{Wanted, beside, contains, labels, owner, say},
+    replay,
 };
 
 struct Foo;
@@ -97,6 +98,11 @@ impl Subject for Foo {
 #[test]
 fn every_world_ends_as_specified() {
     Campaign::from_env(USUAL).run(&Foo);
+}
+
+#[test]
+fn worlds_that_have_found_something_end_as_specified() {
+    replay(&Foo, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
 }
 
 /// Hashes of maps differ from run to run, and random numbers and clocks would.

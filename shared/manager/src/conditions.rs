@@ -5,6 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use workloads::Present;
 pub use workloads::{Health, Problem, Verdict};
 
 mod external;
@@ -83,20 +84,19 @@ pub(crate) fn combine(
 
     let mut recheck = health.recheck;
     if degraded.status {
-        let since = circumstances.since("Degraded", true);
-        let stalled_at = since.saturating_add(STALLED_AFTER).unwrap_or(Timestamp::MAX);
-        // A time that lies further ahead than clocks differ was written before clocks were put back: nobody knows how long ago.
-        let is_unknown = since > circumstances.now.saturating_add(STALLED_AFTER).unwrap_or(Timestamp::MAX);
+        let stalled_at = Present::new(circumstances.now, circumstances.stored)
+            .end_of(circumstances.since("Degraded", true), STALLED_AFTER);
         let mends_by_waiting = |reason: &str| !STALLED_AT_ONCE.contains(&reason);
         // It was found out before, and what is stalled does not cease to be as time passes.
         let was_stalled = circumstances
             .stored
             .iter()
             .any(|stored| stored.type_ == "Stalled" && stored.status == "True" && mends_by_waiting(&stored.reason));
-        if !mends_by_waiting(degraded.reason) || circumstances.now >= stalled_at || is_unknown || was_stalled {
-            conditions.push(circumstances.condition("Stalled", &degraded));
-        } else {
-            recheck = Some(recheck.map_or(stalled_at, |other| other.min(stalled_at)));
+        match stalled_at {
+            Some(then) if mends_by_waiting(degraded.reason) && !was_stalled => {
+                recheck = Some(recheck.map_or(then, |other| other.min(then)));
+            }
+            _ => conditions.push(circumstances.condition("Stalled", &degraded)),
         }
     } else if !ready.status {
         conditions.push(circumstances.condition("Reconciling", &Verdict { status: true, ..ready }));

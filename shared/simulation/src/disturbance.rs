@@ -207,18 +207,24 @@ impl Act {
             Self::PodFails | Self::PodsAreSlow | Self::PodsDoNotStart | Self::Evict => {
                 has("deployments.apps") || has("jobs.batch")
             }
-            Self::DamageChild
-            | Self::SeizeChild
-            | Self::DecorateChild
-            | Self::DeleteChild
-            | Self::NameTaken
-            | Self::NameFreed
-            | Self::ClearManagedFields
-            | Self::Policy
-            | Self::Quota => !subject.children().is_empty(),
+            Self::NameFreed | Self::Policy | Self::Quota => !subject.children().is_empty(),
+            _ if self.is_about_child() => !subject.children().is_empty(),
             Self::Outside => subject.outside(0, Arc::new(drop)).is_some(),
             _ => true,
         }
+    }
+
+    /// Whether it is about one child of an object.
+    pub(crate) fn is_about_child(self) -> bool {
+        matches!(
+            self,
+            Self::DamageChild
+                | Self::SeizeChild
+                | Self::DecorateChild
+                | Self::DeleteChild
+                | Self::NameTaken
+                | Self::ClearManagedFields
+        )
     }
 
     /// The moments at which it can happen.
@@ -247,10 +253,11 @@ impl Act {
         )
     }
 
-    /// What can only have an effect after it.
+    /// What can only have an effect after it, or a special one.
     fn sequel(self) -> Option<Self> {
         match self {
             Self::NameTaken => Some(Self::NameFreed),
+            Self::ClearManagedFields => Some(Self::SeizeChild),
             Self::Backup => Some(Self::Restore),
             Self::Pause => Some(Self::Resume),
             _ => None,
@@ -283,12 +290,19 @@ impl Disturbance {
         while at < length {
             let act = Act::draw(rng);
             let phase = act.phases()[rng.usize(..act.phases().len())];
-            let object = rng.usize(..objects);
-            all.push(Self { at, phase, act, object, seed: rng.u64(..) });
+            let (object, seed) = (rng.usize(..objects), rng.u64(..));
+            all.push(Self { at, phase, act, object, seed });
             if let Some(act) = act.sequel().filter(|_| rng.bool()) {
-                let (at, phase) =
-                    (at + Duration::from_secs(rng.u64(..SEQUEL)), Phase::ALL[rng.usize(..Phase::ALL.len())]);
-                all.push(Self { at, phase, act, object, seed: rng.u64(..) });
+                let (at, phase) = if rng.bool() {
+                    (at, phase)
+                } else {
+                    (at + Duration::from_secs(rng.u64(..SEQUEL)), Phase::ALL[rng.usize(..Phase::ALL.len())])
+                };
+                all.push(Self { at, phase, act, object, seed }); // about the same child
+            }
+            if act.is_about_child() && phase != Phase::AnyTime && rng.bool() {
+                // A reason to write the child.
+                all.push(Self { at, phase: Phase::AnyTime, act: Act::Edit, object, seed: rng.u64(..) });
             }
             if rng.u8(..4) > 0 {
                 at += Duration::from_millis(rng.u64(1..longest * 1_000));

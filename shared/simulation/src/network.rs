@@ -33,8 +33,8 @@ pub(crate) struct Network {
 
 struct State {
     rng: Rng,
-    /// Disturbances that wait for the next request.
-    armed: Vec<(usize, Phase)>,
+    /// Disturbances that wait for a request.
+    armed: Vec<Armed>,
     /// What goes on for a while.
     troubles: Vec<Trouble>,
     effects: Effects,
@@ -69,6 +69,33 @@ struct Trouble {
     about: String,
 }
 
+/// A disturbance that waits for a request.
+#[derive(Debug)]
+struct Armed {
+    /// Its number.
+    number: usize,
+    phase: Phase,
+    awaited: Option<Awaited>,
+}
+
+/// The request that a disturbance waits for: a write of such a child.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    /// The name of the object whose child it is. The names of its children begin with it.
+    pub(crate) owner: String,
+}
+
+impl Awaited {
+    fn is(&self, request: &RequestInfo) -> bool {
+        !matches!(request.verb, Verb::Get | Verb::List | Verb::Watch)
+            && request.resource() == self.resource
+            && request.namespace == self.namespace
+            && name(request).split('-').next() == Some(&self.owner)
+    }
+}
+
 /// How often each disturbance had an effect, by its moment.
 pub(crate) type Effects = BTreeMap<(Act, Phase), u64>;
 
@@ -77,9 +104,9 @@ impl Network {
         Self { state: Mutex::new(State::new(seed)), trace, perform: Arc::downgrade(perform) }
     }
 
-    /// This disturbance happens at the next request.
-    pub(crate) fn arm(&self, number: usize, phase: Phase) {
-        self.state().armed.push((number, phase));
+    /// This disturbance happens at the request that it waits for, or else at the next one.
+    pub(crate) fn arm(&self, number: usize, phase: Phase, awaited: Option<Awaited>) {
+        self.state().armed.push(Armed { number, phase, awaited });
     }
 
     /// This trouble begins.
@@ -240,13 +267,15 @@ impl State {
             && !request.resource().starts_with("events")
             && !request.resource().starts_with("leases");
         if is_work {
-            for (number, phase) in std::mem::take(&mut self.armed) {
-                let side = match phase {
+            let is_now = |armed: &mut Armed| armed.awaited.as_ref().is_none_or(|awaited| awaited.is(request));
+            let now: Vec<_> = self.armed.extract_if(.., is_now).collect();
+            for armed in now.into_iter().rev() {
+                let side = match armed.phase {
                     Phase::AnyTime | Phase::BeforeHandling => &mut due.before,
                     Phase::BeforeAnswer => &mut due.after,
                     Phase::BeforeDelivery => &mut due.delivered,
                 };
-                side.insert(0, Action::Signal(number.to_string()));
+                side.insert(0, Action::Signal(armed.number.to_string()));
             }
         }
         due

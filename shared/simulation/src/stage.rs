@@ -16,7 +16,7 @@ use model_apiserver::{Model, Snapshot};
 use crate::{
     controllers::Controllers,
     disturbance::{Act, Disturbance, Phase},
-    network::{Network, OPERATOR},
+    network::{Awaited, Network, OPERATOR},
     plan::Plan,
     subject::{Outside, Subject},
     trace::Trace,
@@ -173,9 +173,6 @@ impl Stage {
         let (mut rng, now) = (Rng::with_seed(seed), self.trace.now());
         let Some(network) = self.state().network.clone() else { return };
         let until = now + disturbance.lasts();
-        let resources: Vec<&str> =
-            self.subject.children().iter().copied().chain([self.subject.resource(), "pods"]).collect();
-        let resource = resources[rng.usize(..resources.len())].to_owned();
         let has_effect = match act {
             Act::PodFails => match self.users.child("pods", object, &mut rng) {
                 Some(pod) => {
@@ -214,7 +211,13 @@ impl Stage {
                 if act == Act::WatchesExpire {
                     self.model.compact();
                 }
-                let about = if act == Act::Isolation { process(rng.usize(..self.plan.replicas)) } else { resource };
+                let about = if act == Act::Isolation {
+                    process(rng.usize(..self.plan.replicas))
+                } else {
+                    let others = [self.subject.resource(), "pods"];
+                    let resources: Vec<&str> = self.subject.children().iter().copied().chain(others).collect();
+                    resources[rng.usize(..resources.len())].to_owned()
+                };
                 network.begin(&disturbance, about);
                 false // counted when it hits something
             }
@@ -253,6 +256,20 @@ impl Stage {
         if has_effect {
             network.count(act, phase);
         }
+    }
+
+    /// The request that a disturbance waits for, if it does not happen at the next one. What is about a child often only matters
+    /// when it meets a write of that child.
+    pub(crate) fn awaited(&self, disturbance: &Disturbance) -> Option<Awaited> {
+        let Disturbance { act, object, seed, .. } = *disturbance;
+        if !act.is_about_child() || seed.is_multiple_of(2) {
+            return None;
+        }
+        Some(Awaited {
+            resource: self.users.kind_of_child(&mut Rng::with_seed(seed))?.to_owned(),
+            namespace: Users::namespace(object).to_owned(),
+            owner: Users::name(object),
+        })
     }
 
     fn begin_policy(&self, until: Duration) {
@@ -297,7 +314,9 @@ impl Stage {
             self.reach(version - 1, rng).await;
             if self.model.version() + 1 == version {
                 self.users.act(Act::Edit, object, rng).await;
-                self.reach(newest, rng).await;
+                // Some of the versions that processes have seen are reached, or all.
+                let last = if rng.bool() { newest } else { rng.u64(version..=newest.max(version)) };
+                self.reach(last, rng).await;
             }
         }
         true

@@ -106,9 +106,13 @@ impl Users {
         }
     }
 
+    /// Which resource a disturbance is about that is about a child: the first that its seed draws.
+    pub(crate) fn kind_of_child(&self, rng: &mut Rng) -> Option<&'static str> {
+        rng.choice(self.subject.children()).copied()
+    }
+
     async fn act_on_child(&self, act: Act, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
-        let children = self.subject.children();
-        let Some(resource) = rng.choice(children) else { return Ok(()) };
+        let Some(resource) = self.kind_of_child(rng) else { return Ok(()) };
         match act {
             Act::DamageChild => match self.subject.damage(resource, rng) {
                 Some(patch) => self.patch_child(resource, object, patch, rng).await,
@@ -158,7 +162,7 @@ impl Users {
                 None => Ok(()),
             },
             Act::NameFreed => {
-                let all = children.iter().flat_map(|resource| self.model.objects(resource));
+                let all = self.subject.children().iter().flat_map(|resource| self.model.objects(resource));
                 match all.into_iter().find(|child| child["metadata"]["labels"][FOREIGN] == "yes") {
                     Some(foreign) => self.delete_child(&foreign).await,
                     None => Ok(()),

@@ -125,7 +125,7 @@ impl World {
             while let Some(next) = self.plan.disturbances.get(due).filter(|next| next.at <= self.trace.now()) {
                 match next.phase {
                     Phase::AnyTime => self.stage.perform(due).await,
-                    phase => self.network.arm(due, phase),
+                    phase => self.network.arm(due, phase, self.stage.awaited(next)),
                 }
                 due += 1;
             }

@@ -6,7 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
-    DeploymentView, Health, Live, PodView, Problem, Verdict, pods,
+    DeploymentView, Health, Live, PodView, Present, Problem, Verdict,
+    pods::{self, PATIENCE},
     rollout::{Change, Rollout},
 };
 
@@ -48,14 +49,14 @@ pub struct Fleet<'a> {
 impl Fleet<'_> {
     /// How it fares.
     pub fn health(&self) -> Health {
-        let rollout = self.rollout();
-        let diagnosis = pods::diagnose(self.pods, self.now);
-        let late = self.late_from(&rollout);
+        let (rollout, present) = (self.rollout(), Present::new(self.now, self.stored));
+        let diagnosis = pods::diagnose(self.pods, PATIENCE, present);
+        let wait = self.wait_for_pods(&rollout).map(|(since, length)| present.end_of(since, length));
 
         let mut problems = diagnosis.problems;
         problems.extend(self.deployment.and_then(|it| it.refused()).map(refused));
         problems.extend(rollout.stalled.as_deref().map(|message| self.stalled(message)));
-        if late.is_some_and(|then| then <= self.now) {
+        if wait == Some(None) {
             problems.push(Problem::new(self.words.not_ready, self.count(&rollout)));
         }
         Health {
@@ -64,7 +65,7 @@ impl Fleet<'_> {
             problems,
             ready: self.ready(&rollout),
             stays_ready: false,
-            recheck: diagnosis.recheck.into_iter().chain(late.filter(|then| *then > self.now)).min(),
+            recheck: diagnosis.recheck.into_iter().chain(wait.flatten()).min(),
         }
     }
 
@@ -115,8 +116,8 @@ impl Fleet<'_> {
         Problem::new("RolloutStalled", format!("Rollout made no progress for {seconds}s: {message}"))
     }
 
-    /// From when on it is a problem that pods are missing. Normal start-up must not be called one.
-    fn late_from(&self, rollout: &Rollout) -> Option<Timestamp> {
+    /// Since when pods are missing, and after how long that is a problem. Normal start-up must not be called one.
+    fn wait_for_pods(&self, rollout: &Rollout) -> Option<(Timestamp, SignedDuration)> {
         if rollout.all_ready() {
             return None;
         }
@@ -132,7 +133,7 @@ impl Fleet<'_> {
                 (unready.zip(stable).map(|(unready, stable)| unready.max(stable)), REPLACED_WITHIN)
             }
         };
-        since.unwrap_or(self.now).checked_add(grace).ok()
+        Some((since.unwrap_or(self.now), grace))
     }
 
     fn condition(&self, type_: &str, status: &str) -> Option<&Condition> {

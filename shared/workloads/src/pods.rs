@@ -4,10 +4,10 @@ use std::{net::IpAddr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{Live, PodView, Problem, Trouble};
+use crate::{Live, PodView, Present, Problem, Trouble};
 
-/// Normal scheduling, and mounting of volumes, takes less; longer than that, somebody should know.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+/// Scheduling, and mounting of volumes, normally takes less.
+pub const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 /// A container that has ended again and again and runs for so long may have come to rest.
 const AT_REST: SignedDuration = SignedDuration::from_secs(30);
 
@@ -35,8 +35,8 @@ pub fn endpoints(pods: &[Arc<Live<PodView>>], port: i32) -> Vec<String> {
     endpoints
 }
 
-/// Looks for what a person has to put right.
-pub fn diagnose(pods: &[Arc<Live<PodView>>], now: Timestamp) -> Diagnosis {
+/// Looks for what a person has to put right. A pod may wait this long for a node, and for its volumes: see [`PATIENCE`].
+pub fn diagnose(pods: &[Arc<Live<PodView>>], patience: SignedDuration, present: Present) -> Diagnosis {
     let mut by_name: Vec<_> = alive(pods).collect();
     by_name.sort_unstable_by_key(|pod| &pod.name);
 
@@ -45,8 +45,14 @@ pub fn diagnose(pods: &[Arc<Live<PodView>>], now: Timestamp) -> Diagnosis {
         let Some(trouble) = pod.trouble() else { continue };
         let (does, changes_at) = match counts(pod, trouble) {
             Counts::Always => (true, None),
-            Counts::From(then) => (then <= now, (now < then).then_some(then)),
-            Counts::Until(then) => (now < then, (now < then).then_some(then)),
+            Counts::After(since) => {
+                let end = present.end_of(since, patience);
+                (end.is_none(), end)
+            }
+            Counts::Before(since) => {
+                let end = present.end_of(since, AT_REST);
+                (end.is_some(), end)
+            }
         };
         diagnosis.recheck = diagnosis.recheck.into_iter().chain(changes_at).min();
         let problem = problem(&pod.name, trouble);
@@ -71,21 +77,18 @@ fn endpoint(ip: IpAddr, port: i32) -> String {
 /// When a trouble counts.
 enum Counts {
     Always,
-    /// It may pass by itself before.
-    From(Timestamp),
-    /// It may have passed by itself then.
-    Until(Timestamp),
+    /// When it has lasted since then: it may pass by itself.
+    After(Timestamp),
+    /// When this was not long ago: it may have passed by itself.
+    Before(Timestamp),
 }
 
 fn counts(pod: &Live<PodView>, trouble: &Trouble) -> Counts {
     match trouble {
-        Trouble::Unschedulable { since, .. } | Trouble::Preparing { since } => since
-            .or(pod.created)
-            .and_then(|since| since.checked_add(PATIENCE).ok())
-            .map_or(Counts::Always, Counts::From),
-        Trouble::CrashLoop { running_since: Some(since), .. } => {
-            since.checked_add(AT_REST).map_or(Counts::Always, Counts::Until)
+        Trouble::Unschedulable { since, .. } | Trouble::Preparing { since } => {
+            since.or(pod.created).map_or(Counts::Always, Counts::After)
         }
+        Trouble::CrashLoop { running_since: Some(since), .. } => Counts::Before(*since),
         _ => Counts::Always,
     }
 }
@@ -161,6 +164,10 @@ mod tests {
         time.parse().expect("a time")
     }
 
+    fn diagnosed_at(pods: &[Arc<Live<PodView>>], time: &str) -> Diagnosis {
+        diagnose(pods, PATIENCE, Present::new(at(time), &[]))
+    }
+
     #[test]
     fn pods_that_have_ended_or_are_ending_do_not_count() {
         let deleted = Arc::new(Live { deleting: Some(Timestamp::UNIX_EPOCH), ..(*ready("d", "10.0.0.4")).clone() });
@@ -192,7 +199,7 @@ mod tests {
             waiting("d", "CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
             ready("a", "10.0.0.1"),
         ];
-        let diagnosis = diagnose(&pods, Timestamp::UNIX_EPOCH);
+        let diagnosis = diagnose(&pods, PATIENCE, Present::new(Timestamp::UNIX_EPOCH, &[]));
         let told: Vec<_> = diagnosis.problems.iter().map(|it| (it.reason, &*it.message)).collect();
         assert_eq!(
             told,
@@ -214,10 +221,10 @@ mod tests {
             "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}},
             "lastState": {"terminated": {"exitCode": 1}}});
         let pods = [pod("a", &json!({"phase": "Running", "containerStatuses": [container]}))];
-        let soon = diagnose(&pods, at("2026-11-21T10:00:29Z"));
+        let soon = diagnosed_at(&pods, "2026-11-21T10:00:29Z");
         assert_eq!(soon.problems[0].message, "Pod a: container app exited 1 5 times");
         assert_eq!(soon.recheck, Some(at("2026-11-21T10:00:30Z")));
-        assert_eq!(diagnose(&pods, at("2026-11-21T10:00:30Z")), Diagnosis::default());
+        assert_eq!(diagnosed_at(&pods, "2026-11-21T10:00:30Z"), Diagnosis::default());
     }
 
     #[test]
@@ -227,19 +234,26 @@ mod tests {
             {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"},
         ]);
         let pods = [pod("a", &json!({"phase": "Pending", "conditions": conditions}))];
-        let early = diagnose(&pods, at("2026-11-21T10:00:29Z"));
+        let early = diagnosed_at(&pods, "2026-11-21T10:00:29Z");
         assert_eq!(early, Diagnosis { problems: vec![], recheck: Some(at("2026-11-21T10:00:30Z")) });
-        assert_eq!(diagnose(&pods, at("2026-11-21T10:00:30Z")).problems[0].reason, "PodsNotStarting");
+        assert_eq!(diagnosed_at(&pods, "2026-11-21T10:00:30Z").problems[0].reason, "PodsNotStarting");
+    }
+
+    #[test]
+    fn a_pod_whose_wait_began_before_clocks_were_put_back_has_waited_for_long() {
+        let pods = [unschedulable("a", "2026-11-21T11:00:00Z")];
+        let diagnosis = diagnosed_at(&pods, "2026-11-21T10:00:00Z");
+        assert_eq!((diagnosis.problems[0].reason, diagnosis.recheck), ("Unschedulable", None));
     }
 
     #[test]
     fn a_pod_may_wait_thirty_seconds_for_a_node() {
         let pods = [unschedulable("b", "2026-11-21T10:00:00Z"), unschedulable("a", "2026-11-21T10:00:10Z")];
 
-        let early = diagnose(&pods, at("2026-11-21T10:00:29Z"));
+        let early = diagnosed_at(&pods, "2026-11-21T10:00:29Z");
         assert_eq!(early, Diagnosis { problems: vec![], recheck: Some(at("2026-11-21T10:00:30Z")) });
 
-        let later = diagnose(&pods, at("2026-11-21T10:00:30Z"));
+        let later = diagnosed_at(&pods, "2026-11-21T10:00:30Z");
         assert_eq!(later.problems, [Problem { reason: "Unschedulable", message: "Pod b: 0/1 nodes".to_owned() }]);
         assert_eq!(later.recheck, Some(at("2026-11-21T10:00:40Z")));
     }

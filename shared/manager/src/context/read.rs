@@ -104,7 +104,7 @@ impl<K: Root> Context<K> {
     }
 
     /// What the API server has under the name of the reconciled object.
-    async fn read_again(&self) -> Result<Option<String>, Error> {
+    pub(super) async fn read_again(&self) -> Result<Option<String>, Error> {
         match self.scope.requests.get(&self.pass.key).await {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.class() == Class::NotFound => Ok(None),

@@ -159,18 +159,32 @@ impl<K: Root> Context<K> {
             None => Value::Null,
         };
         let change = difference(&old, new);
-        let version = fenced.then(|| object.meta().resource_version.as_deref().unwrap_or_default());
-        let operations = operations(&self.pass.uid, version, &old, &change);
-        match requests.edit_status(key, &operations).await {
+        let basis = if fenced { Some(Basis::version(&*object)) } else { Basis::conditions(&old) };
+        let operations = |basis| operations(&self.pass.uid, basis, &old, &change);
+        let answer = match requests.edit_status(key, &operations(basis.as_ref())).await {
+            Err(error) if error.class() == Class::Conflict && !fenced && self.has_these_conditions().await? => {
+                // Stored in another notation, such as a time with fractions.
+                requests.edit_status(key, &operations(None)).await
+            }
+            answer => answer,
+        };
+        match answer {
             Ok(answer) => drop(self.take_patched(&json!({"status": change}), &answer)?),
             // Deleted: there is nothing to report on.
             Err(error) if error.class() == Class::NotFound => {}
-            // A conflict too: if a namesake has taken its place, the next attempt has him from the cache; if not, this
-            // status would be lost.
+            // A conflict too: the next attempt finds in the cache what another process has written meanwhile, or another
+            // object of this name.
             Err(error) => return Err(error),
         }
         gate.written(key, Instant::now());
         Ok(true)
+    }
+
+    /// Reads the object, into the cache. Whether it still has the conditions that this reconcile rests on.
+    async fn has_these_conditions(&self) -> Result<bool, Error> {
+        let Some(text) = self.read_again().await? else { return Ok(false) };
+        let stored = self.take_seen(&text)?;
+        Ok(stored.is_some_and(|stored| stored_conditions(&*stored) == stored_conditions(&*self.object())))
     }
 
     fn circumstances<'a>(&self, object: &'a K) -> Circumstances<'a> {
@@ -262,15 +276,37 @@ fn difference(old: &Value, new: Value) -> Value {
     Value::Object(patch)
 }
 
-/// The JSON patch that carries out a difference of the status, if the object is still the one that is meant.
+/// What a new status rests on, and has to be unchanged when it is written. A process that has just become leader may not have
+/// seen the last status yet: it would set times of conditions back, or forget what an earlier leader has remembered there.
+struct Basis {
+    path: &'static str,
+    value: Value,
+}
+
+impl Basis {
+    /// The whole object, for a status that holds memory.
+    fn version<K: Root>(object: &K) -> Self {
+        let version = object.meta().resource_version.as_deref().unwrap_or_default();
+        Self { path: "/metadata/resourceVersion", value: version.into() }
+    }
+
+    /// The conditions of the stored status, if there are any, for a status that can be told from what is there. Users may
+    /// change the object meanwhile.
+    fn conditions(stored: &Value) -> Option<Self> {
+        let conditions = stored.get("conditions").filter(|all| all.as_array().is_some_and(|all| !all.is_empty()));
+        conditions.map(|value| Self { path: "/status/conditions", value: value.clone() })
+    }
+}
+
+/// The JSON patch that carries out a difference of the status, if the object is still the one that is meant, and has what the
+/// new status rests on.
 ///
 /// A merge patch would not do: the API server ignores a uid in one for the status of a custom resource, and so the status of an
-/// object that is gone would land on its namesake. The version keeps a status that holds memory from being written by a
-/// process that has not seen the last one.
-fn operations(uid: &str, version: Option<&str>, old: &Value, difference: &Value) -> Value {
+/// object that is gone would be written to another one of its name.
+fn operations(uid: &str, basis: Option<&Basis>, old: &Value, difference: &Value) -> Value {
     let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
-    if let Some(version) = version {
-        operations.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}));
+    if let Some(Basis { path, value }) = basis {
+        operations.push(json!({"op": "test", "path": path, "value": value}));
     }
     add_operations(&mut operations, "/status", old, difference);
     operations.into()
@@ -311,13 +347,14 @@ mod tests {
                 object["status"] = old.clone();
             }
             let change = difference(old, new.clone());
-            for (uid, version, is_taken) in
-                [("u", None, true), ("u", Some("7"), true), ("u", Some("6"), false), ("v", None, false)]
+            let version = |version: &str| Some(Basis { path: "/metadata/resourceVersion", value: version.into() });
+            for (uid, basis, is_taken) in
+                [("u", None, true), ("u", version("7"), true), ("u", version("6"), false), ("v", None, false)]
             {
                 let patch: json_patch::Patch =
-                    serde_json::from_value(operations(uid, version, old, &change)).expect("a JSON patch");
+                    serde_json::from_value(operations(uid, basis.as_ref(), old, &change)).expect("a JSON patch");
                 let mut object = object.clone();
-                assert_eq!(json_patch::patch(&mut object, &patch).is_ok(), is_taken, "{uid} {version:?}");
+                assert_eq!(json_patch::patch(&mut object, &patch).is_ok(), is_taken, "{patch}");
                 assert!(!is_taken || object["status"] == *new, "{patch}");
             }
         }

@@ -268,7 +268,7 @@ async fn only_what_a_write_has_changed_is_told() {
     assert!(told[0].contains("made by kubectl: spec.replicas; "), "{told:?}");
 }
 
-/// An empty selector is there in an empty NetworkPolicy too, so the API server does not record it as set by the create. A
+/// An empty selector is there in an empty `NetworkPolicy` too, so the API server does not record it as set by the create. A
 /// field that no entry holds could be changed by another client, and our entry would not show it.
 #[tokio::test(start_paused = true)]
 async fn what_the_entry_of_a_create_does_not_hold_is_claimed_once() {

@@ -16,5 +16,6 @@ mod outcomes;
 mod panics;
 mod restored;
 mod starting;
+mod status;
 mod stopping;
 mod watches;

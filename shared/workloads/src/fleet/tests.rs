@@ -140,6 +140,15 @@ fn a_node_died() {
     check(&unready_since("2026-11-21T10:09:00Z"), Some(&two_of_three), &three_pods()[..2], missed);
 }
 
+/// Stored times then lie ahead. How long a node has been away is not known any more.
+#[test]
+fn a_node_that_was_away_for_long_stays_a_problem_when_clocks_are_put_back() {
+    let later = "2026-11-21T11:00:00Z";
+    let stored = fleet(3, &[("Progressing", "False", "Stable", later), ("Ready", "False", "NodesNotReady", later)]);
+    let health = stored.health(Some(&deployment(2, [3, 3, 2], COMPLETE)), &[]);
+    assert_eq!((&*facts(&health)[2], health.recheck), ("NodesNotReady", None));
+}
+
 #[test]
 fn scaling_from_three_to_five() {
     let scaling_since =
@@ -188,7 +197,7 @@ fn the_words() {
 }
 
 #[test]
-fn somebody_looks_again_when_time_alone_would_change_a_verdict() {
+fn the_object_is_looked_at_again_when_time_alone_would_change_a_verdict() {
     let recheck =
         |stored: &[_], pods: &[_]| fleet(3, stored).health(Some(&deployment(2, [3, 3, 2], COMPLETE)), pods).recheck;
     let stable = ("Progressing", "False", "Stable", "2026-11-21T10:09:50Z");

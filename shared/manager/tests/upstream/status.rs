@@ -1,0 +1,88 @@
+//! What a status rests on, and who else may have written it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use manager::{Action, Context, Error, Health, Report, Verdict, harness::Harness};
+use model_apiserver::{Model, NoFaults};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::kit::{MOMENT, TOYS, Toy, ToyStatus, keep, model, plan, port, put, run, until};
+
+/// Keeps one Service, and says how often it has looked.
+async fn count(toy: Arc<Toy>, context: Context<Toy>, looks: Arc<AtomicUsize>) -> Result<Action, Error> {
+    keep(toy, context.clone()).await?;
+    let look = looks.fetch_add(1, Ordering::Relaxed);
+    let health = Health::of(Verdict::yes("Ready", format!("look {look}")));
+    context.apply_status_at_once(Report { status: ToyStatus::default(), health }).await?;
+    Ok(Action::Done)
+}
+
+fn counting(model: &Model) -> Harness {
+    let looks: Arc<AtomicUsize> = Arc::default();
+    run(model, &[], move |toy, context| count(toy, context, looks.clone()))
+}
+
+fn ready(model: &Model) -> Value {
+    let toy = model.object(TOYS, "default", "a").unwrap_or_default();
+    let conditions = toy["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap_or_default()
+}
+
+/// Writes the condition `Ready` as another process does, without the knowledge of this one: its events are late.
+async fn write_unseen(model: &Model, condition: &Value) {
+    plan(model, "frame * toys.tests.example.com -> delay 3600s");
+    let api: Api<Toy> = Api::namespaced(model.client_named("before"), "default");
+    let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+    api.patch_status("a", &PatchParams::default(), &patch).await.expect("the status is taken");
+}
+
+/// Another client changes the Service, so that the object is looked at.
+async fn make_it_look(model: &Model) {
+    model.take("services", "default", "a");
+    until("it is put back", || port(model, "a") == Some(1)).await;
+}
+
+/// A new leader whose watch lags behind knows an older status than the one that the leader before it has written.
+#[tokio::test(start_paused = true)]
+async fn times_of_conditions_do_not_go_back_when_another_process_wrote_the_last_status() {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = counting(&model);
+    until("it is ready", || ready(&model)["status"] == "True").await;
+    sleep(60 * MOMENT).await;
+    let time = "2026-01-01T00:01:00Z";
+    let condition = json!({
+        "type": "Ready", "status": "False", "reason": "Missing", "message": "", "observedGeneration": 1,
+        "lastTransitionTime": time,
+    });
+    write_unseen(&model, &condition).await;
+    make_it_look(&model).await;
+    let took = until("it is ready again", || ready(&model)["status"] == "True").await;
+    assert!(took < MOMENT, "{took:?}, although the event is an hour late");
+    assert!(ready(&model)["lastTransitionTime"].as_str() >= Some(time), "{}", ready(&model));
+}
+
+/// Times can be written in many ways. The status that is stored is then never what we would write in its place.
+#[tokio::test(start_paused = true)]
+async fn a_status_that_another_client_wrote_in_its_own_way_is_written_again() {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = counting(&model);
+    until("it is ready", || ready(&model)["status"] == "True").await;
+    let mut condition = ready(&model);
+    condition["lastTransitionTime"] = json!("2026-01-01T02:00:00.000+02:00");
+    write_unseen(&model, &condition).await;
+    model.set_faults(NoFaults);
+    sleep(MOMENT).await;
+    make_it_look(&model).await;
+    let is_rewritten = || ready(&model)["lastTransitionTime"] == "2026-01-01T00:00:00Z";
+    until("it is written", is_rewritten).await;
+}
