@@ -128,6 +128,8 @@ pub enum Act {
     Backup,
     /// The cluster is restored from the last backup.
     Restore,
+    /// The cluster loses all that it stores. After a while, the definition and the namespaces are there again.
+    LoseAll,
     /// A process of the operator is killed, and started again.
     Crash,
     /// A process of the operator is ended as Kubernetes does, and started again.
@@ -138,7 +140,7 @@ pub enum Act {
 
 impl Act {
     /// All of them.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::Create,
         Self::Apply,
         Self::Edit,
@@ -181,6 +183,7 @@ impl Act {
         Self::WatchesExpire,
         Self::Backup,
         Self::Restore,
+        Self::LoseAll,
         Self::Crash,
         Self::Stop,
         Self::ClockJumps,
@@ -191,7 +194,12 @@ impl Act {
         match self {
             Self::Apply | Self::Edit => 8,
             Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents | Self::Outside => 4,
-            Self::Delete | Self::Orphan | Self::Restore | Self::DeleteNamespace | Self::DeleteDefinition => 1,
+            Self::Delete
+            | Self::Orphan
+            | Self::Restore
+            | Self::LoseAll
+            | Self::DeleteNamespace
+            | Self::DeleteDefinition => 1,
             _ => 2,
         }
     }

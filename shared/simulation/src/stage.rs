@@ -32,6 +32,8 @@ pub(crate) struct Stage {
     pub(crate) users: Users,
     pub(crate) controllers: Controllers,
     pub(crate) outside: Option<Arc<dyn Outside>>,
+    /// The cluster without anything that the world has put into it.
+    empty: Snapshot,
     state: Mutex<State>,
 }
 
@@ -89,6 +91,7 @@ impl Stage {
             users: Users::new(model, subject, trace.clone()),
             controllers: Controllers::new(model.clone(), plan.pace),
             outside,
+            empty: model.snapshot(),
             state: Mutex::new(State {
                 alive: (0..plan.replicas).map(|_| Arc::default()).collect(),
                 ..State::default()
@@ -223,6 +226,10 @@ impl Stage {
             }
             Act::Backup => self.back_up(),
             Act::Restore => self.restore(&network, &mut rng).await,
+            Act::LoseAll => {
+                self.lose_all(&network, until);
+                true
+            }
             Act::Crash | Act::Stop => {
                 let (mut state, number) = (self.state(), rng.usize(..self.plan.replicas));
                 if act == Act::Crash {
@@ -293,6 +300,17 @@ impl Stage {
             state.backup = Some(self.model.snapshot());
         }
         is_whole
+    }
+
+    fn lose_all(&self, network: &Network, until: Duration) {
+        network.restart();
+        self.model.restore(&self.empty);
+        self.model.uninstall(self.subject.resource());
+        self.controllers.restored();
+        let mut state = self.state();
+        state.restores += 1;
+        state.namespaces_back_at = Some(until);
+        state.definition = Definition::Gone(until);
     }
 
     async fn restore(&self, network: &Network, rng: &mut Rng) -> bool {

@@ -6,6 +6,7 @@
 
 mod declaring;
 mod earliest;
+mod extremes;
 mod faults;
 mod in_sync;
 mod kit;
