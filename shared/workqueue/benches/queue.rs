@@ -1,6 +1,6 @@
-//! Operations per second, and bytes per waiting key: `cargo bench -p workqueue`.
+//! Measures operations per second, and bytes per waiting key: `cargo bench -p workqueue`.
 //!
-//! The first three are controller-runtime's `BenchmarkAddGetDone` and its neighbours, a thousand keys each.
+//! The first three benchmarks are controller-runtime's `BenchmarkAddGetDone` and its neighbours, with a thousand keys each.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -79,8 +79,9 @@ fn work_off(queue: &WorkQueue<u64>, outcome: Outcome) {
     }
 }
 
-/// Not a time: prints once. A key of 8 bytes is subtracted; growing by doubling makes the figure swing, so two sizes.
-#[expect(clippy::print_stdout, clippy::cast_precision_loss, reason = "a report for people")]
+/// Prints the bytes per key once, instead of a time. The key's own 8 bytes are subtracted. Tables grow by doubling, which makes
+/// the figure swing, so two sizes are measured.
+#[expect(clippy::print_stdout, clippy::cast_precision_loss, reason = "a printed report")]
 fn bytes(_: &mut Criterion) {
     for keys in [10_000, 14_000_u64] {
         for (state, delay) in [("ready", Duration::ZERO), ("delayed", HOUR)] {
@@ -89,7 +90,7 @@ fn bytes(_: &mut Criterion) {
             (0..keys).for_each(|key| queue.add_after(key, Priority::LIVE, delay));
             let change = region.change();
             let held = change.bytes_allocated as f64 - change.bytes_deallocated as f64;
-            println!("{keys} {state} keys: {:.0} bytes each beside the key", held / keys as f64 - 8.0);
+            println!("{keys} {state} keys: {:.0} bytes each in addition to the key", held / keys as f64 - 8.0);
         }
     }
 }

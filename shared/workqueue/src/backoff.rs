@@ -1,12 +1,12 @@
-//! How long a failing key waits.
+//! The back-off of failing keys.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 /// The wait after the n-th failure in a row: `base · 2ⁿ⁻¹`, at most `max`, then spread by `jitter`.
 ///
-/// The cap comes before the jitter, so the longest wait is `max · (1 + jitter)`: keys that all reached the cap, after an
-/// outage for example, must not come back in step.
+/// The cap is applied before the jitter, so the longest wait is `max · (1 + jitter)`. Otherwise keys that have all reached the
+/// cap, for example in an outage, would come back at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     /// The wait after the first failure.
@@ -43,7 +43,7 @@ impl Random {
         Self(seed.unwrap_or_else(|| RandomState::new().hash_one(())))
     }
 
-    /// In 0..1.
+    /// The next number in 0..1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are shifted in, and a double holds 53 bits")]
     pub(crate) fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);

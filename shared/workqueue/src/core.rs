@@ -1,8 +1,8 @@
 //! The whole behaviour of the queue as a state machine: no clock, no locks, no waiting.
 //!
-//! A key *waits* (not at all, for a time, or in line) and, independently of that, is *running* or not. One that does neither
-//! has no entry. A key that is running and ready is *held*: it counts as ready and has its place in line, but is stepped over until
-//! the run has ended.
+//! A key *waits* (not at all, until a time, or in line) and, independently of that, is *running* or not. A key that neither waits
+//! nor runs has no entry. A key that is both running and ready is *held*: it counts as ready and has its place in line, but is
+//! skipped until the run has ended.
 
 mod agenda;
 mod entry;
@@ -31,7 +31,7 @@ pub(crate) struct Core<K> {
     line: Line,
     agenda: Agenda,
     running: BTreeMap<Slot, Run>,
-    /// How many keys are ready but running.
+    /// The number of keys that are ready and running.
     held: usize,
     /// `None` while open.
     shutdown: Option<Shutdown>,
@@ -45,11 +45,11 @@ struct Run {
     cut_short: bool,
 }
 
-/// The answer to "what should I work on?".
+/// The answer to a worker that looks for work.
 #[derive(Debug)]
 pub(crate) enum Next<K> {
     Work(Handed<K>),
-    /// Nothing is ready; something will be at that time.
+    /// No key is available. Holds the time of the next due key.
     Wait(Option<Moment>),
     Closed,
 }
@@ -107,7 +107,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
     }
 
     /// Ends the run of a key that was handed out.
-    pub(crate) fn done(&mut self, now: Moment, slot: Slot, priority: Priority, outcome: Outcome) {
+    pub(crate) fn done(&mut self, now: Moment, slot: Slot, mut priority: Priority, outcome: Outcome) {
         self.promote(now);
         let Some(run) = self.running.remove(&slot) else { return };
         self.metrics.worked(now.since(run.since));
@@ -123,14 +123,22 @@ impl<K: Clone + Eq + Hash> Core<K> {
                 entry.forget();
                 Some(now.plus(delay))
             }
-            Outcome::RetryAfter(delay) => {
+            Outcome::NotBefore(delay) => {
                 entry.retry_at = now.plus(delay);
-                Some(entry.retry_at)
+                entry.is_blocked = true;
+                let due = entry.retry_at;
+                if self.shutdown.is_none()
+                    && let Some(added) = self.withdraw(slot)
+                {
+                    priority = priority.max(added);
+                }
+                Some(due)
             }
             Outcome::Failure | Outcome::FailureOrAfter(_) => {
                 if !run.cut_short {
                     entry.failures = entry.failures.saturating_add(1);
                     entry.retry_at = now.plus(self.backoff.delay(entry.failures, self.random.next()));
+                    entry.is_blocked = false;
                 }
                 match outcome {
                     Outcome::FailureOrAfter(delay) => Some(entry.retry_at.min(now.plus(delay))),
@@ -146,7 +154,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         self.drop_if_idle(slot);
     }
 
-    /// Resets the back-off of a key; when it is due does not change.
+    /// Resets the back-off of a key, without changing when it is due.
     pub(crate) fn forget(&mut self, key: &K) {
         if let Some(slot) = self.keys.find(key) {
             self.keys[slot].forget();
@@ -160,28 +168,18 @@ impl<K: Clone + Eq + Hash> Core<K> {
         self.keys.find(key).map_or(0, |slot| self.keys[slot].failures)
     }
 
-    /// Drops what waits for a time and, unless it is to be drained, what is ready.
+    /// Drops the delayed keys and, for `Shutdown::Drop`, the ready ones.
     pub(crate) fn shut_down(&mut self, now: Moment, how: Shutdown) {
         self.promote(now);
         if self.shutdown == Some(Shutdown::Drop) {
             return;
         }
         self.shutdown = Some(how);
-        self.agenda.clear();
         for slot in self.keys.slots() {
-            let entry = &self.keys[slot];
-            match (entry.waiting, how) {
-                (Waiting::No, _) | (Waiting::Ready(_), Shutdown::Drain) => continue,
-                (Waiting::Delayed(_), _) => {}
-                (Waiting::Ready(_), Shutdown::Drop) => {
-                    let priority = entry.priority;
-                    self.held -= usize::from(entry.is_held());
-                    self.line.remove(&mut self.keys, slot, priority);
-                    self.metrics.depth(priority, -1);
-                }
+            let is_ready = matches!(self.keys[slot].waiting, Waiting::Ready(_));
+            if !(is_ready && how == Shutdown::Drain) && self.withdraw(slot).is_some() {
+                self.drop_if_idle(slot);
             }
-            self.keys[slot].waiting = Waiting::No;
-            self.drop_if_idle(slot);
         }
     }
 
@@ -195,7 +193,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
             && self.keys[slot].at <= now
         {
             self.agenda.remove(&mut self.keys, slot);
-            // Its time stays: it has been ready since it was due, not since somebody noticed.
+            // `at` stays: the key has been ready since its due time, not since this call.
             self.line_up(slot);
         }
     }
@@ -225,9 +223,10 @@ impl<K: Clone + Eq + Hash> Core<K> {
             self.metrics.retried();
         }
         let entry = &mut self.keys[slot];
+        let due = if entry.is_blocked { due.max(entry.retry_at) } else { due };
         match entry.waiting {
             Waiting::Ready(_) => return self.raise(slot, priority),
-            // Also while it is running: what it was handed out with does not count for the next time.
+            // Also while it is running: the priority of the current run does not count for the next one.
             Waiting::No => entry.priority = priority,
             Waiting::Delayed(_) => {
                 entry.priority = entry.priority.max(priority);
@@ -248,7 +247,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         }
     }
 
-    /// Makes a key ready that was not.
+    /// Makes a key ready that was not ready.
     fn line_up(&mut self, slot: Slot) {
         let entry = &mut self.keys[slot];
         let priority = entry.priority;
@@ -269,6 +268,23 @@ impl<K: Clone + Eq + Hash> Core<K> {
             self.metrics.depth(from, -1);
             self.metrics.depth(to, 1);
         }
+    }
+
+    /// Takes back that a key waits; returns the priority with which it waited.
+    fn withdraw(&mut self, slot: Slot) -> Option<Priority> {
+        let entry = &mut self.keys[slot];
+        let priority = entry.priority;
+        match entry.waiting {
+            Waiting::No => return None,
+            Waiting::Delayed(_) => self.agenda.remove(&mut self.keys, slot),
+            Waiting::Ready(_) => {
+                self.held -= usize::from(entry.is_held());
+                self.line.remove(&mut self.keys, slot, priority);
+                self.metrics.depth(priority, -1);
+            }
+        }
+        self.keys[slot].waiting = Waiting::No;
+        Some(priority)
     }
 
     fn drop_if_idle(&mut self, slot: Slot) {

@@ -1,4 +1,4 @@
-//! A key in the hands of a worker, and the ways to give it back.
+//! A key that a worker has taken, and the ways to give it back.
 
 use std::fmt;
 use std::hash::Hash;
@@ -15,38 +15,39 @@ use crate::{Priority, WorkQueue};
 /// | `RequeueAfter(d)` | after `d` | 0 |
 /// | `Failure` | after its back-off | one more, unless this run cut a wait short |
 /// | `FailureOrAfter(d)` | after its back-off or after `d`, whichever is earlier | as `Failure` |
-/// | `RetryAfter(d)` | after `d` | as before |
+/// | `NotBefore(d)` | after `d`, whatever adds it | as before |
 /// | `WaitForChange` | when it is added | 0 |
 ///
-/// A key that was added while it was being worked on comes back for that reason too; the earlier time wins.
+/// A key that was added during the work also comes back for that reason; the earlier time wins, except after `NotBefore`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Done.
     Success,
-    /// Done, and to be looked at again. Zero means at once, behind the others of its priority.
+    /// Done, and comes back after this time. Zero means at once, behind the others of its priority.
     RequeueAfter(Duration),
-    /// Failed, to be tried again after the key's back-off.
+    /// Failed, and comes back after the key's back-off.
     ///
-    /// A run that began before the key's back-off was over (because the key was added meanwhile) takes no further step on the
-    /// ladder: the next try stays due when it was. Otherwise a burst of unrelated changes to a failing key would push its
+    /// A run that began before the back-off was over, because the key was added meanwhile, does not increase the back-off, and
+    /// the due time of the next try does not change. Otherwise a burst of unrelated changes to a failing key would raise its
     /// back-off to the maximum within a second.
     Failure,
-    /// Failed, to be tried again after the key's back-off, and to be looked at after this time at the latest: for work that
-    /// failed in part, while another part has an appointment.
+    /// Failed, and comes back after the key's back-off, or after this time if that is earlier. For work that failed in part,
+    /// while another part has a fixed time.
     ///
-    /// The back-off is that of [`Outcome::Failure`]. A run that the time brings back before the back-off is over cuts it
-    /// short, and takes no further step on the ladder.
+    /// The back-off is that of [`Outcome::Failure`]. If this time brings the key back before the back-off is over, that run
+    /// does not increase the back-off either.
     FailureOrAfter(Duration),
-    /// Failed, and whoever refused said when to come back.
-    RetryAfter(Duration),
-    /// Failed in a way that trying again cannot mend.
+    /// Failed, and comes back after this time, because the refusal named it (`Retry-After`). Adding the key, before the work
+    /// ended or after, does not bring it back earlier.
+    NotBefore(Duration),
+    /// Failed in a way that a retry cannot fix; comes back when it is added.
     WaitForChange,
 }
 
-/// A key being worked on; nobody else gets it until this is given back with [`Item::done`].
+/// A key that a worker has taken. No other worker gets it until this one gives it back with [`Item::done`].
 ///
-/// Dropping it instead (a panic, a cancelled task) counts as [`Outcome::Failure`], so a key is never lost and a key that
-/// makes its worker panic is backed off.
+/// Dropping it instead (a panic, a cancelled task) counts as [`Outcome::Failure`]. So no key is lost, and a key that makes its
+/// worker panic is retried with back-off.
 #[must_use = "dropping an item counts as a failure; call `done`"]
 pub struct Item<K: Clone + Eq + Hash + Send + Sync + 'static> {
     handed: Handed<K>,
@@ -64,22 +65,22 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Item<K> {
         &self.handed.key
     }
 
-    /// The priority it was handed out with, and comes back with unless [`Item::requeue_at`] says otherwise.
+    /// The priority with which it was handed out. It comes back with the same unless [`Item::requeue_at`] sets another.
     pub fn priority(&self) -> Priority {
         self.handed.priority
     }
 
-    /// How long it was ready before it was handed out; a delay before that does not count.
+    /// The time between becoming ready and the hand-out; a delay before that does not count.
     pub fn waited(&self) -> Duration {
         self.handed.waited
     }
 
-    /// How many times in a row it has failed before this run.
+    /// The number of failures in a row before this run.
     pub fn failures(&self) -> u32 {
         self.handed.failures
     }
 
-    /// Sets the priority with which the outcome brings it back.
+    /// Sets the priority with which the key comes back.
     pub fn requeue_at(mut self, priority: Priority) -> Self {
         self.handed.priority = priority;
         self

@@ -1,6 +1,7 @@
-//! Time as the core knows it: nanoseconds since the queue was made.
+//! The core's time: nanoseconds since the queue was made.
 //!
-//! Half the size of an `Instant`, saturating instead of panicking ("retry after `Duration::MAX`"), and made from nothing in tests.
+//! It has half the size of an `Instant`, saturates instead of panicking ("retry after `Duration::MAX`"), and tests can make any
+//! value of it.
 
 use std::time::Duration;
 

@@ -1,31 +1,31 @@
-//! Which sleeping worker is woken, and which one watches the clock. Knows nothing of keys.
+//! Decides which sleeping worker to wake, and which one watches the clock. Does not depend on keys.
 //!
-//! Work goes to the worker that was parked last. The one that was parked first is the *timekeeper*: it alone sleeps until the
-//! next key is due. So one add wakes one worker, a delay that runs out wakes one worker, and no task is needed in the background.
+//! Work goes to the worker that was parked last. The one that was parked first is the *timekeeper*: it alone sets a timer for the
+//! next due key. So one add wakes one worker, an expired delay wakes one worker, and the queue needs no background task.
 //!
-//! **Why no wake-up is lost.** After every change, under the same lock, [`Parking::settle`] restores this: if a key can be
-//! taken and somebody is parked, then somebody has been woken who has not looked yet. Looking and being
-//! dropped both end in another `settle`, so a wake-up that meets a cancelled worker goes on to the next one.
+//! **Why no wake-up is lost.** After every change, under the same lock, [`Parking::settle`] restores this invariant: if a key is
+//! available and a worker is parked, then at least one woken worker has not looked for work yet. Both looking and dropping a
+//! worker end in another `settle`, so the wake-up of a cancelled worker passes to the next one.
 
 use std::task::Waker;
 
 use crate::moment::Moment;
 
-/// The parked workers. At any time a worker is in `parked`, or woken and not back yet, or not waiting at all.
+/// The parked workers. At any time a worker is in `parked`, or counted in `woken`, or not waiting at all.
 #[derive(Debug, Default)]
 pub(crate) struct Parking {
     parked: Vec<(Ticket, Waker)>,
-    /// Workers woken for a key that have not looked yet.
+    /// The number of woken workers that have not looked for work yet.
     woken: usize,
-    /// The time for which the timekeeper has been told to set its timer.
+    /// The time for which the timekeeper sets its timer.
     armed: Option<Moment>,
     last_ticket: Ticket,
 }
 
-/// Names a worker while it waits.
+/// Identifies a worker while it waits.
 pub(crate) type Ticket = u64;
 
-/// To be woken once the lock is free.
+/// The wakers to call after releasing the lock.
 #[must_use = "workers sleep on until they are woken"]
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
@@ -34,7 +34,7 @@ pub(crate) struct Wakes {
 }
 
 impl Parking {
-    /// Parks a worker, or notes its new waker. True if it is the timekeeper and must wake itself at `due`.
+    /// Parks a worker, or stores its new waker. Returns whether it is the timekeeper, which must set a timer for `due`.
     pub(crate) fn park(&mut self, ticket: &mut Option<Ticket>, waker: &Waker, due: Option<Moment>) -> bool {
         let parked = ticket.and_then(|ticket| self.position(ticket));
         if let Some(position) = parked {
@@ -51,7 +51,7 @@ impl Parking {
         timekeeper
     }
 
-    /// A worker looks for work. If it was woken, the wake-up has arrived.
+    /// Records that a worker looks for work. If it was woken, its wake-up has arrived.
     pub(crate) fn look(&mut self, ticket: &mut Option<Ticket>) {
         if let Some(name) = *ticket
             && self.position(name).is_none()
@@ -61,7 +61,7 @@ impl Parking {
         }
     }
 
-    /// A worker waits no more: it has found work, or was cancelled.
+    /// Records that a worker no longer waits: it has found work, or was cancelled.
     pub(crate) fn leave(&mut self, ticket: &mut Option<Ticket>) {
         self.look(ticket);
         if let Some(position) = ticket.take().and_then(|ticket| self.position(ticket)) {
@@ -69,7 +69,7 @@ impl Parking {
         }
     }
 
-    /// Decides who has to be woken so that `available` keys are taken and a timer runs for `due`.
+    /// Decides which workers to wake so that `available` keys are taken and a timer runs for `due`.
     pub(crate) fn settle(&mut self, available: usize, due: Option<Moment>) -> Wakes {
         let mut wakes = Wakes::default();
         if available > self.woken && !self.parked.is_empty() {
@@ -85,7 +85,7 @@ impl Parking {
         wakes
     }
 
-    /// Wakes everybody, for the end.
+    /// Returns the wakers of all workers, for the shutdown.
     pub(crate) fn wake_all(&mut self) -> Vec<Waker> {
         self.woken += self.parked.len();
         self.armed = None;

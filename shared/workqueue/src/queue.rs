@@ -1,4 +1,4 @@
-//! The handle: the core behind a lock, and workers that wait.
+//! The handle of a queue: the core behind a lock, and the workers that wait for keys.
 
 #[cfg(test)]
 mod tests;
@@ -20,56 +20,56 @@ use crate::{Backoff, Item, Metrics, Outcome, Unfinished};
 
 /// A queue of keys. Clones are handles to the same queue.
 ///
-/// * A key is in the queue at most once, and is never worked on twice at a time. If it is added while it is worked on, it comes
-///   back once.
+/// * A key is in the queue at most once, and only one worker at a time has it. If it is added during the work, it comes back
+///   once.
 /// * Adding it again keeps the higher priority and the earlier time. Adding without delay therefore ends every wait, a back-off
 ///   too, but neither resets nor lengthens the back-off (see [`Outcome::Failure`]).
 /// * Higher priorities go first; one hand-out in [`Config::patience`]` + 1` goes to the oldest key instead.
-/// * An idle key costs nothing. A waiting one costs about 60 bytes beside the key, which is stored once; the memory of a
-///   burst is kept for the next one until the queue has been empty.
+/// * An idle key takes no memory. A waiting one takes about 60 bytes in addition to the key, which is stored once. The memory of
+///   a burst is kept until the queue is empty.
 ///
-/// Nothing runs in the background and nothing needs a runtime but [`WorkQueue::get`], which needs tokio's timer.
+/// There is no background task. Only [`WorkQueue::get`] needs a runtime, for tokio's timer.
 pub struct WorkQueue<K: Clone + Eq + Hash + Send + Sync + 'static> {
     shared: Arc<Shared<K>>,
 }
 
-/// How a queue behaves.
+/// The settings of a queue.
 #[derive(Clone)]
 pub struct Config {
-    /// The wait of failing keys.
+    /// The back-off of failing keys.
     pub backoff: Backoff,
-    /// How many times in a row the oldest ready key may be passed over by more urgent ones. `u32::MAX` lets it starve.
+    /// How many times in a row more urgent keys may overtake the oldest ready key. `u32::MAX` lets it starve.
     pub patience: u32,
     /// Makes the jitter repeatable.
     pub seed: Option<u64>,
-    /// Who is told what happens.
+    /// The observer of the queue's events.
     pub metrics: Arc<dyn Metrics>,
 }
 
-/// What is worked on first: the higher number.
+/// The urgency of a key; the higher number goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub i32);
 
-/// What becomes of the keys that are ready. Those that wait for a time are dropped either way, and nothing can be added.
+/// What a shutdown does with ready keys. Either way it drops delayed keys, and ignores later adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// They are handed out first.
+    /// Hands them out first.
     Drain,
-    /// They are dropped.
+    /// Drops them.
     Drop,
 }
 
 impl Default for Config {
-    /// 5 ms to 5 min, one hand-out in ten for the oldest, observed by nobody.
+    /// Back-off from 5 ms to 5 min, at least one hand-out in ten for the oldest key, no observer.
     fn default() -> Self {
         Self { backoff: Backoff::default(), patience: 9, seed: None, metrics: Arc::new(()) }
     }
 }
 
 impl Priority {
-    /// Something changed just now.
+    /// For an object that has just changed.
     pub const LIVE: Self = Self(0);
-    /// A look without a reason: start-up, resync.
+    /// For a reconcile without a change: start-up, resync.
     pub const LOW: Self = Self(-100);
 }
 
@@ -95,18 +95,18 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
         self.add_after(key, priority, Duration::ZERO);
     }
 
-    /// Makes a key ready after a delay. A key that is ready stays ready; one that waits for a time keeps the earlier time.
+    /// Makes a key ready after a delay. A ready key stays ready; a delayed one keeps the earlier time.
     ///
-    /// A key that is being worked on may come back before its delay is over if its outcome says so.
+    /// A key that a worker has may come back earlier, if its outcome says so.
     pub fn add_after(&self, key: K, priority: Priority, delay: Duration) {
         self.shared.change(|core, now| core.add(now, key, priority, delay));
     }
 
-    /// The next key to work on, as soon as there is one; `None` after [`WorkQueue::shutdown`].
+    /// Waits for the next key to work on. Returns `None` after [`WorkQueue::shutdown`].
     ///
     /// Safe to cancel: a key is either returned or still in the queue.
     pub async fn get(&self) -> Option<Item<K>> {
-        // Else a worker whose reconciler never waits would keep its thread from everybody else.
+        // Without this, a worker whose reconciler never awaits would block its thread for all other tasks.
         tokio::task::consume_budget().await;
         let mut waiter = Waiter { shared: &*self.shared, ticket: None, timer: None };
         match poll_fn(|cx| waiter.poll(cx)).await {
@@ -123,17 +123,17 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
         }
     }
 
-    /// Resets the back-off of a key. It stays in the queue, due when it was.
+    /// Resets the back-off of a key, without changing when it is due.
     pub fn forget(&self, key: &K) {
         self.shared.change(|core, _| core.forget(key));
     }
 
-    /// How many times in a row a key has failed; 0 for a key that is not in the queue.
+    /// The number of failures in a row of a key; 0 for a key that is not in the queue.
     pub fn failures(&self, key: &K) -> u32 {
         self.shared.change(|core, _| core.failures(key))
     }
 
-    /// How many keys are ready, those included that will be handed out when the present work on them ends.
+    /// The number of ready keys, including those that are handed out again when the current work on them ends.
     pub fn len(&self) -> usize {
         self.shared.change(|core, _| core.ready())
     }
@@ -143,20 +143,20 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
         self.len() == 0
     }
 
-    /// How long it is until the next delay runs out; `None` if no key waits for a time.
+    /// The time until the next delay expires; `None` if no key is delayed.
     pub fn next_ready(&self) -> Option<Duration> {
         self.shared.change(|core, now| core.next_due().map(|due| due.since(now)))
     }
 
-    /// What is being worked on.
+    /// The running work.
     pub fn unfinished(&self) -> Unfinished {
         self.shared.change(|core, now| core.unfinished(now))
     }
 
-    /// Closes the queue. Work under way is not disturbed; what it asks for afterwards (a retry, a requeue) is not granted.
+    /// Closes the queue. Running work continues, but its outcome (a retry, a requeue) no longer brings the key back.
     ///
-    /// Returns at once. When draining, a key that was added while it is being worked on is handed out once more to the worker
-    /// that finishes it: `get` does not wait for it and thus cannot hang. A `Drain` may be followed by a `Drop`.
+    /// Returns at once. When draining, a key that was added during the work is handed out once more after that. The worker that
+    /// finishes it gets it, because `get` does not wait for running keys and so cannot hang. A `Drop` may follow a `Drain`.
     pub fn shutdown(&self, how: Shutdown) {
         let wakers = {
             let mut state = self.shared.lock();
@@ -180,7 +180,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
 }
 
 impl<K: Clone + Eq + Hash> Shared<K> {
-    /// Every access: the core sees the present, and afterwards whoever has to is woken.
+    /// Runs one access to the core under the lock: first makes due keys ready, and at the end wakes the workers that are needed.
     fn change<R>(&self, change: impl FnOnce(&mut Core<K>, Moment) -> R) -> R {
         let mut state = self.lock();
         let now = self.now();
@@ -192,18 +192,19 @@ impl<K: Clone + Eq + Hash> Shared<K> {
         result
     }
 
-    /// A panic under the lock can only come from a key's `Eq`, `Hash` or `Clone`, or from the metrics; going on beats hanging.
+    /// Ignores poisoning. Only a key's `Eq`, `Hash` or `Clone`, or the metrics can panic under the lock, and continuing is better
+    /// than a hanging queue.
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Read under the lock, so that time never goes backwards for the core.
+    /// The current time. To be read under the lock, so that time never goes backwards for the core.
     fn now(&self) -> Moment {
         Moment::at(self.start.elapsed())
     }
 
     fn timer(&self, due: Moment) -> Pin<Box<Sleep>> {
-        // A moment too far away for this clock is far enough not to matter; waking in between does no harm.
+        // If the moment is beyond the range of this clock, sleep for a day; an early wake-up does no harm.
         let due = self.start.checked_add(due.since(Moment::START));
         Box::pin(sleep_until(due.unwrap_or_else(|| Instant::now() + Duration::from_hours(24))))
     }
@@ -219,7 +220,7 @@ impl<K: Clone + Eq + Hash> State<K> {
 struct Waiter<'a, K: Clone + Eq + Hash> {
     shared: &'a Shared<K>,
     ticket: Option<Ticket>,
-    /// Only the timekeeper has one.
+    /// Set for the timekeeper only.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -239,7 +240,7 @@ impl<K: Clone + Eq + Hash> Waiter<'_, K> {
         }
     }
 
-    /// Takes a key, or parks; the timekeeper is told when to look again.
+    /// Takes a key, or parks the worker. Returns the time of the next look for the timekeeper.
     fn look(&mut self, cx: &mut Context<'_>) -> Result<Next<K>, Option<Moment>> {
         let mut state = self.shared.lock();
         state.parking.look(&mut self.ticket);

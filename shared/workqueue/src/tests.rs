@@ -1,4 +1,4 @@
-//! The queue as its users see it, on tokio's paused clock.
+//! Tests of the public interface, on tokio's paused clock.
 
 mod promises;
 mod recorder;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use super::*;
 pub(crate) use recorder::Recorder;
 
-/// A queue of names without jitter, and what it reports.
+/// A queue of names without jitter, and the recorder of its metrics.
 fn queue() -> (WorkQueue<&'static str>, Arc<Recorder>) {
     let recorder = Arc::new(Recorder::default());
     let backoff = Backoff { jitter: 0.0, ..Backoff::default() };
     (WorkQueue::new(Config { backoff, metrics: recorder.clone(), ..Config::default() }), recorder)
 }
 
-/// The next item, which must be ready now and have this key.
+/// Takes the next item, which must be ready now and have this key.
 #[track_caller]
 fn take(queue: &WorkQueue<&'static str>, key: &str) -> Item<&'static str> {
     let item = queue.try_get().unwrap_or_else(|| panic!("{key} should be ready"));
@@ -32,7 +32,7 @@ fn assert_nothing_ready(queue: &WorkQueue<&'static str>) {
     }
 }
 
-/// Waits in `get`, in a task of its own that is waiting already when this returns.
+/// Starts a task that calls `get`. It is waiting already when this returns.
 async fn waiting(queue: &WorkQueue<&'static str>) -> tokio::task::JoinHandle<Option<Item<&'static str>>> {
     let queue = queue.clone();
     let task = tokio::spawn(async move { queue.get().await });

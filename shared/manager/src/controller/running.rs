@@ -1,4 +1,4 @@
-//! A controller on its way from its declaration to its workers.
+//! A controller between its declaration and its workers: [`Built`] has its caches, [`Running`] also has a client and a clock.
 
 use std::{
     future::Future,
@@ -22,30 +22,30 @@ use crate::{
     wire::{Undecodable, Whole},
 };
 
-/// A controller with its caches wired, waiting for the outside world.
+/// A controller with its caches, which can be started with a client and a clock.
 pub(crate) trait Start {
     fn start(self: Box<Self>, outside: Arc<Outside>) -> Running;
 }
 
-/// A controller with a handle to everything the manager needs of it.
+/// A started controller: what the manager needs to run and to observe it.
 pub(crate) struct Running {
     pub(crate) name: Arc<str>,
     pub(crate) kind: String,
     pub(crate) group: String,
-    /// The resources whose caches must be filled before it works.
+    /// The resources whose caches must be filled before the workers start.
     pub(crate) needs: Vec<String>,
-    /// The cache of its own kind.
+    /// The health of the informer of its own kind.
     pub(crate) primary: Arc<InformerHealth>,
-    /// Those of kinds that may be installed later.
+    /// The health of informers whose kinds may be installed later.
     pub(crate) optional: Vec<Arc<InformerHealth>>,
-    /// How many workers it wants, if it has a wish of its own.
+    /// The number of workers, if the controller sets its own.
     pub(crate) workers: Option<usize>,
     pub(crate) queue: WorkQueue<ObjectKey>,
-    /// Brings the metrics that are computed from objects up to date, before a scrape.
+    /// Updates the metrics that are computed from objects, before a scrape.
     pub(crate) scrape: Box<dyn Fn(&Metrics) + Send + Sync>,
     /// Puts every object of the kind into the queue again.
     pub(crate) wake_all: Box<dyn Fn(&Cause<'_>) + Send + Sync>,
-    /// One worker: takes keys until the queue is shut down.
+    /// Runs one worker, which takes keys until the queue is shut down.
     pub(crate) work: Box<dyn Fn() -> Work + Send + Sync>,
 }
 
@@ -53,7 +53,7 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[cfg(test)]
 impl Running {
-    /// A controller with this queue and these workers, and with nothing else.
+    /// Returns a controller that has only this queue and these workers.
     pub(crate) fn with(queue: WorkQueue<ObjectKey>, work: impl Fn() -> Work + Send + Sync + 'static) -> Self {
         Self {
             name: "toy".into(),
@@ -106,8 +106,7 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
         });
         primary.subscribe(tell_undecodable(&scope));
         let (shown, limit) = (primary.clone(), scope.outside.settings.metrics_max_objects);
-        let worker =
-            Arc::new(Worker { scope, queue: queue.clone(), reconciler, cleanup, gone, spared: Mutex::default() });
+        let worker = Arc::new(Worker { scope, queue: queue.clone(), reconciler, cleanup, gone });
         let (woken, counted) = (queue.clone(), name.clone());
         Running {
             name,
@@ -122,7 +121,7 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
                 let (kind, keys) = (&shown.health.kind, shown.store.keys());
                 let aggregated = keys.len() > limit;
                 metrics.show_aggregated(kind, aggregated);
-                // One at a time: they are decoded for this, and a scrape must not hold all of them at once.
+                // One at a time: the objects are decoded for the scrape, which must not hold all of them in memory at once.
                 let mut objects = keys.iter().filter_map(|key| {
                     let object = shown.store.get(key)?;
                     let conditions = object.status().map_or(&[][..], Status::conditions);
@@ -149,7 +148,7 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
         }
     }
 }
-/// An object that does not decode never reaches a reconciler, so its owner is told here.
+/// Logs an object that does not decode, and emits an event about it. Such an object never reaches a reconciler.
 fn tell_undecodable<K: Root>(scope: &Arc<Scope<K>>) -> Subscriber {
     let scope = scope.clone();
     Box::new(move |delta, _| {

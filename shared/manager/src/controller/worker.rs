@@ -1,10 +1,10 @@
-//! One worker: takes a key, runs the reconciler with everything that protects the others from it, and says what is next.
+//! One worker: takes a key from the queue, runs the reconciler with a deadline, catches its panics, and decides when the key
+//! comes back.
 
 use std::{
     any::Any,
-    collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,32 +20,30 @@ use super::{
 };
 use crate::{
     conditions::{Halt, Problem},
-    context::{Context, Root, Scope, annotation, has_finalizer, lock},
+    context::{Context, Root, Scope, annotation, has_finalizer},
     error::{Error, Retry, panic_message},
     events::EventType,
     object::ObjectKey,
     telemetry::TARGET,
 };
 
-/// What the workers of one controller share.
+/// The state that the workers of one controller share.
 pub(super) struct Worker<K: Root, F> {
     pub(super) scope: Arc<Scope<K>>,
     pub(super) queue: WorkQueue<ObjectKey>,
     pub(super) reconciler: F,
     pub(super) cleanup: Option<Cleanup<K>>,
     pub(super) gone: Option<Gone>,
-    /// Until when objects are left alone, because somebody has asked for it: no event brings them back earlier.
-    pub(super) spared: Mutex<HashMap<ObjectKey, Instant>>,
 }
 
 /// How one reconcile ended, for the metrics.
 enum Ended {
     Success(Option<Duration>),
-    /// With when it is looked at again at the latest, whenever it is tried again.
+    /// Holds how to retry, and after which time to reconcile again at the latest.
     Failed(Retry, Option<Duration>),
 }
 
-/// A worker that is counted as active; also one that is cancelled, as when leadership is lost, is no more when this goes.
+/// Counts a worker as active until it is dropped. So a worker that is cancelled, as when leadership is lost, no longer counts.
 struct Active(IntGauge);
 
 impl Active {
@@ -62,14 +60,9 @@ impl Drop for Active {
 }
 
 impl<K: Root, F: Reconcile<K>> Worker<K, F> {
-    /// Until the queue is shut down.
+    /// Works until the queue is shut down.
     pub(super) async fn work(self: Arc<Self>) {
         while let Some(item) = self.queue.get().await {
-            if let Some(wait) = self.is_spared(item.key()) {
-                explain(item.key(), &Cause::Asked(wait));
-                item.done(Outcome::RetryAfter(wait));
-                continue;
-            }
             start(item.key());
             let metrics = &self.scope.outside.metrics;
             let controller = [&*self.scope.names.app];
@@ -102,14 +95,11 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
                 Ended::Success(Some(after)) => ("requeue_after", Outcome::RequeueAfter(after)),
                 Ended::Failed(Retry::Backoff, None) => ("error", Outcome::Failure),
                 Ended::Failed(Retry::Backoff, Some(latest)) => ("error", Outcome::FailureOrAfter(latest)),
-                Ended::Failed(Retry::After(wait), _) => ("error", Outcome::RetryAfter(wait)),
+                Ended::Failed(Retry::After(wait), _) => ("error", Outcome::NotBefore(wait)),
                 Ended::Failed(Retry::WhenChanged, None) => ("error", Outcome::WaitForChange),
                 Ended::Failed(Retry::WhenChanged, Some(latest)) => ("error", Outcome::RequeueAfter(latest)),
             };
             metrics.reconcile_total.with_label_values(&[controller[0], result]).inc();
-            if let Outcome::RetryAfter(wait) = outcome {
-                lock(&self.spared).insert(item.key().clone(), Instant::now() + wait);
-            }
             match outcome {
                 Outcome::Success | Outcome::WaitForChange => {}
                 Outcome::RequeueAfter(wait) => explain(item.key(), &Cause::Asked(wait)),
@@ -119,18 +109,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         }
     }
 
-    /// How much longer this object is left alone.
-    fn is_spared(&self, key: &ObjectKey) -> Option<Duration> {
-        let mut spared = lock(&self.spared);
-        let wait = spared.get(key)?.saturating_duration_since(Instant::now());
-        if wait.is_zero() {
-            spared.remove(key);
-            return None;
-        }
-        Some(wait)
-    }
-
-    /// The root of this reconcile's trace; nothing when traces are off.
+    /// Returns the root span of this reconcile's trace, which is disabled when traces are off.
     fn trace(&self, item: &Item<ObjectKey>) -> Span {
         tracing::debug_span!(
             target: TARGET,
@@ -148,7 +127,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         let key = item.key();
         let Some(object) = self.scope.primary.store.get(key) else {
             self.scope.forget(key);
-            // Not tried again: it would fail in the same way.
+            // A panic is not retried: the next call would panic in the same way.
             if let Some(gone) = &self.gone
                 && let Err(panic) = catch_unwind(AssertUnwindSafe(|| gone(key)))
             {
@@ -176,7 +155,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         retry.map_or(Ended::Success(again), |retry| Ended::Failed(retry, again))
     }
 
-    /// What is done for an object that is there to stay.
+    /// Reconciles an object that is not being deleted.
     async fn reconcile(&self, object: Arc<K>, context: &Context<K>) -> Result<Action, Error> {
         let paused = format!("{}/paused", self.scope.names.group);
         if annotation(&*object, &paused) == Some("true") {
@@ -193,8 +172,8 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         }
     }
 
-    /// What is done for an object that is being deleted: nothing, if it holds nothing outside of the cluster. Its
-    /// children are the garbage collector's.
+    /// Runs the clean-up for an object that is being deleted. Does nothing if the object does not carry our finalizer. The
+    /// garbage collector deletes its children.
     async fn clean_up(&self, object: Arc<K>, context: &Context<K>) -> Result<Action, Error> {
         let Some(cleanup) = &self.cleanup else { return Ok(Action::Done) };
         if !has_finalizer(&*object, context.finalizer()) {
@@ -206,7 +185,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         }
     }
 
-    /// Runs an operator's code with everything that protects the others from it: a deadline, and a net for panics.
+    /// Runs an operator's code with a deadline, and catches its panics, so that one object cannot harm the others.
     async fn guarded<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let limit = self.scope.outside.settings.reconcile_timeout;
         let metrics = &self.scope.outside.metrics;
@@ -221,20 +200,20 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         }
     }
 
-    /// Counts a panic, and makes an error of it.
+    /// Counts a panic, and turns it into an error.
     fn panicked(&self, panic: &(dyn Any + Send)) -> Error {
         self.scope.outside.metrics.panics.with_label_values(&[&*self.scope.names.app]).inc();
         Error::Other(format!("panic: {} [recovered]", panic_message(panic)).into())
     }
 
-    /// Tells of the error. Says when it is tried again.
+    /// Logs and counts the error; from the third failure in a row it also emits an event. Returns how to retry.
     fn failed(&self, error: &Error, item: &Item<ObjectKey>, context: &Context<K>) -> Retry {
         let metrics = &self.scope.outside.metrics;
         let controller = [&*self.scope.names.app];
         metrics.reconcile_errors.with_label_values(&controller).inc();
         let retry = error.retry();
         match retry {
-            // People have been told by the condition; a namespace that is going away is nobody's error.
+            // Only at debug level: a condition already reports an invalid object, and a terminating namespace is no error.
             Retry::WhenChanged => {
                 metrics.terminal_errors.with_label_values(&controller).inc();
                 tracing::debug!(error = error.chain(), "Reconciler error");
@@ -251,7 +230,7 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
     }
 }
 
-/// The earlier of what the reconciler and its Context asked for.
+/// Returns the earlier of the times that the reconciler and its Context requested.
 fn soonest(action: Action, wake: Option<Instant>, now: jiff::Timestamp) -> Option<Duration> {
     let asked = match action {
         Action::Done => None,

@@ -1,7 +1,7 @@
-//! The keys that wait for a time, earliest first; at the same time, in the order in which they were entered.
+//! The delayed keys, earliest first; those with the same time are in the order of insertion.
 //!
-//! A binary heap of slots. Each entry knows its position, so a key that is added without delay can be taken out at once: a heap that
-//! only forgets lazily would grow with every change to a key that has a resync planned for tomorrow.
+//! A binary heap of slots. Each entry holds its position in the heap, so a key that is added without delay can be removed at
+//! once. A heap with lazy removal would grow with every change to a key that has a resync planned for tomorrow.
 
 use super::keys::{Keys, Slot};
 use crate::moment::Moment;
@@ -12,11 +12,11 @@ pub(crate) struct Agenda {
     last_serial: u32,
 }
 
-/// Where a key is in the agenda.
+/// The place of a key in the agenda.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Appointment {
     position: u32,
-    /// Wraps, which could only matter to two keys due in the same nanosecond and entered 2³¹ keys apart.
+    /// The order of insertion. It may wrap: that matters only to two keys due in the same nanosecond and inserted 2³¹ keys apart.
     serial: u32,
 }
 
@@ -25,7 +25,7 @@ impl Agenda {
         self.heap.first().copied()
     }
 
-    /// Enters a key whose entry says when it is due.
+    /// Inserts a key. Its entry holds the due time.
     pub(crate) fn insert<K>(&mut self, keys: &mut Keys<K>, slot: Slot) {
         self.last_serial = self.last_serial.wrapping_add(1);
         keys[slot].appointment_mut().serial = self.last_serial;
@@ -43,10 +43,6 @@ impl Agenda {
         if self.heap.is_empty() {
             self.heap = Vec::new();
         }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.heap = Vec::new();
     }
 
     /// Moves the slot at `position` towards the front as far as it has to go.

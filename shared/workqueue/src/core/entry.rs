@@ -1,22 +1,24 @@
-//! What is known about one key.
+//! The state of one key.
 
 use super::agenda::Appointment;
 use super::line::Place;
 use crate::Priority;
 use crate::moment::Moment;
 
-/// 48 bytes beside the key, so that ten thousand sleeping keys are half a megabyte.
+/// The state of one key. It takes 48 bytes in addition to the key, so ten thousand delayed keys take half a megabyte.
 #[derive(Debug)]
 pub(crate) struct Entry<K> {
     pub(crate) key: K,
     pub(crate) waiting: Waiting,
     pub(crate) running: bool,
     pub(crate) priority: Priority,
-    /// When it is due (delayed), or since when it has been ready.
+    /// The due time of a delayed key, or the time at which a ready one became ready.
     pub(crate) at: Moment,
     pub(crate) failures: u32,
-    /// When the wait that the last failure imposed is over. A run that begins earlier has cut it short.
+    /// The end of the last failure's back-off. A run that begins earlier has cut it short.
     pub(crate) retry_at: Moment,
+    /// Whether no run may begin before `retry_at`.
+    pub(crate) is_blocked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,7 @@ impl<K> Entry<K> {
             at: Moment::START,
             failures: 0,
             retry_at: Moment::START,
+            is_blocked: false,
         }
     }
 
@@ -43,7 +46,7 @@ impl<K> Entry<K> {
         matches!(self.waiting, Waiting::No) && !self.running
     }
 
-    /// Whether it would be handed out, were it not running.
+    /// Whether it is ready, but has to wait for its current run to end.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.waiting, Waiting::Ready(_)) && self.running
     }
@@ -51,6 +54,7 @@ impl<K> Entry<K> {
     pub(crate) fn forget(&mut self) {
         self.failures = 0;
         self.retry_at = Moment::START;
+        self.is_blocked = false;
     }
 
     /// The place in line of a key that is ready.

@@ -1,6 +1,6 @@
-//! Everything known about each key, and an index that does not store the key again.
+//! The entries of all keys, and an index by key that does not store the key again.
 //!
-//! Entries live in chunks, so growing neither copies them nor reserves twice what is needed.
+//! Entries are in chunks, so growing neither copies them nor reserves twice the memory.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::num::NonZeroU32;
@@ -10,11 +10,11 @@ use hashbrown::HashTable;
 
 use super::entry::Entry;
 
-/// Names an entry as long as it exists. Four bytes, also as an `Option`, because lists are made of it.
+/// Identifies an entry as long as it exists. Takes four bytes, also in an `Option`, because the linked lists consist of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot(NonZeroU32);
 
-/// How many entries are allocated at a time.
+/// The number of entries per allocation.
 const CHUNK: usize = 64;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Keys<K> {
     chunks: Vec<Vec<Option<Entry<K>>>>,
     free: Vec<Slot>,
     index: HashTable<Slot>,
-    // Names come from the cluster's users: the standard library's hasher cannot be flooded with collisions.
+    // Users of the cluster choose the keys. The standard library's hasher is safe from deliberate collisions.
     hasher: RandomState,
 }
 
@@ -39,7 +39,7 @@ impl<K: Eq + Hash> Keys<K> {
         self.find(&key).unwrap_or_else(|| self.insert(key))
     }
 
-    /// The last key to go takes all memory but a chunk with it.
+    /// Removes a key. Removing the last one frees all memory but one chunk.
     pub(crate) fn remove(&mut self, slot: Slot) {
         let hash = self.hasher.hash_one(&self[slot].key);
         if let Ok(found) = self.index.find_entry(hash, |&other| other == slot) {

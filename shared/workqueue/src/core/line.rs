@@ -1,17 +1,17 @@
-//! The keys that are ready, in the order of hand-out.
+//! The ready keys, in the order of hand-out.
 //!
-//! **The rule.** The highest priority first, and inside a priority first come, first served. But the key that has been in
-//! line longest is passed over at most `patience` times in a row; then it is its turn, whatever its priority.
+//! **The rule.** The highest priority goes first, and inside a priority first come, first served. But urgent keys overtake the
+//! oldest key at most `patience` times in a row; then it is its turn, whatever its priority.
 //!
-//! **What follows.** Of any `patience + 1` hand-outs at least one goes to the oldest key, so a key with m older keys before it is
-//! served after at most `(m + 1) · (patience + 1)` hand-outs, however many urgent ones keep coming. Urgent keys lose at most one
-//! hand-out in `patience + 1`, and only while they keep somebody waiting.
+//! **What follows.** Of any `patience + 1` hand-outs at least one goes to the oldest key. So a key with m older keys before it is
+//! served after at most `(m + 1) · (patience + 1)` hand-outs, however many urgent ones arrive. Urgent keys lose at most one
+//! hand-out in `patience + 1`, and only while an older key waits.
 //!
-//! **Why not a maximum wait.** After a restart ten thousand keys pass the limit together, and the live changes this
-//! queue exists to prefer would all stand behind them. A share of the hand-outs has no such cliff and needs no clock.
+//! **Why not a maximum wait.** After a restart, ten thousand keys would exceed it at the same time, and live changes, which this
+//! queue is made to prefer, would wait behind all of them. A share of the hand-outs has no such cliff and needs no clock.
 //!
-//! **Cost.** Two linked lists through the entries, so a place in line takes no memory of its own. Every step is O(1), but for finding
-//! the list of a priority (two or three are in use) and for stepping over held keys, of which there are never more than workers.
+//! **Cost.** Two linked lists through the entries, so a place in line takes no extra memory. Every step is O(1), except finding
+//! the list of a priority (two or three are in use) and skipping held keys, of which there are never more than workers.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ use crate::Priority;
 
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// One list for each priority that somebody has, in order of turn: a raised key goes to the end of its new list.
+    /// One list for each priority in use, in order of turn: a raised key goes to the end of its new list.
     by_priority: BTreeMap<Priority, List>,
-    /// Everybody, in order of arrival: a raised key keeps its age.
+    /// All keys, in order of arrival: a raised key keeps its age.
     by_age: List,
     len: usize,
-    /// How many times in a row the oldest was passed over.
+    /// How many times in a row other keys have overtaken the oldest one.
     passed: u32,
     patience: u32,
 }
@@ -45,7 +45,7 @@ impl Line {
         Self { by_priority: BTreeMap::new(), by_age, len: 0, passed: 0, patience }
     }
 
-    /// Whose turn it is among those that are not being worked on. The caller removes it.
+    /// Chooses the next key among those that are not running. The caller removes it.
     pub(crate) fn choose<K>(&mut self, keys: &Keys<K>) -> Option<Slot> {
         let oldest = self.by_age.first_free(keys)?;
         let first = self.by_priority.values().rev().find_map(|list| list.first_free(keys))?;
@@ -88,7 +88,7 @@ impl Line {
 const TURN: usize = 0;
 const AGE: usize = 1;
 
-/// A list whose links are kept in the entries.
+/// A linked list whose links are in the entries.
 #[derive(Debug)]
 struct List {
     chain: usize,

@@ -1,4 +1,4 @@
-//! The state machine alone, against a model; time is a number.
+//! Compares the state machine alone with a model. Time is a number here.
 
 mod model;
 
@@ -16,7 +16,7 @@ enum Step {
         delay: Duration,
     },
     Take,
-    /// Gives back the n-th of the running keys, if there are so many.
+    /// Gives back the n-th of the running keys, if there is one.
     Done {
         nth: usize,
         priority: Option<Priority>,
@@ -43,7 +43,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         3 => Just(Outcome::Failure),
         1 => Just(Outcome::WaitForChange),
         2 => delay().prop_map(Outcome::RequeueAfter),
-        2 => delay().prop_map(Outcome::RetryAfter),
+        2 => delay().prop_map(Outcome::NotBefore),
         2 => delay().prop_map(Outcome::FailureOrAfter),
     ]
 }
@@ -126,7 +126,7 @@ proptest! {
         }
     }
 
-    /// The bound that the documentation of [`line`] states, under any traffic.
+    /// The bound in the documentation of [`line`] holds under any traffic.
     #[test]
     fn a_key_is_served_in_time(traffic in prop::collection::vec((any::<u8>(), 0..4_i32), 1..300), older in 0..5_u32) {
         let mut core = core(&Arc::default());

@@ -1,8 +1,7 @@
-//! Wake-ups, explored poll by poll.
+//! Explores wake-ups poll by poll.
 //!
-//! Everything a worker does happens inside one critical section per poll, so the possible schedules are the orders of polls,
-//! adds, cancellations and timers. Here they are chosen at random, with wakers that only take a note: a wake-up may thus arrive
-//! arbitrarily late, as with threads.
+//! Each poll of a worker has one critical section, so a schedule is an order of polls, adds, cancellations and timers. The test
+//! chooses random ones. Its wakers only set a flag, so a wake-up may arrive arbitrarily late, as with threads.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Wake, Waker};
@@ -35,7 +34,7 @@ enum Step {
         key: u8,
         delay: u64,
     },
-    /// Goes on with what this worker does: asks, polls, or gives back.
+    /// Continues what this worker does: calls `get`, polls, or gives its key back.
     Go {
         worker: usize,
         outcome: Outcome,
@@ -129,7 +128,7 @@ impl Explorer {
         let work = state.core.available() > 0 || state.core.next_due().is_some_and(|due| due <= now);
         let waiting = self.workers.iter().any(|worker| matches!(worker, Worker::Waiting(..)));
         drop(state);
-        assert!(!(work && waiting) || self.woken() > 0, "there is work, and every worker sleeps");
+        assert!(!(work && waiting) || self.woken() > 0, "a key is available, but every worker sleeps");
     }
 }
 
@@ -168,7 +167,7 @@ async fn two_adds_wake_two_workers() {
     for key in [1, 2] {
         explorer.queue.add(key, Priority::LIVE);
     }
-    assert_eq!(explorer.woken(), 2, "the second must not wait until the first has looked");
+    assert_eq!(explorer.woken(), 2, "the second wake-up must not wait for the first worker's look");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! What this queue promises beyond upstream's cases.
+//! Guarantees of this queue beyond controller-runtime's cases.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -80,7 +80,7 @@ async fn a_delay_that_runs_out_during_the_work_makes_the_key_come_back_at_once()
 #[tokio::test(start_paused = true)]
 async fn the_priority_is_kept_by_every_outcome_that_brings_the_key_back() {
     let (queue, _) = queue();
-    let timed = [Outcome::RequeueAfter, Outcome::RetryAfter, Outcome::FailureOrAfter].map(|outcome| outcome(ms(1)));
+    let timed = [Outcome::RequeueAfter, Outcome::NotBefore, Outcome::FailureOrAfter].map(|outcome| outcome(ms(1)));
     for outcome in timed.into_iter().chain([Outcome::Failure]) {
         queue.add("foo", Priority(7));
         take(&queue, "foo").done(outcome);
@@ -134,7 +134,7 @@ async fn backs_off_from_five_milliseconds_to_five_minutes_and_resets_on_success(
     assert_eq!(queue.next_ready(), Some(ms(5)));
 }
 
-/// kubernetes #132805: there, each of these triggers would double the wait.
+/// kubernetes #132805: in client-go, each of these triggers would double the wait.
 #[tokio::test(start_paused = true)]
 async fn triggers_neither_inflate_nor_reset_the_back_off() {
     let (queue, _) = queue();
@@ -154,17 +154,37 @@ async fn triggers_neither_inflate_nor_reset_the_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_keeps_the_count_and_is_not_lengthened_by_a_trigger() {
+async fn nothing_brings_a_key_back_before_the_time_that_a_refusal_has_named() {
+    let (queue, metrics) = queue();
+    queue.add("foo", Priority::LOW);
+    take(&queue, "foo").done(Outcome::Failure);
+    let foo = queue.get().await.unwrap();
+    queue.add("foo", Priority(3));
+    foo.done(Outcome::NotBefore(ms(30_000)));
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (1, Some(ms(30_000))), "added while it ran");
+    metrics.assert_depth([(Priority::LOW.0, 0), (3, 0)]);
+    queue.add("foo", Priority(5));
+    queue.add_after("foo", Priority::LOW, ms(7));
+    assert_nothing_ready(&queue);
+    assert_eq!(queue.next_ready(), Some(ms(30_000)), "added while it waits");
+    let foo = queue.get().await.unwrap();
+    assert_eq!((foo.priority(), foo.failures(), foo.waited()), (Priority(5), 1, ms(0)));
+    foo.done(Outcome::Failure);
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (2, Some(ms(10))));
+    queue.add("foo", Priority::LIVE);
+    take(&queue, "foo").done(Outcome::Success);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_must_wait_is_dropped_at_shutdown_and_can_be_forgotten() {
     let (queue, _) = queue();
     queue.add("foo", Priority::LIVE);
-    take(&queue, "foo").done(Outcome::Failure);
-    queue.get().await.unwrap().done(Outcome::RetryAfter(ms(30_000)));
-    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (1, Some(ms(30_000))));
+    take(&queue, "foo").done(Outcome::NotBefore(ms(30_000)));
+    queue.forget(&"foo");
     queue.add("foo", Priority::LIVE);
-    take(&queue, "foo").done(Outcome::Failure);
-    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (1, Some(ms(30_000))));
-    queue.get().await.unwrap().done(Outcome::Failure);
-    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (2, Some(ms(10))));
+    take(&queue, "foo").done(Outcome::NotBefore(ms(30_000)));
+    queue.shutdown(Shutdown::Drain);
+    assert!(queue.get().await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,11 +197,11 @@ async fn a_failure_with_an_appointment_comes_back_at_the_earlier_of_both() {
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (9, Some(ms(1280))), "the back-off is earlier");
     queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(400)));
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(400))), "the appointment is earlier");
-    // It is kept before the back-off is over: the back-off neither grows nor begins anew.
+    // The key comes back before the back-off is over: the back-off neither grows nor starts again.
     queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(2000)));
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(2000))));
     queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(2000)));
-    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(160))), "what is left of 2560 ms");
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(160))), "the rest of 2560 ms");
     queue.get().await.unwrap().done(Outcome::Failure);
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (11, Some(ms(5120))));
 }
@@ -247,7 +267,7 @@ async fn a_dropped_item_counts_as_a_failure() {
         let queue = queue.clone();
         async move {
             let _foo = queue.get().await;
-            panic!("a reconciler's bug, wanted by this test");
+            panic!("a reconciler's bug, intended by this test");
         }
     });
     assert!(panicking.await.unwrap_err().is_panic());
@@ -344,7 +364,7 @@ async fn under_load_every_key_is_served_and_none_twice_at_a_time() {
         let (queue, running, served) = (queue.clone(), running.clone(), served.clone());
         tokio::spawn(async move {
             loop {
-                // Half of the workers keep changing their mind, as `select!` does.
+                // Half of the workers keep cancelling `get`, as `select!` does.
                 let get = queue.get();
                 let item = if worker % 2 == 0 {
                     get.await

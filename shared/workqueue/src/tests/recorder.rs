@@ -1,4 +1,4 @@
-//! Metrics that remember.
+//! Metrics that record what the queue reports.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -11,7 +11,7 @@ pub(crate) struct Recorder(Mutex<Seen>);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
-    /// Every priority ever seen, as a gauge would show it.
+    /// The depth of each priority that has occurred, as a gauge would show it.
     pub(crate) depth: BTreeMap<i32, i64>,
     pub(crate) adds: u64,
     pub(crate) retries: u64,

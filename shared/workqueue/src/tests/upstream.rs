@@ -1,5 +1,5 @@
 //! The cases of controller-runtime's `priorityqueue_test.go`, under their names: first the sixteen of its suite, then the
-//! single tests. `TestFuzzPriorityQueue` is `core::tests::behaves_like_the_model`; what tests Go internals is left out.
+//! single tests. `TestFuzzPriorityQueue` is `core::tests::behaves_like_the_model`. Tests of Go internals are left out.
 
 use super::*;
 
@@ -134,7 +134,7 @@ fn does_not_include_non_ready_items_in_len() {
     metrics.assert_depth([(0, 2)]);
 }
 
-/// Upstream drops what is ready; that is [`Shutdown::Drop`] here.
+/// Upstream drops ready keys; that is [`Shutdown::Drop`] here.
 #[tokio::test(start_paused = true)]
 async fn get_might_get_stuck_when_the_priority_queue_is_shut_down() {
     let (queue, _) = queue();
@@ -211,7 +211,7 @@ fn follows_fifo_order_in_the_new_priority_queue_when_item_priority_changes() {
     assert_eq!((foo.priority(), queue.len()), (Priority(1), 0));
 }
 
-/// Strictly so only without ageing: `patience` has to exceed what is ready.
+/// Holds only without ageing: `patience` has to exceed the number of ready keys.
 #[tokio::test(start_paused = true)]
 async fn high_priority_items_are_returned_before_low_priority_items_multiple_times() {
     for after in [Duration::ZERO, ms(1000)] {

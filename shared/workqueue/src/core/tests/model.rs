@@ -1,18 +1,20 @@
-//! The queue once more: lists, and a search through all of them for every question.
+//! A naive model of the queue: plain lists, which every operation searches from end to end.
 
 use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::{Outcome, Priority, Shutdown};
 
-/// Index = key.
+/// The state of one key; the key is its index in the array.
 #[derive(Clone, Copy, Debug, Default)]
 struct Key {
     waiting: Option<Waiting>,
-    /// The run cut a wait short.
+    /// `Some` while it is running: whether the run cut a back-off short.
     running: Option<bool>,
     failures: u32,
     retry_at: Moment,
+    /// Whether no run may begin before `retry_at`.
+    blocked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +26,8 @@ struct Waiting {
 
 pub(super) struct Model {
     keys: [Key; 8],
-    /// Delayed keys in the order of scheduling; ready keys in the order of their turns; ready keys in the order of arrival.
+    /// Three lists: delayed keys in the order of scheduling, ready keys in the order of turns, and ready keys in the order of
+    /// arrival.
     delayed: Vec<u8>,
     turns: Vec<u8>,
     arrivals: Vec<u8>,
@@ -80,9 +83,10 @@ impl Model {
         let cut_short = entry.running.take().unwrap();
         let backed_off =
             if cut_short { entry.retry_at } else { now.plus(Duration::from_millis(5) * 2_u32.pow(entry.failures)) };
+        let mut before = None;
         let due = match outcome {
             Outcome::Success | Outcome::WaitForChange => None,
-            Outcome::RequeueAfter(delay) | Outcome::RetryAfter(delay) => Some(now.plus(delay)),
+            Outcome::RequeueAfter(delay) | Outcome::NotBefore(delay) => Some(now.plus(delay)),
             Outcome::Failure => Some(backed_off),
             Outcome::FailureOrAfter(delay) => Some(backed_off.min(now.plus(delay))),
         };
@@ -90,16 +94,26 @@ impl Model {
             Outcome::Success | Outcome::WaitForChange | Outcome::RequeueAfter(_) => {
                 self.forget(key);
             }
-            Outcome::RetryAfter(_) => entry.retry_at = due.unwrap(),
+            Outcome::NotBefore(_) => {
+                entry.retry_at = due.unwrap();
+                entry.blocked = true;
+                if self.shutdown.is_none()
+                    && let Some(waiting) = entry.waiting.take()
+                {
+                    before = Some(waiting.priority);
+                    self.withdraw(key);
+                }
+            }
             Outcome::Failure | Outcome::FailureOrAfter(_) => {
                 entry.failures += u32::from(!cut_short);
                 entry.retry_at = backed_off;
+                entry.blocked &= cut_short;
             }
         }
         if let Some(due) = due
             && self.shutdown.is_none()
         {
-            self.schedule(now, key, priority, due);
+            self.schedule(now, key, before.map_or(priority, |before| before.max(priority)), due);
         }
         let entry = &mut self.keys[usize::from(key)];
         if entry.waiting.is_none() {
@@ -110,7 +124,7 @@ impl Model {
     pub(super) fn forget(&mut self, key: u8) {
         let entry = &mut self.keys[usize::from(key)];
         entry.failures = 0;
-        entry.retry_at = Moment::START;
+        (entry.retry_at, entry.blocked) = (Moment::START, false);
         entry.running = entry.running.map(|_| false);
     }
 
@@ -166,7 +180,8 @@ impl Model {
 
     fn schedule(&mut self, now: Moment, key: u8, priority: Priority, due: Moment) {
         self.retries += u64::from(due > now);
-        let due = due.max(now);
+        let entry = self.key(key);
+        let due = if entry.blocked { due.max(entry.retry_at) } else { due }.max(now);
         let before = self.key(key).waiting;
         let ready = before.is_some_and(|waiting| waiting.ready);
         let waiting = before.unwrap_or(Waiting { priority, at: due, ready: false });
@@ -182,6 +197,12 @@ impl Model {
             self.delayed.retain(|&other| other != key);
             self.delayed.push(key);
             self.promote(now);
+        }
+    }
+
+    fn withdraw(&mut self, key: u8) {
+        for list in [&mut self.delayed, &mut self.turns, &mut self.arrivals] {
+            list.retain(|&other| other != key);
         }
     }
 
