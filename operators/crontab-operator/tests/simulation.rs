@@ -1,11 +1,11 @@
-//! Random worlds, and what `CronTab` promises of them. The judge is written from the specification and uses nothing of the
+//! Random worlds (`shared/simulation`) for `CronTab`. The judge is written from the specification and uses nothing of the
 //! operator's code.
 
 use std::time::Duration;
 
 use crontab_operator::CronTabOperator;
 use fastrand::Rng;
-use jiff::{Timestamp, ToSpan as _};
+use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use manager::Operator;
 use model_apiserver::Model;
 use serde_json::{Map, Value, json};
@@ -16,15 +16,15 @@ use simulation::{
 
 struct CronTab;
 
-/// For so long, worlds from a fresh seed are played in the usual run.
+/// How long the usual run plays worlds from a fresh seed.
 const USUAL: Duration = Duration::from_secs(20);
 
 const JOBS: &str = "jobs.batch";
 
-/// Whether something is due at a minute of the day.
+/// Whether a schedule is due at this minute of the day.
 type IsDue = fn(i64) -> bool;
 
-/// Schedules, and when each is due.
+/// Schedules, each with a function that says when it is due.
 const SCHEDULES: &[(&str, IsDue)] = &[
     ("*/5 * * * *", |minute| minute % 5 == 0),
     ("*/7 * * * *", |minute| minute % 60 % 7 == 0),
@@ -35,7 +35,8 @@ const SCHEDULES: &[(&str, IsDue)] = &[
     ("61 * * * *", |_| false),
 ];
 
-/// Zones, each with its minutes east of Greenwich from a time in 2026 on, in seconds since 1970.
+/// Time zones with their UTC offsets in 2026: pairs of the time from which an offset holds, in seconds since 1970, and the offset
+/// in minutes.
 const ZONES: &[(&str, &[(i64, i64)])] = &[
     ("UTC", &[(0, 0)]),
     ("Asia/Kolkata", &[(0, 330)]),
@@ -44,7 +45,9 @@ const ZONES: &[(&str, &[(i64, i64)])] = &[
     ("Australia/Lord_Howe", &[(0, 660), (1_775_314_800, 630), (1_791_041_400, 660)]),
     (NOWHERE, &[]),
 ];
-/// There is no such zone.
+/// Without disturbances, the operator creates a Job within this time after it is due. Clocks differ by seconds.
+const LATEST: SignedDuration = SignedDuration::from_secs(30);
+/// A time zone that does not exist.
 const NOWHERE: &str = "Mars/Olympus";
 
 impl Subject for CronTab {
@@ -89,7 +92,7 @@ impl Subject for CronTab {
         spec.into()
     }
 
-    /// What a Job runs cannot be changed, and is not put back.
+    /// The pod template of a Job is immutable, and the operator does not revert labels.
     fn damage(&self, _: &str, rng: &mut Rng) -> Option<Value> {
         Some(json!({"metadata": {"labels": {"team": rng.u8(..4).to_string()}}}))
     }
@@ -98,8 +101,8 @@ impl Subject for CronTab {
         Some(json!({"spec": {"suspend": true, "cronSpec": "@hourly", "timeZone": "UTC"}}))
     }
 
-    /// Each due time has one Job, and there is none beside them. Nothing overlaps: a Job takes a minute at most, and where
-    /// two minutes in a row are due, `Forbid` may leave one out.
+    /// Checks that each due time has a Job, and that there are no other Jobs. A Job takes a minute at most, so runs overlap only
+    /// if two successive minutes are due; `Forbid` may then skip the second one.
     fn judge_period(&self, object: &Value, period: &Period) -> Result<(), String> {
         let uid = &object["metadata"]["uid"];
         let mut made = Vec::new();
@@ -109,15 +112,19 @@ impl Subject for CronTab {
                 continue;
             };
             contains(job, &wanted_job(object), "Job")?;
-            made.push(scheduled_at(job)?);
+            let (due, created) = (scheduled_at(job)?, creation_time(job));
+            if due > period.from && created.is_none_or(|created| created > due + LATEST) {
+                return Err(format!("the operator created the Job for {due} at {created:?}"));
+            }
+            made.push(due);
         }
         let is_due = |time: Timestamp| is_due(&object["spec"], time);
         if let Some(time) = made.iter().find(|time| !is_due(**time)) {
-            return Err(format!("a Job was made for {time}, when none was due"));
+            return Err(format!("the operator created a Job for {time}, when none was due"));
         }
         let forbids = object["spec"]["concurrencyPolicy"].as_str().unwrap_or("Forbid") == "Forbid";
-        // What is due at an edge may have been made before, by a clock that is ahead, or is made later. What was started before
-        // clocks jumped back is not started again.
+        // A clock that is ahead or behind may move a run at an edge out of the period. The operator does not repeat runs that it
+        // started before the clocks jumped back.
         let mut time = minute_of(period.from) + 2.minutes();
         if let Some(last) = last_before(object, period) {
             time = time.max(minute_of(last) + 1.minute());
@@ -125,14 +132,14 @@ impl Subject for CronTab {
         while time < minute_of(period.until) {
             let is_left_out = forbids && is_due(time - 1.minute());
             if is_due(time) && !is_left_out && !made.contains(&time) {
-                return Err(format!("no Job was made for {time}"));
+                return Err(format!("the operator created no Job for {time}"));
             }
             time += 1.minute();
         }
         Ok(())
     }
 
-    /// When it is suspended.
+    /// Judges a suspended object: [`calm`](Subject::calm) suspends all objects before the end.
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String> {
         let (spec, status) = (&object["spec"], &object["status"]);
         let mut jobs = cluster.objects(JOBS);
@@ -143,14 +150,14 @@ impl Subject for CronTab {
             let limit = usize::try_from(spec[field].as_u64().unwrap_or(default)).unwrap_or(usize::MAX);
             let count = jobs.iter().filter(|job| condition(&job["status"], type_)["status"] == "True").count();
             if count > limit {
-                return Err(format!("{count} Jobs are {type_}, and the limit is {limit}"));
+                return Err(format!("{count} Jobs are {type_}, but the limit is {limit}"));
             }
         }
         for job in &jobs {
             let time = scheduled_at(job)?;
             let last = last_schedule_time(object);
             if last.is_none_or(|last| last < time) {
-                return Err(format!("lastScheduleTime is {last:?}, and there is a Job of {time}"));
+                return Err(format!("lastScheduleTime is {last:?}, but there is a Job of {time}"));
             }
         }
         contains(status, &json!({"activeJobs": 0, "replicas": 0}), "status")?;
@@ -169,7 +176,7 @@ impl Subject for CronTab {
     }
 }
 
-/// Section 4.7.
+/// The Job of an object, as section 4.7 of the specification describes it.
 fn wanted_job(object: &Value) -> Value {
     let (name, spec) = (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]);
     let replicas = spec["replicas"].as_i64().unwrap_or(1);
@@ -189,7 +196,7 @@ fn wanted_job(object: &Value) -> Value {
     })
 }
 
-/// The time for which a Job was made; its name and its annotation say the same.
+/// Returns the due time of a Job, and checks that its name and its annotation agree on it.
 fn scheduled_at(job: &Value) -> Result<Timestamp, String> {
     let metadata = &job["metadata"];
     let name = metadata["name"].as_str().unwrap_or_default();
@@ -198,15 +205,19 @@ fn scheduled_at(job: &Value) -> Result<Timestamp, String> {
     let annotation = metadata["annotations"]["stable.example.com/scheduled-at"].as_str().unwrap_or_default();
     match (by_name, annotation.parse::<Timestamp>()) {
         (Some(by_name), Ok(told)) if by_name == told => Ok(told),
-        _ => Err(format!("{name} says that it was scheduled at {annotation:?}")),
+        _ => Err(format!("{name} has the annotation scheduled-at {annotation:?}")),
     }
+}
+
+fn creation_time(job: &Value) -> Option<Timestamp> {
+    job["metadata"]["creationTimestamp"].as_str()?.parse().ok()
 }
 
 fn last_schedule_time(object: &Value) -> Option<Timestamp> {
     object["status"]["lastScheduleTime"].as_str()?.parse().ok()
 }
 
-/// The `lastScheduleTime` with which the object went into the period.
+/// The `lastScheduleTime` of the object at the begin of the period.
 fn last_before(object: &Value, period: &Period) -> Option<Timestamp> {
     let is_it = |before: &&Value| before["metadata"]["uid"] == object["metadata"]["uid"];
     let first = period.changes.iter().filter_map(|change| change.before.as_deref()).find(is_it);
@@ -233,7 +244,7 @@ fn every_world_ends_as_specified() {
     Campaign::from_env(USUAL).run(&CronTab);
 }
 
-/// Hashes of maps differ from run to run, and random numbers and clocks would.
+/// Guards against iteration over hash maps, random numbers and clocks that the seed does not control.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&CronTab);

@@ -1,4 +1,4 @@
-//! Many worlds, one after the other, for as long as there is time.
+//! A campaign: worlds of consecutive seeds, played on all processors until the time is over or one fails.
 
 use std::{
     fmt::Write as _,
@@ -21,29 +21,30 @@ use crate::{
     trace::Line,
 };
 
-/// Between two lines that say how it goes.
+/// Time between two progress lines.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// How many seconds the shortest list of disturbances is looked for, unless `SIMULATE_SHRINK_SECONDS` says otherwise.
+/// Default of `SIMULATE_SHRINK_SECONDS`: how many seconds to look for the shortest list of disturbances that still fails.
 const SHRINKING: u64 = 120;
-/// The value of `SIMULATE_TABLE` with which a cell without an effect is a failure.
+/// The value of `SIMULATE_TABLE` that makes a cell without an effect a failure.
 const EVERY_CELL: &str = "every cell";
-/// So much of the trace is shown before the failure.
+/// How many lines of the trace a failure shows.
 const SHOWN: usize = 60;
 
-/// How long, and from which seed on.
+/// How many worlds to play, and from which seed on.
 #[derive(Debug, Clone, Copy)]
 pub struct Campaign {
     /// The seed of the first world; the next ones follow by one.
     pub seed: u64,
-    /// How many worlds at most.
+    /// Maximum number of worlds.
     pub worlds: u64,
-    /// How long in real time at most.
+    /// Maximum of real time. Worlds that have begun by then still end.
     pub time: Duration,
 }
 
 impl Campaign {
-    /// Worlds from a fresh seed for so long, unless the environment says otherwise: `SIMULATE_SECONDS`, for so long;
-    /// `SIMULATE_SEED` and `SIMULATE_WORLDS`, of which a seed alone is one world.
+    /// Reads the campaign from the environment. `SIMULATE_SECONDS` sets the time; `SIMULATE_SEED` and `SIMULATE_WORLDS` choose
+    /// the worlds, and a seed alone means one world. Without these variables, the campaign plays worlds from a fresh seed for the
+    /// `usual` time.
     pub fn from_env(usual: Duration) -> Self {
         let (seed, worlds, seconds) = (number("SIMULATE_SEED"), number("SIMULATE_WORLDS"), number("SIMULATE_SECONDS"));
         let time = match (seconds, seed, worlds) {
@@ -58,11 +59,12 @@ impl Campaign {
         }
     }
 
-    /// Plays worlds on all processors; if `SIMULATE_WORLD` names a file, the world in it instead.
+    /// Plays worlds on all processors. If `SIMULATE_WORLD` names a file, plays the world in that file instead.
     ///
     /// # Panics
     ///
-    /// When a world fails, with its seed, the shortest list of disturbances that still fails, and the end of the trace.
+    /// When a world fails. The message has the seed, the shortest list of disturbances that still fails, and the end of the
+    /// trace. Also when `SIMULATE_TABLE` is `every cell` and a disturbance had no effect.
     pub fn run(&self, subject: &'static dyn Subject) {
         if let Some(file) = std::env::var_os("SIMULATE_WORLD") {
             return replay(subject, Path::new(&file));
@@ -103,16 +105,16 @@ impl Campaign {
         }
         if shown == EVERY_CELL {
             let missing = missing(&sum.effects, subject);
-            assert!(missing.is_empty(), "{name}: no world had an effect of {}", missing.join(", "));
+            assert!(missing.is_empty(), "{name}: these disturbances never had an effect: {}", missing.join(", "));
         }
     }
 }
 
-/// Plays the world of a file again, or those of all files in a folder.
+/// Plays the world of a file, or the worlds of all files in a folder.
 ///
 /// # Panics
 ///
-/// When a world fails, and when there is none.
+/// When a world fails, when a file is not a world, or when there is no file.
 pub fn replay(subject: &'static dyn Subject, path: &Path) {
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
@@ -129,12 +131,12 @@ pub fn replay(subject: &'static dyn Subject, path: &Path) {
     }
 }
 
-/// A number in the environment.
+/// Returns the number in this environment variable, if it has one.
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What all worlds have come to.
+/// Totals of all worlds.
 #[derive(Debug, Default)]
 struct Sum {
     worlds: u64,
@@ -167,14 +169,14 @@ impl Sum {
     }
 }
 
-/// What can have an effect on the operator, and has had none.
+/// Returns the disturbances, with their moments, that can have an effect on the operator and had none.
 fn missing(effects: &Effects, subject: &dyn Subject) -> Vec<String> {
     let concern = Act::ALL.into_iter().filter(|act| act.concerns(subject));
     let cells = concern.flat_map(|act| act.phases().iter().map(move |phase| (act, *phase)));
     cells.filter(|cell| !effects.contains_key(cell)).map(|(act, phase)| format!("{act:?} ({phase:?})")).collect()
 }
 
-/// Disturbance × moment: how often it had an effect; nothing where it cannot have one.
+/// Returns a table of disturbances by moment: how often each had an effect. The cell of an impossible moment is empty.
 fn table(effects: &Effects, subject: &dyn Subject) -> String {
     let mut table = "| disturbance | any time | before handling | before the answer | before delivery |\n|---|---:|---:|---:|---:|\n".to_owned();
     for act in Act::ALL.into_iter().filter(|act| act.concerns(subject)) {
@@ -187,10 +189,10 @@ fn table(effects: &Effects, subject: &dyn Subject) -> String {
     table
 }
 
-/// What failed, with the shortest way to see it again.
+/// Describes a failure, with the shortest list of disturbances that repeats it.
 fn explain(plan: &Plan, played: Played, subject: &'static dyn Subject) -> String {
     let name = subject.operator().name();
-    eprintln!("{name}: seed {} fails; looking for the shortest list of disturbances that does", plan.seed);
+    eprintln!("{name}: seed {} fails; looking for the shortest list of disturbances that still fails", plan.seed);
     let first = played.failure.clone().unwrap_or_default();
     let (plan, played) =
         shrink(plan, played, subject, Duration::from_secs(number("SIMULATE_SHRINK_SECONDS").unwrap_or(SHRINKING)));
@@ -201,12 +203,13 @@ fn explain(plan: &Plan, played: Played, subject: &'static dyn Subject) -> String
     save("SIMULATE_TRACE", &text(&played.trace, usize::MAX), "the whole trace", &mut lines);
     format!(
         "seed {}: {first}\n\nWith these disturbances alone: {failure}\n\n{plan}\nThe end of the trace:\n{lines}\n\
-         SIMULATE_SEED={} repeats it; SIMULATE_TRACE=FILE writes the whole trace, SIMULATE_SAVE=FILE a world to be played again.",
+         SIMULATE_SEED={} repeats it; SIMULATE_TRACE=FILE writes the whole trace, and SIMULATE_SAVE=FILE a world that \
+         SIMULATE_WORLD=FILE plays again.",
         plan.seed, plan.seed
     )
 }
 
-/// Writes a text into the file that a variable names, and adds a line that says so.
+/// Writes a text into the file that the environment variable names, and adds a line about it to `lines`.
 fn save(variable: &str, text: &str, what: &str, lines: &mut String) {
     let Some(file) = std::env::var_os(variable) else { return };
     let file = Path::new(&file).display();
@@ -216,7 +219,7 @@ fn save(variable: &str, text: &str, what: &str, lines: &mut String) {
     };
 }
 
-/// Lines of a trace, each cut after so many characters.
+/// Formats lines of a trace, each cut after `width` characters.
 fn text(lines: &[Line], width: usize) -> String {
     lines.iter().fold(String::new(), |mut text, line| {
         let line = line.to_string();

@@ -1,4 +1,5 @@
-//! What must never happen, whatever the world does: looked for in every change that the API server stores.
+//! Checks of what must never happen, whatever the world does. They look at every change that the API server stores, and at the
+//! objects that remain at the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,48 +18,48 @@ use crate::{
     trace::Trace,
 };
 
-/// Follows the changes of one world.
+/// Checks the changes of one world.
 pub(crate) struct Checks {
     model: Model,
     subject: &'static dyn Subject,
     trace: Trace,
-    /// Everything up to this version was looked at.
+    /// All changes up to this version are checked.
     version: u64,
-    /// When something last changed that is not about leadership.
+    /// The time of the last change that does not concern leader election.
     changed: Duration,
-    /// When each process sent the request that made it the leader, or kept it.
+    /// When each process sent its last successful request for the lease.
     leads_since: BTreeMap<String, Duration>,
-    /// Whether one of several processes is elected.
+    /// Whether several processes elect a leader.
     is_elected: bool,
-    /// Until then, requests may arrive that were made for the cluster as it was before it was restored.
+    /// Until then, requests from before a restore may still arrive, so some checks pause.
     lenient_until: Duration,
-    /// When each condition of each object last changed, by uid and type.
+    /// The last transition time of each condition, by uid of the object and type.
     transitions: BTreeMap<(String, String), Timestamp>,
-    /// Events that were created, by the object's uid.
+    /// Number of Events that the operator has created, by uid of the object.
     events: BTreeMap<String, u32>,
-    /// The objects as they were at the change that is looked at, by uid.
+    /// The primaries as of the change that is being checked, by uid.
     objects: BTreeMap<String, Arc<Value>>,
-    /// Objects whose things outside may have been left behind, by uid.
+    /// Uids of the primaries whose resources outside the cluster may be left behind.
     excused: BTreeSet<String>,
-    /// Whether the cluster was ever restored: then nobody may know of what was made in the lost time.
+    /// Whether the cluster was ever restored. After that, the operator may not know what it made in the lost time.
     was_restored: bool,
-    /// The version of the last change that is neither about leadership, nor an event, nor a status of an object.
+    /// The version of the last change other than leader election, Events, and what the operator writes to its primaries.
     other: u64,
-    /// The version of the last status that the operator has written, by uid.
+    /// The version of the operator's last write to each primary, by uid.
     stated: BTreeMap<String, u64>,
-    /// The version of the last change that is not about leadership.
+    /// The version of the last change that does not concern leader election.
     last: u64,
-    /// When that was the last change, it was looked whether statuses are true.
+    /// The value of `last` when claims were last checked. Without a later change, there is nothing new to check.
     believed: u64,
     /// Children that must not be made again, by resource, key and the uid of their owner.
     made: BTreeSet<(Arc<str>, Arc<str>, String)>,
 }
 
-/// No request takes longer.
+/// Requests take no longer than this to arrive.
 const IN_FLIGHT: Duration = Duration::from_mins(1);
-/// For so long a process leads after it has asked for the lease the last time with success.
+/// How long a process leads after it has sent its last successful request for the lease.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// As many events of one object an hour as the recorder lets through: a burst, and then one every five minutes.
+/// The number of Events of one object that the recorder lets through in an hour: a burst, and then one every five minutes.
 const EVENTS: u32 = 25 + 12 + 1;
 
 impl Checks {
@@ -87,7 +88,7 @@ impl Checks {
         }
     }
 
-    /// After a restore, versions begin again.
+    /// Starts over after a restore, because a restore sets the resource version back.
     pub(crate) fn restored(&mut self) {
         self.version = self.model.version();
         self.transitions.clear();
@@ -99,7 +100,7 @@ impl Checks {
         self.lenient_until = self.trace.now() + IN_FLIGHT;
     }
 
-    /// Looks at everything that has changed since the last call.
+    /// Checks everything that has changed since the last call.
     pub(crate) fn follow(&mut self, network: &Network) -> Result<(), String> {
         for change in self.model.changes_after(self.version) {
             self.version = change.version;
@@ -124,7 +125,7 @@ impl Checks {
         self.check_leaders(network)
     }
 
-    /// When something last changed that is not about leadership.
+    /// Returns the time of the last change that does not concern leader election.
     pub(crate) fn changed(&self) -> Duration {
         self.changed
     }
@@ -148,8 +149,8 @@ impl Checks {
         }
     }
 
-    /// Who says that an object is ready, and has said so after all else, is right. Asked when nothing has changed, and nothing
-    /// was disturbed, for longer than an event takes.
+    /// Checks that each object whose condition `Ready` is true is as the specification says, if its status is the last change.
+    /// The world calls this when nothing has changed and nothing was disturbed for longer than watch events are late.
     pub(crate) fn check_claims(&mut self) -> Result<(), String> {
         if self.believed == self.last || self.subject.calm().is_some() {
             return Ok(());
@@ -165,13 +166,13 @@ impl Checks {
             let is_last = self.stated.get(&text(&metadata["uid"])).is_some_and(|version| *version > self.other);
             if is_claimed && is_last {
                 let judged = self.subject.judge(&object, &self.model);
-                judged.map_err(|why| format!("{} says that it is ready, and {why}", text(&metadata["name"])))?;
+                judged.map_err(|why| format!("Ready of {} is true, but {why}", text(&metadata["name"])))?;
             }
         }
         Ok(())
     }
 
-    /// Nobody has written after his leadership had ended, by his own clock.
+    /// Checks that no process writes later than [`RENEW_DEADLINE`] after its last successful request for the lease.
     fn check_leaders(&self, network: &Network) -> Result<(), String> {
         let writes = network.take_writes();
         if !self.is_elected || self.trace.now() < self.lenient_until {
@@ -180,7 +181,9 @@ impl Checks {
         for (sent, process) in writes {
             let since = self.leads_since.get(&process);
             if since.is_none_or(|since| sent > *since + RENEW_DEADLINE) {
-                return Err(format!("{process} writes at {sent:?}, and has led since {since:?}"));
+                return Err(format!(
+                    "{process} writes at {sent:?}; its last successful request for the lease was at {since:?}"
+                ));
             }
         }
         Ok(())
@@ -189,7 +192,7 @@ impl Checks {
     fn check(&mut self, change: &Change, network: &Network) -> Result<(), String> {
         if *change.resource == *self.subject.resource() {
             if let (Some(before), Some(after)) = (&change.before, &change.after) {
-                // The watch may bring what was written later than this.
+                // The operator may not know what it wrote itself: without an answer, only the watch brings it, later.
                 let is_unsure = network.has_lost_answers(&change.key, IN_FLIGHT);
                 return self.check_status(before, after, is_unsure);
             }
@@ -201,13 +204,14 @@ impl Checks {
             let count = self.events.entry(uid).or_default();
             *count += 1;
             if *count > 3 * EVENTS {
-                return Err(format!("{count} events of one object"));
+                return Err(format!("the operator has created {count} Events of one object"));
             }
         }
         Ok(())
     }
 
-    /// The operator writes nothing of its objects but status, finalizers and annotations, and says nothing of a later spec.
+    /// Checks that the operator changes no spec of a primary, that its status names no later generation, and that transition
+    /// times do not go back.
     fn check_status(&mut self, before: &Value, after: &Value, is_unsure: bool) -> Result<(), String> {
         if before["spec"] != after["spec"] {
             return Err("the operator has changed a spec".to_owned());
@@ -217,10 +221,10 @@ impl Checks {
             return Ok(());
         }
         if observed.as_i64() > generation.as_i64() {
-            return Err(format!("observedGeneration {observed} of generation {generation}"));
+            return Err(format!("observedGeneration is {observed}, and the generation only {generation}"));
         }
         let uid = text(&after["metadata"]["uid"]);
-        // One that goes and comes back is a new one.
+        // A condition that goes and comes back starts anew.
         self.transitions.retain(|(of, type_), _| *of != uid || !condition(&after["status"], type_).is_null());
         for condition in after["status"]["conditions"].as_array().into_iter().flatten() {
             let type_ = text(&condition["type"]);
@@ -228,17 +232,20 @@ impl Checks {
                 return Err(format!("{type_} has no lastTransitionTime"));
             };
             if condition["observedGeneration"].as_i64() > generation.as_i64() {
-                return Err(format!("{type_} observes {} of generation {generation}", condition["observedGeneration"]));
+                return Err(format!(
+                    "observedGeneration of {type_} is {}, and the generation only {generation}",
+                    condition["observedGeneration"]
+                ));
             }
             let last = self.transitions.insert((uid.clone(), type_.clone()), time);
             if !is_unsure && last.is_some_and(|last| time < last) {
-                return Err(format!("{type_} went back in time, to {time}"));
+                return Err(format!("lastTransitionTime of {type_} goes back to {time}"));
             }
         }
         Ok(())
     }
 
-    /// What the operator writes was its own before, or could be adopted, and is its own afterwards.
+    /// Checks that the operator writes only children that it owns or may adopt, and that it owns them afterwards.
     fn check_owner(&self, change: &Change) -> Result<(), String> {
         let controller = |object: &Value| {
             let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
@@ -252,25 +259,25 @@ impl Checks {
         };
         match (change.before.as_deref(), change.after.as_deref()) {
             (Some(before), _) if !is_ours(before) && !is_adoptable(before) => {
-                Err(format!("the operator has written what is not its own: {}", before["metadata"]))
+                Err(format!("the operator has written an object that it does not own: {}", before["metadata"]))
             }
-            // What is adopted gets its owner with the second of two requests.
+            // Adoption takes two requests; the second one sets the owner reference.
             (Some(before), Some(_)) if is_adoptable(before) => Ok(()),
             (_, Some(after)) if !is_ours(after) => {
-                Err(format!("the operator has made a child that is nobody's: {}", after["metadata"]))
+                Err(format!("the operator has written a child without its owner reference: {}", after["metadata"]))
             }
             _ => Ok(()),
         }
     }
 
-    /// What the object remembers is not made again.
+    /// Checks that the operator does not recreate a child that the primary remembers.
     fn check_once(&self, change: &Change) -> Result<(), String> {
         let (None, Some(child)) = (&change.before, &change.after) else { return Ok(()) };
         let made = (change.resource.clone(), change.key.clone(), owner(child));
-        if self.made.contains(&made) { Err("it was made before".to_owned()) } else { Ok(()) }
+        if self.made.contains(&made) { Err("the operator has created this child again".to_owned()) } else { Ok(()) }
     }
 
-    /// Notes objects, and children that go.
+    /// Records the state of a primary, and remembered children that are gone.
     fn remember(&mut self, change: &Change) {
         if *change.resource == *self.subject.resource() {
             if let Some(object) = &change.after {
@@ -287,12 +294,12 @@ impl Checks {
 }
 
 impl Checks {
-    /// Whether what belongs to this uid outside the cluster may have been left behind.
+    /// Whether resources outside the cluster that belong to this uid may be left behind.
     pub(crate) fn is_excused(&self, uid: &str) -> bool {
         self.was_restored || self.excused.contains(uid)
     }
 
-    /// Notes that people take a finalizer away, or want something to stay.
+    /// Records primaries whose finalizer another client removes, or whose user wants resources to stay.
     fn excuse(&mut self, change: &Change) {
         let finalizers = |object: &Value| object["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
         let before = change.before.as_deref().unwrap_or(&Value::Null);
@@ -305,39 +312,39 @@ impl Checks {
     }
 }
 
-/// Whether it is a lease that changes, or an event that tells of one.
+/// Whether the change concerns leader election: a Lease, or an Event about one.
 pub(crate) fn is_about_leadership(change: &Change) -> bool {
     let tells = |event: &Value| event["regarding"]["kind"] == "Lease";
     change.resource.starts_with("leases") || change.after.as_deref().is_some_and(tells)
 }
 
-/// The uid of the owner.
+/// Returns the uid of the first owner.
 fn owner(child: &Value) -> String {
     text(&child["metadata"]["ownerReferences"][0]["uid"])
 }
 
-/// What the end of a world must look like for every object, beside what the specification of its kind says.
+/// Judges a primary at the end of a world. What the specification says about all kinds comes first, then its own kind.
 pub(crate) fn judge(subject: &dyn Subject, model: &Model, group: &str, object: &Value) -> Result<(), String> {
     let (metadata, status) = (&object["metadata"], &object["status"]);
     if !metadata["deletionTimestamp"].is_null() {
         return Err("it is still being deleted".to_owned());
     }
     if status["observedGeneration"] != metadata["generation"] {
-        return Err(format!("{} was acted on, not {}", status["observedGeneration"], metadata["generation"]));
+        return Err(format!("observedGeneration is {}, not {}", status["observedGeneration"], metadata["generation"]));
     }
     let asked = &metadata["annotations"][format!("{group}/reconcile-requested-at")];
     if status["lastHandledReconcileAt"] != *asked {
-        return Err(format!("request {} was handled, not {asked}", status["lastHandledReconcileAt"]));
+        return Err(format!("lastHandledReconcileAt is {}, not {asked}", status["lastHandledReconcileAt"]));
     }
     let ready = condition(status, "Ready");
     let is_paused = metadata["annotations"][format!("{group}/paused")] == "true";
     if is_paused != (ready["reason"] == "Paused") {
-        return Err(format!("paused: {is_paused}, and Ready says {}", ready["reason"]));
+        return Err(format!("paused is {is_paused}, and the reason of Ready is {}", ready["reason"]));
     }
     if is_paused { Ok(()) } else { subject.judge(object, model) }
 }
 
-/// What has no owner is gone.
+/// Checks that no child has outlived its owner.
 pub(crate) fn no_orphans(subject: &dyn Subject, model: &Model) -> Result<(), String> {
     let live: Vec<Value> = model.objects(subject.resource()).iter().map(|it| it["metadata"]["uid"].clone()).collect();
     for resource in subject.children() {
@@ -352,7 +359,7 @@ pub(crate) fn no_orphans(subject: &dyn Subject, model: &Model) -> Result<(), Str
     Ok(())
 }
 
-/// The condition of a status, or null.
+/// Returns the condition of this type, or null.
 pub fn condition<'a>(status: &'a Value, type_: &str) -> &'a Value {
     let conditions = status["conditions"].as_array();
     conditions.and_then(|all| all.iter().find(|it| it["type"] == type_)).unwrap_or(&Value::Null)

@@ -1,4 +1,5 @@
-//! The other controllers of a cluster: Deployments get pods, pods become ready, what has no owner goes.
+//! The controllers of the cluster besides the operator. They give pods to Deployments and Jobs, make pods ready, and collect
+//! children without an owner.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +17,10 @@ use crate::checks::is_about_leadership;
 
 const DEPLOYMENTS: &str = "deployments.apps";
 const JOBS: &str = "jobs.batch";
-/// New pods of a Deployment that are begun at a time.
+/// How many pods a Deployment may have beyond its replicas during a rollout.
 const SURGE: usize = 1;
 
-/// Deployment controller, kubelet and garbage collector in one.
+/// Deployment and Job controller, scheduler, kubelet and garbage collector in one.
 pub(crate) struct Controllers {
     model: Model,
     /// How long a new pod takes to become ready.
@@ -29,21 +30,21 @@ pub(crate) struct Controllers {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Until when new pods take ten times as long.
+    /// Until then, new pods take ten times as long to become ready.
     slow_until: Duration,
-    /// Until when new pods do not start, and why.
+    /// Until then, new pods do not start, for this reason.
     not_starting: (Duration, Option<Obstacle>),
-    /// Pods that are not ready until then.
+    /// Until when pods are not ready, by name.
     failing: BTreeMap<String, Duration>,
-    /// When pods were made, by uid.
+    /// When each pod or Job was first observed, by uid.
     made: BTreeMap<String, Duration>,
-    /// The version of the cluster at the last look.
+    /// The resource version of the cluster at the last tick.
     seen: u64,
-    /// Whether something is to be done when time passes.
+    /// Whether the passing of time alone can make something due. If not, only changes do.
     is_restless: bool,
-    /// How many pods were made: the end of the next one's name and address.
+    /// How many pods have been created. The next pod gets its name and its address from this number.
     pods: u32,
-    /// Since when a Deployment has made no progress, by uid.
+    /// The progress of each Deployment and since when it is unchanged, by uid.
     stuck_since: BTreeMap<String, (Value, Duration)>,
 }
 
@@ -58,7 +59,7 @@ enum Obstacle {
 impl Obstacle {
     const ALL: [Self; 3] = [Self::Image, Self::Crash, Self::NoRoom];
 
-    /// Writes it into the status of a pod, as kubelet and scheduler do.
+    /// Writes the obstacle into the status of a pod, as kubelet and scheduler do.
     fn tell(self, status: &mut Value, container: &Value, time: &str) {
         let waiting = |reason: &str, message: &str| {
             json!([{
@@ -86,29 +87,29 @@ impl Controllers {
         Self { model, pace, state: Mutex::default() }
     }
 
-    /// New pods take long until then.
+    /// Makes new pods slow until then.
     pub(crate) fn slow_down(&self, until: Duration) {
         self.state().slow_until = until;
     }
 
-    /// New pods do not start until then, for a reason that is drawn.
+    /// Keeps new pods from starting until then. `rng` draws the reason.
     pub(crate) fn stop_starting(&self, until: Duration, rng: &mut Rng) {
         let mut state = self.state();
         state.not_starting = (until, rng.choice(Obstacle::ALL));
         state.is_restless = true;
     }
 
-    /// A pod is not ready until then.
+    /// Makes the pod of this name not ready until then.
     pub(crate) fn fail(&self, pod: &str, until: Duration) {
         self.state().failing.insert(pod.to_owned(), until);
     }
 
-    /// The cluster was restored: what is known of it is old.
+    /// Lets the next tick look at all objects, because the cluster was restored.
     pub(crate) fn restored(&self) {
         self.state().is_restless = true;
     }
 
-    /// Everything heals.
+    /// Ends all troubles of pods.
     pub(crate) fn heal(&self) {
         let mut state = self.state();
         state.slow_until = Duration::ZERO;
@@ -116,7 +117,7 @@ impl Controllers {
         state.failing.clear();
     }
 
-    /// Whether pods are where they should be, and no Job runs.
+    /// Whether all Deployments are rolled out, and no Job runs.
     pub(crate) fn are_settled(&self) -> bool {
         self.are_rolled_out() && self.model.objects(JOBS).iter().all(is_finished)
     }
@@ -131,13 +132,13 @@ impl Controllers {
         })
     }
 
-    /// Does what is due.
+    /// Does what is due at this time.
     pub(crate) fn tick(&self, now: Duration) {
         let mut state = self.state();
         let changes = self.model.changes_after(state.seen);
         if !state.is_restless && changes.iter().all(is_about_leadership) {
             state.seen = self.model.version();
-            return; // most of the time; looking at everything would take most of the real time
+            return; // the usual case; to look at all objects each time would take most of the real time
         }
         let before = self.model.version();
         self.model.collect();
@@ -182,7 +183,7 @@ impl Controllers {
                 (ready, available) = (ready + 1, available + 1);
             }
         }
-        // As with maxSurge 1 and maxUnavailable 0: one more pod at a time, and an old one goes when a new one is available.
+        // As with maxSurge 1 and maxUnavailable 0: create one new pod at a time; remove an old pod when a new one is available.
         let total = new.len() + old.len();
         if new.len() < wanted && (total < wanted + SURGE || old.is_empty()) {
             self.make_pod(state, now, &deployment, &hash);
@@ -227,7 +228,7 @@ impl Controllers {
         }
     }
 
-    /// Starts a Job with a pod, and ends it after a time that its uid says: one of five fails.
+    /// Runs a Job with one pod. The uid decides how long it runs and whether it fails; one of five fails.
     fn run_job(&self, state: &mut State, now: Duration, mut job: Value) {
         let uid = text(&job["metadata"]["uid"]);
         let (since, draw) = (*state.made.entry(uid.clone()).or_insert(now), xxh3_64(uid.as_bytes()));
@@ -274,7 +275,7 @@ impl Controllers {
         pods
     }
 
-    /// Writes the status of a pod, if it changes.
+    /// Writes the status of a pod if it changes.
     fn tell(&self, pod: &Value, phase: &str, obstacle: Option<Obstacle>) {
         let before = &pod["status"];
         let is_ready = phase == "Running";
@@ -294,7 +295,7 @@ impl Controllers {
         }
     }
 
-    /// Since when a pod is ready; its status is brought up to date.
+    /// Updates the status of a pod. Returns since when the pod is ready, or `None`.
     fn attend(&self, state: &mut State, now: Duration, pod: &Value) -> Option<Duration> {
         let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
         let pace = if now < state.slow_until { self.pace * 10 } else { self.pace };
@@ -307,7 +308,7 @@ impl Controllers {
         is_ready.then_some(since)
     }
 
-    /// A pod of a Deployment or a Job.
+    /// Creates a pod of a Deployment or a Job.
     fn make_pod(&self, state: &mut State, now: Duration, maker: &Value, hash: &str) {
         state.pods += 1;
         let number = state.pods;
@@ -337,7 +338,7 @@ impl Controllers {
     }
 }
 
-/// A time as Kubernetes writes it.
+/// Formats a time as Kubernetes writes it: in whole seconds.
 fn seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or_default().to_string()
 }

@@ -1,50 +1,50 @@
-//! What happens to a world beside the work of the operator, drawn from a seed.
+//! Disturbances: everything that acts on a world besides the operator and the controllers, drawn from a seed.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, iter::successors, sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::subject::Subject;
 
-/// One thing that happens.
+/// One act at one moment of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disturbance {
-    /// Not before this simulated time.
+    /// The earliest simulated time, since the world began.
     #[serde(with = "milliseconds")]
     pub at: Duration,
-    /// At which moment of what the operator does.
+    /// The moment of the operator's next request.
     pub phase: Phase,
     /// What happens.
     pub act: Act,
-    /// Of which object, by its number.
+    /// The number of the object that it concerns.
     pub object: usize,
-    /// Draws what is still open, such as the new spec.
+    /// Draws the rest, such as the new spec.
     pub seed: u64,
 }
 
 /// A moment of a request of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {
-    /// At any moment.
+    /// At the given time, whatever the operator does.
     AnyTime,
     /// Before the API server handles the next request.
     BeforeHandling,
     /// After the API server has handled the next request, before it answers.
     BeforeAnswer,
-    /// When the next request is answered, before watches deliver what it did.
+    /// When the API server answers the next request, before watches deliver its change.
     BeforeDelivery,
 }
 
 impl Phase {
-    /// All of them.
+    /// All moments.
     pub const ALL: [Self; 4] = [Self::AnyTime, Self::BeforeHandling, Self::BeforeAnswer, Self::BeforeDelivery];
 }
 
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Act {
-    /// A user creates the object, if it is not there.
+    /// A user creates the object, if it does not exist.
     Create,
     /// A user applies another whole spec.
     Apply,
@@ -58,7 +58,7 @@ pub enum Act {
     Label,
     /// A user changes an annotation.
     Annotate,
-    /// A user asks for a reconcile.
+    /// A user requests a reconcile.
     RequestReconcile,
     /// A user pauses the object.
     Pause,
@@ -68,33 +68,33 @@ pub enum Act {
     Delete,
     /// A user deletes the object and leaves its children behind.
     Orphan,
-    /// A user deletes the object, and creates it again under its name.
+    /// A user deletes the object, and creates it again under the same name.
     Replace,
     /// A user removes all finalizers.
     RemoveFinalizers,
     /// A user restarts the pods, as `kubectl rollout restart` does.
     RolloutRestart,
-    /// A user creates, changes or deletes a Secret that objects name.
+    /// A user creates, changes or deletes a Secret to which objects refer.
     Secret,
     /// A user deletes the namespace of all objects, and creates it again.
     DeleteNamespace,
-    /// A user deletes the definition of the objects, and installs it again.
+    /// A user deletes the CRD of the objects, and installs it again.
     DeleteDefinition,
-    /// Another client changes a field of a child that the operator decides.
+    /// Another client changes a field that the operator sets in a child.
     DamageChild,
-    /// Another client takes such a field over, with a forced apply.
+    /// Another client takes over such a field with a forced apply.
     SeizeChild,
-    /// Another client adds to a child what the operator leaves alone.
+    /// Another client adds a label and an annotation to a child, which the operator must leave alone.
     DecorateChild,
     /// Another client deletes a child.
     DeleteChild,
     /// Another client deletes a child, and creates an object of its own under that name.
     NameTaken,
-    /// It deletes what it has created.
+    /// That client deletes the object that it has created.
     NameFreed,
     /// Another client clears the `managedFields` of a child.
     ClearManagedFields,
-    /// Something happens outside the cluster.
+    /// Something happens outside the cluster, such as an outage of a service.
     Outside,
     /// A pod is evicted.
     Evict,
@@ -104,42 +104,43 @@ pub enum Act {
     PodsAreSlow,
     /// New pods do not start for a while: their image cannot be pulled, they crash, or no node has room for them.
     PodsDoNotStart,
-    /// A policy of the cluster labels every child that is written, for a while.
+    /// An admission policy labels every child that a client writes, for a while.
     Policy,
-    /// Nothing can be created for a while: the quota is used up.
+    /// The operator cannot create objects of one kind for a while: their quota is used up.
     Quota,
     /// The API server refuses requests for a while.
     Refusals,
-    /// Requests are lost for a while, before they are handled.
+    /// Requests are lost for a while, before the API server handles them.
     LostRequests,
-    /// Answers are lost for a while, after the request was handled.
+    /// Answers are lost for a while, after the API server has handled the requests.
     LostAnswers,
-    /// One process of the operator does not reach the API server for a while.
+    /// One process of the operator cannot reach the API server for a while.
     Isolation,
     /// Requests take long for a while.
     SlowRequests,
-    /// Watches of one kind lag behind for a while.
+    /// Watches of one kind lag for a while.
     LateEvents,
     /// Watches of one kind end at each event, for a while.
     WatchesEnd,
-    /// History is forgotten, and watches of one kind are told at each event that their version is too old, for a while.
+    /// The API server forgets its history. For a while, each event of one kind's watches becomes an error instead: the resource
+    /// version is too old.
     WatchesExpire,
-    /// A backup of the cluster is taken.
+    /// An administrator takes a backup of the cluster.
     Backup,
-    /// The cluster is restored from the last backup.
+    /// An administrator restores the cluster from the last backup.
     Restore,
-    /// The cluster loses all that it stores. After a while, the definition and the namespaces are there again.
+    /// The cluster loses everything that it stores. After a while, the CRD and the namespaces are back.
     LoseAll,
-    /// A process of the operator is killed, and started again.
+    /// A process of the operator crashes, and starts again.
     Crash,
-    /// A process of the operator is ended as Kubernetes does, and started again.
+    /// A process of the operator stops as it does when Kubernetes ends it, and starts again.
     Stop,
     /// The clocks of all machines jump, forwards or back.
     ClockJumps,
 }
 
 impl Act {
-    /// All of them.
+    /// All acts.
     pub const ALL: [Self; 46] = [
         Self::Create,
         Self::Apply,
@@ -189,7 +190,7 @@ impl Act {
         Self::ClockJumps,
     ];
 
-    /// How often it is drawn, beside the others.
+    /// How often it is drawn, relative to the others.
     fn weight(self) -> u32 {
         match self {
             Self::Apply | Self::Edit => 8,
@@ -222,7 +223,7 @@ impl Act {
         }
     }
 
-    /// Whether it is about one child of an object.
+    /// Whether it concerns one child of an object.
     pub(crate) fn is_about_child(self) -> bool {
         matches!(
             self,
@@ -235,12 +236,12 @@ impl Act {
         )
     }
 
-    /// The moments at which it can happen.
+    /// The moments at which it can act.
     pub(crate) fn phases(self) -> &'static [Phase] {
         if self.lasts() { &[Phase::AnyTime] } else { &Phase::ALL }
     }
 
-    /// Whether it goes on for a while. Such a thing begins at any time: it is about many requests.
+    /// Whether it lasts for a while. Such an act affects many requests, so it does not wait for a moment of one.
     fn lasts(self) -> bool {
         matches!(
             self,
@@ -261,9 +262,11 @@ impl Act {
         )
     }
 
-    /// What can only have an effect after it, or a special one.
+    /// The act that often follows this one: it has no effect without it, or a special effect after it.
     fn sequel(self) -> Option<Self> {
         match self {
+            Self::Outside => Some(Self::Replace),
+            Self::Replace => Some(Self::Delete),
             Self::NameTaken => Some(Self::NameFreed),
             Self::ClearManagedFields => Some(Self::SeizeChild),
             Self::Backup => Some(Self::Restore),
@@ -285,13 +288,16 @@ impl Act {
     }
 }
 
-/// A sequel comes no later, in seconds.
-const SEQUEL: u64 = 180;
-/// In this time, what was disturbed comes to rest.
+/// A sequel comes within this time, in milliseconds.
+const SEQUEL_MS: u64 = 180_000;
+/// The time to a sequel is halved less often than this, so that short times are frequent.
+const SEQUEL_HALVINGS: u8 = 8;
+/// Time in which a world comes to rest after a disturbance.
 const AT_REST: Duration = Duration::from_mins(4);
 
 impl Disturbance {
-    /// Those of a world with so many objects, in order of time: one to four a minute, and some at the same moment.
+    /// Draws the disturbances of a world with this number of objects, in order of time. On average one to eight begin in a
+    /// minute, some of them at the same moment.
     pub fn draw(rng: &mut Rng, length: Duration, objects: usize) -> Vec<Self> {
         let (mut at, mut all) = (Duration::from_secs(rng.u64(1..30)), Vec::new());
         let longest = rng.u64(20..120);
@@ -299,17 +305,10 @@ impl Disturbance {
             let act = Act::draw(rng);
             let phase = act.phases()[rng.usize(..act.phases().len())];
             let (object, seed) = (rng.usize(..objects), rng.u64(..));
-            all.push(Self { at, phase, act, object, seed });
-            if let Some(act) = act.sequel().filter(|_| rng.bool()) {
-                let (at, phase) = if rng.bool() {
-                    (at, phase)
-                } else {
-                    (at + Duration::from_secs(rng.u64(..SEQUEL)), Phase::ALL[rng.usize(..Phase::ALL.len())])
-                };
-                all.push(Self { at, phase, act, object, seed }); // about the same child
-            }
+            let first = Self { at, phase, act, object, seed };
+            all.extend(successors(Some(first), |last| last.sequel(rng)));
             if act.is_about_child() && phase != Phase::AnyTime && rng.bool() {
-                // A reason to write the child.
+                // The disturbance waits for a write: give the operator a reason to write the child.
                 all.push(Self { at, phase: Phase::AnyTime, act: Act::Edit, object, seed: rng.u64(..) });
             }
             if rng.u8(..4) > 0 {
@@ -322,12 +321,24 @@ impl Disturbance {
         all
     }
 
-    /// When all has come to rest, a last change of each object meets a write of its status. Nothing comes after it that would
-    /// wake the object: what is missed here is missed for good.
+    /// Draws what follows this disturbance, if anything: at the same moment or soon, sometimes after minutes. It has the same
+    /// seed, so that it concerns the same child.
+    fn sequel(&self, rng: &mut Rng) -> Option<Self> {
+        let act = self.act.sequel().filter(|_| rng.bool())?;
+        if rng.bool() && act.phases().contains(&self.phase) {
+            return Some(Self { act, ..*self });
+        }
+        let later = Duration::from_millis(rng.u64(..SEQUEL_MS) >> rng.u8(..SEQUEL_HALVINGS));
+        Some(Self { at: self.at + later, phase: act.phases()[rng.usize(..act.phases().len())], act, ..*self })
+    }
+
+    /// Draws the last change of each object, which comes after the world is at rest. A reconcile request comes at the same time,
+    /// so that the change meets a write of the status. No later change wakes the object: what the operator misses here, it misses
+    /// for good.
     fn last(rng: &mut Rng, length: Duration, objects: usize) -> Vec<Self> {
         const LAST: [Act; 6] = [Act::Edit, Act::Scale, Act::Label, Act::RequestReconcile, Act::Pause, Act::Resume];
         let mut all = Vec::new();
-        // Nothing can be missed of an object that is not there.
+        // Create missing objects first: the operator can miss no change of an object that does not exist.
         let create = |object| Self { at: length, phase: Phase::AnyTime, act: Act::Create, object, seed: rng.u64(..) };
         all.extend((0..objects).map(create));
         for object in 0..objects {
@@ -343,13 +354,13 @@ impl Disturbance {
         all
     }
 
-    /// For how long it lasts, if it does.
+    /// How long it lasts, if it lasts for a while.
     pub(crate) fn lasts(&self) -> Duration {
         Duration::from_millis(Rng::with_seed(self.seed).u64(1_000..90_000))
     }
 }
 
-/// Whether its objects can be scaled.
+/// Whether the objects have a scale subresource.
 fn has_scale(subject: &dyn Subject) -> bool {
     let versions = subject.operator().crds().into_iter().flat_map(|definition| definition.spec.versions);
     versions.filter_map(|version| version.subresources).any(|subresources| subresources.scale.is_some())
@@ -373,7 +384,7 @@ impl fmt::Display for Disturbance {
     }
 }
 
-/// A time in a file.
+/// Reads and writes a duration as milliseconds.
 pub(crate) mod milliseconds {
     use std::time::Duration;
 

@@ -1,14 +1,14 @@
-//! A simulated world for operators: an API server, the other controllers of a cluster, users, a network, and an operator among
-//! them, in one thread and in simulated time.
+//! Random tests of operators: a simulated cluster with an API server, the other controllers, users, a network and the operator,
+//! in one thread and in simulated time.
 //!
-//! What happens is drawn from a seed: users edit, delete and create again; other clients break children; pods are slow or
-//! fail; requests and answers are lost; watches lag behind, end or expire; the cluster is restored from a backup; the operator
-//! is killed. At the end, when all has come to rest, a judge that knows only the specification looks at the cluster. The same
-//! seed and the same build give the same trace, byte by byte, so a failure is repeated from its number.
+//! A seed draws what happens: users edit, delete and recreate objects; other clients break children; pods are slow or fail;
+//! requests and answers are lost; watches lag, end or expire; the cluster is restored from a backup; the operator is killed. At
+//! the end, when the world has come to rest, a judge that knows only the specification checks the cluster. The same seed and the
+//! same build give the same trace, byte by byte, so a seed repeats a failure.
 //!
-//! Reading order: [`Subject`] is what the world must know of an operator; `disturbance` is what may happen, `plan` when; `world` lets it
-//! happen, on a `stage` with `users` and `controllers`, and in the `network`; `checks` and the subject say what is wrong; [`Campaign`] plays many
-//! worlds, and `shrink` finds the shortest list of disturbances that still fails.
+//! Reading order: [`Subject`] is what the world must know about an operator. `disturbance` lists what may happen, and `plan` says
+//! when. `world` plays a plan on a `stage` with `users` and `controllers`, over the `network`. `checks` and the subject find what
+//! is wrong. [`Campaign`] plays many worlds, and `shrink` finds the shortest list of disturbances that still fails.
 
 mod campaign;
 mod checks;

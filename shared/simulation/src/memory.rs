@@ -1,17 +1,17 @@
-//! How much memory is in use by the thread of a world.
+//! Measures the memory of a world, which runs on one thread.
 
 use tikv_jemalloc_ctl::thread;
 use tikv_jemallocator::Jemalloc;
 
-/// It counts by thread.
+/// jemalloc counts allocations by thread; the standard allocator does not count.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// Bytes that this thread has allocated and not freed. A world and everything in it is one thread.
+/// Returns the bytes that this thread has allocated and not freed. A world and everything in it runs on one thread.
 ///
 /// # Panics
 ///
-/// When the allocator does not count.
+/// When the allocator has no counters.
 pub(crate) fn in_use() -> i64 {
     let allocated = thread::allocatedp::read().expect("the allocator counts").get();
     let freed = thread::deallocatedp::read().expect("the allocator counts").get();

@@ -1,5 +1,5 @@
-//! What lies between the operator and the API server: it loses, delays and refuses, and lets others act at a certain moment of a
-//! request.
+//! The network between the operator and the API server. It loses, delays and refuses requests, disturbs watches, and lets
+//! disturbances act at a certain moment of a request.
 
 use std::{
     collections::BTreeMap,
@@ -17,17 +17,17 @@ use crate::{
     trace::Trace,
 };
 
-/// Clients of this name are processes of the operator.
+/// Prefix of the client names of the operator's processes.
 pub(crate) const OPERATOR: &str = "operator";
 
-/// Carries out a disturbance, by its number.
+/// Performs the disturbance with this number.
 pub(crate) type Perform = dyn Fn(usize) -> Signalled + Send + Sync;
 
-/// The network, as the model of the API server sees it.
+/// The network. The model of the API server consults it at each request and at each watch event.
 pub(crate) struct Network {
     state: Mutex<State>,
     trace: Trace,
-    /// The world, which outlives its network.
+    /// Weak, because it holds the stage, which holds this network.
     perform: Weak<Perform>,
 }
 
@@ -35,37 +35,37 @@ struct State {
     rng: Rng,
     /// Disturbances that wait for a request.
     armed: Vec<Armed>,
-    /// What goes on for a while.
+    /// Troubles that last for a while.
     troubles: Vec<Trouble>,
     effects: Effects,
-    /// Until then the API server is away.
+    /// Until then, the API server is down.
     away_until: Duration,
-    /// The last of all troubles ends then.
+    /// When the last of all troubles ends.
     troubled_until: Duration,
-    /// When the answer to a write of an object was last lost, by "namespace/name".
+    /// When an answer about each object was last lost, by "namespace/name".
     lost: BTreeMap<String, Duration>,
-    /// When each process has last asked for the lease.
+    /// When each process last sent a request for the lease.
     asked: BTreeMap<String, Duration>,
-    /// Writes of processes that the world has not looked at yet.
+    /// Writes that the world has not checked yet: when, and from which process.
     writes: Vec<(Duration, String)>,
-    /// How many requests the operator has sent since when, for each of [`LOOPS`].
+    /// When the current time window of each of [`LOOPS`] began, and how many requests the operator has sent in it.
     rates: [(Duration, u32); LOOPS.len()],
     broken: Option<String>,
 }
 
-/// More requests of the operator in such a time are a loop: no world has so much to do.
+/// Time windows with the most requests that the operator may send in one. More mean a loop: no world has that much to do.
 const LOOPS: [(Duration, u32); 2] = [(Duration::from_secs(1), 1_000), (Duration::from_mins(1), 3_000)];
 
-/// For so long the API server is away while a backup is restored.
+/// How long the API server is down while a backup is restored.
 const AWAY: Duration = Duration::from_secs(3);
 
-/// Something that goes on for a while.
+/// A disturbance that lasts for a while.
 #[derive(Debug, Clone)]
 struct Trouble {
     act: Act,
     until: Duration,
     seed: u64,
-    /// The resource or the process that it is about, where it is about one.
+    /// The resource or the process that it concerns, if it concerns one.
     about: String,
 }
 
@@ -78,12 +78,12 @@ struct Armed {
     awaited: Option<Awaited>,
 }
 
-/// The request that a disturbance waits for: a write of such a child.
+/// The request that a disturbance waits for: a write of a child.
 #[derive(Debug)]
 pub(crate) struct Awaited {
     pub(crate) resource: String,
     pub(crate) namespace: String,
-    /// The name of the object whose child it is. The names of its children begin with it.
+    /// The name of the primary that owns the child. The names of its children begin with it.
     pub(crate) owner: String,
 }
 
@@ -96,7 +96,7 @@ impl Awaited {
     }
 }
 
-/// How often each disturbance had an effect, by its moment.
+/// How often each act had an effect, by moment.
 pub(crate) type Effects = BTreeMap<(Act, Phase), u64>;
 
 impl Network {
@@ -104,12 +104,12 @@ impl Network {
         Self { state: Mutex::new(State::new(seed)), trace, perform: Arc::downgrade(perform) }
     }
 
-    /// This disturbance happens at the request that it waits for, or else at the next one.
+    /// Lets this disturbance act at the awaited request; without `awaited`, at the next one.
     pub(crate) fn arm(&self, number: usize, phase: Phase, awaited: Option<Awaited>) {
         self.state().armed.push(Armed { number, phase, awaited });
     }
 
-    /// This trouble begins.
+    /// Begins a disturbance that lasts for a while. `about` is the resource or the process that it concerns.
     pub(crate) fn begin(&self, disturbance: &Disturbance, about: String) {
         let until = self.trace.now() + disturbance.lasts();
         let mut state = self.state();
@@ -117,27 +117,27 @@ impl Network {
         state.troubles.push(Trouble { act: disturbance.act, until, seed: disturbance.seed, about });
     }
 
-    /// The API server is away for a while, as it has to be when its etcd is restored: a watch that ends meanwhile cannot simply
-    /// go on.
+    /// Takes the API server down for a while, which a restore of etcd requires. A watch that ends meanwhile cannot simply
+    /// resume.
     pub(crate) fn restart(&self) {
         let (until, mut state) = (self.trace.now() + AWAY, self.state());
         state.away_until = until;
         state.troubled_until = state.troubled_until.max(until);
     }
 
-    /// All troubles are over, and what still waits for a request does not happen.
+    /// Ends all troubles, and drops the disturbances that still wait for a request.
     pub(crate) fn heal(&self) {
         let mut state = self.state();
         state.troubles.clear();
         state.armed.clear();
     }
 
-    /// Nothing was in the way for so long.
+    /// Whether there was no trouble for this long.
     pub(crate) fn is_calm_for(&self, time: Duration) -> bool {
         self.trace.now() >= self.state().troubled_until + time
     }
 
-    /// A disturbance had an effect.
+    /// Counts an effect of a disturbance.
     pub(crate) fn count(&self, act: Act, phase: Phase) {
         *self.state().effects.entry((act, phase)).or_default() += 1;
     }
@@ -146,22 +146,22 @@ impl Network {
         self.state().effects.clone()
     }
 
-    /// Whether the operator may not know what it has written to this object: an answer was lost, no longer ago than this.
+    /// Whether an answer about this object was lost within this time, so that the operator may not know what it has written.
     pub(crate) fn has_lost_answers(&self, object: &str, within: Duration) -> bool {
         self.state().lost.get(object).is_some_and(|lost| self.trace.now() < *lost + within)
     }
 
-    /// When this process has last asked for the lease.
+    /// When this process last sent a request for the lease.
     pub(crate) fn asked_for_the_lease(&self, process: &str) -> Option<Duration> {
         self.state().asked.get(process).copied()
     }
 
-    /// When which process has sent a write since the last call, other than of leases and events.
+    /// Takes the writes since the last call, each with its time and process. Writes of Leases and Events are not among them.
     pub(crate) fn take_writes(&self) -> Vec<(Duration, String)> {
         std::mem::take(&mut self.state().writes)
     }
 
-    /// What was wrong with the requests of the operator.
+    /// What is wrong with the requests of the operator, if anything.
     pub(crate) fn broken(&self) -> Option<String> {
         self.state().broken.clone()
     }
@@ -197,7 +197,7 @@ impl State {
         *self.effects.entry((act, Phase::AnyTime)).or_default() += 1;
     }
 
-    /// Returns the limit that is exceeded, if one is.
+    /// Counts a request. Returns the limit that it exceeds, if any.
     fn count_request(&mut self, now: Duration) -> Option<(Duration, u32)> {
         let mut exceeded = None;
         for ((since, count), (time, most)) in self.rates.iter_mut().zip(LOOPS) {
@@ -212,12 +212,12 @@ impl State {
         exceeded
     }
 
-    /// What becomes of a request.
+    /// Decides what happens to a request.
     fn request(&mut self, now: Duration, request: &RequestInfo) -> Due {
         let mut due = Due::default();
         if let Some((time, most)) = self.count_request(now) {
             self.broken = Some(format!("the operator sends more than {most} requests in {time:?}"));
-            due.before.push(Action::Stall); // else simulated time would never go on
+            due.before.push(Action::Stall); // otherwise, simulated time would never advance
             return due;
         }
         if request.resource().starts_with("leases") {
@@ -281,7 +281,7 @@ impl State {
         due
     }
 
-    /// What becomes of an event of a watch.
+    /// Decides what happens to a watch event.
     fn frame(&mut self, now: Duration, watch: &RequestInfo) -> Vec<Action> {
         let mut actions = Vec::new();
         let acts = [Act::LateEvents, Act::WatchesEnd, Act::WatchesExpire];
@@ -339,12 +339,12 @@ impl Faults for Network {
     }
 }
 
-/// The object that a request is about.
+/// The name of the object that a request concerns.
 fn name(request: &RequestInfo) -> String {
     model_apiserver::signature(request).name
 }
 
-/// An answer as the API server refuses a request.
+/// The answer with which the API server refuses a request.
 fn status(code: u16, reason: &str, message: &str) -> Answer {
     let body = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -357,7 +357,7 @@ fn status(code: u16, reason: &str, message: &str) -> Answer {
 mod tests {
     use super::*;
 
-    /// Whether that many requests a second are a loop before so many seconds have passed.
+    /// Whether this many requests a second count as a loop before this many seconds have passed.
     fn is_loop(a_second: u32, seconds: u64) -> bool {
         let mut state = State::new(0);
         let mut times = (0..seconds).flat_map(|second| (0..a_second).map(move |_| Duration::from_secs(second)));

@@ -1,15 +1,15 @@
-//! What the common part of the specification says of children and conditions, for judges to use.
+//! Helpers for judges: what the specification says about the children and the conditions of all kinds.
 
 use model_apiserver::Model;
 use serde_json::{Value, json};
 
 use crate::condition;
 
-/// Everything in `wanted` is in `live`; lists agree element by element.
+/// Checks that `live` contains everything in `wanted`. Lists must agree element by element.
 ///
 /// # Errors
 ///
-/// Names the first place that differs.
+/// Names the first place that differs, as `path` and the fields below it.
 pub fn contains(live: &Value, wanted: &Value, path: &str) -> Result<(), String> {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => wanted.iter().try_for_each(|(key, wanted)| {
@@ -21,18 +21,18 @@ pub fn contains(live: &Value, wanted: &Value, path: &str) -> Result<(), String> 
             .enumerate()
             .try_for_each(|(index, (live, wanted))| contains(live, wanted, &format!("{path}[{index}]"))),
         _ if live == wanted => Ok(()),
-        // The API server leaves out a zero here.
+        // An absent number counts as zero, because the API server may omit zeros.
         (Value::Null, Value::Number(number)) if number.as_i64() == Some(0) => Ok(()),
         _ => Err(format!("{path} is {live}, not {wanted}")),
     }
 }
 
-/// What has this name, and is in the namespace of the object.
+/// Returns the object with this resource and name in the namespace of `object`.
 pub fn beside(object: &Value, cluster: &Model, resource: &str, name: &str) -> Option<Value> {
     cluster.object(resource, object["metadata"]["namespace"].as_str().unwrap_or_default(), name)
 }
 
-/// The labels that a child carries. `app` is the kind in lower case, `name` the object's.
+/// The labels of a child. `app` is the kind of the primary in lower case, `name` is the name of the primary.
 pub fn labels(app: &str, name: &str) -> Value {
     json!({
         "app.kubernetes.io/name": app, "app.kubernetes.io/instance": name,
@@ -40,12 +40,12 @@ pub fn labels(app: &str, name: &str) -> Value {
     })
 }
 
-/// Those of them by which pods are selected.
+/// The part of [`labels`] that selects pods.
 pub fn selector(app: &str, name: &str) -> Value {
     json!({"app.kubernetes.io/name": app, "app.kubernetes.io/instance": name})
 }
 
-/// The owner reference to this object that a child carries.
+/// The owner reference to this object in its children.
 pub fn owner(object: &Value) -> Value {
     json!({
         "apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"],
@@ -58,37 +58,38 @@ pub fn owner(object: &Value) -> Value {
 pub struct Wanted<'a> {
     /// The name of the children.
     pub name: &'a str,
-    /// Whether what an earlier object has left behind is adopted.
+    /// Whether the operator adopts children that an earlier object of the name has left behind.
     pub adopts: bool,
-    /// The kind in lower case.
+    /// The kind of the primary in lower case.
     pub app: &'a str,
-    /// Resources of children, each with whether it is wanted.
+    /// Resources of children, each with whether the child is wanted.
     pub children: &'a [(&'a str, bool)],
-    /// Whether an orphan says what cannot be changed as it is wanted; if not, it is treated as the object of another client.
+    /// Whether an orphan (second argument) has the immutable fields that the primary (first argument) wants. If not, the
+    /// operator treats it as the object of another client.
     pub fits: fn(&Value, &Value) -> bool,
 }
 
 impl Wanted<'_> {
-    /// Whether exactly the wanted children are there. `false` when the object of another client has the name of one of them, and
-    /// the conditions say so: then nothing else can be expected.
+    /// Checks that exactly the wanted children exist. Returns `false` if the object of another client has the name of one of them
+    /// and the conditions report that: then nothing else can be expected.
     ///
     /// # Errors
     ///
-    /// Names the child that is missing, or left over, or was not adopted; or says which condition is wrong.
+    /// Names the child that is missing, left over or not adopted, or the condition that is wrong.
     pub fn are_there(&self, object: &Value, cluster: &Model) -> Result<bool, String> {
         let owner = object["metadata"]["name"].as_str().unwrap_or_default();
         let mut foreign = Vec::new();
         for &(resource, is_wanted) in self.children {
             match beside(object, cluster, resource, self.name) {
-                // What is not ours and not in the way is let be.
+                // The operator leaves an unowned object alone; it matters only if its name is wanted.
                 Some(child) if !is_owned(&child, object) => foreign.extend(is_wanted.then_some(child)),
-                Some(_) if !is_wanted => return Err(format!("a child of {resource} is not wanted any more")),
-                None if is_wanted => return Err(format!("there is no child of {resource}")),
+                Some(_) if !is_wanted => return Err(format!("a child is not wanted any more: {resource}")),
+                None if is_wanted => return Err(format!("a child is missing: {resource}")),
                 Some(_) | None => {}
             }
         }
         for object_there in &foreign {
-            // What is left from an earlier object of the name is adopted.
+            // The operator must adopt the orphans of an earlier object of the name.
             let metadata = &object_there["metadata"];
             let is_orphan = metadata["ownerReferences"].as_array().is_none_or(Vec::is_empty);
             let has_our_labels = contains(&metadata["labels"], &labels(self.app, owner), "").is_ok();
@@ -110,11 +111,11 @@ fn is_owned(child: &Value, object: &Value) -> bool {
     owners.is_some_and(|all| all.iter().any(|it| it["controller"] == true && it["uid"] == object["metadata"]["uid"]))
 }
 
-/// Conditions, each with its status and reason.
+/// Checks that these conditions have the expected status and reason.
 ///
 /// # Errors
 ///
-/// Names the first one that says something else.
+/// Names the first condition that differs.
 pub fn say(status: &Value, expected: &[(&str, (&str, &str))]) -> Result<(), String> {
     for &(type_, (is, reason)) in expected {
         let found = condition(status, type_);
@@ -125,11 +126,11 @@ pub fn say(status: &Value, expected: &[(&str, (&str, &str))]) -> Result<(), Stri
     Ok(())
 }
 
-/// The conditions of an object whose work is done, `ready` and `available` being the reasons of these conditions.
+/// Checks the conditions of an object whose work is done. `ready` and `available` are the reasons of these conditions.
 ///
 /// # Errors
 ///
-/// As [`say`]; and when there is a condition that speaks of work or of an obstacle.
+/// As [`say`]; also if there is a condition `Reconciling` or `Stalled`.
 pub fn all_done(status: &Value, ready: &str, available: &str) -> Result<(), String> {
     let expected = [
         ("Ready", ("True", ready)),
@@ -144,11 +145,11 @@ pub fn all_done(status: &Value, ready: &str, available: &str) -> Result<(), Stri
     }
 }
 
-/// The counts of pods that a status takes over from a Deployment.
+/// Checks the counts of pods that the status of a primary copies from its Deployment.
 ///
 /// # Errors
 ///
-/// Names the first one that differs.
+/// Names the first count that differs.
 pub fn counts_agree(status: &Value, deployment: &Value, fields: &[&str]) -> Result<(), String> {
     let count = |of: &Value, field: &str| of[field].as_i64().unwrap_or(0);
     match fields.iter().find(|field| count(status, field) != count(&deployment["status"], field)) {

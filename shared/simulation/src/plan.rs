@@ -1,4 +1,4 @@
-//! What happens in a world: drawn from a seed, or read from a file.
+//! The plan of a world: what happens in it, drawn from a seed or read from a file.
 
 use std::{fmt, fmt::Write as _, str::FromStr, time::Duration};
 
@@ -14,37 +14,37 @@ use crate::{
     world,
 };
 
-/// What a seed makes: a world before anything has happened in it.
+/// A world before anything has happened in it, and the disturbances that will happen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Draws everything that the plan leaves open.
+    /// Draws everything that the other fields leave open.
     pub seed: u64,
-    /// How many objects users work with.
+    /// Number of objects that users work with.
     pub objects: usize,
-    /// How many processes of the operator there are; of several, one is elected to work.
+    /// Number of processes of the operator. Several processes elect a leader.
     #[serde(default = "alone")]
     pub replicas: usize,
-    /// The time of day when it begins.
+    /// Date and time at which the world begins.
     #[serde(default = "new_year")]
     pub starts: Timestamp,
-    /// How long a pod takes to become ready.
+    /// Time that a pod takes to become ready.
     #[serde(with = "milliseconds")]
     pub pace: Duration,
-    /// What happens, in order of time.
+    /// The disturbances, in order of time.
     #[serde(skip)]
     pub disturbances: Vec<Disturbance>,
 }
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Debug)]
 pub struct Played {
-    /// What was wrong, if anything was.
+    /// What was wrong, if anything.
     pub failure: Option<String>,
     /// Everything that happened.
     pub trace: Vec<Line>,
     /// How often each disturbance had an effect.
     pub(crate) effects: Effects,
-    /// How much simulated time has passed.
+    /// The simulated time that has passed.
     pub simulated: Duration,
 }
 
@@ -56,11 +56,12 @@ fn new_year() -> Timestamp {
     Timestamp::constant(1_767_225_600, 0)
 }
 
-/// When clocks are put forward or back in 2026: in Berlin, and on Lord Howe Island by half an hour.
+/// Changes between summer and winter time in 2026, in seconds since 1970: two in Berlin, and two on Lord Howe Island, where
+/// clocks move by half an hour.
 const CHANGES_OF_TIME: [i64; 4] = [1_774_746_000, 1_792_890_000, 1_775_314_800, 1_791_041_400];
 
 impl Plan {
-    /// The plan of a seed.
+    /// Draws the plan of a seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let objects = rng.usize(1..4);
@@ -77,11 +78,11 @@ impl Plan {
         Self { seed, objects, replicas, starts, pace, disturbances }
     }
 
-    /// Plays the world twice.
+    /// Plays the world twice and compares the traces.
     ///
     /// # Panics
     ///
-    /// When the second trace is not, byte by byte, the first one.
+    /// When the traces differ in any byte, or have 100 lines or fewer.
     pub fn is_repeatable(&self, subject: &'static dyn Subject) {
         let (one, other) = (self.play(subject).trace, self.play(subject).trace);
         for (one, other) in one.iter().zip(&other) {
@@ -91,11 +92,11 @@ impl Plan {
         assert!(one.len() > 100, "seed {}: {} lines", self.seed, one.len());
     }
 
-    /// Lets it happen, in a runtime of its own whose time is simulated.
+    /// Plays the world, in a runtime of its own with simulated time.
     ///
     /// # Panics
     ///
-    /// When no runtime can be made.
+    /// When tokio cannot create the runtime.
     pub fn play(&self, subject: &'static dyn Subject) -> Played {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime").block_on(world::play(self, subject))
@@ -103,8 +104,8 @@ impl Plan {
 }
 
 impl Plan {
-    /// The plan as lines of JSON: the world before anything happens, and each disturbance. Unlike the seed, it stays what it is
-    /// when disturbances are added to what can be drawn.
+    /// Writes the plan as lines of JSON: first the world before anything happens, then one disturbance a line. Unlike a seed,
+    /// these lines keep their meaning when new disturbances are added to those that can be drawn.
     pub fn to_lines(&self) -> String {
         let mut lines = json(self);
         for disturbance in &self.disturbances {
@@ -121,7 +122,7 @@ fn json(value: &impl Serialize) -> String {
 impl FromStr for Plan {
     type Err = serde_json::Error;
 
-    /// Reads what [`to_lines`](Plan::to_lines) has written.
+    /// Reads the lines of [`to_lines`](Plan::to_lines).
     fn from_str(lines: &str) -> Result<Self, Self::Err> {
         let mut lines = lines.lines();
         let mut plan: Self = serde_json::from_str(lines.next().unwrap_or_default())?;

@@ -1,4 +1,4 @@
-//! The shortest list of disturbances that still fails.
+//! Shortens a failing plan to the disturbances that the failure needs.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use crate::{
     subject::Subject,
 };
 
-/// Leaves out disturbances as long as the plan still fails, in halves, quarters and so on (delta debugging, Zeller 1999), for at
-/// most so long in real time. Returns the shortest plan that was found, and what came of it.
+/// Leaves out halves, quarters and smaller parts of the disturbances as long as the plan still fails (delta debugging, Zeller
+/// 1999). Stops after `limit` in real time. Returns the shortest plan that it found, and the result of that plan.
 pub(crate) fn shrink(plan: &Plan, played: Played, subject: &'static dyn Subject, limit: Duration) -> (Plan, Played) {
     let (begun, mut plan, mut played) = (Instant::now(), plan.clone(), played);
     let mut parts = 2;

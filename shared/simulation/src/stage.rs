@@ -1,4 +1,4 @@
-//! What disturbances act on: everything in a world but the operator's processes and the checks.
+//! The stage: what disturbances act on. It holds everything in a world except the operator's processes and the checks.
 
 use std::{
     sync::{
@@ -23,7 +23,7 @@ use crate::{
     users::{NAMESPACES, Users},
 };
 
-/// What disturbances act on; they act from within requests too.
+/// What disturbances act on. The network performs some of them in the middle of a request.
 pub(crate) struct Stage {
     plan: Plan,
     subject: &'static dyn Subject,
@@ -32,7 +32,7 @@ pub(crate) struct Stage {
     pub(crate) users: Users,
     pub(crate) controllers: Controllers,
     pub(crate) outside: Option<Arc<dyn Outside>>,
-    /// The cluster without anything that the world has put into it.
+    /// The cluster before the world has put anything into it.
     empty: Snapshot,
     state: Mutex<State>,
 }
@@ -42,29 +42,29 @@ struct State {
     network: Option<Arc<Network>>,
     backup: Option<Snapshot>,
     restores: u64,
-    /// Whether each process can reach the API server; taken away when it is killed.
+    /// Whether each process can reach the API server. A crash sets it to false.
     alive: Vec<Arc<AtomicBool>>,
-    /// What the world has to do with which processes.
+    /// Processes that the world has to end, and how: crash or stop.
     ends: Vec<(usize, Act)>,
     policy_until: Duration,
-    /// Namespaces that are gone are created again then.
+    /// When missing namespaces are created again.
     namespaces_back_at: Option<Duration>,
     definition: Definition,
     autoscalers: Vec<Autoscaler>,
 }
 
-/// The definition of the objects.
+/// The state of the CRD of the objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Definition {
     #[default]
     Served,
-    /// It goes when its last object has gone, and is not back before this time.
+    /// A user has deleted it. It goes with its last object, and is back at this time at the earliest.
     Ending(Duration),
-    /// It is installed again then.
+    /// It is gone until this time.
     Gone(Duration),
 }
 
-/// Sets the size of an object again and again.
+/// Sets the size of an object again and again, until its time is over.
 struct Autoscaler {
     object: usize,
     next: Duration,
@@ -72,11 +72,11 @@ struct Autoscaler {
     rng: Rng,
 }
 
-/// Between two changes of an autoscaler.
+/// Time between two changes of an autoscaler.
 const AUTOSCALING: Duration = Duration::from_secs(15);
-/// So many writes at most are made until a version is reached again.
+/// Maximum number of writes to reach a resource version again.
 const REPEATED: usize = 500;
-/// Clocks jump so far at most, forwards and back, in seconds.
+/// How far clocks jump, back and forwards, in seconds.
 const JUMP: std::ops::Range<i64> = -3_600..6 * 3_600;
 
 impl Stage {
@@ -104,27 +104,27 @@ impl Stage {
         stage
     }
 
-    /// Disturbances begin to act on this network.
+    /// Connects the network. Before that, disturbances have no effect.
     pub(crate) fn connect(&self, network: &Arc<Network>) {
         self.state().network = Some(network.clone());
     }
 
-    /// A process reaches the API server while this is true.
+    /// Registers a started process, which reaches the API server while `alive` is true.
     pub(crate) fn started(&self, process: usize, alive: Arc<AtomicBool>) {
         self.state().alive[process] = alive;
     }
 
-    /// How often the cluster was restored.
+    /// How often the cluster was restored or lost everything.
     pub(crate) fn restores(&self) -> u64 {
         self.state().restores
     }
 
-    /// Processes that end now, and how.
+    /// Takes the processes that the world has to end now, and how.
     pub(crate) fn take_ends(&self) -> Vec<(usize, Act)> {
         std::mem::take(&mut self.state().ends)
     }
 
-    /// Does what is due.
+    /// Does what is due at this time.
     pub(crate) async fn tick(&self, now: Duration) {
         self.controllers.tick(now);
         if self.state().policy_until < now {
@@ -137,7 +137,7 @@ impl Stage {
         self.autoscale(now).await;
     }
 
-    /// Creates the namespaces that are gone; those that are still going, another time.
+    /// Creates the namespaces that are gone. Namespaces that are still terminating have to wait for a later call.
     fn bring_namespaces_back(&self) {
         let mut are_back = true;
         for namespace in NAMESPACES {
@@ -151,7 +151,7 @@ impl Stage {
         }
     }
 
-    /// Nothing disturbs any more.
+    /// Ends all disturbances.
     pub(crate) fn heal(&self) {
         self.controllers.heal();
         if let Some(outside) = &self.outside {
@@ -168,7 +168,7 @@ impl Stage {
         };
     }
 
-    /// Carries a disturbance out.
+    /// Performs the disturbance with this number.
     pub(crate) async fn perform(&self, number: usize) {
         let disturbance = self.plan.disturbances[number];
         let Disturbance { phase, act, object, seed, .. } = disturbance;
@@ -222,7 +222,7 @@ impl Stage {
                     resources[rng.usize(..resources.len())].to_owned()
                 };
                 network.begin(&disturbance, about);
-                false // counted when it hits something
+                false // counted when it affects a request or a watch event
             }
             Act::Backup => self.back_up(),
             Act::Restore => self.restore(&network, &mut rng).await,
@@ -251,7 +251,7 @@ impl Stage {
                 self.users.act(act, object, &mut rng).await
             }
             Act::DeleteDefinition => self.end_definition(until).await,
-            // The API server lets nobody create objects of a definition that is being deleted.
+            // The API server does not create objects of a CRD that is being deleted.
             Act::Create | Act::Apply | Act::Replace
                 if self.state().definition != Definition::Served && self.users.object(object).is_none() =>
             {
@@ -265,8 +265,8 @@ impl Stage {
         }
     }
 
-    /// The request that a disturbance waits for, if it does not happen at the next one. What is about a child often only matters
-    /// when it meets a write of that child.
+    /// Returns the request that a disturbance waits for, or `None` if it acts at the next one. A disturbance of a child often
+    /// matters only when it meets a write of that child.
     pub(crate) fn awaited(&self, disturbance: &Disturbance) -> Option<Awaited> {
         let Disturbance { act, object, seed, .. } = *disturbance;
         if !act.is_about_child() || seed.is_multiple_of(2) {
@@ -292,7 +292,7 @@ impl Stage {
         self.model.mutate_no_more();
     }
 
-    /// A backup holds the definition.
+    /// Takes a backup, if the CRD is served: a backup must contain it.
     fn back_up(&self) -> bool {
         let mut state = self.state();
         let is_whole = state.definition == Definition::Served;
@@ -322,7 +322,7 @@ impl Stage {
         let gone = {
             let mut state = self.state();
             state.restores += 1;
-            state.namespaces_back_at = Some(self.trace.now()); // one may have been going when the backup was taken
+            state.namespaces_back_at = Some(self.trace.now()); // one may be terminating in the backup
             std::mem::take(&mut state.definition)
         };
         if matches!(gone, Definition::Gone(_)) {
@@ -332,7 +332,7 @@ impl Stage {
             self.reach(version - 1, rng).await;
             if self.model.version() + 1 == version {
                 self.users.act(Act::Edit, object, rng).await;
-                // Some of the versions that processes have seen are reached, or all.
+                // Reach some or all of the resource versions that the processes have seen.
                 let last = if rng.bool() { newest } else { rng.u64(version..=newest.max(version)) };
                 self.reach(last, rng).await;
             }
@@ -340,7 +340,7 @@ impl Stage {
         true
     }
 
-    /// The last change of an object after this version: its version, and the object's number.
+    /// Returns the last change of an object after this version: the version of the change, and the number of the object.
     fn last_change(&self, after: u64) -> Option<(u64, usize)> {
         let mut changes = self.model.changes_after(after);
         changes.retain(|change| *change.resource == *self.subject.resource());
@@ -350,8 +350,8 @@ impl Stage {
         Some((last.version, number))
     }
 
-    /// Lets others write until the cluster has this version again: the history before it was restored and the one after it have
-    /// the same versions, and nothing but the contents tells them apart.
+    /// Lets another client write until the cluster has this resource version again. The history before the restore and the one
+    /// after it then have the same versions, and only the contents differ.
     async fn reach(&self, version: u64, rng: &mut Rng) {
         for _ in 0..REPEATED {
             if self.model.version() >= version {
@@ -367,7 +367,7 @@ impl Stage {
         }
     }
 
-    /// Deletes all objects, as the API server does for a definition that is deleted.
+    /// Deletes the CRD: first all its objects, as the API server does.
     async fn end_definition(&self, until: Duration) -> bool {
         if self.state().definition != Definition::Served {
             return false;
@@ -383,12 +383,12 @@ impl Stage {
         let definition = self.state().definition;
         let next = match definition {
             Definition::Ending(until) if self.model.objects(self.subject.resource()).is_empty() => {
-                self.trace.note("the definition goes");
+                self.trace.note("the CRD is gone");
                 self.model.uninstall(self.subject.resource());
                 Definition::Gone(until)
             }
             Definition::Gone(until) if now >= until => {
-                self.trace.note("the definition is back");
+                self.trace.note("the CRD is back");
                 self.install();
                 Definition::Served
             }
@@ -421,7 +421,7 @@ impl Stage {
     }
 }
 
-/// The client of a process, by its number.
+/// The client name of the process with this number.
 pub(crate) fn process(number: usize) -> String {
     format!("{OPERATOR}-{number}")
 }

@@ -1,4 +1,4 @@
-//! What the world must know of an operator.
+//! What the world must know about an operator, and about services outside the cluster with which it works.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -11,47 +11,49 @@ use manager::Operator;
 use model_apiserver::{Change, Model};
 use serde_json::Value;
 
-/// An operator as its specification describes it. An implementation uses nothing of the operator's code but the operator itself:
-/// who asks `desired()` what is right agrees with it, also where it is wrong.
+/// An operator as its specification describes it. An implementation uses nothing of the operator's code except the operator
+/// itself: a judge that calls `desired()` agrees with the operator even where the operator is wrong.
 pub trait Subject: Send + Sync {
-    /// The operator.
+    /// The operator under test.
     fn operator(&self) -> &'static dyn Operator;
 
-    /// Flags of its process, beside those that the world gives.
+    /// Flags of its process, in addition to those that the world sets.
     fn flags(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// `apiVersion` and `kind` of its objects.
+    /// `apiVersion` and `kind` of the primary.
     fn kind(&self) -> (&'static str, &'static str);
 
-    /// The resource of its objects, such as `memcacheds.memcached.cache.example.com`.
+    /// The resource of the primary, such as `memcacheds.memcached.cache.example.com`.
     fn resource(&self) -> &'static str;
 
     /// The resources of the children, such as `deployments.apps`.
     fn children(&self) -> &'static [&'static str];
 
-    /// A valid spec for the object of this name. Each optional field is absent in some; what cannot be changed is always the same.
+    /// Draws a valid spec for the object of this name. Each optional field is absent in some specs; immutable fields always have
+    /// the same value.
     fn spec(&self, name: &str, rng: &mut Rng) -> Value;
 
-    /// A merge patch of a child of this resource that changes what the operator decides; `None` if its kind cannot be changed.
+    /// Draws a merge patch for a child of this resource that changes a field which the operator sets. `None` if children of this
+    /// kind are immutable.
     fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value>;
 
-    /// Whether the cluster is as the specification says for this object, which is neither paused nor being deleted, when all has
-    /// come to rest; or what is wrong.
+    /// Checks that the cluster is as the specification says for this object, which is neither paused nor being deleted. The world
+    /// is at rest, or the condition `Ready` of the object is true.
     ///
     /// # Errors
     ///
-    /// What is wrong, in words.
+    /// Says what is wrong.
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String>;
 
-    /// Whether the object says that this child of it was made, so that it is not made again under its name, whatever becomes of
-    /// it. Children of most kinds are.
+    /// Whether the object records that this child was created, so that the operator must not create a child of this name again,
+    /// even after the child is gone. By default, the operator may recreate children.
     fn remembers(&self, _object: &Value, _child: &Value) -> bool {
         false
     }
 
-    /// The Secrets that specs name, each with its keys.
+    /// The Secrets to which specs refer, each with its keys.
     fn secrets(&self) -> &'static [(&'static str, &'static [&'static str])] {
         &[]
     }
@@ -61,27 +63,27 @@ pub trait Subject: Send + Sync {
         false
     }
 
-    /// What lies outside the cluster in one world, for operators that work with it. `note` adds a line to the trace.
+    /// Creates what lies outside the cluster in one world, for operators that work with it. `note` adds a line to the trace.
     fn outside(&self, _seed: u64, _note: Note) -> Option<Arc<dyn Outside>> {
         None
     }
 
-    /// Whether something outside may stay when this object, which is being deleted, goes.
+    /// Whether something outside the cluster may stay after this object, which is being deleted, is gone.
     fn may_leave_something(&self, _object: &Value) -> bool {
         false
     }
 
-    /// For objects that never come to rest by themselves: a merge patch by which users make them.
+    /// The merge patch with which users bring objects to rest that never come to rest by themselves. `None` for other objects.
     fn calm(&self) -> Option<Value> {
         None
     }
 
-    /// Whether all has happened that the specification asks for in a time in which nothing disturbed, of an object that was not
-    /// paused. Asked only of subjects with [`calm`](Subject::calm).
+    /// Checks that everything has happened that the specification requires of this object in a period without disturbances. The
+    /// object is not paused. The world calls this only for subjects with [`calm`](Subject::calm).
     ///
     /// # Errors
     ///
-    /// What is wrong, in words.
+    /// Says what is wrong.
     fn judge_period(&self, _object: &Value, _period: &Period) -> Result<(), String> {
         Ok(())
     }
@@ -90,40 +92,40 @@ pub trait Subject: Send + Sync {
 /// Adds a line to the trace.
 pub type Note = Arc<dyn Fn(String) + Send + Sync>;
 
-/// What lies outside the cluster, such as somebody's service. It has the simulated time of tokio.
+/// What lies outside the cluster, such as the service of a provider. It uses tokio's simulated time.
 pub trait Outside: Send + Sync {
-    /// The operator in a process that reaches it, while `alive` says so.
+    /// Creates the operator for one process. The process reaches the outside while `alive` is true.
     fn operator(&self, alive: Arc<AtomicBool>) -> Box<dyn Operator>;
 
-    /// Something happens there, such as an outage, which may last as long as `time`. Returns whether that had an effect.
+    /// Makes something happen there, such as an outage, which may last as long as `time`. Returns whether that had an effect.
     fn act(&self, object: &Value, time: Duration, rng: &mut Rng) -> bool;
 
-    /// All is well there again.
+    /// Ends all disturbances there.
     fn heal(&self);
 
-    /// What must never be so.
+    /// Checks what must hold at every moment.
     ///
     /// # Errors
     ///
-    /// What is wrong, in words.
+    /// Says what is wrong.
     fn check(&self) -> Result<(), String>;
 
-    /// Whether it agrees with the objects that there are, when all has come to rest. `is_excused` says of a uid that what
-    /// belongs to it may have been left behind: nobody could know of it any more.
+    /// Checks that the outside agrees with the existing objects, when the world is at rest. `is_excused` returns whether
+    /// something that belongs to a uid may be left behind, because the operator cannot know about it any more.
     ///
     /// # Errors
     ///
-    /// What is wrong, in words.
+    /// Says what is wrong.
     fn judge(&self, objects: &[Value], is_excused: &dyn Fn(&str) -> bool) -> Result<(), String>;
 }
 
-/// What has happened in a time.
+/// A period of simulated time, and what has happened in it.
 #[derive(Debug)]
 pub struct Period {
-    /// Its begin.
+    /// Begin of the period.
     pub from: Timestamp,
-    /// Its end.
+    /// End of the period.
     pub until: Timestamp,
-    /// All changes of the cluster in it.
+    /// All changes of the cluster in the period.
     pub changes: Vec<Change>,
 }

@@ -1,4 +1,4 @@
-//! What happened, in order: requests, changes, events of watches, wake-ups and disturbances.
+//! The trace of a world: requests, changes, watch events, wake-ups and disturbances, in order.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::{Event, Subscriber, field::Field, field::Visit};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// The record of one world. A clone is the same record.
+/// The trace of one world. Clones share their lines.
 #[derive(Debug, Clone)]
 pub(crate) struct Trace {
     begun: Instant,
@@ -19,7 +19,7 @@ pub(crate) struct Trace {
     unexplained: Arc<Mutex<Option<String>>>,
 }
 
-/// Something that happened.
+/// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// Simulated time since the world began.
@@ -29,7 +29,7 @@ pub struct Line {
 }
 
 impl Trace {
-    /// Must be called within a tokio runtime: it is the beginning of simulated time.
+    /// Starts an empty trace, and with it simulated time. Must be called within a tokio runtime.
     pub(crate) fn new() -> Self {
         Self { begun: Instant::now(), lines: Arc::default(), unexplained: Arc::default() }
     }
@@ -44,12 +44,12 @@ impl Trace {
         self.lines().push(line);
     }
 
-    /// The first reconcile that nothing has asked for.
+    /// Describes the first reconcile without a cause, if there is one.
     pub(crate) fn unexplained(&self) -> Option<String> {
         self.unexplained.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Everything so far.
+    /// Takes all lines so far.
     pub(crate) fn take(&self) -> Vec<Line> {
         std::mem::take(&mut self.lines())
     }
@@ -66,10 +66,10 @@ impl fmt::Display for Line {
     }
 }
 
-/// Writes why each object is looked at, and when, into the trace.
+/// A tracing layer that writes each reconcile and its causes into the trace.
 pub(crate) struct WakeUps {
     trace: Trace,
-    /// The objects that something has asked to look at; `None` for several processes, which it cannot tell apart.
+    /// Objects with a cause that no reconcile has followed yet. `None` with several processes, which the layer cannot tell apart.
     asked: Option<Mutex<BTreeSet<String>>>,
 }
 
@@ -78,7 +78,7 @@ impl WakeUps {
         Self { trace: trace.clone(), asked: (processes == 1).then(Mutex::default) }
     }
 
-    /// No object is looked at without a cause.
+    /// Checks that each reconcile has a cause.
     fn check(&self, fields: Fields) {
         let Some(asked) = &self.asked else { return };
         let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +86,7 @@ impl WakeUps {
             asked.insert(fields.object);
         } else if !asked.remove(&fields.object) {
             let mut unexplained = self.trace.unexplained.lock().unwrap_or_else(PoisonError::into_inner);
-            unexplained.get_or_insert_with(|| format!("{} is looked at, and nothing has asked for it", fields.object));
+            unexplained.get_or_insert_with(|| format!("{} is reconciled without a cause", fields.object));
         }
     }
 }

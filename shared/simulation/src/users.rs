@@ -1,4 +1,4 @@
-//! The other clients of the API server: people, and programs of others.
+//! The other clients of the API server: users, and programs that change the same objects.
 
 use fastrand::Rng;
 use kube::{
@@ -11,13 +11,13 @@ use serde_json::{Map, Value, json};
 
 use crate::{controllers::text, disturbance::Act, subject::Subject, trace::Trace};
 
-/// The namespaces of all objects. Leases and their events are in another one.
+/// The namespaces of all objects. Leases and their Events are in another namespace.
 pub(crate) const NAMESPACES: [&str; 2] = ["shop", "depot"];
 
-/// The label of an object that another client has created under the name of a child.
+/// Label of the objects that another client has created under the name of a child.
 const FOREIGN: &str = "foreign";
 
-/// The clients that work with the objects, beside the operator and the controllers of the cluster.
+/// The clients other than the operator and the controllers of the cluster.
 pub(crate) struct Users {
     model: Model,
     client: Client,
@@ -30,7 +30,7 @@ impl Users {
         Self { model: model.clone(), client: model.client_named("user"), subject, trace }
     }
 
-    /// The name of an object, by its number: each name is used in every namespace.
+    /// The name of an object, by its number. Each name exists in every namespace.
     pub(crate) fn name(number: usize) -> String {
         char::from(b'a' + u8::try_from(number / NAMESPACES.len()).unwrap_or_default()).to_string()
     }
@@ -40,7 +40,7 @@ impl Users {
         NAMESPACES[number % NAMESPACES.len()]
     }
 
-    /// Does what a user does. Returns whether that changed anything.
+    /// Acts as a user or another client. Returns whether that changed anything.
     pub(crate) async fn act(&self, act: Act, object: usize, rng: &mut Rng) -> bool {
         let before = self.model.version();
         let result = match act {
@@ -87,14 +87,14 @@ impl Users {
         self.model.version() != before
     }
 
-    /// Makes an object one that comes to rest.
+    /// Applies the [`calm`](Subject::calm) patch, which brings an object to rest.
     pub(crate) async fn calm(&self, object: usize, patch: Value) {
         if let Err(error) = self.patch(object, patch).await {
             self.trace.note(format!("  user: {error}"));
         }
     }
 
-    /// Changes an object that the operator does not read.
+    /// Changes an object that the operator does not read, which advances the resource version.
     pub(crate) async fn write_beside(&self, rng: &mut Rng) {
         let beside = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "beside", "namespace": "default"},
@@ -106,7 +106,7 @@ impl Users {
         }
     }
 
-    /// Which resource a disturbance is about that is about a child: the first that its seed draws.
+    /// Draws the resource of a child. This must be the first draw from the seed, so that each caller gets the same result.
     pub(crate) fn kind_of_child(&self, rng: &mut Rng) -> Option<&'static str> {
         rng.choice(self.subject.children()).copied()
     }
@@ -128,7 +128,7 @@ impl Users {
                 applied["apiVersion"] = child["apiVersion"].clone();
                 applied["kind"] = child["kind"].clone();
                 applied["metadata"]["name"] = child["metadata"]["name"].clone();
-                let force = PatchParams::apply("somebody").force();
+                let force = PatchParams::apply("another-manager").force();
                 self.api_of(&child)
                     .patch(&text(&child["metadata"]["name"]), &force, &Patch::Apply(applied))
                     .await
@@ -178,7 +178,7 @@ impl Users {
         }
     }
 
-    /// Creates, changes or deletes a Secret that objects name.
+    /// Creates, changes or deletes a Secret to which objects refer.
     async fn act_on_secret(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
         let Some((name, keys)) = rng.choice(self.subject.secrets()) else { return Ok(()) };
         let namespace = Self::namespace(object);
@@ -195,7 +195,7 @@ impl Users {
         self.api_of(&secret).patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(&secret)).await.map(drop)
     }
 
-    /// One of the children of an object; of `pods`, one of those that a child has made.
+    /// Draws one of the children of an object. For `pods`, draws one of the pods of its children.
     pub(crate) fn child(&self, resource: &str, object: usize, rng: &mut Rng) -> Option<Value> {
         let (name, namespace) = (Self::name(object), Self::namespace(object));
         let has_label = |child: &Value| {
@@ -213,12 +213,12 @@ impl Users {
         (!all.is_empty()).then(|| all.swap_remove(rng.usize(..all.len())))
     }
 
-    /// The object that users have made, as it is stored.
+    /// Returns the stored object with this number.
     pub(crate) fn object(&self, number: usize) -> Option<Value> {
         self.model.object(self.subject.resource(), Self::namespace(number), &Self::name(number))
     }
 
-    /// The name of an annotation in the operator's group.
+    /// The key of an annotation in the operator's group.
     pub(crate) fn own(&self, name: &str) -> String {
         let (api_version, _) = self.subject.kind();
         format!("{}/{name}", api_version.split_once('/').map_or("", |(group, _)| group))
@@ -267,7 +267,7 @@ impl Users {
         Api::namespaced_with(self.client.clone(), Self::namespace(object), &resource)
     }
 
-    /// Of something that has a namespace.
+    /// The API for the kind and the namespace of this object.
     fn api_of(&self, child: &Value) -> Api<DynamicObject> {
         let resource = resource(&text(&child["apiVersion"]), &text(&child["kind"]), None);
         Api::namespaced_with(self.client.clone(), &text(&child["metadata"]["namespace"]), &resource)

@@ -1,4 +1,5 @@
-//! One world: an API server, the other controllers, users, the operator, and what disturbs them.
+//! One world: an API server, the other controllers, users, the operator, and their disturbances. The world plays a plan and
+//! judges the end.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -24,36 +25,37 @@ use crate::{
     users::NAMESPACES,
 };
 
-/// Between two looks at what is due.
+/// Time between two steps of a world.
 const TICK: Duration = Duration::from_millis(250);
-/// When nothing was written for so long, all has come to rest: a back-off is at most six minutes long.
+/// The world is at rest when nothing was written for this time: a back-off is at most six minutes long.
 const QUIET: Duration = Duration::from_mins(7);
-/// All must have come to rest within this time.
+/// The world must come to rest within this time.
 const PATIENCE: Duration = Duration::from_hours(2);
-/// Nothing is written in this time after all has come to rest.
+/// For this time after the world has come to rest, nothing may be written.
 const REST: Duration = Duration::from_mins(10);
-/// Of several processes, each has a clock that is so many milliseconds ahead or behind at most.
+/// With several processes, how far the clock of each may be ahead or behind, in milliseconds.
 const SKEW: i64 = 20_000;
-/// What has just begun goes on for a while.
+/// How long the last disturbances may continue before all disturbances end.
 const WHILE: Duration = Duration::from_mins(2);
-/// For so long, what was disturbed may still be behind: a back-off is at most six minutes long.
+/// For this time after the last disturbance, the operator may still be behind: a back-off is at most six minutes long.
 const SETTLING: Duration = Duration::from_mins(10);
-/// For so long, what never comes to rest is looked at.
+/// How long the world observes objects that never come to rest.
 const PERIOD: Duration = Duration::from_mins(31);
-/// Of worlds with one process, one of so many ends with the question what is kept of objects that are gone; the others with a new process.
+/// Of this many worlds with one process, one ends with a check of what the process keeps of deleted objects; the others end with
+/// a new process.
 const MEMORY_EVERY: u64 = 4;
-/// For so long, something may be remembered of an object that is gone, such as how many events it has had.
+/// For this time, the process may remember something of a deleted object, such as the number of its Events.
 const FORGETTING: Duration = Duration::from_hours(3);
-/// So many bytes more may be in use after a long life than after a short one: maps do not shrink.
+/// How many bytes more an old process may use than a young one: maps do not shrink.
 const KEPT: i64 = 48 << 10;
-/// When nothing was in the way for so long, what was late has arrived.
+/// When there was no trouble for this time, everything late has arrived.
 const CALM: Duration = Duration::from_secs(30);
-/// When nothing has changed for so long, nothing is on its way.
+/// When nothing has changed for this time, no request is on its way.
 const STILL: Duration = Duration::from_secs(5);
-/// So often, a tick apart, the queue is looked at.
+/// How often the queue is checked, one tick apart, until it is empty.
 const LOOKS: usize = 8;
 
-/// Lets a plan happen, in simulated time.
+/// Plays a plan in simulated time.
 pub(crate) async fn play(plan: &Plan, subject: &'static dyn Subject) -> Played {
     let mut world = World::new(plan, subject);
     let trace = world.trace.clone();
@@ -74,12 +76,12 @@ struct World {
     network: Arc<Network>,
     stage: Arc<Stage>,
     checks: Checks,
-    /// The processes of the operator, each at its place.
+    /// The processes of the operator, by number.
     processes: Vec<Option<Harness>>,
-    /// How often one was started.
+    /// How many processes have been started.
     starts: u64,
     restores: u64,
-    /// Held for the network, which does not keep it alive.
+    /// Keeps it alive for the network, which has only a weak reference.
     _perform: Arc<Perform>,
 }
 
@@ -143,18 +145,18 @@ impl World {
         self.nothing_happens("after all has come to rest").await?;
         self.judge()?;
         self.process_is_clean().await?;
-        // The hours in which things are forgotten cost little real time if no lease is renewed in them.
+        // Only with one process: waiting for hours takes little real time as long as no lease is renewed.
         if self.plan.replicas == 1 && self.plan.seed.is_multiple_of(MEMORY_EVERY) {
             return self.nothing_is_kept().await;
         }
-        self.trace.note("a new process looks at everything");
+        self.trace.note("new processes reconcile everything");
         self.crash_all().await;
         self.start_all();
         self.nothing_happens("a new process finds something to do").await?;
         self.judge()
     }
 
-    /// Lets a moment pass.
+    /// Lets one tick pass, does what is due, and checks all changes.
     async fn step(&mut self) -> Result<(), String> {
         sleep(TICK).await;
         if let Some(broken) = self.network.broken() {
@@ -191,7 +193,7 @@ impl World {
     fn start(&mut self, number: usize) {
         self.starts += 1;
         let name = process(number);
-        self.trace.note(format!("{name} starts; it is the {}. start", self.starts));
+        self.trace.note(format!("{name} starts; this is start {}", self.starts));
         let alive = Arc::new(AtomicBool::new(true));
         self.stage.started(number, alive.clone());
         let own = self.stage.outside.as_ref().map(|outside| outside.operator(alive.clone()));
@@ -216,7 +218,8 @@ impl World {
         }
     }
 
-    /// A process whose objects have all gone keeps no series of them, and no more memory than one that has seen each only once.
+    /// Checks that a process whose objects are all gone has no metric series of them, and uses no more memory than a process that
+    /// has seen each object only once.
     async fn nothing_is_kept(&mut self) -> Result<(), String> {
         self.forget_all().await?;
         let old = self.size_of_processes().await;
@@ -228,7 +231,7 @@ impl World {
         self.forget_all().await?;
         let young = self.size_of_processes().await;
         if old > young + KEPT {
-            return Err(format!("all objects are gone, and {old} bytes are in use, of young processes {young}"));
+            return Err(format!("all objects are gone, and {old} bytes are in use; by a young process {young}"));
         }
         Ok(())
     }
@@ -248,12 +251,12 @@ impl World {
         let is_of_objects =
             |line: &&str| NAMESPACES.iter().any(|namespace| line.contains(&format!("namespace=\"{namespace}\"")));
         match scrape.lines().find(is_of_objects) {
-            Some(line) => Err(format!("all objects are gone, and there is the series {line}")),
+            Some(line) => Err(format!("all objects are gone, but not the series {line}")),
             None => Ok(()),
         }
     }
 
-    /// Kills all processes; returns how many bytes they have had.
+    /// Kills all processes. Returns how many bytes they used.
     async fn size_of_processes(&mut self) -> i64 {
         let before = memory::in_use();
         self.crash_all().await;
@@ -264,15 +267,15 @@ impl World {
         self.crash_all().await;
     }
 
-    /// Nothing disturbs any more.
+    /// Ends all disturbances.
     fn heal(&self) {
-        self.trace.note("nothing disturbs any more");
+        self.trace.note("all disturbances end");
         self.network.heal();
         self.stage.heal();
         self.model.release();
     }
 
-    /// Lets what was disturbed go its way again, and then looks at what happens in half an hour.
+    /// Lets the operator recover from disturbances, and then judges what happens in half an hour.
     async fn watch_a_period(&mut self) -> Result<(), String> {
         self.pass(SETTLING).await?;
         let (from, version) = (self.model.now(), self.model.version());
@@ -304,7 +307,7 @@ impl World {
                 return Ok(());
             }
             if now >= begun + PATIENCE {
-                return Err(format!("it does not come to rest within {PATIENCE:?}"));
+                return Err(format!("the world does not come to rest within {PATIENCE:?}"));
             }
         }
     }
@@ -337,12 +340,13 @@ impl World {
         self.stage.outside.as_ref().map_or(Ok(()), |outside| outside.judge(&objects, &excused))
     }
 
-    /// Nothing panicked, and nothing is left in the queue, but for an object that is due at this very moment.
+    /// Checks that no reconcile panicked and that the queue is empty. It checks the queue several times, because an object may be
+    /// due at this very moment.
     async fn process_is_clean(&self) -> Result<(), String> {
         let mut left = None;
         for _ in 0..LOOKS {
             let scrapes = self.processes.iter().flatten().map(Harness::scrape);
-            // A queue of one who stands by is not empty.
+            // The queue of a standby is not empty.
             let scrape: String = scrapes.filter(|scrape| self.plan.replicas == 1 || leads(scrape)).collect();
             let is_above_zero = |series: &str| {
                 let mut lines = scrape.lines().filter(|line| line.starts_with(&format!("{series}{{")));
