@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the rules of this repository that can be seen in its files, without building anything.
+//! `cargo xtask tidy`: checks the rules of this repository that are visible in its files. It builds nothing.
 
 mod architecture;
 mod documents;
@@ -12,13 +12,13 @@ use anyhow::Result;
 
 use crate::workspace::{self, File};
 
-/// Check the rules that can be seen in files, such as who may depend on whom
+/// Check the rules that are visible in files, such as which crate may depend on which
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-/// One rule. It looks at all files and says what it finds.
+/// One rule, and the function that finds its breaches in all files.
 struct Check {
-    /// What holds everywhere.
+    /// The rule, as a statement that must be true everywhere.
     rule: &'static str,
     find: fn(&[File]) -> Vec<Finding>,
 }
@@ -26,32 +26,33 @@ struct Check {
 const CHECKS: &[Check] = &[
     Check { rule: "operators do not know each other", find: architecture::operators_do_not_know_each_other },
     Check { rule: "crates depend downwards", find: architecture::crates_depend_downwards },
-    Check { rule: "what users write and get knows no runtime", find: architecture::types_know_no_runtime },
-    Check { rule: "what is pure does no I/O", find: architecture::pure_files_do_no_io },
-    Check { rule: "only the manager watches and queues", find: architecture::only_the_manager_watches },
+    Check { rule: "api and desired do not use the runtime", find: architecture::types_know_no_runtime },
+    Check { rule: "pure modules do no I/O", find: architecture::pure_files_do_no_io },
+    Check { rule: "only the manager creates watches and queues", find: architecture::only_the_manager_watches },
     Check { rule: "a skipped test is counted, with its reason", find: architecture::skipped_tests_are_counted },
     Check { rule: "permissions have no wildcards", find: architecture::permissions_have_no_wildcards },
     Check { rule: "every crate has the lints of the workspace", find: manifests::lints },
-    Check { rule: "folders are called like their crates", find: manifests::folders },
-    Check { rule: "versions of dependencies are in the root", find: manifests::versions },
-    Check { rule: "the root offers only what is used", find: manifests::used },
-    Check { rule: "exceptions from lints have a reason", find: text::exceptions_have_reasons },
+    Check { rule: "folders have the names of their crates", find: manifests::folders },
+    Check { rule: "versions of dependencies are in the root manifest", find: manifests::versions },
+    Check { rule: "the root manifest has no unused dependencies", find: manifests::used },
+    Check { rule: "exceptions to lints have a reason", find: text::exceptions_have_reasons },
     Check { rule: "files are short", find: text::files_are_short },
-    Check { rule: "no white space at the end", find: text::no_trailing_space },
+    Check { rule: "no white space at the end of lines", find: text::no_trailing_space },
     Check { rule: "no paths of one machine", find: text::no_machine_paths },
     Check { rule: "no hosts of package registries", find: text::no_registries },
-    Check { rule: "nothing is left to do later", find: text::nothing_for_later },
-    Check { rule: "the licence is here", find: documents::licence },
-    Check { rule: "links lead to files", find: documents::links },
+    Check { rule: "sentences name who acts", find: text::sentences_name_who_acts },
+    Check { rule: "no notes about work to do later", find: text::nothing_for_later },
+    Check { rule: "the licence is present", find: documents::licence },
+    Check { rule: "links lead to existing files", find: documents::links },
 ];
 
 /// A breach of a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     path: String,
-    /// Counted from one; none for a file as a whole.
+    /// The line number, counted from one; `None` for the file as a whole.
     line: Option<usize>,
-    /// What is wrong, and what to do about it.
+    /// What is wrong, and how to fix it.
     message: String,
 }
 
@@ -86,18 +87,18 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A finding for each line of the file that `is_wrong`.
+/// A finding for each line of `text` for which `is_wrong` is true.
 fn lines(file: &File, text: &str, message: &str, is_wrong: impl Fn(&str) -> bool) -> Vec<Finding> {
     let wrong = (1..).zip(text.lines()).filter(|(_, line)| is_wrong(line));
     wrong.map(|(n, _)| Finding::in_line(file, n, message)).collect()
 }
 
-/// What the tests of the checks have in common.
+/// Helpers for the tests of the checks.
 #[cfg(test)]
 mod testing {
     use super::*;
 
-    /// The places that the check finds in these files, such as "a.rs:3".
+    /// The places of the check's findings in these files, such as "a.rs:3".
     pub(super) fn found(check: fn(&[File]) -> Vec<Finding>, files: &[(&str, &str)]) -> Vec<String> {
         let file = |(path, text): &(&str, &str)| File { path: (*path).to_owned(), text: (*text).to_owned() };
         let files: Vec<_> = files.iter().map(file).collect();

@@ -1,4 +1,4 @@
-//! The invariants of `ARCHITECTURE.md` that show in manifests and in names.
+//! The invariants of `ARCHITECTURE.md` that are visible in manifests and in names.
 
 use super::manifests::{crates, dependencies, name};
 use super::rust::{code, names};
@@ -7,7 +7,7 @@ use crate::workspace::File;
 
 /// The crate that lists all operators.
 const REGISTRY: &str = "controller-manager";
-/// The tests that use operators as their users do.
+/// The crate of the end-to-end tests, which use operators as their users do.
 const TESTS: &str = "e2e";
 
 pub(super) fn operators_do_not_know_each_other(files: &[File]) -> Vec<Finding> {
@@ -16,19 +16,19 @@ pub(super) fn operators_do_not_know_each_other(files: &[File]) -> Vec<Finding> {
     for file in crates(files).filter(|file| ![REGISTRY, TESTS].contains(&name(file))) {
         for dependency in dependencies(file).iter().filter(|it| operators.contains(&it.name) && it.name != name(file)) {
             let advice =
-                format!("only {REGISTRY} may depend on {}: move what both need below shared/", dependency.name);
+                format!("only {REGISTRY} may depend on {}: move common code to a crate in shared/", dependency.name);
             findings.push(Finding::in_line(file, dependency.line, advice));
         }
     }
     findings
 }
 
-/// The crates of single operators.
+/// The crates of single operators, without the registry.
 fn operator_crates(files: &[File]) -> impl Iterator<Item = &File> {
     crates(files).filter(|file| file.path.starts_with("operators/") && name(file) != REGISTRY)
 }
 
-/// What a crate must not depend on, and why.
+/// Crates that a crate must not depend on, and the reason.
 const NOT_BELOW: &[(&str, &[&str], &str)] = &[
     ("workqueue", &["kube", "k8s-openapi"], "the queue knows keys, not Kubernetes"),
     ("workqueue", OURS, "the queue is below everything"),
@@ -61,7 +61,7 @@ pub(super) fn crates_depend_downwards(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// Those of the product; tests may use whatever they like.
+/// The dependencies of the product. Tests may depend on any crate.
 fn normal_dependencies(manifest: &File) -> Vec<(&str, usize)> {
     let tests = (1..).zip(manifest.text.lines()).find(|(_, line)| line.starts_with("[dev-dependencies"));
     let end = tests.map_or(usize::MAX, |(line, _)| line);
@@ -70,20 +70,20 @@ fn normal_dependencies(manifest: &File) -> Vec<(&str, usize)> {
 
 pub(super) fn types_know_no_runtime(files: &[File]) -> Vec<Finding> {
     let files = files.iter().filter(|file| is_module(file, &["api", "desired"]));
-    let message = "`api` and `desired` must do without `manager`: pass in what is needed of it";
+    let message = "`api` and `desired` must not use `manager`: pass what they need of it as arguments";
     let is_wrong = |line: &str| names(line, "manager") && (line.contains("manager::") || line.contains("use manager"));
     files.flat_map(|file| lines(file, &code(&file.text), message, is_wrong)).collect()
 }
 
 pub(super) fn pure_files_do_no_io(files: &[File]) -> Vec<Finding> {
     let files = files.iter().filter(|file| is_module(file, &["api", "desired", "status"]));
-    let message = "`api`, `desired` and `status` are pure: what needs a client or waits belongs into `controller`";
+    let message = "`api`, `desired` and `status` are pure: code with a client or `await` belongs into `controller`";
     let io = ["Client", "async", "await", "tokio", "std::fs", "std::net", "SystemTime", "Instant"];
     let is_wrong = |line: &str| io.iter().any(|word| names(line, word));
     files.flat_map(|file| lines(file, &code(&file.text), message, is_wrong)).collect()
 }
 
-/// Whether this is one of these modules of an operator, or a file below one.
+/// Whether the file is one of these modules of an operator, or a submodule of one.
 fn is_module(file: &File, modules: &[&str]) -> bool {
     let path = file.path.strip_prefix("operators/").and_then(|path| path.split_once("/src/"));
     let Some((_, path)) = path.filter(|_| file.is("rs")) else { return false };
@@ -97,7 +97,7 @@ pub(super) fn only_the_manager_watches(files: &[File]) -> Vec<Finding> {
             && file.is("rs")
             && !["shared/manager/", "shared/workqueue/"].iter().any(|at| file.path.starts_with(at))
     };
-    let message = "only `manager` makes watches and queues: declare it with `Controller::of`, `owns` or `watches`";
+    let message = "only `manager` creates watches and queues: declare them with `Controller::of`, `owns` or `watches`";
     let is_wrong = |line: &str| {
         let imports = line.contains("use kube::{") && line.contains("runtime::");
         imports || line.contains("kube::runtime") || line.contains("WorkQueue::new")
@@ -107,16 +107,16 @@ pub(super) fn only_the_manager_watches(files: &[File]) -> Vec<Finding> {
 
 pub(super) fn skipped_tests_are_counted(files: &[File]) -> Vec<Finding> {
     let elsewhere = |file: &&File| file.is("rs") && !file.path.starts_with("hack/skip/");
-    // In two halves, so that this file keeps its own rule.
+    // In two halves, so that this file does not break the rule itself.
     let ways = [concat!("print", "ln!(\"skip"), concat!("#[ig", "nore")];
-    let message = "leave a test by `skip::lacking` or `skip::unasked`, so that it is counted with its reason";
+    let message = "skip a test with `skip::lacking` or `skip::unasked`, which count it with its reason";
     let is_wrong = |line: &str| ways.iter().any(|way| line.contains(way));
     files.iter().filter(elsewhere).flat_map(|file| lines(file, &file.text, message, is_wrong)).collect()
 }
 
 pub(super) fn permissions_have_no_wildcards(files: &[File]) -> Vec<Finding> {
     let rules = files.iter().filter(|file| file.path.starts_with("charts/") && file.name() == "clusterrole-rules.yaml");
-    let message = "name what is needed: a wildcard also allows what comes later";
+    let message = "name each resource and verb: a wildcard also permits future ones";
     let is_wrong = |line: &str| !line.starts_with('#') && line.contains('*');
     rules.flat_map(|file| lines(file, &file.text, message, is_wrong)).collect()
 }

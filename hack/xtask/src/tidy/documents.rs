@@ -1,4 +1,4 @@
-//! Rules for what people read.
+//! Rules for the licence and for Markdown documents.
 
 use super::Finding;
 use crate::workspace::File;
@@ -7,7 +7,7 @@ pub(super) fn licence(files: &[File]) -> Vec<Finding> {
     match files.iter().find(|file| file.path == "LICENSE") {
         Some(file) if file.text.contains("Apache License") => Vec::new(),
         _ => {
-            vec![Finding::in_file("LICENSE", "must hold the Apache License, as the manifests say")]
+            vec![Finding::in_file("LICENSE", "must contain the Apache License, which the manifests name")]
         }
     }
 }
@@ -20,7 +20,7 @@ pub(super) fn links(files: &[File]) -> Vec<Finding> {
             for target in targets(line).filter(|target| !target.is_empty() && !target.contains(':')) {
                 let path = resolved(file.folder(), target);
                 if !path.is_empty() && !exists(&path) {
-                    findings.push(Finding::in_line(file, n, format!("leads to {path}, which does not exist")));
+                    findings.push(Finding::in_line(file, n, format!("links to {path}, which does not exist")));
                 }
             }
         }
@@ -28,7 +28,8 @@ pub(super) fn links(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// What `[text](target)` in a line leads to, without a heading. What is between back-ticks, such as a pattern, is no link.
+/// The targets of the links `[text](target)` in a line, without `#heading`. Text between back-ticks, such as a pattern, is not a
+/// link.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').step_by(2).flat_map(|text| {
         let starts = text.match_indices("](").map(|(at, open)| &text[at + open.len()..]);
@@ -36,7 +37,7 @@ fn targets(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The path below the root.
+/// The target of a link as a path relative to the root of the checkout. `folder` is the folder of the document.
 fn resolved(folder: &str, target: &str) -> String {
     let mut parts: Vec<_> = if target.starts_with('/') { Vec::new() } else { folder.split('/').collect() };
     for part in target.split('/') {

@@ -13,19 +13,19 @@ pub(super) struct Dependency<'a> {
     is_of_workspace: bool,
 }
 
-/// The manifests of all crates: every one but the root's.
+/// The manifests of all crates of the workspace, without the root manifest.
 pub(super) fn crates(files: &[File]) -> impl Iterator<Item = &File> {
-    // A workspace of its own exists because it cannot keep to the rules of this one.
+    // A crate with its own workspace has one because it cannot follow the rules of this one.
     let is_ours = |file: &&File| !file.text.lines().any(|line| line.trim() == "[workspace]");
     files.iter().filter(|file| file.name() == "Cargo.toml" && file.path != "Cargo.toml").filter(is_ours)
 }
 
-/// The name of the crate, after its folder.
+/// The name of the crate's folder, which must also be the name of the crate.
 pub(super) fn name(manifest: &File) -> &str {
     manifest.folder().rsplit('/').next().unwrap_or_default()
 }
 
-/// What it depends on, also for its tests, its build and single platforms.
+/// All dependencies of a crate, including those for tests, build scripts and single platforms.
 pub(super) fn dependencies(manifest: &File) -> Vec<Dependency<'_>> {
     let mut dependencies = Vec::new();
     let mut section = "";
@@ -70,7 +70,7 @@ pub(super) fn folders(files: &[File]) -> Vec<Finding> {
                 findings.push(Finding::in_line(
                     file,
                     n,
-                    format!("call the crate {} or its folder {other}", name(file)),
+                    format!("rename the crate to {} or its folder to {other}", name(file)),
                 ));
             }
             _ => {}
@@ -83,7 +83,7 @@ pub(super) fn versions(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in crates(files) {
         for Dependency { name, line, .. } in dependencies(file).into_iter().filter(|it| !it.is_of_workspace) {
-            let message = format!("write `{name}.workspace = true`, and the version in the root's Cargo.toml");
+            let message = format!("write `{name}.workspace = true`, and the version in the root manifest");
             findings.push(Finding::in_line(file, line, message));
         }
     }

@@ -1,13 +1,13 @@
-//! Rules for every text.
+//! Rules for all text files.
 
 use super::rust::code;
 use super::{Finding, lines};
 use crate::workspace::File;
 
-/// Longer is mostly two things in one file.
+/// The maximum number of lines of a source file. A longer file mostly has two subjects.
 const LONGEST: usize = 600;
 
-/// Longer all the same: the file, and why it is one thing.
+/// Files that may be longer, each with the reason why it has only one subject.
 const LONG: &[(&str, &str)] = &[];
 
 pub(super) fn files_are_short(files: &[File]) -> Vec<Finding> {
@@ -33,14 +33,14 @@ pub(super) fn no_trailing_space(files: &[File]) -> Vec<Finding> {
 }
 
 pub(super) fn no_machine_paths(files: &[File]) -> Vec<Finding> {
-    // In two halves, so that this file keeps its own rule.
+    // In two halves, so that this file does not break the rule itself.
     let paths = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
     let is_wrong =
         |line: &str| paths.iter().any(|path| line.match_indices(path).any(|(at, _)| starts_a_path(&line[..at])));
-    files.iter().flat_map(|file| lines(file, &file.text, "other machines have no such path", is_wrong)).collect()
+    files.iter().flat_map(|file| lines(file, &file.text, "other machines lack this path", is_wrong)).collect()
 }
 
-/// Whether a "/" after this text is the root, and not a folder of something else.
+/// Whether a "/" after this text starts an absolute path.
 fn starts_a_path(before: &str) -> bool {
     !before.ends_with(|c: char| c.is_alphanumeric() || "._-~$})".contains(c))
 }
@@ -56,7 +56,7 @@ pub(super) fn no_registries(files: &[File]) -> Vec<Finding> {
         concat!("registry.npmjs", ".org"),
         concat!("GOPROXY", "="),
     ];
-    let message = "where packages come from is for each machine to say, not for the repository";
+    let message = "remove the host: each machine configures its registries, not the repository";
     let is_wrong = |line: &str| hosts.iter().any(|host| line.contains(host));
     let files = files.iter().filter(|file| !is_foreign(file));
     files.flat_map(|file| lines(file, &file.text, message, is_wrong)).collect()
@@ -68,6 +68,58 @@ pub(super) fn nothing_for_later(files: &[File]) -> Vec<Finding> {
         |line: &str| words.iter().any(|word| super::rust::names(line, word) || line.contains(&format!("{word}(")));
     let files = files.iter().filter(|file| !is_foreign(file));
     files.flat_map(|file| lines(file, &file.text, "do it now, or write an issue", is_wrong)).collect()
+}
+
+/// Words for a person where a sentence is about a program.
+const PERSONS: &[&str] = &[
+    concat!("some", "body"),
+    concat!("some", "one"),
+    concat!("no", "body"),
+    concat!("any", "body"),
+    concat!("every", "body"),
+    concat!("every", "one"),
+    concat!("who", "ever"),
+    concat!("stran", "ger"),
+    concat!("stran", "gers"),
+    concat!("peo", "ple"),
+];
+
+/// Verbs that leave open who acts, when they follow a form of "to be".
+const WITHOUT_AGENT: &[&str] = &["told", "said", "asked", "seen"];
+const TO_BE: &[&str] = &["is", "are", "was", "were", "be", "been", "being"];
+
+/// Lines that may contain such a word, each as its file and a part of the line, with the reason.
+const WORDS_KEPT: &[(&str, &str)] = &[
+    // A user of Unix has this name.
+    ("hack/images/src/fixtures.rs", "/etc/passwd"),
+];
+
+pub(super) fn sentences_name_who_acts(files: &[File]) -> Vec<Finding> {
+    let files = files.iter().filter(|file| !is_foreign(file) && file.name() != "LICENSE");
+    files
+        .flat_map(|file| {
+            unclear(&file.path, &file.text)
+                .map(|(line, advice)| Finding::in_line(file, line, advice))
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The lines, counted from one, that do not name who acts, each with advice.
+fn unclear<'a>(path: &'a str, text: &'a str) -> impl Iterator<Item = (usize, String)> + 'a {
+    let is_kept = move |line: &str| WORDS_KEPT.iter().any(|(file, part)| *file == path && line.contains(part));
+    text.lines().zip(1..).filter(move |(line, _)| !is_kept(line)).filter_map(|(line, number)| {
+        let line = line.to_lowercase();
+        let person = PERSONS.iter().find(|word| super::rust::names(&line, word));
+        let advice = |words: &str| format!("\"{words}\": name the program, user or client that acts");
+        person.map(|word| (*word).to_owned()).or_else(|| passive(&line)).map(|words| (number, advice(&words)))
+    })
+}
+
+/// A passive without an agent, such as "is " and "told".
+fn passive(line: &str) -> Option<String> {
+    let passives = TO_BE.iter().flat_map(|be| WITHOUT_AGENT.iter().map(move |verb| format!("{be} {verb}")));
+    passives.into_iter().find(|words| super::rust::names(line, words))
 }
 
 pub(super) fn exceptions_have_reasons(files: &[File]) -> Vec<Finding> {
@@ -87,7 +139,7 @@ pub(super) fn exceptions_have_reasons(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// Written by others, or by programs.
+/// Files that third parties or programs have written.
 fn is_foreign(file: &File) -> bool {
     let by_name = matches!(file.name(), "Cargo.lock" | "go.sum" | "go.mod" | "LICENSE");
     by_name || file.is("snap") || file.path.contains("proptest-regressions/")
@@ -97,6 +149,16 @@ fn is_foreign(file: &File) -> bool {
 mod tests {
     use super::super::testing::found;
     use super::*;
+
+    #[test]
+    fn words_that_hide_who_acts_are_found() {
+        let found = |text: &str| unclear("a.rs", text).map(|(line, _)| line).collect::<Vec<_>>();
+        let text = concat!("a\nNo", "body waits\nit is to", "ld so\nno", "body_waits, has seen\nfor peo", "ple\n");
+        assert_eq!(found(text), [2, 3, 5]);
+        let passwd = concat!("/etc/passwd: no", "body");
+        assert_eq!(unclear("hack/images/src/fixtures.rs", passwd).count(), 0);
+        assert_eq!(found(passwd), [1]);
+    }
 
     #[test]
     fn a_long_file_is_found() {
