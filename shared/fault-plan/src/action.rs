@@ -1,4 +1,4 @@
-//! What happens to a request, to its answer, or to an event of a watch.
+//! Actions: the faults that a rule injects into a request, its answer, or an event of a watch.
 
 use std::{fmt, time::Duration};
 
@@ -7,44 +7,44 @@ use crate::{
     plan::{InvalidPlan, When},
 };
 
-/// One thing that happens. Whoever carries a rule out does its actions in the order in which they stand.
+/// One fault. The runner executes the actions of a rule in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The connection is reset. `before`: nothing was done. `after`: it was done, and nobody is told. On a frame: the event
-    /// is lost, and the stream goes on as if nothing had been; no API server does that.
+    /// Resets the connection. `before`: the server does not handle the request. `after`: the server has handled it, and the
+    /// client gets no answer. On a frame: the event is lost and the stream continues; no real API server does this.
     Drop,
-    /// This answer is given in place of the real one. `before`: nothing was done. `after`: it was.
+    /// Sends this answer instead of the real one. `before`: the server does not handle the request. `after`: it has handled it.
     Answer(Answer),
-    /// It takes this much longer. On a frame: this event and all behind it in the stream come later.
+    /// Delays the request or answer by this time. On a frame: delays this event and all later ones of the stream.
     Delay(Duration),
-    /// The bytes come in pieces of this size, with this pause in between.
+    /// Sends the bytes in pieces of this size, with this pause between them.
     Trickle(usize, Duration),
-    /// Only so many bytes of the body come. An answer then ends as if it were whole; a stream ends within its frame.
+    /// Sends only this many bytes of the body. An answer then ends as if it were complete; a stream ends inside the frame.
     Truncate(usize),
-    /// The request is sent twice, and the second answer counts. On a frame: the event comes twice.
+    /// Sends the request twice; the client gets the second answer. On a frame: sends the event twice.
     Duplicate,
-    /// The event is kept back until a newer one of the same object takes its place, or until it is released.
+    /// Holds the event back until a newer event of the same object replaces it, or until the runner releases it.
     Hold,
-    /// The stream ends: after so many frames when asked of a watch, after this frame when asked of a frame.
+    /// Ends the stream. In a rule for a watch: after this many frames. In a rule for a frame: after this frame.
     Cut(u32),
-    /// In place of the event comes an `ERROR` with code 410, and the stream ends.
+    /// Sends an `ERROR` with code 410 instead of the event, and ends the stream.
     Gone,
-    /// Nothing more comes, and nothing ends, until it is released.
+    /// Sends nothing more and keeps the connection open, until the runner releases it.
     Stall,
-    /// The frame comes twice on one line.
+    /// Sends the frame twice on one line.
     Join,
-    /// This text comes in place of the frame.
+    /// Sends this text instead of the frame.
     Replace(String),
-    /// Whoever runs the plan is called by this name, and everything waits until that is done.
+    /// Calls the runner's signal handler with this name, and waits until it has finished.
     Signal(String),
 }
 
-/// An answer that the server never gave.
+/// An answer that the runner makes up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Answer {
     /// The HTTP status code.
     pub code: u16,
-    /// Further headers; a content type among them wins over that of the body.
+    /// Additional headers. A content type among them overrides that of the body.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Body,
@@ -53,13 +53,13 @@ pub struct Answer {
 /// The body of an [`Answer`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// A Kubernetes `Status` that fits the code.
+    /// A Kubernetes `Status` for the code.
     Status,
-    /// What a load balancer shows to people.
+    /// The HTML error page of a load balancer.
     Html,
-    /// Nothing.
+    /// An empty body.
     Empty,
-    /// This text, called JSON.
+    /// This text, with the content type of JSON.
     Text(String),
 }
 
@@ -69,7 +69,7 @@ impl Answer {
         Self { code, headers: Vec::new(), body: Body::Status }
     }
 
-    /// The same with one more header.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
@@ -106,13 +106,13 @@ impl Answer {
             _ => "Unknown",
         };
         format!(
-            r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"a fault that was asked for","reason":"{reason}","code":{code}}}"#
+            r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"injected by a fault plan","reason":"{reason}","code":{code}}}"#
         )
     }
 }
 
 impl Action {
-    /// Whether it can be done at this point.
+    /// Whether a rule may have this action at this point.
     pub(crate) fn fits(&self, when: When) -> bool {
         match self {
             Self::Signal(_) => true,
@@ -138,12 +138,12 @@ impl Action {
             "gone" => Self::Gone,
             "stall" => Self::Stall,
             "join" => Self::Join,
-            "replace" => Self::Replace(tokens.text("what comes in place of the frame")?),
+            "replace" => Self::Replace(tokens.text("the text that replaces the frame")?),
             "signal" => Self::Signal(tokens.word("the signal's name")?),
             other => {
                 return Err(InvalidPlan(format!(
-                    "no action `{other}`: known are drop, answer, delay, trickle, truncate, duplicate, hold, cut, gone, \
-                     stall, join, replace and signal"
+                    "unknown action `{other}`: the actions are drop, answer, delay, trickle, truncate, duplicate, \
+                     hold, cut, gone, stall, join, replace and signal"
                 )));
             }
         })
@@ -175,7 +175,7 @@ impl Answer {
     fn parse(tokens: &mut Tokens) -> Result<Self, InvalidPlan> {
         let code = tokens.word("a status code")?;
         let code = code.parse().ok().filter(|code| (200..600).contains(code));
-        let mut answer = Self::code(code.ok_or_else(|| InvalidPlan("a status code is from 200 to 599".to_owned()))?);
+        let mut answer = Self::code(code.ok_or_else(|| InvalidPlan("a status code is 200 to 599".to_owned()))?);
         loop {
             if tokens.keyword("html") {
                 answer.body = Body::Html;
@@ -207,7 +207,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// A time in the largest unit that says it exactly.
+/// A duration, written in the largest unit that expresses it exactly.
 struct Time(Duration);
 
 const UNITS: [(&str, u128); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
@@ -226,12 +226,12 @@ fn duration(tokens: &mut Tokens) -> Result<Duration, InvalidPlan> {
     let number: Option<u64> = word.strip_suffix(unit).and_then(|digits| digits.parse().ok());
     let size = UNITS.into_iter().find(|(name, _)| *name == unit).and_then(|(_, size)| u64::try_from(size).ok());
     let nanos = number.zip(size).and_then(|(number, size)| number.checked_mul(size));
-    nanos.map(Duration::from_nanos).ok_or_else(|| InvalidPlan(format!("`{word}` is no time such as 5s or 300ms")))
+    nanos.map(Duration::from_nanos).ok_or_else(|| InvalidPlan(format!("`{word}` is not a time such as 5s or 300ms")))
 }
 
 fn number(tokens: &mut Tokens) -> Result<usize, InvalidPlan> {
     let word = tokens.word("a number")?;
-    word.parse().map_err(|_| InvalidPlan(format!("`{word}` is no number")))
+    word.parse().map_err(|_| InvalidPlan(format!("`{word}` is not a number")))
 }
 
 fn is_number(word: &str) -> bool {

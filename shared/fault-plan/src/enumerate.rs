@@ -1,7 +1,7 @@
-//! Plans made of the record of a run in which nothing went wrong.
+//! Makes plans from the record of a run without faults.
 //!
-//! A record is the list of requests in their order. Each write in it gets plans of its own, which name it by what it is and
-//! by which one of its like it was, so that they hit the same write in the next run.
+//! A record is the list of requests in their order. Each write of the record gets its own plans. A plan names the write by its
+//! pattern and by its number among the writes with the same pattern, so that it hits the same write in the next run.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,11 @@ use crate::{
     request::{Frame, Request},
 };
 
-/// The name by which the runner is told to kill the client.
+/// The name of the signal that makes the runner kill the client.
 pub const KILL: &str = "kill";
 
-/// A crash before, at and after each write: never sent; done and the answer lost; answer received.
+/// Crashes at three points of each write: before the request is sent; after the server has handled it, with the answer lost; and
+/// after the client has the answer.
 pub fn crashes(record: &[Request]) -> Vec<Plan> {
     let kill = || Action::Signal(KILL.to_owned());
     each_write(record, |write| {
@@ -27,7 +28,7 @@ pub fn crashes(record: &[Request]) -> Vec<Plan> {
     })
 }
 
-/// Everything that an API server or the way to it answers instead, once for each write.
+/// All errors that an API server, a load balancer or the network may produce, for each write.
 pub fn errors(record: &[Request]) -> Vec<Plan> {
     each_write(record, |write| {
         let answers = [409, 429, 500, 502, 503, 504, 401].map(Answer::code);
@@ -48,13 +49,13 @@ pub fn errors(record: &[Request]) -> Vec<Plan> {
     })
 }
 
-/// The signal `name` before each write is sent and after it was done: for whatever the runner does in between.
+/// The signal `name` before each write is sent, and after the server has handled it. The runner decides what the signal does.
 pub fn signals(record: &[Request], name: &str) -> Vec<Plan> {
     let signal = || Action::Signal(name.to_owned());
     each_write(record, |write| vec![write.plan(When::Before, [signal()]), write.plan(When::After, [signal()])])
 }
 
-/// What can happen to each event of a record of watches: held back, repeated, cut off, expired, late. Bookmarks are left out.
+/// Faults for each event of a record of watches: hold, duplicate, cut, expire, delay. Bookmarks get none.
 pub fn events(record: &[(Request, Frame)]) -> Vec<Plan> {
     let mut seen: HashMap<Pattern, u32> = HashMap::new();
     let mut all = Vec::new();
@@ -74,7 +75,7 @@ pub fn events(record: &[(Request, Frame)]) -> Vec<Plan> {
     all
 }
 
-/// Some of the plans, spread over all of them, the same ones for the same seed: for the usual run of a suite.
+/// A sample of the plans, spread evenly, for the usual run of a test suite. The same seed gives the same sample.
 pub fn sample<T>(plans: Vec<T>, count: usize, seed: u64) -> Vec<T> {
     let total = plans.len();
     if count == 0 || total == 0 {
@@ -83,7 +84,7 @@ pub fn sample<T>(plans: Vec<T>, count: usize, seed: u64) -> Vec<T> {
     if count >= total {
         return plans;
     }
-    // One of each stretch; where in its stretch is a matter of the seed.
+    // Draw one plan from each stretch; the seed decides its place in the stretch.
     let mut state = seed;
     let mut chosen = (0..count).map(|stretch| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -101,7 +102,7 @@ pub fn sample<T>(plans: Vec<T>, count: usize, seed: u64) -> Vec<T> {
     sample
 }
 
-/// One write of the record: what it is, and which one of its like.
+/// One write of the record: its pattern, and its number among the writes with this pattern.
 struct Write {
     pattern: Pattern,
     k: u32,
@@ -115,7 +116,7 @@ impl Write {
 
 fn plan(when: When, pattern: &Pattern, k: u32, actions: impl IntoIterator<Item = Action>) -> Plan {
     let trigger = Trigger { when, pattern: pattern.clone(), count: Count::nth(k) };
-    // Every combination in this file fits, as the test below says.
+    // Every combination in this file is valid: a test below checks it.
     Plan::new(Rule::new(trigger, actions).ok())
 }
 

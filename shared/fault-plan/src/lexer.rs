@@ -1,10 +1,10 @@
-//! The words of a plan: by blanks and semicolons, with quoted texts.
+//! Splits the text of a plan into tokens: words, quoted texts and semicolons.
 
 use std::fmt;
 
 use crate::plan::InvalidPlan;
 
-/// A piece of a plan's text.
+/// A token of a plan's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Token {
     Word(String),
@@ -12,7 +12,7 @@ pub(crate) enum Token {
     Semicolon,
 }
 
-/// The tokens of a plan, read from the front.
+/// The remaining tokens of a plan.
 pub(crate) struct Tokens(std::iter::Peekable<std::vec::IntoIter<Token>>);
 
 impl Tokens {
@@ -43,7 +43,7 @@ impl Tokens {
         self.0.peek().is_none()
     }
 
-    /// The next word, if a word is next and `wanted` wants it.
+    /// Takes the next token if it is a word that `wanted` accepts.
     pub(crate) fn word_if(&mut self, wanted: impl Fn(&str) -> bool) -> Option<String> {
         match self.0.next_if(|token| matches!(token, Token::Word(word) if wanted(word)))? {
             Token::Word(word) => Some(word),
@@ -87,7 +87,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// A text in quotes, on one line whatever is in it.
+/// A quoted text. Escapes keep it on one line.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -116,7 +116,7 @@ fn quoted(rest: &mut impl Iterator<Item = char>) -> Result<String, InvalidPlan> 
                 'u' => {
                     let digits: String = rest.skip_while(|c| *c == '{').take_while(|c| *c != '}').collect();
                     let code = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
-                    text.push(code.ok_or_else(|| InvalidPlan(format!("no character \\u{{{digits}}}")))?);
+                    text.push(code.ok_or_else(|| InvalidPlan(format!("unknown character \\u{{{digits}}}")))?);
                 }
                 other => text.push(other),
             },

@@ -1,17 +1,17 @@
-//! What is to go wrong between a client and a server, in one line.
+//! Fault plans: the faults between a client and a server, described in one line of text.
 //!
-//! A [`Plan`] is a list of rules; a rule says *when* (the second time that somebody creates a Deployment of that name)
-//! and *what* (the answer is lost, and the process is killed). Nothing here does I/O: a proxy in front of a real API
-//! server and a model of one in memory carry out the same plans, and a failure of either is told, committed and replayed
-//! as one line of text:
+//! A [`Plan`] is a list of rules. A rule says *when* (the second time that a client creates a Deployment with this name) and
+//! *what* (the answer is lost, and the process is killed). This crate does no I/O. A proxy in front of a real API server and an
+//! in-memory model of one execute the same plans. So a failing plan of either can be reported, committed and replayed as one
+//! line:
 //!
 //! ```text
 //! after create deployments.apps */web #2 -> signal kill + drop; frame MODIFIED memcacheds.* own -> delay 500ms
 //! ```
 //!
-//! Reading order: [`Request`] is what is asked, [`Pattern`] and [`Trigger`] choose among requests and watch frames,
-//! [`Action`] is what is done, [`Progress`] counts and tells what is due, [`enumerate`] makes plans from a record of a
-//! run without faults.
+//! Reading order: [`Request`] is the signature of a request, [`Pattern`] and [`Trigger`] select requests and watch frames,
+//! [`Action`] is a fault, [`Progress`] counts requests and returns the actions that are due, [`enumerate`] makes plans from the
+//! record of a run without faults.
 
 mod action;
 pub mod enumerate;

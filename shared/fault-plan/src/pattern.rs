@@ -1,4 +1,4 @@
-//! Which requests, and which events of a watch, a rule is about.
+//! Patterns: they select the requests, or the events of watches, to which a rule applies.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::{
     request::{Frame, Request},
 };
 
-/// A word in which `*` stands for anything, once.
+/// A word with at most one `*`, which matches any text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Glob(String);
 
@@ -18,12 +18,12 @@ impl Glob {
         Self("*".to_owned())
     }
 
-    /// Matches this word; one `*` in it stands for anything.
+    /// Matches this word. One `*` in it matches any text.
     pub fn new(word: impl Into<String>) -> Self {
         Self(word.into())
     }
 
-    /// Whether it does.
+    /// Whether the word matches the whole text.
     pub fn matches(&self, text: &str) -> bool {
         match self.0.split_once('*') {
             None => self.0 == text,
@@ -44,12 +44,12 @@ impl fmt::Display for Glob {
     }
 }
 
-/// Which requests, or, in a rule about frames, which events of which watches.
+/// Selects requests. In a rule for frames, it selects the events of watches.
 ///
-/// As text: `VERB RESOURCE.GROUP[/SUBRESOURCE] [NAMESPACE/NAME] [as IDENTITY] [own]`, for instance
-/// `patch memcacheds.cache.example.com/status */web`. The group of core resources is written `core`. For other HTTP
-/// services: `POST /v1/bookings/*`. `*` stands for anything; the verb `write` for every verb that changes something.
-/// What is not named is not looked at, but a resource without subresource is the resource itself.
+/// As text: `VERB RESOURCE.GROUP[/SUBRESOURCE] [NAMESPACE/NAME] [as IDENTITY] [own]`, for instance `patch
+/// memcacheds.cache.example.com/status */web`. The group of core resources is written `core`. For other HTTP services: `POST
+/// /v1/bookings/*`. `*` matches any text, and the verb `write` matches every verb that changes something. An omitted part matches
+/// everything. The exception is the subresource: without one, only the resource itself matches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pattern {
     /// The verb, or the type of the frame.
@@ -62,14 +62,14 @@ pub struct Pattern {
     pub namespace: Glob,
     /// The object's name.
     pub name: Glob,
-    /// Who asks.
+    /// The client that sends the request.
     pub identity: Glob,
-    /// Only frames that echo what the watching client wrote itself.
+    /// Only frames that echo a write of the watching client.
     pub own: bool,
 }
 
 impl Pattern {
-    /// All requests with this verb for this resource: `Pattern::new("create", "deployments.apps")`.
+    /// Selects all requests with this verb for this resource: `Pattern::new("create", "deployments.apps")`.
     pub fn new(verb: &str, resource: &str) -> Self {
         let (resource, subresource) = match resource.split_once('/') {
             Some((resource, subresource)) if !resource.is_empty() => (resource, subresource),
@@ -87,7 +87,7 @@ impl Pattern {
         }
     }
 
-    /// Exactly the requests that look like this one, in whatever namespace: plans outlive the namespaces of tests.
+    /// Selects exactly the requests that look like this one, in any namespace: plans outlive the namespaces of tests.
     pub fn like(request: &Request) -> Self {
         if request.resource.is_empty() {
             return Self::new(&request.verb, &request.path);
@@ -97,20 +97,20 @@ impl Pattern {
         Self { subresource, name, ..Self::new(&request.verb, &qualified(request)) }
     }
 
-    /// The same, only for objects of this name.
+    /// Restricts the pattern to objects with this name.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = Glob::new(name);
         self
     }
 
-    /// Whether it is about this request.
+    /// Whether the pattern selects this request.
     pub fn matches(&self, request: &Request) -> bool {
         let verb = self.verb.matches(&request.verb) || self.verb.0 == "write" && request.is_write();
         verb && self.is_for(request) && self.namespace.matches(&request.namespace) && self.name.matches(&request.name)
     }
 
-    /// Whether it is about this event of that watch.
+    /// Whether the pattern selects this event of that watch.
     pub fn matches_frame(&self, watch: &Request, frame: &Frame) -> bool {
         self.verb.matches(&frame.type_)
             && self.is_for(watch)
@@ -138,14 +138,14 @@ impl Pattern {
             (pattern.namespace, pattern.name) = (Glob::new(namespace), Glob::new(name));
         }
         if tokens.keyword("as") {
-            pattern.identity = Glob::new(tokens.word("who asks")?);
+            pattern.identity = Glob::new(tokens.word("the client's name")?);
         }
         pattern.own = tokens.keyword("own");
         Ok(pattern)
     }
 }
 
-/// `deployments.apps`.
+/// The resource with its group: `deployments.apps`.
 fn qualified(request: &Request) -> String {
     let group = if request.group.is_empty() { "core" } else { &request.group };
     format!("{}.{group}", request.resource)
@@ -154,7 +154,7 @@ fn qualified(request: &Request) -> String {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
-        // Of everything, all subresources are meant without saying so.
+        // The resource `*` includes all subresources, so the text omits them.
         let implied = self.resource.is_any() && self.subresource.is_any();
         if !implied && !self.subresource.0.is_empty() {
             write!(f, "/{}", self.subresource)?;
@@ -188,7 +188,7 @@ mod tests {
             ("write deployments.*", "PATCH", web, true),
             ("write *", "PATCH", web, true),
             ("* * as operator:*", "PATCH", web, true),
-            ("* * as somebody", "PATCH", web, false),
+            ("* * as another-user", "PATCH", web, false),
             ("write deployments.apps", "GET", web, false),
             ("patch deployments.apps */other", "PATCH", web, false),
             ("patch deployments.core", "PATCH", web, false),

@@ -1,4 +1,4 @@
-//! Plans and their text.
+//! Plans, their rules, and their text form.
 
 use std::{fmt, str::FromStr};
 
@@ -6,69 +6,70 @@ use serde::{Deserialize, Serialize};
 
 use crate::{action::Action, lexer::Tokens, pattern::Pattern};
 
-/// What is to go wrong. The empty plan lets everything pass.
+/// A list of rules that inject faults. The empty plan injects none.
 ///
-/// As text: rules separated by `;`, each `WHEN PATTERN [#COUNT] -> ACTION [+ ACTION]…`. WHEN is `before` (the request has not
-/// been sent on), `after` (it was done, and the client has not been told), `delivered` (the client has its answer) or
-/// `frame` (an event of a watch; the verb of the pattern is then its type). See [`Pattern`], [`Count`] and [`Action`].
+/// As text: rules separated by `;`, each `WHEN PATTERN [#COUNT] -> ACTION [+ ACTION]…`. WHEN is `before` (the runner has not yet
+/// forwarded the request), `after` (the server has handled it, and the client has no answer yet), `delivered` (the client has the
+/// answer) or `frame` (an event of a watch; the verb of the pattern is then the type of the event). See [`Pattern`], [`Count`]
+/// and [`Action`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Plan(Vec<Rule>);
 
-/// When something goes wrong, and what.
+/// A trigger, and the actions to execute when it fires.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Rule {
     trigger: Trigger,
     actions: Vec<Action>,
 }
 
-/// When a rule applies. Never a time: a plan has to mean the same on a slow machine.
+/// The condition under which a rule applies. It never depends on time, because a plan must do the same on a slow machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Trigger {
-    /// The point in the life of a request, or that it is about frames.
+    /// The point in the life of a request, or `Frame`.
     pub when: When,
-    /// What is counted.
+    /// Selects the requests or frames to count.
     pub pattern: Pattern,
-    /// Which of those.
+    /// Selects among the counted ones.
     pub count: Count,
 }
 
 /// The point at which a rule applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum When {
-    /// The request has not been sent on.
+    /// The runner has not yet forwarded the request.
     Before,
-    /// It was done, and the client has not been told.
+    /// The server has handled the request, and the client has no answer yet.
     After,
-    /// The client has its answer.
+    /// The client has the answer.
     Delivered,
-    /// An event of a watch is about to be passed on.
+    /// The runner is about to forward an event of a watch.
     Frame,
 }
 
-/// Which of the matching requests or frames, counted from one: `#3`, `#3..`, `#3..5`; all of them when not given.
+/// Selects among the matching requests or frames, counted from one: `#3`, `#3..`, `#3..5`. Without a count, all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Count {
     first: u32,
     last: Option<u32>,
 }
 
-/// Why a text is no plan.
+/// The reason why a text is not a valid plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidPlan(pub(crate) String);
 
 impl Plan {
-    /// These rules; where several apply to one request, all do, in this order.
+    /// A plan with these rules. If several rules apply to one request, all their actions are executed, in this order.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Self {
         Self(rules.into_iter().collect())
     }
 
-    /// Its rules.
+    /// The rules of the plan.
     pub fn rules(&self) -> &[Rule] {
         &self.0
     }
 
-    /// Both plans at once.
+    /// Combines both plans.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
@@ -77,42 +78,46 @@ impl Plan {
 }
 
 impl Rule {
-    /// A rule; an error when an action cannot be done at that point.
+    /// A rule with these actions.
+    ///
+    /// # Errors
+    ///
+    /// There is no action, or an action is not possible at the trigger's point.
     pub fn new(trigger: Trigger, actions: impl IntoIterator<Item = Action>) -> Result<Self, InvalidPlan> {
         let actions: Vec<Action> = actions.into_iter().collect();
         match actions.iter().find(|action| !action.fits(trigger.when)) {
-            Some(action) => Err(InvalidPlan(format!("`{action}` cannot be done `{}`", trigger.when))),
+            Some(action) => Err(InvalidPlan(format!("`{action}` is not possible at `{}`", trigger.when))),
             None if actions.is_empty() => Err(InvalidPlan("a rule without an action".to_owned())),
             None => Ok(Self { trigger, actions }),
         }
     }
 
-    /// When.
+    /// The condition under which the rule applies.
     pub fn trigger(&self) -> &Trigger {
         &self.trigger
     }
 
-    /// What; never empty.
+    /// The actions of the rule; never empty.
     pub fn actions(&self) -> &[Action] {
         &self.actions
     }
 }
 
 impl Count {
-    /// All of them.
+    /// Selects all.
     pub const EVERY: Self = Self { first: 1, last: None };
 
-    /// The k-th alone.
+    /// Selects only the k-th.
     pub const fn nth(k: u32) -> Self {
         Self { first: k, last: Some(k) }
     }
 
-    /// The k-th and all behind it.
+    /// Selects the k-th and all later ones.
     pub const fn from(k: u32) -> Self {
         Self { first: k, last: None }
     }
 
-    /// The first k.
+    /// Selects the first k.
     pub const fn first(k: u32) -> Self {
         Self { first: 1, last: Some(k) }
     }
@@ -165,12 +170,12 @@ impl Rule {
         let pattern = Pattern::parse(tokens)?;
         let count = match tokens.word_if(|word| word.starts_with('#')) {
             Some(word) => Count::parse(&word)
-                .ok_or_else(|| InvalidPlan(format!("`{word}` is no count such as #2, #2.. or #1..5")))?,
+                .ok_or_else(|| InvalidPlan(format!("`{word}` is not a count such as #2, #2.. or #1..5")))?,
             None => Count::EVERY,
         };
         if !tokens.keyword("->") {
             let found = tokens.word("`->`")?;
-            return Err(InvalidPlan(format!("expected `->` and what is to happen, found `{found}`")));
+            return Err(InvalidPlan(format!("expected `->` and an action, found `{found}`")));
         }
         let mut actions = vec![Action::parse(tokens)?];
         while tokens.keyword("+") {

@@ -1,4 +1,4 @@
-//! Counts what passes, and says what is due.
+//! The execution state of a plan: counts matching requests and frames, and returns the actions that are due.
 
 use crate::{
     action::Action,
@@ -6,7 +6,7 @@ use crate::{
     request::{Frame, Request},
 };
 
-/// How far a plan has come.
+/// The execution state of a plan.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     rules: Vec<Counted>,
@@ -15,31 +15,31 @@ pub struct Progress {
 #[derive(Debug, Clone)]
 struct Counted {
     rule: Rule,
-    /// How many requests or frames have matched.
+    /// Number of requests or frames that have matched.
     seen: u32,
-    /// To how many of them the rule was applied.
+    /// Number of these to which the rule was applied.
     applied: u32,
 }
 
-/// What is to be done with one request.
+/// The actions that are due for one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Due {
-    /// Before it is sent on.
+    /// Before the runner forwards the request.
     pub before: Vec<Action>,
-    /// When it was done, before the client is told.
+    /// After the server has handled it, before the client gets the answer.
     pub after: Vec<Action>,
-    /// When the client has the answer.
+    /// After the client has the answer.
     pub delivered: Vec<Action>,
 }
 
 impl Progress {
-    /// At the beginning of this plan.
+    /// Starts this plan.
     pub fn new(plan: &Plan) -> Self {
         let rules = plan.rules().iter().cloned();
         Self { rules: rules.map(|rule| Counted { rule, seen: 0, applied: 0 }).collect() }
     }
 
-    /// Counts this request, and says what is due.
+    /// Counts this request, and returns the actions that are due for it.
     pub fn request(&mut self, request: &Request) -> Due {
         let mut due = Due::default();
         for counted in &mut self.rules {
@@ -57,7 +57,7 @@ impl Progress {
         due
     }
 
-    /// Counts this event of that watch, and says what is due.
+    /// Counts this event of that watch, and returns the actions that are due for it.
     pub fn frame(&mut self, watch: &Request, frame: &Frame) -> Vec<Action> {
         let mut due = Vec::new();
         for counted in &mut self.rules {
@@ -69,7 +69,7 @@ impl Progress {
         due
     }
 
-    /// The rules that were never applied. A test whose plan did not happen has tested nothing.
+    /// Returns the rules that were never applied. If a rule never applied, the test has tested nothing.
     pub fn unused(&self) -> Vec<&Rule> {
         self.rules.iter().filter(|counted| counted.applied == 0).map(|counted| &counted.rule).collect()
     }
@@ -107,7 +107,7 @@ mod tests {
             let mut progress = progress(&format!("before patch deployments.apps */web {count} -> drop"));
             let mut applied = Vec::new();
             for _ in 0..4 {
-                assert_eq!(progress.request(&patch("other")), Due::default(), "is not counted");
+                assert_eq!(progress.request(&patch("other")), Due::default(), "the rule does not count another object");
                 applied.push(!progress.request(&patch("web")).before.is_empty());
             }
             assert_eq!(applied, expected, "{count}");
@@ -136,9 +136,9 @@ mod tests {
         };
         assert!(!due("MODIFIED", "web", true));
         assert!(!due("ADDED", "web", true));
-        assert!(!due("MODIFIED", "web", false), "somebody else's");
+        assert!(!due("MODIFIED", "web", false), "the write of another client");
         assert!(!due("MODIFIED", "db", true));
-        assert!(due("MODIFIED", "web", true), "the second that matches");
-        assert!(progress.request(&watch).before.is_empty(), "a rule about frames is not about requests");
+        assert!(due("MODIFIED", "web", true), "the second match");
+        assert!(progress.request(&watch).before.is_empty(), "a rule for frames ignores requests");
     }
 }

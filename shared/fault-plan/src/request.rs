@@ -1,11 +1,11 @@
-//! What is asked of a server, and what a watch says, without the bodies.
+//! The signatures of requests and of watch events, without the bodies.
 
 use std::fmt;
 
-/// The signature of a request: everything that a plan can tell requests apart by.
+/// The signature of a request: everything by which a plan can distinguish requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// As Kubernetes names it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`. For
+    /// The Kubernetes verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`. For
     /// requests that are not for a resource, the method in capitals.
     pub verb: String,
     /// The API group; empty for the core group.
@@ -16,19 +16,20 @@ pub struct Request {
     pub resource: String,
     /// `status`, `scale`, …; mostly empty.
     pub subresource: String,
-    /// Empty for what is in no namespace, and for requests over all of them.
+    /// The namespace. Empty for cluster-scoped resources, and for requests over all namespaces.
     pub namespace: String,
-    /// Empty for requests about a collection. A `create` has it only once the body has been read: [`Request::named`].
+    /// The object's name. Empty for requests for a collection. [`Request::named`] sets it for a `create` once the body has been
+    /// read.
     pub name: String,
     /// The path as sent, without the query.
     pub path: String,
-    /// Whether nothing is to be stored.
+    /// Whether the request is a dry run.
     pub dry_run: bool,
-    /// Who asks, as far as the server's side knows.
+    /// The client, as far as the server knows it.
     pub identity: String,
 }
 
-/// One event of a watch, as far as plans look at it.
+/// The signature of one event of a watch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`.
@@ -37,14 +38,14 @@ pub struct Frame {
     pub namespace: String,
     /// The object's name.
     pub name: String,
-    /// Whether it is the echo of a write of the client that watches.
+    /// Whether the event is the echo of a write of the watching client.
     pub own: bool,
 }
 
 impl Request {
-    /// Reads the request line: method, path, and what follows the question mark.
+    /// Parses a request line: method, path, and the query after the question mark.
     ///
-    /// A path of no Kubernetes API keeps its method as the verb, so that any HTTP service can be spoken of.
+    /// For a path outside the Kubernetes API, the verb is the method. So plans work for any HTTP service.
     pub fn parse(method: &str, path: &str, query: &str) -> Self {
         let segments: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
         let request = Self { verb: method.to_ascii_uppercase(), path: path.to_owned(), ..Self::default() };
@@ -55,7 +56,7 @@ impl Request {
         };
         let (namespace, rest) = match rest {
             [] => return request,
-            // A namespace itself and its two subresources, not something in it.
+            // A namespace itself and its two subresources, not an object in it.
             [word, namespace] if word == "namespaces" => (namespace.as_str(), rest),
             [word, namespace, sub] if word == "namespaces" && matches!(sub.as_str(), "status" | "finalize") => {
                 (namespace.as_str(), rest)
@@ -80,14 +81,14 @@ impl Request {
         }
     }
 
-    /// The same, asked by somebody.
+    /// Sets the client that sends the request.
     #[must_use]
     pub fn by(mut self, identity: impl Into<String>) -> Self {
         self.identity = identity.into();
         self
     }
 
-    /// The same, with the name that a create has in its body only. A name that is known already stays.
+    /// Sets the name, which a create has only in its body. A known name stays.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         if self.name.is_empty() {
@@ -101,7 +102,7 @@ impl Request {
         self.verb == "watch"
     }
 
-    /// Whether it is meant to change something.
+    /// Whether the request changes something; a dry run does not.
     pub fn is_write(&self) -> bool {
         !self.dry_run
             && matches!(
@@ -127,7 +128,7 @@ fn resource_verb(method: &str, named: bool, watch: bool) -> String {
 }
 
 impl fmt::Display for Request {
-    /// As a pattern would name it: `patch memcacheds.cache.example.com/status shop/web`.
+    /// Writes the request as a pattern: `patch memcacheds.cache.example.com/status shop/web`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.resource.is_empty() {
             return write!(f, "{} {}", self.verb, self.path);
@@ -145,7 +146,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// What matters of a query.
+/// The parameters of a query that a signature needs.
 #[derive(Default)]
 struct Options {
     watch: bool,
@@ -161,7 +162,7 @@ impl Options {
             match name {
                 "watch" => options.watch = matches!(value.as_str(), "true" | "1"),
                 "dryRun" => options.dry_run = value == "All",
-                // A list or watch of one object, as the API server sees it.
+                // The API server treats this as a list or watch of one object.
                 "fieldSelector" => {
                     let one = value.split(',').find_map(|term| term.strip_prefix("metadata.name="));
                     one.unwrap_or_default().trim_start_matches('=').clone_into(&mut options.name);
@@ -173,7 +174,7 @@ impl Options {
     }
 }
 
-/// Undoes percent encoding; what is no encoding stays.
+/// Decodes percent encoding. Invalid encodings stay as they are.
 fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! A plan is told as one line, and that line is the plan.
+//! Tests of the text form: a plan is written as one line, and parsing the line gives the same plan.
 
 use std::time::Duration;
 
@@ -32,14 +32,14 @@ fn what_is_no_plan_says_why() {
         ("create deployments.apps -> drop", "a rule begins with before, after, delivered or frame, not with `create`"),
         ("before create", "expected a resource such as deployments.apps, or a path, found the end"),
         ("before create deployments.apps", "expected `->`, found the end"),
-        ("before create deployments.apps #0 -> drop", "`#0` is no count such as #2, #2.. or #1..5"),
-        ("before create deployments.apps #3..2 -> drop", "`#3..2` is no count such as #2, #2.. or #1..5"),
-        ("before create deployments.apps -> explode", "no action `explode`: known are drop, "),
-        ("before create deployments.apps -> hold", "`hold` cannot be done `before`"),
-        ("frame ADDED pods.core -> answer 500", "`answer 500` cannot be done `frame`"),
-        ("delivered create pods.core -> drop", "`drop` cannot be done `delivered`"),
-        ("before create pods.core -> answer 99", "a status code is from 200 to 599"),
-        ("before create pods.core -> delay soon", "`soon` is no time such as 5s or 300ms"),
+        ("before create deployments.apps #0 -> drop", "`#0` is not a count such as #2, #2.. or #1..5"),
+        ("before create deployments.apps #3..2 -> drop", "`#3..2` is not a count such as #2, #2.. or #1..5"),
+        ("before create deployments.apps -> explode", "unknown action `explode`: the actions are drop, "),
+        ("before create deployments.apps -> hold", "`hold` is not possible at `before`"),
+        ("frame ADDED pods.core -> answer 500", "`answer 500` is not possible at `frame`"),
+        ("delivered create pods.core -> drop", "`drop` is not possible at `delivered`"),
+        ("before create pods.core -> answer 99", "a status code is 200 to 599"),
+        ("before create pods.core -> delay soon", "`soon` is not a time such as 5s or 300ms"),
         ("before create pods.core -> drop drop", "expected `;`, `+` or the end, found `drop`"),
         ("frame ADDED pods.core -> replace \"x", "a text without its closing quote"),
     ] {
@@ -104,7 +104,7 @@ fn rule() -> impl Strategy<Value = Rule> {
         (1..9_u32).prop_map(Count::first)
     ];
     (when, pattern(), count, prop::collection::vec(action(), 1..4))
-        .prop_filter_map("actions that cannot be done there", |(when, pattern, count, actions)| {
+        .prop_filter_map("actions that are not possible there", |(when, pattern, count, actions)| {
             Rule::new(Trigger { when, pattern, count }, actions).ok()
         })
 }

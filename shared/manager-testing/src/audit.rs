@@ -1,11 +1,11 @@
-//! What an operator has asked of the API server, counted.
+//! Counts an operator's requests to the API server, from the audit log.
 
 use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Result;
 use cluster::audit;
 
-/// The requests of one user, counted by what they were: `patch deployments`, `patch memcacheds/status`.
+/// The requests of one user, counted by verb and resource: `patch deployments`, `patch memcacheds/status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requests(BTreeMap<String, usize>);
 
@@ -20,12 +20,12 @@ impl Requests {
         Ok(requests)
     }
 
-    /// How many change something, events and dry runs aside.
+    /// The number of writes, without events and dry runs.
     pub fn writes(&self) -> usize {
         self.written().len()
     }
 
-    /// Those that change something, events and dry runs aside: sorted, and each as often as it was sent.
+    /// The writes, without events and dry runs: sorted, and each as often as it was sent.
     pub fn written(&self) -> Vec<&str> {
         let writes = |what: &str| {
             ["create ", "update ", "patch ", "delete "].iter().any(|verb| what.starts_with(verb))
@@ -35,26 +35,26 @@ impl Requests {
         written.flat_map(|(what, count)| std::iter::repeat_n(what.as_str(), *count)).collect()
     }
 
-    /// Those that were sent after `before` was counted.
+    /// The requests that were sent after `before` was counted.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let more = self.0.iter().map(|(what, count)| (what.clone(), count.saturating_sub(before.count(what))));
         Self(more.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// All but those of one sort.
+    /// All requests except those of one sort.
     #[must_use]
     pub fn without(mut self, what: &str) -> Self {
         self.0.remove(what);
         self
     }
 
-    /// How many there were of one sort.
+    /// The number of requests of one sort.
     pub fn count(&self, what: &str) -> usize {
         self.0.get(what).copied().unwrap_or_default()
     }
 
-    /// Those that RBAC refused.
+    /// The requests that RBAC refused.
     pub fn forbidden(&self) -> Vec<&str> {
         self.0.keys().map(String::as_str).filter(|what| what.ends_with(" 403")).collect()
     }

@@ -1,8 +1,8 @@
-//! A life of an operator's object, lived again and again, each time with something else going wrong.
+//! Campaigns: the life of an operator's object, repeated with a different fault each time.
 //!
-//! A [`Subject`] says what the operator is and what its object lives through. A [`Campaign`] lives it once undisturbed to
-//! learn what is written and how it ends, and then once for each fault plan, in a namespace of its own, with the operator
-//! behind a proxy that carries the plan out. Each life has to end as the first did.
+//! A [`Subject`] describes the operator and the life of its object. A [`Campaign`] runs this life once without faults, to learn
+//! the writes and the final state. Then it runs one life for each fault plan, in its own namespace, with the operator behind a
+//! proxy that executes the plan. Each life must end as the first one did.
 
 use std::{
     collections::BTreeMap,
@@ -25,55 +25,56 @@ use crate::{
     world::World,
 };
 
-/// What a campaign has to know of an operator.
+/// The facts about an operator that a campaign needs.
 pub trait Subject: Clone + Send + Sync + 'static {
-    /// Its registration.
+    /// The registration of the operator.
     fn operator(&self) -> &'static dyn Operator;
 
-    /// Its binary.
+    /// The path of the operator's binary.
     fn binary(&self) -> &'static str;
 
-    /// Flags that it runs with.
+    /// Flags of the operator.
     fn flags(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The kinds that the end state is made of, as `group/version/Kind`; the core group is `v1/Kind`.
+    /// The kinds in the final state, as `group/version/Kind`, or `v1/Kind` for the core group.
     fn kinds(&self) -> &'static [&'static str];
 
-    /// What an object lives through. Each step waits until the operator has done its part.
-    #[expect(async_fn_in_trait, reason = "a life is lived on the task of its test")]
+    /// Runs the object's life. Each step waits for the operator's reaction.
+    #[expect(async_fn_in_trait, reason = "the future stays on the task of its test")]
     async fn live(&self, world: &World);
 
-    /// Takes out of an object what differs from life to life; uids, versions, times and the namespace are out already.
+    /// Removes further fields of an object that differ from life to life. Uids, versions, times and the namespace are removed
+    /// already.
     fn mask(&self, object: &mut Value) {
         let _ = object;
     }
 }
 
-/// A subject, and how it lives when nothing goes wrong.
+/// A subject, and its life without faults.
 #[derive(Debug)]
 pub struct Campaign<S> {
     subject: S,
     reference: Life,
     scope: Scope,
-    /// Whether the one plan of [`Scope::Only`] was lived: it belongs to no sort.
+    /// Whether the only plan of [`Scope::Only`] has run. It belongs to no group of plans, so the first call of `run` takes it.
     replayed: AtomicBool,
 }
 
-/// How much is run: what `FAULT_PLANS` says.
+/// The plans to run, as `FAULT_PLANS` selects them.
 #[derive(Debug)]
 enum Scope {
-    /// Drawn with this seed.
+    /// A sample, drawn with this seed.
     Sample(u64),
     All,
     Only(Plan),
 }
 
-/// How a life went.
+/// The record of a life.
 #[derive(Debug, Clone)]
 pub struct Life {
-    /// Everything that the operator asked for and was told.
+    /// All requests of the operator, their answers, and watch events.
     pub trace: Trace,
     end: EndState,
     warnings: BTreeMap<String, usize>,
@@ -81,16 +82,16 @@ pub struct Life {
     deleted: BTreeMap<String, usize>,
 }
 
-/// Lives at a time: each waits more than it computes.
+/// Lives that run at the same time. More than one, because a life waits more than it computes.
 const AT_ONCE: usize = 2;
-/// What is held is let go this often: no watch is silent for ever.
+/// How often the proxy releases held events, so that no watch is silent for ever.
 const RELEASE: Duration = Duration::from_millis(1_500);
 
 impl<S: Subject> Campaign<S> {
-    /// Lives once without faults, and learns how. `None` where no cluster can run.
+    /// Runs and records the life without faults. Returns `None` if this machine cannot run a cluster.
     ///
-    /// The environment says how much is run: `FAULT_PLANS=all` for every plan, a plan's line for that plan alone, or else a
-    /// sample of each sort, drawn with [`seed`].
+    /// `FAULT_PLANS` selects the plans to run: `all` for every plan, or the line of one plan. By default, a sample of each group
+    /// of plans runs, drawn with [`seed`].
     pub async fn begin(subject: S) -> Option<Self> {
         let reference = live(&subject, &Plan::default()).await?;
         let asked = std::env::var("FAULT_PLANS").unwrap_or_default();
@@ -102,7 +103,7 @@ impl<S: Subject> Campaign<S> {
         Some(Self { subject, reference, scope, replayed: AtomicBool::new(false) })
     }
 
-    /// The undisturbed life.
+    /// The life without faults.
     pub fn reference(&self) -> &Life {
         &self.reference
     }
@@ -117,15 +118,17 @@ impl<S: Subject> Campaign<S> {
         enumerate::errors(&self.reference.writes())
     }
 
-    /// Everything that can happen to each event of each watch: W2 to W5.
+    /// Every fault of each event of each watch: W2 to W5.
     pub fn events(&self) -> Vec<Plan> {
         let seen = &self.reference.trace.frames;
         let frames: Vec<(Request, Frame)> = seen.iter().map(|seen| (seen.watch.clone(), seen.frame.clone())).collect();
         enumerate::events(&frames)
     }
 
-    /// Lives with a sample of the plans, and fails with the lines of those that ended in another way. For one that did not
-    /// happen, because a slow machine writes its statuses in other bursts than the reference did, another is lived.
+    /// Runs a life for each plan of a sample, and fails with the lines of the plans that ended differently.
+    ///
+    /// On a slow machine, an operator may combine its status writes differently from the reference, so that a plan never applies.
+    /// Then another plan runs instead.
     pub async fn run(&self, what: &str, mut plans: Vec<Plan>, sample: usize) {
         let (total, begun) = (plans.len(), Instant::now());
         let (mut wanted, mut seed) = (total, 0);
@@ -149,7 +152,7 @@ impl<S: Subject> Campaign<S> {
         let count = outcomes.len();
         let mut missed = 0;
         for (plan, _) in outcomes.iter().filter(|(_, outcome)| matches!(outcome, Ok(false))) {
-            eprintln!("{what}: did not happen: {plan}");
+            eprintln!("{what}: never applied: {plan}");
             missed += 1;
         }
         let failed: Vec<String> = outcomes
@@ -158,23 +161,23 @@ impl<S: Subject> Campaign<S> {
             .collect();
         let seconds = begun.elapsed().as_secs_f64();
         eprintln!(
-            "{what}: {count} of {total} plans in {seconds:.1} s, {missed} of them did not happen, {} failed",
+            "{what}: {count} of {total} plans in {seconds:.1} s, {missed} of them never applied, {} failed",
             failed.len()
         );
         assert!(
             failed.is_empty(),
-            "{} of {count} plans failed; each replays from its line:\n{}",
+            "{} of {count} plans failed; set FAULT_PLANS to a line to repeat it:\n{}",
             failed.len(),
             failed.join("\n")
         );
-        assert!(missed * 5 <= count, "{missed} of {count} plans did not happen: the reference is not what is lived");
+        assert!(missed * 5 <= count, "{missed} of {count} plans never applied: lives differ from the reference");
     }
 
     async fn live(&self, what: &str, plan: Plan) -> (Plan, Result<bool, String>) {
         let lived = AssertUnwindSafe(live(&self.subject, &plan)).catch_unwind().await;
         let outcome = match lived {
             Ok(Some(life)) => self.judge(&plan, &life),
-            Ok(None) => Err("the cluster has gone".to_owned()),
+            Ok(None) => Err("the cluster has stopped".to_owned()),
             Err(panic) => Err(message(&*panic)),
         };
         if let Err(why) = &outcome {
@@ -183,11 +186,11 @@ impl<S: Subject> Campaign<S> {
         (plan, outcome)
     }
 
-    /// Whether the plan happened, or how the life differs from the undisturbed one.
+    /// Returns whether the plan applied, or how the life differs from the one without faults.
     fn judge(&self, plan: &Plan, life: &Life) -> Result<bool, String> {
         let mut life = life.clone();
         if !is_crash(plan) {
-            life.warnings.clone_from(&self.reference.warnings); // errors are told to people, and may be
+            life.warnings.clone_from(&self.reference.warnings); // faults other than crashes may cause warnings
         }
         match life.differs_from(&self.reference) {
             Some(difference) => Err(format!("{difference}\n{}", life.trace)),
@@ -199,28 +202,28 @@ impl<S: Subject> Campaign<S> {
 }
 
 impl Life {
-    /// The requests that plans are made of: not events, which are sent once and may be lost.
+    /// The requests from which plans are made. Event objects are left out: they are sent once and may be lost.
     fn writes(&self) -> Vec<Request> {
         self.trace.requests().into_iter().filter(|request| request.resource != "events").collect()
     }
 
     fn differs_from(&self, reference: &Self) -> Option<String> {
         if let Some(difference) = self.end.differs_from(&reference.end) {
-            return Some(format!("the end state differs: {difference}"));
+            return Some(format!("the final state differs: {difference}"));
         }
         let counts = [
             ("created", &self.created, &reference.created),
             ("deleted", &self.deleted, &reference.deleted),
-            ("told as a warning", &self.warnings, &reference.warnings),
+            ("warnings", &self.warnings, &reference.warnings),
         ];
         counts
             .into_iter()
             .find(|(_, ours, theirs)| ours != theirs)
-            .map(|(what, ours, theirs)| format!("{what}: {ours:?} and not {theirs:?}"))
+            .map(|(what, ours, theirs)| format!("{what}: {ours:?} instead of {theirs:?}"))
     }
 }
 
-/// One life. `None` where no cluster can run.
+/// Runs one life. Returns `None` if this machine cannot run a cluster.
 async fn live<S: Subject>(subject: &S, plan: &Plan) -> Option<Life> {
     let shared = || Cluster::shared(Nodes::None);
     let world = World::prepare(subject.operator(), subject.binary(), shared).await?;
@@ -236,7 +239,7 @@ async fn live<S: Subject>(subject: &S, plan: &Plan) -> Option<Life> {
     let trace = operator.proxy().trace();
     assert!(operator.is_running(), "the operator has ended:\n{}", operator.log());
 
-    // A new process knows nothing but what it reads, and finds nothing to do.
+    // A new process, which knows only the cluster's state, must find nothing to do.
     operator.proxy().set_plan(&Plan::default());
     operator.proxy().release();
     operator.proxy().clear();
@@ -244,7 +247,7 @@ async fn live<S: Subject>(subject: &S, plan: &Plan) -> Option<Life> {
     operator.until_watching(&trace).await;
     operator.until_quiet().await;
     let late: Vec<String> = operator.proxy().trace().writes().map(ToString::to_string).collect();
-    assert!(late.is_empty(), "everything was done, and a new process writes: {late:?}\n{trace}");
+    assert!(late.is_empty(), "a new process still finds something to write: {late:?}\n{trace}");
 
     let mut end = end_state::of(&world, subject.kinds()).await;
     end.mask(|object| subject.mask(object));
@@ -266,7 +269,7 @@ async fn live<S: Subject>(subject: &S, plan: &Plan) -> Option<Life> {
     Some(life)
 }
 
-/// The warnings that people were given, and how often: a repeated one counts.
+/// The warning events, and how often each was emitted, including repetitions.
 async fn warnings(world: &World) -> BTreeMap<String, usize> {
     let mut warnings = BTreeMap::new();
     for event in world.list::<k8s_openapi::api::events::v1::Event>().await {

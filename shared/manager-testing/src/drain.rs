@@ -1,4 +1,4 @@
-//! Taking pods away by evictions, as an administrator does who empties a worker.
+//! Evicts pods, as an administrator does to drain a worker node.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use kube::{
 use crate::World;
 
 impl World {
-    /// Asks once for the eviction of a pod; a budget that does not allow it now answers with 429.
+    /// Requests the eviction of a pod once. If a disruption budget does not allow it now, the API server answers 429.
     pub async fn evict(&self, pod: &str) -> Result<(), kube::Error> {
         let kubeconfig = Kubeconfig::read_from(self.cluster.kubeconfig()).expect("a kubeconfig");
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
         let mut config = config.expect("a configuration");
-        config.default_retry = false; // it would go on asking until the eviction is allowed
+        config.default_retry = false; // the client would retry until the budget allows the eviction
         let pods: Api<Pod> = Api::namespaced(Client::try_from(config).expect("a client"), &self.namespace);
         pods.evict(pod, &EvictParams::default()).await.map(drop)
     }
 
-    /// Empties a worker of the pods of `selector`, opens it again, and says how few of these pods were ready meanwhile.
+    /// Drains the pods of `selector` from a worker, uncordons the worker, and returns the lowest number of ready pods meanwhile.
     pub async fn drain(&self, worker: &str, selector: &str) -> usize {
         let pods = format!("--pod-selector={selector}");
         let mut kubectl = self.cluster.kubectl(["drain", worker, "--delete-emptydir-data", "--timeout=3m", &pods]);
@@ -35,9 +35,9 @@ impl World {
                     let output = drained.expect("no panic");
                     let opened = self.cluster.kubectl(["uncordon", worker]).output().expect("kubectl runs");
                     let said = String::from_utf8_lossy(&output.stderr);
-                    let last = said.lines().next_back().unwrap_or_default(); // it repeats itself for minutes
-                    assert!(output.status.success(), "{worker} was not emptied: {last}");
-                    assert!(opened.status.success(), "{worker} stays closed");
+                    let last = said.lines().next_back().unwrap_or_default(); // earlier lines repeat for minutes
+                    assert!(output.status.success(), "could not drain {worker}: {last}");
+                    assert!(opened.status.success(), "could not uncordon {worker}");
                     return fewest.min(self.ready_pods(selector).await.len());
                 }
                 () = tokio::time::sleep(Duration::from_millis(10)) => {}
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// The pods of this selector that are ready and not ending.
+    /// The pods of this selector that are ready and not being deleted.
     pub async fn ready_pods(&self, selector: &str) -> Vec<Pod> {
         let pods = self.api::<Pod>().list(&ListParams::default().labels(selector)).await;
         let is_ready = |pod: &Pod| {

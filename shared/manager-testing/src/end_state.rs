@@ -1,4 +1,4 @@
-//! How a namespace looks in the end, without what is different every time.
+//! The final state of a namespace, without the fields that differ in each run.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use crate::world::World;
 
-/// All objects of some kinds, by kind and name.
+/// The final objects of some kinds, by kind and name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndState(BTreeMap<String, Value>);
 
-/// Fields that are different every time, wherever they are.
+/// Fields that differ in each run, at any place.
 const CHANCE: [&str; 7] =
     ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "time", "selfLink"];
 
@@ -29,7 +29,7 @@ pub(crate) async fn of(world: &World, kinds: &[&str]) -> EndState {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.namespace, &resource);
         for mut object in api.list(&ListParams::default()).await.expect("the API server answers").items {
-            // In a list, objects do not say what they are.
+            // Objects in a list have no `apiVersion` and `kind`.
             object.types = Some(TypeMeta { api_version: resource.api_version.clone(), kind: kind.to_owned() });
             objects.push(serde_json::to_value(object).expect("JSON"));
         }
@@ -53,7 +53,7 @@ impl EndState {
         self.0.values_mut().for_each(mask);
     }
 
-    /// The first difference, in words.
+    /// Describes the first difference.
     pub fn differs_from(&self, reference: &Self) -> Option<String> {
         let names = reference.0.keys().chain(self.0.keys());
         for name in names {
@@ -63,7 +63,7 @@ impl EndState {
                         return Some(difference);
                     }
                 }
-                (ours, _) => return Some(format!("{name} is {}", if ours.is_some() { "too many" } else { "missing" })),
+                (ours, _) => return Some(format!("{name} is {}", if ours.is_some() { "surplus" } else { "missing" })),
             }
         }
         None
@@ -80,15 +80,15 @@ fn difference(path: &str, ours: &Value, theirs: &Value) -> Option<String> {
             let pairs = ours.iter().zip(theirs).enumerate();
             pairs.into_iter().find_map(|(index, (ours, theirs))| difference(&format!("{path}[{index}]"), ours, theirs))
         }
-        _ => (ours != theirs).then(|| format!("{path} is {ours} and not {theirs}")),
+        _ => (ours != theirs).then(|| format!("{path} is {ours} instead of {theirs}")),
     }
 }
 
-/// Takes out what is different every time. References by uid stay, as the name of what they refer to.
+/// Removes the fields that differ in each run. References by uid become the name of their target.
 fn clean(object: &Value, names: &BTreeMap<String, String>, namespace: &str) -> Value {
     let mut text = object.to_string().replace(namespace, "the namespace");
     for (uid, name) in names {
-        text = text.replace(uid.as_str(), name); // also within the names of managed fields
+        text = text.replace(uid.as_str(), name); // also inside the keys of managed fields
     }
     let mut object = serde_json::from_str(&text).expect("JSON");
     erase(&mut object);
@@ -98,7 +98,7 @@ fn clean(object: &Value, names: &BTreeMap<String, String>, namespace: &str) -> V
 fn erase(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            // Whose child an object is matters; the uid of the object itself is said by its name.
+            // The object's own uid is erased, too. Its owner's uid stays as a name: `clean` has already replaced it.
             for (name, field) in fields.iter_mut() {
                 if CHANCE.contains(&name.as_str()) {
                     *field = Value::Null;
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// A Service whose uid is `own` and whose owner is there, with the uid `owner-7`.
+    /// A Service with the uid `own`, whose owner exists and has the uid `owner-7`.
     fn state(own: &str, object: &Value) -> EndState {
         let names = [(own, "the uid of Service web"), ("owner-7", "the uid of Memcached web")];
         let names = names.map(|(uid, name)| (uid.to_owned(), name.to_owned()));
@@ -142,9 +142,9 @@ mod tests {
         assert_eq!(object("own-2", "owner-7", 80).differs_from(&reference), None);
         assert_eq!(
             object("own-1", "owner-7", 81).differs_from(&reference).as_deref(),
-            Some("Service web.spec.ports[0].port is 81 and not 80")
+            Some("Service web.spec.ports[0].port is 81 instead of 80")
         );
-        assert!(object("own-1", "owner-8", 80).differs_from(&reference).is_some(), "the owner is another");
+        assert!(object("own-1", "owner-8", 80).differs_from(&reference).is_some(), "another owner is a difference");
         assert!(EndState(BTreeMap::new()).differs_from(&reference).is_some());
         assert!(reference.differs_from(&EndState(BTreeMap::new())).is_some());
     }

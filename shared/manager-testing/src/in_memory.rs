@@ -1,4 +1,4 @@
-//! An operator in memory: its controllers against a model of the API server, in one thread and in tokio's paused time.
+//! Runs an operator's controllers in memory, against a model of the API server, in one thread and in tokio's paused time.
 
 use std::{
     future::pending,
@@ -17,27 +17,27 @@ use tokio::{sync::Notify, time::sleep};
 
 use crate::end_state::EndState;
 
-/// How long nothing is written before an operator counts as quiet: longer than a status is held back, shorter than what
-/// conditions say after a minute.
+/// After this time without a write, an operator counts as quiet. It is longer than the delay of a status, and shorter than the
+/// minute after which conditions may change by the clock.
 const QUIET: Duration = Duration::from_secs(30);
-/// The name of the operator among the model's clients; plans say `as operator`.
+/// The name of the operator among the model's clients. Plans select it by `as operator`.
 const CLIENT: &str = "operator";
 
-/// An operator and an API server of its own. Its tests run with `#[tokio::test(start_paused = true)]`.
+/// An operator with its own model API server. Tests with it need `#[tokio::test(start_paused = true)]`.
 pub struct InMemory {
-    /// The API server. Garbage is collected at once.
+    /// The API server. It collects garbage at once.
     pub model: Model,
     operator: &'static dyn Operator,
     flags: Vec<String>,
     running: Option<Harness>,
-    /// Whether the operator that runs can still reach the API server.
+    /// Whether the running operator can still reach the API server.
     alive: Arc<Mutex<Arc<AtomicBool>>>,
     killed: Arc<Notify>,
-    /// How many writes were returned.
+    /// The number of writes that [`until_quiet`](Self::until_quiet) has returned.
     told: usize,
 }
 
-/// Runs `operator` on what `model` holds until it has nothing more to do, and returns what it has written.
+/// Runs `operator` on the state of `model` until it is quiet, and returns its writes.
 pub async fn check(operator: &'static dyn Operator, model: &Model) -> Vec<Entry> {
     let mut memory = InMemory::on(model.clone(), operator, &[]);
     memory.start();
@@ -45,7 +45,7 @@ pub async fn check(operator: &'static dyn Operator, model: &Model) -> Vec<Entry>
 }
 
 impl InMemory {
-    /// An API server with the definitions of `operator`, which is not started yet.
+    /// Creates a model API server with the CRDs of `operator`. Does not start the operator.
     pub fn new(operator: &'static dyn Operator, flags: &[&str]) -> Self {
         let model = Model::new();
         model.set_collecting(Collecting::AtOnce);
@@ -80,11 +80,11 @@ impl InMemory {
         self.start();
     }
 
-    /// What goes wrong from now on. The signal `kill` kills the operator at that very request, and it is started again.
+    /// Applies this fault plan from now on. The signal `kill` kills the operator at exactly this request, and starts it again.
     pub fn plan(&self, plan: &Plan) -> Arc<Planned> {
         let (alive, killed) = (self.alive.clone(), self.killed.clone());
         let planned = Arc::new(Planned::with_signals(plan, move |name| {
-            assert_eq!(name, KILL, "a signal that means nothing here");
+            assert_eq!(name, KILL, "only the signal kill is known here");
             alive.lock().unwrap_or_else(PoisonError::into_inner).store(false, Ordering::Relaxed);
             killed.notify_one();
             Box::pin(pending())
@@ -93,12 +93,12 @@ impl InMemory {
         planned
     }
 
-    /// Nothing goes wrong any more.
+    /// Ends the fault plan.
     pub fn no_plan(&self) {
         self.model.set_faults(NoFaults);
     }
 
-    /// Waits until the operator has written nothing for a while, and returns what it has written since the last time.
+    /// Waits until the operator has written nothing for a while. Returns its writes since the last call.
     pub async fn until_quiet(&mut self) -> Vec<Entry> {
         for _ in 0..1_000 {
             let before = self.writes().len();
@@ -108,10 +108,10 @@ impl InMemory {
                 return writes[std::mem::replace(&mut self.told, before)..].to_vec();
             }
         }
-        panic!("it never stops writing: {:#?}", &self.writes()[self.told..]);
+        panic!("the operator never stops writing: {:#?}", &self.writes()[self.told..]);
     }
 
-    /// Lets time pass; an operator that is killed meanwhile is started again.
+    /// Lets time pass. If a plan kills the operator meanwhile, starts it again.
     pub async fn pass(&mut self, time: Duration) {
         let passed = sleep(time);
         tokio::pin!(passed);
@@ -124,14 +124,14 @@ impl InMemory {
         }
     }
 
-    /// How many reconciles the running operator has ended.
+    /// The number of reconciles that the running operator has finished.
     pub fn reconciles(&self) -> u64 {
         let scrape = self.running.as_ref().map(Harness::scrape).unwrap_or_default();
         let counts = scrape.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total{"));
         counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
-    /// All writes of the operator so far, dry runs aside.
+    /// All writes of the operator so far, without dry runs.
     pub fn writes(&self) -> Vec<Entry> {
         self.requests().into_iter().filter(|entry| entry.verb.writes() && !entry.dry_run).collect()
     }
@@ -141,7 +141,7 @@ impl InMemory {
         self.model.requests().into_iter().filter(|entry| entry.client == CLIENT).collect()
     }
 
-    /// The objects of these resources (`deployments.apps`), without what is different every time.
+    /// The objects of these resources (`deployments.apps`), without the fields that differ in each run.
     pub fn end_state(&self, resources: &[&str]) -> EndState {
         let objects: Vec<Value> = resources.iter().flat_map(|resource| self.model.objects(resource)).collect();
         EndState::new(&objects, "default")

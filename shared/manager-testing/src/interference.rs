@@ -1,9 +1,9 @@
-//! Other clients act while an operator works: at every request of its life, at every moment of that request.
+//! Interferences: other clients act while an operator works, at every moment of every request.
 //!
-//! A [`Story`] says what the operator's object is and how it changes. The story is told once undisturbed, to learn which requests
-//! the operator sends. Then it is told again and again; each time one [`Interference`] happens at one moment of one request:
-//! before the API server handles it, between handling and answer, or after the answer but before watches deliver what
-//! happened. Whatever happens, the operator has to end in step: a new process of it finds nothing to write.
+//! A [`Story`] describes the operator's object and its changes. It runs once undisturbed, to learn which requests the operator
+//! sends. Then it runs many times; each time one [`Interference`] happens at one moment of one request: before the API server
+//! handles it, between handling and answer, or after the answer but before watches deliver the change. In the end, the operator
+//! must have reacted to everything: a new process of it must find nothing to write.
 
 use std::{
     collections::BTreeMap,
@@ -24,25 +24,25 @@ use serde_json::{Value, json};
 use crate::{in_memory::InMemory, seed::seed};
 
 const NAMESPACE: &str = "default";
-/// Longer than late watches lag behind.
+/// Longer than the lag of delayed watches.
 const LATE: Duration = Duration::from_mins(2);
-/// How often progress is shown, in real time.
+/// Interval of progress messages, in real time.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// Nothing is due in this time.
+/// A time in which an idle operator has nothing to do.
 const IDLE: Duration = Duration::from_mins(5);
 
-/// An operator, its object and how that changes. Nothing must become due by the clock alone within some minutes.
+/// An operator, its object and the changes of the object. Nothing may become due by the clock alone within some minutes.
 pub trait Story {
     /// The operator.
     fn operator(&self) -> &'static dyn Operator;
 
-    /// The reconciled object, as a user creates it, in the namespace `default`.
+    /// The primary, as a user creates it in the namespace `default`.
     fn object(&self) -> Value;
 
     /// Merge patches that a user sends one after the other.
     fn changes(&self) -> Vec<Value>;
 
-    /// A merge patch that another user sends in between; it touches other fields than the changes do.
+    /// A merge patch that another user sends in between. It sets other fields than the changes do.
     fn other_change(&self) -> Value;
 
     /// Resources of the children, such as `deployments.apps`.
@@ -51,18 +51,18 @@ pub trait Story {
     /// A merge patch that breaks a child of this resource; `None` if its kind cannot be changed.
     fn damage(&self, resource: &str) -> Option<Value>;
 
-    /// Does what other controllers do: by default, every Deployment is rolled out.
+    /// Plays the other controllers. The default rolls out every Deployment.
     fn play(&self, model: &Model) {
         roll_out(model);
     }
 
-    /// Whether the operator sleeps when all is done, and wakes only when something changes.
+    /// Whether the idle operator reconciles only after a change.
     fn sleeps(&self) -> bool {
         true
     }
 }
 
-/// What another client does.
+/// An action of another client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Interference {
     Change,
@@ -92,18 +92,18 @@ const ALL: [Interference; 10] = [
 ];
 
 impl Interference {
-    /// The signal's name in plans.
+    /// The name of the signal in plans.
     fn name(self) -> String {
         format!("{self:?}").to_lowercase()
     }
 }
 
-/// Tells the story with interferences: all of them if `INTERFERENCES=all`, the one of a plan's line if it is set to that, or
-/// else `sample` of them, drawn with [`seed`].
+/// Runs the story with interferences. The variable `INTERFERENCES` selects them: `all`, or the line of one plan. By default,
+/// `sample` of them run, drawn with [`seed`].
 ///
 /// # Panics
 ///
-/// When the operator misses something, with the line that repeats it.
+/// The operator misses a change. The message has the line that repeats the run.
 pub async fn interfere(story: impl Story + Send + Sync + 'static, sample: usize) {
     let story: Arc<dyn Story + Send + Sync> = Arc::new(story);
     let begun = Instant::now();
@@ -134,14 +134,15 @@ pub async fn interfere(story: impl Story + Send + Sync + 'static, sample: usize)
     let seconds = begun.elapsed().as_secs_f64();
     let name = story.operator().name();
     eprintln!(
-        "{name}: {count} of {total} interferences in {seconds:.1} s, {idle} did not happen, {} failed",
+        "{name}: {count} of {total} interferences in {seconds:.1} s, {idle} never applied, {} failed",
         failed.len()
     );
-    assert!(failed.is_empty(), "{} of {count}; each repeats from its line:\n{}", failed.len(), failed.join("\n"));
-    assert!(idle * 3 <= count, "{idle} of {count} interferences did not happen");
+    assert!(failed.is_empty(), "{} of {count} failed; each line repeats one:\n{}", failed.len(), failed.join("\n"));
+    assert!(idle * 3 <= count, "{idle} of {count} interferences never applied");
 }
 
-/// The requests of an operator whom nothing disturbs. Its own writes, seen late in watches, wake it for nothing.
+/// Runs the story undisturbed and returns the operator's requests. Watches deliver the operator's own writes late; these must
+/// cause no reconcile.
 async fn undisturbed(story: &Arc<dyn Story + Send + Sync>) -> Vec<Entry> {
     let mut telling = Telling::begin(story);
     telling.memory.plan(&"frame * * own -> delay 100s".parse().expect("a plan"));
@@ -151,15 +152,15 @@ async fn undisturbed(story: &Arc<dyn Story + Send + Sync>) -> Vec<Entry> {
         let reconciles = telling.memory.reconciles();
         telling.memory.pass(IDLE).await;
         if story.sleeps() {
-            assert_eq!(telling.memory.reconciles(), reconciles, "step {step}: the echo of an own write wakes nothing");
+            assert_eq!(telling.memory.reconciles(), reconciles, "step {step}: an own write's echo causes a reconcile");
         }
         telling.settle().await;
-        telling.memory.pass(IDLE).await; // all that is late has arrived
+        telling.memory.pass(IDLE).await; // until all delayed events have arrived
     }
     telling.memory.requests()
 }
 
-/// Every moment of every request, with every interference and every way in which watches lag behind.
+/// Makes the plans: every moment of every request, with every interference and every combination of lagging watches.
 fn plans(story: &Arc<dyn Story + Send + Sync>, record: &[Entry]) -> Vec<String> {
     let mut lags = vec![String::new(), "; frame * * -> delay 2s".to_owned()];
     let resource = resource(&story.object(), story.operator());
@@ -174,7 +175,7 @@ fn plans(story: &Arc<dyn Story + Send + Sync>, record: &[Entry]) -> Vec<String> 
         let request = format!("{} {resource}{subresource} */{name} as operator", entry.verb.as_str());
         let number = seen.entry(request.clone()).and_modify(|number| *number += 1).or_insert(1);
         if entry.verb == Verb::List && *number > 1 {
-            continue; // the same again, because a kind is not installed
+            continue; // a repeated list, because a kind is not installed
         }
         for moment in ["before", "after", "delivered"] {
             for interference in ALL {
@@ -187,7 +188,7 @@ fn plans(story: &Arc<dyn Story + Send + Sync>, record: &[Entry]) -> Vec<String> 
     plans
 }
 
-/// Tells the story until this has happened, and whether it has; or what the operator missed.
+/// Runs the story until the plan has applied. Returns whether it did, or what the operator missed.
 async fn told(story: &Arc<dyn Story + Send + Sync>, line: &str) -> Result<bool, String> {
     let plan: Plan = line.parse().map_err(|error| format!("{error}"))?;
     let mut telling = Telling::begin(story);
@@ -204,7 +205,7 @@ async fn told(story: &Arc<dyn Story + Send + Sync>, line: &str) -> Result<bool, 
         for _ in 0..3 {
             telling.memory.until_quiet().await;
             if acted() {
-                // No other controller acts now: their events would wake the operator, and hide what it missed.
+                // Play no other controller now: its events would cause a reconcile, and so hide a missed change.
                 telling.memory.pass(LATE).await;
                 telling.memory.until_quiet().await;
                 return telling.check().await.map(|()| true);
@@ -219,7 +220,7 @@ fn is_signal(action: &fault_plan::Action) -> bool {
     matches!(action, fault_plan::Action::Signal(_))
 }
 
-/// One telling of a story.
+/// One run of a story.
 struct Telling {
     story: Arc<dyn Story + Send + Sync>,
     memory: InMemory,
@@ -233,12 +234,12 @@ impl Telling {
         Self { story: story.clone(), memory, user }
     }
 
-    /// It is created, changed, and deleted.
+    /// The number of steps: the create, the changes and the delete.
     fn steps(&self) -> usize {
         self.story.changes().len() + 2
     }
 
-    /// What the user does.
+    /// Does the user's part of a step.
     async fn act(&mut self, step: usize) {
         let changes = self.story.changes();
         if step == 0 {
@@ -251,7 +252,7 @@ impl Telling {
         }
     }
 
-    /// Lets the operator and the other controllers finish, with watches that lag behind.
+    /// Lets the operator and the other controllers finish, also with delayed watches.
     async fn settle(&mut self) {
         for _ in 0..2 {
             self.memory.pass(LATE).await;
@@ -261,23 +262,23 @@ impl Telling {
         self.memory.until_quiet().await;
     }
 
-    /// Whether everything was acted on.
+    /// Checks that the operator has reacted to everything.
     async fn check(&mut self) -> Result<(), String> {
         if let Some(object) = self.user.object() {
             let (metadata, status) = (&object["metadata"], &object["status"]);
             let group = self.user.group();
             if metadata["deletionTimestamp"].is_null() && status["observedGeneration"] != metadata["generation"] {
-                return Err(format!("{} was acted on, not {}", status["observedGeneration"], metadata["generation"]));
+                return Err(format!("observed {} instead of {}", status["observedGeneration"], metadata["generation"]));
             }
             let asked = &metadata["annotations"][format!("{group}/reconcile-requested-at")];
             if status["lastHandledReconcileAt"] != *asked {
-                return Err(format!("{} was handled, not {asked}", status["lastHandledReconcileAt"]));
+                return Err(format!("handled {} instead of {asked}", status["lastHandledReconcileAt"]));
             }
             let conditions = status["conditions"].as_array();
             let ready = conditions.and_then(|all| all.iter().find(|it| it["type"] == "Ready")).unwrap_or(&Value::Null);
             let paused = metadata["annotations"][format!("{group}/paused")] == "true";
             if paused != (ready["reason"] == "Paused") {
-                return Err(format!("paused: {paused}, and Ready says {}", ready["reason"]));
+                return Err(format!("paused is {paused}, but Ready has {}", ready["reason"]));
             }
         } else {
             for resource in self.story.children() {
@@ -289,7 +290,7 @@ impl Telling {
         let reconciles = self.memory.reconciles();
         self.memory.pass(IDLE).await;
         if self.story.sleeps() && self.memory.reconciles() != reconciles {
-            return Err("it wakes although nothing happens".to_owned());
+            return Err("reconciles without a cause".to_owned());
         }
         self.memory.no_plan();
         self.memory.until_quiet().await;
@@ -300,11 +301,11 @@ impl Telling {
             .filter(|entry| !entry.resource.starts_with("events"))
             .map(|entry| format!("{} {}/{} {:?}", entry.verb.as_str(), entry.resource, entry.subresource, entry.body))
             .collect();
-        if late.is_empty() { Ok(()) } else { Err(format!("a new process finds what was missed: {}", late.join(", "))) }
+        if late.is_empty() { Ok(()) } else { Err(format!("a new process still writes: {}", late.join(", "))) }
     }
 }
 
-/// Someone who works with the object.
+/// The user and other clients that change the object and its children.
 struct User {
     model: Model,
     object: Value,
@@ -343,7 +344,7 @@ impl User {
         self.api().patch(self.name(), &PatchParams::apply("user").force(), &apply).await.expect("it is created");
     }
 
-    /// The object may be gone.
+    /// Sends a merge patch. The object may have been deleted.
     async fn patch(&self, patch: &Value) {
         let sent = self.api().patch(self.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
         if let Err(error) = sent {
@@ -371,7 +372,7 @@ impl User {
             Interference::Delete => self.delete().await,
             Interference::Replace => {
                 self.delete().await;
-                self.create().await; // with a finalizer, the old one is still there, and stays as it is
+                self.create().await; // if a finalizer still holds the old object, this changes nothing
             }
             Interference::Pause => self.annotate(&paused, json!("true")).await,
             Interference::PauseAndResume => {
@@ -413,13 +414,13 @@ fn resource(object: &Value, operator: &dyn Operator) -> String {
     format!("{}.{}", resource.plural, resource.group)
 }
 
-/// With the plural that the operator's definition gives.
+/// The API resource of the object, with the plural of the operator's CRD.
 fn api_resource(object: &Value, operator: &dyn Operator) -> ApiResource {
     let kind = object["kind"].as_str().expect("a kind");
     let mut resource = plain(object["apiVersion"].as_str().expect("a version"), kind);
     let definitions = operator.crds();
     let names = definitions.iter().map(|definition| &definition.spec.names).find(|names| names.kind == kind);
-    resource.plural.clone_from(&names.expect("its definition").plural);
+    resource.plural.clone_from(&names.expect("its CRD").plural);
     resource
 }
 
@@ -428,7 +429,7 @@ fn plain(api_version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(group, version, kind))
 }
 
-/// Every Deployment has all the pods that it wants, and they are ready.
+/// Completes the rollout of every Deployment.
 fn roll_out(model: &Model) {
     for mut deployment in model.objects("deployments.apps") {
         let (replicas, generation) =

@@ -1,13 +1,13 @@
-//! The test kit: an operator's own binary against a **real** API server, and what it did there.
+//! The test kit: runs an operator's own binary against a **real** API server, and checks what it did.
 //!
-//! A [`World`] is a namespace on the shared test cluster, with the operator's definitions installed, the operator
-//! running as a user of its own with exactly the permissions that its code declares, and nobody else in it. Nothing runs
-//! pods there: the test plays kubelet and writes the status of children itself.
+//! A [`World`] is a namespace on the shared test cluster. The operator's CRDs are installed, and the operator is the only client
+//! beside the test. It runs as its own user, with exactly the permissions that its code declares. No kubelet runs pods there; the
+//! test plays the kubelet and writes the status of children itself.
 //!
-//! [`InMemory`] is the same operator against a model of the API server in paused time: for what takes days, and for every
-//! moment at which it can be killed.
+//! [`InMemory`] runs the same operator against a model of the API server in simulated time: for tests that take days, and for a
+//! kill at every possible moment.
 //!
-//! [`Races`] makes pairs of changes a few milliseconds apart and counts those that are not acted on.
+//! [`Races`] makes pairs of changes a few milliseconds apart, and counts the changes to which the operator does not react.
 //!
 //! ```ignore
 //! let Some(world) = World::start(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator")).await else { return };
@@ -15,7 +15,7 @@
 //! world.until("the Deployment exists", async || world.get::<Deployment>("memcached-sample").await).await;
 //! ```
 
-#![expect(clippy::missing_panics_doc, reason = "a test kit tells by panicking")]
+#![expect(clippy::missing_panics_doc, reason = "a test kit reports failures by panicking")]
 
 mod audit;
 mod campaign;

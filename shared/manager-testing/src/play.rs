@@ -1,4 +1,4 @@
-//! The parts that the other controllers of a cluster play, and waiting for what an operator makes of it.
+//! Helpers of [`World`] that play the other controllers of a cluster, and that wait for the operator's reaction.
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod},
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::world::{Namespaced, World, run_id};
 
-/// A kind of ours.
+/// A custom resource of this project.
 pub trait Ours: Namespaced + HasStatus<Status: Status> {}
 
 impl<K: Namespaced + HasStatus<Status: Status>> Ours for K {}
 
 impl World {
-    /// Waits for a Deployment with so many replicas.
+    /// Waits for a Deployment with this number of replicas.
     pub async fn until_deployment(&self, name: &str, replicas: i32) -> Deployment {
         self.until(&format!("Deployment {name} with {replicas} replicas"), async || {
             let deployment: Deployment = self.get(name).await?;
@@ -25,7 +25,7 @@ impl World {
         .await
     }
 
-    /// Waits until the condition says this of the present generation.
+    /// Waits until the condition has this status and reason for the present generation.
     pub async fn until_condition<K: Ours>(&self, name: &str, type_: &str, status: &str, reason: &str) -> K {
         self.until(&format!("{name} is {type_}={status}/{reason}"), async || {
             let object: K = self.get(name).await?;
@@ -36,7 +36,7 @@ impl World {
         .await
     }
 
-    /// Makes the operator look at the object once more, and waits until it has.
+    /// Requests a reconcile of the object, and waits until the operator has done it.
     pub async fn reconcile_again<K: Ours>(&self, name: &str) {
         let (token, annotation) = (run_id(), format!("{}/reconcile-requested-at", K::group(&())));
         self.patch::<K>(name, json!({"metadata": {"annotations": {annotation: token}}})).await;
@@ -48,7 +48,7 @@ impl World {
         .await;
     }
 
-    /// Plays the Deployment controller: what is in `status` is said of the present generation.
+    /// Plays the Deployment controller: writes `status` for the present generation.
     pub async fn deployment_status(&self, name: &str, mut status: Value) {
         let deployment: Deployment = self.get(name).await.expect("a Deployment");
         status["observedGeneration"] = json!(deployment.metadata.generation);
@@ -64,7 +64,7 @@ impl World {
         self.deployment_status(name, status).await;
     }
 
-    /// Plays the `ReplicaSet` controller: a pod of the Deployment's template.
+    /// Plays the `ReplicaSet` controller: creates a pod from the Deployment's template.
     pub async fn make_pod(&self, deployment: &Deployment, name: &str) {
         let template = deployment.spec.as_ref().map(|spec| &spec.template).expect("a template");
         let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template.metadata, "spec": template.spec});
@@ -72,7 +72,7 @@ impl World {
         self.create::<Pod>(pod).await;
     }
 
-    /// Plays the kubelet: the only container of the pod is in this state, and ready if it runs.
+    /// Plays the kubelet: sets the state of the pod's only container. The container is ready if it runs.
     pub async fn container_state(&self, pod: &str, state: Value) {
         let live: Pod = self.get(pod).await.expect("a Pod");
         let container = &live.spec.as_ref().expect("a spec").containers[0];
@@ -90,12 +90,12 @@ impl World {
     }
 }
 
-/// A condition of the object.
+/// The condition of this type in the object's status.
 pub fn condition<'a>(object: &'a impl Ours, type_: &str) -> Option<&'a Condition> {
     object.status()?.conditions().iter().find(|condition| condition.type_ == type_)
 }
 
-/// Checks that every field of `desired` is in `live` with that value; elements of lists are compared in order.
+/// Asserts that every field of `desired` is in `live` with the same value. Elements of lists are compared in order.
 pub fn contains(live: &Value, desired: &Value, path: &str) {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {

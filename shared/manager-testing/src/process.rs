@@ -1,4 +1,4 @@
-//! One run of an operator's binary.
+//! A process of the test: one run of an operator's binary.
 
 use std::{
     fs::File,
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use cluster::Port;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// An operator that runs; it ends with this handle.
+/// A running operator. Dropping this handle kills it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -22,7 +22,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `binary` with a kubeconfig, in one namespace, and with more flags.
+    /// Starts `binary` with a kubeconfig, for one namespace, with additional flags.
     pub(crate) fn start(
         binary: &Path,
         kubeconfig: &Path,
@@ -51,22 +51,22 @@ impl Process {
         Ok(Self { child, log, probes, metrics })
     }
 
-    /// What it has logged, and what earlier runs in the same world have.
+    /// The log of this run and of earlier runs in the same world.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// What one of its probes answers: status code and body; `None` while it does not listen.
+    /// The answer of a probe: status code and body. `None` while the operator does not listen.
     pub fn probe(&self, path: &str) -> Option<(u16, String)> {
         get(&self.probes, path)
     }
 
-    /// Its metrics, in Prometheus' text format; `None` while it does not listen.
+    /// The metrics in Prometheus' text format. `None` while the operator does not listen.
     pub fn metrics(&self) -> Option<String> {
         get(&self.metrics, "/metrics").map(|(_, text)| text)
     }
 
-    /// Whether it has read everything, and no key waits or is worked on. What is to be looked at later does not count.
+    /// Whether all caches are filled, and no key is queued or being reconciled. Delayed keys do not count.
     pub fn is_idle(&self) -> bool {
         let ready = self.probe("/readyz").is_some_and(|(code, _)| code == 200);
         let busy = |line: &str| {
@@ -76,34 +76,34 @@ impl Process {
         ready && self.metrics().is_some_and(|text| !text.lines().any(busy))
     }
 
-    /// Ends it as a crash would: no word to anybody.
+    /// Kills the process without a graceful shutdown, as a crash does.
     pub fn kill(&mut self) {
-        // It may have ended already; then there is nothing to do.
+        // Errors do not matter: the process may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 
-    /// Tells it to stop, as Kubernetes does, and waits until it has.
+    /// Sends SIGTERM, as Kubernetes does, and waits until the process has ended.
     pub fn terminate(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
-        self.child.wait().expect("it ends")
+        self.child.wait().expect("the process ends")
     }
 
-    /// Makes it stand still, as a node does that is suspended or has no time for it: it notices nothing.
+    /// Suspends the process, as on a suspended or overloaded node. The process does not notice it.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes the suspended process.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+        kill_process(Pid::from_child(&self.child), signal).expect("the process runs");
     }
 
-    /// Whether it has ended, and how.
+    /// The exit status if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }

@@ -1,4 +1,4 @@
-//! An operator behind a fault proxy.
+//! Runs an operator behind a fault proxy.
 
 use std::{
     path::Path,
@@ -15,7 +15,7 @@ use crate::{
     world::{Starter, World},
 };
 
-/// An operator whose every request goes through a proxy. The plan's signal `kill` kills it, and starts it again.
+/// An operator whose requests all go through a fault proxy. The plan's signal `kill` kills the operator and starts it again.
 #[derive(Debug)]
 pub struct Proxied {
     proxy: Arc<FaultProxy>,
@@ -23,11 +23,11 @@ pub struct Proxied {
     starter: Starter,
 }
 
-/// Longer than anything that the operator holds back on purpose.
+/// Longer than the operator deliberately delays any write.
 const QUIET: Duration = Duration::from_millis(700);
-/// How often it is asked whether it is idle.
+/// Interval at which the test polls whether the operator is idle.
 const LOOK: Duration = Duration::from_millis(25);
-/// Far longer than anything takes.
+/// Far longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 impl Proxied {
@@ -54,33 +54,33 @@ impl Proxied {
         &self.proxy
     }
 
-    /// Kills the operator as a crash would, and starts it again.
+    /// Kills the operator as a crash does, and starts it again.
     pub fn restart(&self) {
         replace(&self.process, &self.starter);
     }
 
-    /// The same, with another kubeconfig: one of the proxy's, with a token.
+    /// Same as [`restart`](Self::restart), with another kubeconfig of the proxy, which has a token.
     pub fn restart_with(&self, kubeconfig: &Path) {
         replace(&self.process, &self.starter.with(kubeconfig));
     }
 
-    /// Whether it runs: it ends by no fault.
+    /// Whether the operator runs. No fault may end it.
     pub fn is_running(&self) -> bool {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).ended().is_none()
     }
 
-    /// What all its runs have logged.
+    /// The log of all its runs.
     pub fn log(&self) -> String {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).log()
     }
 
-    /// As [`Process::probe`].
+    /// See [`Process::probe`].
     pub fn probe(&self, path: &str) -> Option<(u16, String)> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).probe(path)
     }
 
-    /// Waits until it has written nothing for a while, and has nothing to do either: where it is short of time, a while
-    /// alone says nothing.
+    /// Waits until the operator has written nothing for a while, and is idle. On an overloaded machine, the time alone is not
+    /// enough.
     pub async fn until_quiet(&self) {
         let begun = Instant::now();
         loop {
@@ -90,19 +90,19 @@ impl Proxied {
             if since.elapsed() >= QUIET {
                 let idle = {
                     let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-                    // Twice: a timer that was due before the first answer has run out before the second.
+                    // Ask twice: a timer that was due before the first answer has fired before the second.
                     process.is_idle() && process.is_idle()
                 };
                 if idle && writes() == last {
                     return;
                 }
             }
-            assert!(begun.elapsed() < PATIENCE, "it is never quiet:\n{}\n{}", self.proxy.trace(), self.log());
+            assert!(begun.elapsed() < PATIENCE, "the operator is never quiet:\n{}\n{}", self.proxy.trace(), self.log());
             sleep(QUIET.saturating_sub(since.elapsed()).max(LOOK)).await;
         }
     }
 
-    /// Waits until it has begun every watch that it had in that trace.
+    /// Waits until the operator has started every watch that occurs in this trace.
     pub async fn until_watching(&self, before: &Trace) {
         let watches = |trace: &Trace| -> std::collections::BTreeSet<String> {
             let begun = trace.exchanges.iter().filter(|it| it.request.is_watch() && it.told == Some(200));
@@ -115,7 +115,7 @@ impl Proxied {
         }
     }
 
-    /// Lets go of what is held, again and again; never ends.
+    /// Releases held events at this interval; never returns.
     pub async fn let_go(&self, every: Duration) {
         loop {
             sleep(every).await;

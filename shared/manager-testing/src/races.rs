@@ -1,10 +1,11 @@
-//! Changes that follow one another within milliseconds, on a real API server: is each last one acted on?
+//! Races: pairs of changes within milliseconds, on a real API server. Does the operator react to each second change?
 //!
-//! An operator answers a change with a write of its own, mostly of the status. A second change that reaches the API server
-//! just before that write is part of the write's answer. An operator that takes the answer for its own echo never acts on
-//! that change. [`Races`] makes such pairs of changes at random and counts the second ones that have no effect.
+//! An operator reacts to a change with its own write, usually of the status. If a second change reaches the API server just
+//! before this write, the answer to the write contains it. An operator that treats the answer as its own echo never reacts to
+//! this change. [`Races`] makes such pairs of changes at random, and counts the second ones that have no effect.
 //!
-//! `wish` is the pure part: what a user does, and how an object differs from what the user wants. `seen` watches.
+//! `wish` is the pure part: the user's changes, and the difference between an object and the user's wish. `seen` watches the
+//! objects.
 
 use std::{fmt, time::Duration};
 
@@ -27,50 +28,50 @@ use self::{
 mod seen;
 mod wish;
 
-/// The longest time between the two changes of a round: an operator's write follows a change within this time.
+/// The longest time between the two changes of a round. An operator's write follows a change within this time.
 const GAP: Duration = Duration::from_millis(12);
-/// The longest rest before a round. Operators hold a second status write back for 400 ms, so rounds with a short rest meet
-/// a write that was held back, and rounds with a long rest one that is sent at once.
+/// The longest rest before a round. Operators delay a second status write by 400 ms. So rounds with a short rest meet a delayed
+/// write, and rounds with a long rest meet an immediate one.
 const REST: Duration = Duration::from_millis(600);
-/// For what may wait for the garbage collector, and for an object that is helped out of a miss.
+/// The limit for steps that may wait for the garbage collector, and for the recovery from a missed change.
 const LONG: Duration = Duration::from_mins(1);
 
-/// Many rounds of two changes, on several objects at the same time. Nothing else may change the objects.
+/// Many rounds of two changes, on several objects at the same time. No other client may change the objects.
 #[derive(Clone)]
 pub struct Races {
     /// The user's client.
     pub client: Client,
-    /// The namespace of the objects; it holds nothing else of this kind.
+    /// The namespace of the objects. It holds no other objects of this kind.
     pub namespace: String,
     /// A kind with a field `spec.size` that becomes the replicas of a Deployment of the same name.
     pub resource: ApiResource,
-    /// How many objects there are.
+    /// The number of objects.
     pub objects: usize,
-    /// How many rounds there are on all objects together.
+    /// The total number of rounds on all objects.
     pub rounds: usize,
-    /// The changes and the times between them follow from it. How they meet the operator's writes does not.
+    /// Determines the changes and the times between them, but not how they meet the operator's writes.
     pub seed: u64,
-    /// A change without an effect after this time is missed.
+    /// A change that has no effect after this time counts as missed.
     pub patience: Duration,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Raced {
-    /// Rounds that were carried out.
+    /// The number of finished rounds.
     pub rounds: usize,
-    /// The longest time from a last change until its effect; missed ones are left out.
+    /// The longest time from a last change until its effect, without missed changes.
     pub slowest: Duration,
     /// Last changes without an effect.
     pub missed: Vec<Missed>,
 }
 
-/// A change that was not acted on.
+/// A change to which the operator did not react.
 #[derive(Debug, Clone)]
 pub struct Missed {
-    /// When it was made, from the beginning of the run.
+    /// The time of the change since the start of the run.
     pub at: Duration,
-    /// The object.
+    /// The name of the object.
     pub name: String,
     /// The change before it.
     first: Change,
@@ -78,11 +79,11 @@ pub struct Missed {
     last: Change,
     /// The time between the answer to the first change and the request of the last.
     gap: Duration,
-    /// How the object differed from what its user wanted, when patience ended.
+    /// How the object differed from the user's wish after `patience`.
     difference: String,
 }
 
-/// One object.
+/// One object and its user.
 struct Racer {
     name: String,
     wish: Wish,
@@ -90,7 +91,7 @@ struct Racer {
     rounds: usize,
 }
 
-/// What all racers share.
+/// The state that all racers share.
 struct Course<'a> {
     races: &'a Races,
     objects: Api<DynamicObject>,
@@ -99,9 +100,11 @@ struct Course<'a> {
 }
 
 impl Races {
-    /// Runs all rounds. `progress` gets the result so far after each.
+    /// Runs all rounds. Calls `progress` with the result so far after each round.
     ///
-    /// Fails when the API server refuses a change, or when an object stays as it is whatever is done to it.
+    /// # Errors
+    ///
+    /// The API server refuses a change, or the operator does not react to an object any more.
     pub async fn run(&self, mut progress: impl FnMut(&Raced)) -> Result<Raced> {
         let objects = Api::namespaced_with(self.client.clone(), &self.namespace, &self.resource);
         let deployments = Api::<Deployment>::namespaced(self.client.clone(), &self.namespace);
@@ -135,14 +138,14 @@ impl Races {
 }
 
 impl Course<'_> {
-    /// Creates the object and waits until the operator has made of it what it should be.
+    /// Creates the object and waits until the operator has reconciled it.
     async fn begin(&self, racer: &mut Racer) -> Result<()> {
         self.create(racer).await?;
         let begun = self.seen.until(&racer.name, LONG, |it| it.difference(&racer.wish)).await;
-        begun.map(drop).map_err(anyhow::Error::msg).with_context(|| format!("{} never begins", racer.name))
+        begun.map(drop).map_err(anyhow::Error::msg).with_context(|| format!("no first reconcile of {}", racer.name))
     }
 
-    /// All rounds of one object: how long each last change took until it was acted on, or that it was missed.
+    /// Runs all rounds of one object. Each item is the time until the last change had its effect, or the missed change.
     fn laps(&self, racer: Racer) -> impl stream::Stream<Item = Result<Result<Duration, Missed>>> {
         stream::try_unfold(racer, async |mut racer| {
             if racer.rounds == 0 {
@@ -166,7 +169,7 @@ impl Course<'_> {
         let (name, patience) = (&racer.name, self.races.patience);
         let acted = self.seen.until(name, patience, |it| it.difference_in_status(&racer.wish)).await;
         let acted = match acted {
-            // The children of an object that was replaced have to be collected before there can be others.
+            // After a replacement, the garbage collector must remove the old children before the operator can create new ones.
             Ok(()) if first == Change::Replace || last == Change::Replace => {
                 let took = made.elapsed();
                 self.seen.until(name, LONG, |it| it.difference(&racer.wish)).await.map(|()| took)
@@ -184,12 +187,12 @@ impl Course<'_> {
         Ok(Err(missed))
     }
 
-    /// One more change, so that the next round begins with an object as it should be.
+    /// Makes one more change, so that the next round starts with a reconciled object.
     async fn help(&self, racer: &mut Racer) -> Result<()> {
         let ask = racer.wish.ask();
         self.carry_out(&ask, racer).await?;
         let helped = self.seen.until(&racer.name, LONG, |it| it.difference(&racer.wish)).await;
-        helped.map_err(anyhow::Error::msg).context("another change does not help either")
+        helped.map_err(anyhow::Error::msg).context("the operator does not react to another change either")
     }
 
     async fn carry_out(&self, change: &Change, racer: &mut Racer) -> Result<()> {
@@ -208,7 +211,7 @@ impl Course<'_> {
         object.data = json!({"spec": {"size": racer.wish.size()}});
         let created = self.objects.create(&PostParams::default(), &object).await?;
         let uid = created.metadata.uid.unwrap_or_default();
-        ensure!(!uid.is_empty(), "the API server gives no uid");
+        ensure!(!uid.is_empty(), "the API server returns no uid");
         racer.wish.begin(uid);
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! What samples are drawn from.
+//! The seed of random samples.
 
-/// The seed of this run's samples: what `SEED` says, or else another each time, so that in time every plan is drawn. It is
-/// printed, and a run that is given it draws the same.
+/// Returns the seed of this run's samples, and prints it. The variable `SEED` sets it, so that a run can be repeated. By default
+/// it is random, so that over time every plan is drawn.
 pub fn seed() -> u64 {
     let asked = std::env::var("SEED").ok().filter(|text| !text.is_empty());
     let seed = asked.map_or_else(|| fastrand::u64(..1_000_000), |text| text.parse().expect("SEED is a number"));

@@ -1,4 +1,4 @@
-//! A namespace of a real API server, with one operator in it.
+//! The world of an acceptance test: a namespace of a real API server, with one operator in it.
 
 use std::{
     fmt::Debug,
@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 use crate::{audit::Requests, process::Process};
 
-/// Far longer than anything takes: only a failure waits for so long.
+/// Far longer than any step takes: only a failure waits this long.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A namespaced kind with a typed form.
@@ -63,26 +63,26 @@ impl<K> Namespaced for K where
 
 /// A namespace, an operator and the test's own client.
 pub struct World {
-    /// The cluster that the namespace is on.
+    /// The cluster of the namespace.
     pub cluster: Arc<Cluster>,
     /// The namespace's name, unique.
     pub namespace: String,
     /// The test's client: the cluster's administrator.
     pub client: Client,
-    /// The user that the operator is.
+    /// The user as which the operator authenticates.
     user: String,
     program: Option<Program>,
     /// The operator, if it runs as a process of this test.
     pub operator: Option<Process>,
 }
 
-/// How this test starts its operator.
+/// The operator's binary, and the kubeconfig of its user.
 struct Program {
     binary: PathBuf,
     kubeconfig: PathBuf,
 }
 
-/// Starts the same operator as often as one likes.
+/// Starts the same operator any number of times.
 #[derive(Debug, Clone)]
 pub(crate) struct Starter {
     binary: PathBuf,
@@ -105,14 +105,15 @@ impl Starter {
 }
 
 impl World {
-    /// A world on the shared cluster without nodes, with the operator running. `None` where no cluster can run.
+    /// Prepares a world on the shared cluster without nodes, and starts the operator. Returns `None` if this machine cannot run a
+    /// cluster.
     pub async fn start(operator: &'static dyn Operator, binary: impl AsRef<Path>) -> Option<Self> {
         let mut world = Self::prepare(operator, binary, || Cluster::shared(Nodes::None)).await?;
         world.run(&[]);
         Some(world)
     }
 
-    /// As [`start`](Self::start), on a cluster of the test's choice, and without starting the operator.
+    /// Same as [`start`](Self::start), but on a cluster of the test's choice and without starting the operator.
     pub async fn prepare(
         operator: &'static dyn Operator,
         binary: impl AsRef<Path>,
@@ -126,7 +127,7 @@ impl World {
         Some(world)
     }
 
-    /// A namespace and a client on a cluster of the test's choice, and nothing else: for operators that run in it.
+    /// Prepares only a namespace and a client, on a cluster of the test's choice: for operators that run inside the cluster.
     pub async fn visit(
         prefix: &str,
         cluster: impl FnOnce() -> anyhow::Result<Cluster> + Send + 'static,
@@ -141,13 +142,13 @@ impl World {
         Some(world)
     }
 
-    /// Starts the operator with these flags; ends the one that runs.
+    /// Kills the running operator, and starts it again with these flags.
     pub fn run(&mut self, flags: &[&str]) {
         self.operator = None;
         self.operator = Some(self.replica("", flags));
     }
 
-    /// Starts one more replica, with a log of its own, that ends with the handle.
+    /// Starts one more replica with its own log. Dropping the handle kills it.
     pub fn replica(&self, name: &str, flags: &[&str]) -> Process {
         self.starter_with(name, self.kubeconfig(), flags).start()
     }
@@ -157,7 +158,7 @@ impl World {
         &self.program().kubeconfig
     }
 
-    /// How the operator is started with another kubeconfig.
+    /// A starter of the operator with another kubeconfig.
     pub(crate) fn starter(&self, kubeconfig: &Path, flags: &[&str]) -> Starter {
         self.starter_with("", kubeconfig, flags)
     }
@@ -180,24 +181,24 @@ impl World {
         self.program.as_ref().expect("a world that was prepared for an operator")
     }
 
-    /// Deletes the namespace and waits for nothing: for tests that make many.
+    /// Deletes the namespace without waiting: for tests that create many.
     pub(crate) async fn forget(self) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        // What is left over goes with the cluster.
+        // Errors do not matter: leftovers are deleted with the cluster.
         drop(namespaces.delete(&self.namespace, &DeleteParams::background()).await);
     }
 
-    /// Kills the operator as a crash would, and starts it again.
+    /// Kills the operator as a crash does, and starts it again.
     pub fn restart(&mut self) {
         self.run(&[]);
     }
 
-    /// Applies YAML as `kubectl apply --server-side` does, with unknown fields refused.
+    /// Applies YAML as `kubectl apply --server-side` does. The API server rejects unknown fields.
     pub async fn apply(&self, yaml: &str) -> DynamicObject {
         self.try_apply(yaml).await.unwrap_or_else(|error| panic!("{error}\n{yaml}"))
     }
 
-    /// As [`apply`](Self::apply), for objects that are to be refused.
+    /// Same as [`apply`](Self::apply), for objects that the API server should refuse.
     pub async fn try_apply(&self, yaml: &str) -> Result<DynamicObject, kube::Error> {
         let value: Value = kube_yaml(yaml);
         let kind = value["kind"].as_str().expect("a kind");
@@ -218,7 +219,7 @@ impl World {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The object, if it is there.
+    /// The object, if it exists.
     pub async fn get<K: Namespaced>(&self, name: &str) -> Option<K> {
         self.api().get_opt(name).await.expect("the API server answers")
     }
@@ -228,23 +229,23 @@ impl World {
         self.api().list(&ListParams::default()).await.expect("the API server answers").items
     }
 
-    /// Changes an object as somebody else, with a merge patch.
+    /// Changes an object as another client does, with a merge patch.
     pub async fn patch<K: Namespaced>(&self, name: &str, patch: Value) -> K {
-        let parameters = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
-        self.api().patch(name, &parameters, &Patch::Merge(patch)).await.expect("the patch is taken")
+        let parameters = PatchParams { field_manager: Some("another-manager".to_owned()), ..PatchParams::default() };
+        self.api().patch(name, &parameters, &Patch::Merge(patch)).await.expect("the API server accepts the patch")
     }
 
-    /// Writes an object's status, as the kubelet or another controller would.
+    /// Writes an object's status, as the kubelet or another controller does.
     pub async fn patch_status<K: Namespaced>(&self, name: &str, status: Value) -> K {
         let patch = json!({"status": status});
         let parameters = PatchParams { field_manager: Some("kubelet".to_owned()), ..PatchParams::default() };
-        self.api().patch_status(name, &parameters, &Patch::Merge(patch)).await.expect("the status is taken")
+        self.api().patch_status(name, &parameters, &Patch::Merge(patch)).await.expect("the status is accepted")
     }
 
-    /// Creates an object as somebody else.
+    /// Creates an object as another client does.
     pub async fn create<K: Namespaced>(&self, object: Value) -> K {
         let object: K = serde_json::from_value(object).expect("an object of that kind");
-        self.api().create(&PostParams::default(), &object).await.expect("the object is taken")
+        self.api().create(&PostParams::default(), &object).await.expect("the API server accepts the object")
     }
 
     /// Deletes an object.
@@ -252,12 +253,12 @@ impl World {
         drop(self.api::<K>().delete(name, &DeleteParams::default()).await.expect("the object is deleted"));
     }
 
-    /// Waits until `look` finds something, and returns it. Fails the test, with the operator's log, when it never does.
+    /// Waits until `look` returns a value, and returns it. After one minute the test fails and prints the operator's log.
     pub async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
         self.within(PATIENCE, what, async move || look().await).await
     }
 
-    /// As [`until`](Self::until), with a limit that is part of what is tested.
+    /// Same as [`until`](Self::until), with a time limit that is part of the test.
     pub async fn within<T>(&self, limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
@@ -268,13 +269,13 @@ impl World {
                 let log = std::fs::read_to_string(self.log_file("")).unwrap_or_default();
                 let tail: Vec<&str> = log.lines().rev().take(30).collect();
                 let tail: Vec<&str> = tail.into_iter().rev().collect();
-                panic!("never seen within {}s: {what}\n--- the operator's log:\n{}", limit.as_secs(), tail.join("\n"));
+                panic!("not within {}s: {what}\n--- the operator's log:\n{}", limit.as_secs(), tail.join("\n"));
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     }
 
-    /// What the operator has asked of the API server so far.
+    /// All requests of the operator so far.
     pub fn requests(&self) -> Requests {
         Requests::of(&self.user, &self.cluster.audit_log()).expect("an audit log")
     }
@@ -300,24 +301,24 @@ impl World {
         .await
     }
 
-    /// Pods in it have to keep to the restricted Pod Security Standard.
+    /// Creates the namespace. It enforces the restricted Pod Security Standard.
     async fn make_namespace(&self) {
         let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}});
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let apply = PatchParams::apply("test").force();
-        namespaces.patch(&self.namespace, &apply, &Patch::Apply(&namespace)).await.expect("the namespace is taken");
+        namespaces.patch(&self.namespace, &apply, &Patch::Apply(&namespace)).await.expect("the namespace is accepted");
     }
 
-    /// Installs the operator's definitions and grants it what its code declares. Doing it again changes nothing.
+    /// Installs the operator's CRDs and grants the permissions that its code declares. A second call changes nothing.
     pub async fn install(&self, operator: &'static dyn Operator) {
         let apply = PatchParams::apply("test").force();
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         for crd in operator.crds() {
             let crd = normalize(&crd);
             let name = crd.name_any();
-            crds.patch(&name, &apply, &Patch::Apply(&crd)).await.expect("the definition is taken");
+            crds.patch(&name, &apply, &Patch::Apply(&crd)).await.expect("the CRD is accepted");
             self.until(&format!("{name} is established"), async || {
                 let crd = crds.get(&name).await.ok()?;
                 let conditions = crd.status?.conditions?;
@@ -334,7 +335,7 @@ impl World {
         let body = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": granted,
         });
-        roles.patch(&role, &apply, &Patch::Apply(&body)).await.expect("the role is taken");
+        roles.patch(&role, &apply, &Patch::Apply(&body)).await.expect("the role is accepted");
         let bindings: Api<RoleBinding> = self.api();
         self.allow_election(&bindings).await;
         let body = json!({
@@ -342,7 +343,7 @@ impl World {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.user}],
         });
-        bindings.patch("operator", &apply, &Patch::Apply(&body)).await.expect("the binding is taken");
+        bindings.patch("operator", &apply, &Patch::Apply(&body)).await.expect("the binding is accepted");
     }
     async fn allow_election(&self, bindings: &Api<RoleBinding>) {
         let apply = PatchParams::apply("test").force();
@@ -350,17 +351,17 @@ impl World {
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "leader-election"},
             "rules": leader_election_permissions("controller-manager.operators"),
         });
-        self.api::<Role>().patch("leader-election", &apply, &Patch::Apply(&role)).await.expect("the role is taken");
+        self.api::<Role>().patch("leader-election", &apply, &Patch::Apply(&role)).await.expect("the role is valid");
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "leader-election"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "leader-election"},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.user}],
         });
-        bindings.patch("leader-election", &apply, &Patch::Apply(&binding)).await.expect("the binding is taken");
+        bindings.patch("leader-election", &apply, &Patch::Apply(&binding)).await.expect("the binding is valid");
     }
 }
 
-/// Some letters that no other test of this run has.
+/// A string that is unique among all tests of this run.
 pub fn run_id() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

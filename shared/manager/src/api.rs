@@ -1,6 +1,6 @@
-//! Requests to the API server: raw JSON in and out, one deadline each, no retries.
+//! Sends requests to the API server: raw JSON in and out, one deadline each, no retries.
 //!
-//! kube's own retries are off: the queue decides about retrying, and a retried create could make a second object.
+//! kube's own retries are off: the queue decides about retries, and a retried create could make a second object.
 
 use std::{future::Future, time::Duration};
 
@@ -24,9 +24,9 @@ use crate::{
     telemetry::TARGET,
 };
 
-/// Enough for an admission webhook (at most 30 s by the API, 10 s by default) and a loaded server.
+/// The deadline of a request: enough for an admission webhook (at most 30 s by the API, 10 s by default) and a loaded server.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Nobody is obeyed for longer than this, in seconds.
+/// The longest `Retry-After` that is honoured, in seconds.
 const LONGEST_WAIT: u32 = 300;
 
 /// Requests for objects of one kind, made as one field manager.
@@ -68,7 +68,7 @@ impl Requests {
         self.send_apply(key, object, false).await
     }
 
-    /// What [`apply`](Self::apply) would answer, as a dry run.
+    /// Does [`apply`](Self::apply) as a dry run, and returns what its answer would be.
     pub(crate) async fn rehearse_apply(&self, key: &ObjectKey, object: &Value) -> Result<String, Error> {
         self.send_apply(key, object, true).await
     }
@@ -84,12 +84,12 @@ impl Requests {
         self.send("patch", key, request).await
     }
 
-    /// A JSON patch: operations and tests, of which all hold or nothing is changed.
+    /// Sends a JSON patch of tests and operations. If one fails, the API server changes nothing.
     pub(crate) async fn edit(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
         self.send_edit(key, operations, false).await
     }
 
-    /// What [`edit`](Self::edit) would answer, as a dry run.
+    /// Does [`edit`](Self::edit) as a dry run, and returns what its answer would be.
     pub(crate) async fn rehearse_edit(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
         self.send_edit(key, operations, true).await
     }
@@ -100,21 +100,21 @@ impl Requests {
         self.send("patch", key, request.map(as_json_patch)).await
     }
 
-    /// As [`edit`](Self::edit), of the status.
+    /// Like [`edit`](Self::edit), for the status.
     pub(crate) async fn edit_status(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
         let body = Patch::Merge(operations);
         let request = self.http(key).patch_subresource("status", &key.name, &self.patching(), &body);
         self.send("patch the status of", key, request.map(as_json_patch)).await
     }
 
-    /// Deletes exactly the object with this uid, whatever its version: others write its status all the time.
+    /// Deletes only the object with this uid, at any version, because other controllers write its status all the time.
     pub(crate) async fn delete(&self, key: &ObjectKey, uid: &str) -> Result<String, Error> {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let parameters = DeleteParams::background().preconditions(preconditions);
         self.send("delete", key, self.http(key).delete(&key.name, &parameters)).await
     }
 
-    /// `apiVersion` and `kind`, which every request body has to carry.
+    /// Returns `apiVersion` and `kind`, which every request body has to carry.
     pub(crate) fn type_meta(&self) -> (&str, &str) {
         (&self.api_version, &self.kind)
     }
@@ -127,7 +127,7 @@ impl Requests {
         &self.manager
     }
 
-    /// What errors say was asked.
+    /// Describes the request, for errors.
     pub(crate) fn describe(&self, verb: &'static str, key: &ObjectKey) -> Request {
         Request { verb, kind: self.kind.clone(), namespace: key.namespace.to_string(), name: key.name.to_string() }
     }
@@ -147,7 +147,7 @@ impl Requests {
         Http::new(path)
     }
 
-    /// A request in the trace of its reconcile; nothing when there is none.
+    /// Returns the span of a request in the trace of its reconcile, which is disabled when there is no trace.
     fn span(&self, verb: &str, key: &ObjectKey) -> Span {
         tracing::debug_span!(
             target: TARGET,
@@ -172,7 +172,7 @@ impl Requests {
         let asked = || self.describe(verb, key);
         let request = request
             .map_err(|error| Error::Api { request: asked(), source: Box::new(kube::Error::BuildRequest(error)) })?;
-        // The last step before it is sent: the token may have died while this reconcile was computing.
+        // This check is the last step before sending: the leadership may have been lost while this reconcile was computing.
         if !matches!(verb, "get" | "list") && !self.leading.may_write() {
             return Err(Error::NotLeading { request: asked() });
         }
@@ -185,13 +185,13 @@ impl Requests {
     }
 }
 
-/// kube's own type of a JSON patch would have to be built from the operations.
+/// Sets the content type of a JSON patch. kube's own type would have to be built from the operations first.
 fn as_json_patch(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json-patch+json"));
     request
 }
 
-/// How a request ended, for its trace.
+/// Records in the trace how a request ended.
 fn tell(span: &Span, verb: &str, answer: Option<&Result<String, kube::Error>>) {
     let code = match answer {
         Some(Ok(_)) => Some(if verb == "create" { 201 } else { 200 }),
@@ -206,7 +206,8 @@ fn tell(span: &Span, verb: &str, answer: Option<&Result<String, kube::Error>>) {
     }
 }
 
-/// As `Client::request_text`, which keeps no headers: the API server's flow control says in one how long to wait.
+/// Does the same as `Client::request_text`, but also reads the header `Retry-After`, by which the API server's flow control
+/// says how long to wait.
 async fn text(client: &Client, request: http::Request<Vec<u8>>) -> Result<String, kube::Error> {
     let response = client.send(request.map(Body::from)).await?;
     let (code, wait) = (response.status(), retry_after(response.headers()));
@@ -231,7 +232,8 @@ async fn text(client: &Client, request: http::Request<Vec<u8>>) -> Result<String
     Err(kube::Error::Api(Box::new(status)))
 }
 
-/// The seconds of a `Retry-After`. A date, which API servers do not send, is nothing that a clock here could judge.
+/// Returns the seconds of a `Retry-After`, at most [`LONGEST_WAIT`]. Ignores a date: API servers do not send one, and the
+/// clocks may differ.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u32> {
     let seconds: u32 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(seconds.min(LONGEST_WAIT))
@@ -241,7 +243,7 @@ async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> 
     tokio::time::timeout(limit, work).await.ok()
 }
 
-/// A kind whose objects live in namespaces: the scope of everything that operators own.
+/// A kind whose objects live in namespaces, as everything does that operators own.
 pub trait Namespaced: Resource<DynamicType = (), Scope = NamespaceResourceScope> {}
 impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Namespaced for K {}
 

@@ -1,4 +1,4 @@
-//! The controllers wired to their caches and to the outside world: what a process and a test of one have in common.
+//! Wires the controllers to their caches, client and clock. A real process (`run`) and an in-memory test (`harness`) share it.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -18,18 +18,19 @@ use crate::{
     workers::Workers,
 };
 
-/// What works, as probes, metrics and workers see it. A clone is the same.
+/// The wired controllers and informers, for probes, metrics and workers. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Assembly {
     pub(crate) controllers: Arc<Vec<Running>>,
     pub(crate) informers: Vec<Arc<InformerHealth>>,
 }
 
-/// A task that runs until the stop, and its name.
+/// The name of a task, and the task, which runs until the process stops.
 pub(crate) type Named = (String, Pin<Box<dyn Future<Output = ()> + Send>>);
 
 impl Assembly {
-    /// Wires everything. What keeps it going is in the tasks; the workers are the caller's to start.
+    /// Wires everything. The caller runs the returned tasks, which keep the caches up to date and wake objects, and starts the
+    /// workers.
     pub(crate) fn new(
         declared: Vec<(Declared, ChildMetrics)>,
         background: Vec<Background>,
@@ -53,7 +54,7 @@ impl Assembly {
             let task =
                 resync(controllers.clone(), index, settings.resync_interval, outside.random.clone(), stop.clone());
             tasks.push((format!("resync of {}", controller.kind), Box::pin(task)));
-            // What is declared optional may come later; everything else is there when work begins.
+            // An optional kind may be installed later. All other kinds are there when the workers start.
             let optional = controller.optional.iter().map(|health| (health, true));
             for (health, arrives) in optional.chain([(&controller.primary, false)]) {
                 let task = whenever_back(controllers.clone(), index, health.clone(), arrives, stop.clone());
@@ -65,7 +66,7 @@ impl Assembly {
         (Self { controllers, informers }, tasks)
     }
 
-    /// The workers of all controllers.
+    /// Returns the workers of all controllers.
     pub(crate) fn workers(&self, settings: &Settings) -> Workers {
         Workers {
             controllers: self.controllers.clone(),
@@ -75,13 +76,13 @@ impl Assembly {
         }
     }
 
-    /// Brings up to date what is computed on a scrape.
+    /// Updates the metrics that are computed on a scrape.
     pub(crate) fn show(&self, metrics: &Metrics) {
         for informer in &self.informers {
             metrics.show(informer);
         }
         for controller in self.controllers.iter() {
-            controller.queue.len(); // counts keys whose delay has run out
+            controller.queue.len(); // so that the depth counts keys whose delay has run out
             metrics.show_queue(&controller.name, controller.queue.unfinished());
             (controller.scrape)(metrics);
         }
@@ -109,13 +110,13 @@ async fn resync(
     }
 }
 
-/// Between two looks at the clock.
+/// The interval between two checks of the clock.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
-/// A clock that is corrected by less does not jump.
+/// A correction of the clock by no more than this is not a jump.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(1);
 
-/// Looks at all objects whenever the time of day jumps, as it does when it is set, and when a machine goes on that was
-/// suspended: who waits for a time of day waits by a clock that does not jump.
+/// Wakes all objects whenever the time of day jumps: when an administrator sets it, or when a suspended machine resumes. An
+/// object that waits for a time of day needs this, because the queue waits by a monotonic clock.
 async fn follow_clock(controllers: Arc<Vec<Running>>, clock: Clock, stop: CancellationToken) {
     loop {
         let (time, begun) = (clock(), Instant::now());
@@ -127,14 +128,14 @@ async fn follow_clock(controllers: Arc<Vec<Running>>, clock: Clock, stop: Cancel
         let passed = SignedDuration::try_from(begun.elapsed()).unwrap_or(SignedDuration::MAX);
         let ahead = clock().duration_since(time) - passed;
         if ahead.abs() > CLOCK_TOLERANCE {
-            tracing::info!(seconds = ahead.as_secs_f64(), "The clock has jumped; all objects are looked at");
+            tracing::info!(seconds = ahead.as_secs_f64(), "The clock has jumped; all objects are reconciled");
             controllers.iter().for_each(|controller| (controller.wake_all)(&Cause::Clock));
         }
     }
 }
 
-/// Looks at all objects whenever a kind is there that was not: so an outage ends for all of them at once, not for each
-/// when its back-off, which has grown as long as the outage, is over. `arrives` counts the first time too.
+/// Wakes all objects whenever a kind becomes available again. So an outage ends for all of them at once, and not for each
+/// at the end of its back-off, which has grown as long as the outage. With `arrives` the first time counts too.
 async fn whenever_back(
     controllers: Arc<Vec<Running>>,
     index: usize,

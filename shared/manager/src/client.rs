@@ -1,4 +1,4 @@
-//! The connection to the API server: where it is found, and how its requests are counted.
+//! The client of the API server: finds the cluster, and counts and limits the requests.
 
 use std::{
     pin::Pin,
@@ -20,7 +20,7 @@ mod limit;
 
 use limit::Limit;
 
-/// Why there is no connection.
+/// Why no client could be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot use kubeconfig {path}: {source}")]
@@ -31,10 +31,10 @@ pub(crate) enum Error {
     Client(kube::Error),
 }
 
-/// Which cluster is meant.
+/// The flags that choose the cluster.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Where {
-    /// Path of a kubeconfig. Otherwise `KUBECONFIG`, the pod's service account, or the home directory's, in that order.
+    /// Path of a kubeconfig. Default: `KUBECONFIG`, the pod's service account, or the home directory's, in that order.
     #[arg(long, env = "OPERATOR_KUBECONFIG", help_heading = "Cluster")]
     pub(crate) kubeconfig: Option<std::path::PathBuf>,
 
@@ -43,15 +43,15 @@ pub(crate) struct Where {
     pub(crate) context: Option<String>,
 }
 
-/// A client for short-lived commands.
+/// Returns a client for short-lived commands.
 pub(crate) async fn plain(cluster: &Where) -> Result<Client, Error> {
     Client::try_from(config(cluster).await?).map_err(Error::Client)
 }
 
-/// A client for the cluster that the flags, the environment or the pod name. Sends nothing yet.
+/// Returns a client for the cluster that the flags, the environment or the pod name. Sends nothing yet.
 pub(crate) async fn connect(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Client, Error> {
     let mut config = config(&settings.cluster).await?;
-    config.default_retry = false; // the queue decides about retrying
+    config.default_retry = false; // the queue decides about retries
     config.connect_timeout = Some(Duration::from_secs(5));
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let counted = Counted { metrics: metrics.clone(), host: host.into() };
@@ -62,7 +62,7 @@ pub(crate) async fn connect(settings: &Settings, metrics: &Arc<Metrics>) -> Resu
     })
 }
 
-/// The elector's own client: a busy cache must not starve it.
+/// Returns the elector's own client, so that busy informers cannot starve it.
 pub(crate) async fn for_election(settings: &Settings, renew_deadline: Duration) -> Result<Client, Error> {
     leader_election::client(config(&settings.cluster).await?, renew_deadline).map_err(Error::Client)
 }
@@ -123,7 +123,7 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let result = answer.await;
-            // As client-go: a request without an answer has this code.
+            // Like client-go: a request without an answer counts under this code.
             let code = result.as_ref().map_or("<error>".to_owned(), |response| response.status().as_str().to_owned());
             counted.metrics.client_requests.with_label_values(&[&*code, method.as_str(), &*counted.host]).inc();
             result

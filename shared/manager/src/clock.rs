@@ -4,8 +4,8 @@ use jiff::Timestamp;
 
 use crate::context::Clock;
 
-/// Names a file with an instant, at which the clock then stands still; as long as there is no such file, it goes. For tests
-/// of what takes days, and only in builds for development: a released program does not look.
+/// The environment variable with the path of a file that holds an instant. The clock stands still at this instant; without the
+/// file it runs. This is for tests of what takes days, and only works in development builds.
 const STOPPED: &str = "OPERATOR_TEST_CLOCK";
 
 pub(crate) fn clock() -> Clock {

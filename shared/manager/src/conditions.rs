@@ -1,7 +1,7 @@
-//! The condition model: what an operator says of an object's health, and how that becomes `status.conditions`.
+//! The condition model: how an operator's findings about an object become `status.conditions`.
 //!
-//! An operator states facts ([`Health`]); the runtime adds what it knows itself (a child that was refused, a pause),
-//! decides which reason wins, derives `Ready`, `Reconciling` and `Stalled`, and keeps the times. Pure.
+//! An operator states facts ([`Health`]); the runtime adds what it knows itself (a refused child, a pause), decides which
+//! reason wins, derives `Ready`, `Reconciling` and `Stalled`, and keeps the times. These functions are pure.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -12,7 +12,7 @@ mod external;
 
 pub use external::{External, Finding};
 
-/// A status with the health it was derived with: what `status::of` returns and `Context::apply_status` takes.
+/// A status and the health that belongs to it. An operator's `status::of` returns it, and `Context::apply_status` takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report<S> {
     /// The kind's own status fields. The runtime fills in conditions and `observedGeneration`.
@@ -21,36 +21,36 @@ pub struct Report<S> {
     pub health: Health,
 }
 
-/// What the runtime knows beside what the operator says.
+/// What the runtime knows in addition to the operator's findings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances<'a> {
     /// The conditions in the stored status.
     pub(crate) stored: &'a [Condition],
-    /// The generation that was acted on.
+    /// The generation that the reconcile acted on.
     pub(crate) generation: i64,
     /// Now.
     pub(crate) now: Timestamp,
 }
 
-/// Why nothing but the status may be written now.
+/// Why an object is not reconciled now: only its status is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Halt {
-    /// The user's annotation.
+    /// An annotation of the user pauses the object.
     Paused(String),
-    /// The operator's own validation.
+    /// The operator's own validation refuses the object.
     Invalid(Problem),
 }
 
-/// How long something may be wrong before tools are told that it needs a person.
+/// How long a problem may last before the object is `Stalled`, which tells tools that a user has to act.
 const STALLED_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
-/// Problems that no waiting mends.
+/// Problems that do not go away by waiting: the object is `Stalled` at once.
 const STALLED_AT_ONCE: &[&str] = &["InvalidSpec", "InvalidSize", "InvalidSchedule", "UnknownTimeZone"];
 
-/// While a child of this name is being collected, a change is under way rather than something wrong.
+/// The reason while an earlier child of the same name is being garbage-collected. This counts as progress, not as a problem.
 pub(crate) const WAITING: &str = "WaitingForGarbageCollection";
 
-/// The conditions of an object that is being reconciled, and when they will change by the passing of time alone.
+/// Returns the conditions of a reconciled object, and the time at which they will change with time alone, if any.
 pub(crate) fn combine(
     health: &Health,
     refusals: &[Problem],
@@ -87,7 +87,7 @@ pub(crate) fn combine(
         let stalled_at = Present::new(circumstances.now, circumstances.stored)
             .end_of(circumstances.since("Degraded", true), STALLED_AFTER);
         let mends_by_waiting = |reason: &str| !STALLED_AT_ONCE.contains(&reason);
-        // It was found out before, and what is stalled does not cease to be as time passes.
+        // An object that was stalled before stays so: time alone does not end it, even if the clock was put back.
         let was_stalled = circumstances
             .stored
             .iter()
@@ -104,11 +104,11 @@ pub(crate) fn combine(
     (conditions, recheck)
 }
 
-/// The conditions of an object for which nothing is done at the moment: those it had, and why nothing is done.
+/// Returns the conditions of an object that is not reconciled at the moment: some of its stored ones, and the reason.
 pub(crate) fn halted(halt: &Halt, circumstances: Circumstances<'_>) -> Vec<Condition> {
     let kept = |names: &[&str]| -> Vec<Condition> {
         let kept = circumstances.stored.iter().filter(|condition| names.contains(&&*condition.type_)).cloned();
-        // After a restore from a backup, a status of the lost time may have landed on the object of before.
+        // After a restore from a backup, the restored object may have got a status from the lost time.
         let capped = |generation: i64| generation.min(circumstances.generation);
         kept.map(|it| Condition { observed_generation: it.observed_generation.map(capped), ..it }).collect()
     };
@@ -165,8 +165,8 @@ impl Circumstances<'_> {
         })
     }
 
-    /// Keeps the time of the stored condition unless `status` has changed. It never goes back: a replica whose clock is ahead
-    /// may have stored it.
+    /// Keeps the time of the stored condition unless `status` has changed. The time never goes back, even if a replica whose
+    /// clock is ahead has stored it.
     fn timed(&self, mut condition: Condition) -> Condition {
         let stored = self.stored.iter().find(|stored| stored.type_ == condition.type_);
         condition.last_transition_time = match stored {
@@ -184,7 +184,7 @@ impl Circumstances<'_> {
     }
 }
 
-/// The API stores whole seconds; comparing with what was stored must not see a difference.
+/// Truncates a time to whole seconds, as the API stores it, so that it equals the stored one.
 fn truncated(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -1,8 +1,8 @@
-//! What a reconcile may do: read the cache, write children and status, and leave word for people.
+//! The [`Context`] of a reconcile: reads the cache, writes children and status, and emits events.
 //!
-//! Everything that touches the outside reaches a reconciler through its [`Context`], so the same code runs on a real
-//! cluster and in a test. The Context also remembers what a reconcile must not forget: which children were refused, and
-//! when to look again.
+//! A reconciler reaches everything outside of it through its [`Context`], so the same code runs on a real cluster and in a
+//! test. The Context also collects what the status and the worker need afterwards: which writes were refused, and when to
+//! requeue.
 
 use std::{
     any::{Any, TypeId, type_name},
@@ -66,14 +66,14 @@ impl<K> Root for K where
 {
 }
 
-/// One reconcile's view of the world, for one object of kind `K`. A clone is the same reconcile.
+/// The handle of one reconcile of one object of kind `K`. Clones belong to the same reconcile.
 #[derive(Debug)]
 pub struct Context<K: Root> {
     scope: Arc<Scope<K>>,
     pass: Arc<Pass<K>>,
 }
 
-/// What all reconciles of one controller share.
+/// The state that all reconciles of one controller share.
 pub(crate) struct Scope<K: Root> {
     pub(crate) outside: Arc<Outside>,
     pub(crate) names: Names,
@@ -85,28 +85,28 @@ pub(crate) struct Scope<K: Root> {
     pub(crate) state: StateMap,
     pub(crate) gate: StatusGate,
     pub(crate) role: Role,
-    /// Roll-outs that we started, until they are through.
+    /// Rollouts that this process started and that have not finished.
     pub(crate) rollouts: Mutex<HashMap<ObjectKey, Rollout>>,
-    /// Objects whose people know that a kind of child is not installed.
+    /// Per object, the kinds of children that are not installed and for which an event was emitted.
     pub(crate) told_missing: Mutex<HashMap<ObjectKey, HashSet<String>>>,
-    /// Children that should be there, and if they are not, their owner may be gone.
+    /// Children that were just created. If one is missing again, its owner may be gone.
     pub(crate) recent: Recent,
-    /// Children whose creation was sent and not answered, by the object that they are for: they may be there.
+    /// Children whose create request was sent but not answered, by owner: they may exist.
     pub(crate) unanswered: Mutex<HashMap<ObjectKey, BTreeSet<ChildName>>>,
 }
 
 /// Kind and name.
 type ChildName = (String, Arc<str>);
 
-/// A pod template on its way to all pods.
+/// The rollout of a pod template to all pods.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rollout {
     since: Instant,
-    /// How many pods a change is for. None: they are the first, of which people are not told.
+    /// The number of desired replicas. `None` for the initial rollout, which emits no event.
     replicas: Option<i64>,
 }
 
-/// The outside world: API server, clock, people.
+/// What a process shares among its controllers: client, clock, random numbers, events and metrics.
 pub(crate) struct Outside {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
@@ -117,10 +117,10 @@ pub(crate) struct Outside {
     pub(crate) leading: Leading,
 }
 
-/// Where the time of day comes from.
+/// The source of the time of day. Tests replace it.
 pub(crate) type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The names under which a controller writes: they are part of the API and never change.
+/// The names under which a controller writes. They are part of the API and never change.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     /// `Memcached`.
@@ -136,39 +136,39 @@ pub(crate) struct Names {
     pub(crate) group: String,
 }
 
-/// The caches that a controller declared, by representation.
+/// The caches that a controller declared, by the type of their informer.
 #[derive(Default)]
 pub(crate) struct Caches {
     by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
-    /// Those of kinds that a cluster may not have.
+    /// The health of informers whose kinds may not be installed.
     pub(crate) optional: Vec<Arc<InformerHealth>>,
     pub(crate) out_of_sight: Arc<OutOfSight>,
 }
 
-/// Values that an operator brings along, by type.
+/// Values that an operator registers with its controller, by type.
 #[derive(Default, Clone)]
 pub(crate) struct StateMap(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
-/// What one reconcile has gathered.
+/// The state of one reconcile.
 #[derive(Debug)]
 struct Pass<K> {
-    /// The object that this reconcile acts on: replaced when it reads the object anew, and brought up to date with what it
-    /// writes itself. Changes of others never get in here unseen, as `observedGeneration` is taken from it.
+    /// The object that this reconcile acts on. It is replaced when the reconcile reads the object again, and updated with the
+    /// reconcile's own writes. Changes of other clients must not slip in, because `observedGeneration` is taken from it.
     object: Mutex<Arc<K>>,
     key: ObjectKey,
     uid: String,
     id: Uid,
     notes: Mutex<Vec<Note>>,
-    /// Kinds of children in the order in which they were asked for: people are told in that order.
+    /// Kinds of children in the order in which the reconciler wrote them. Events name them in this order.
     asked: Mutex<Vec<String>>,
     refusals: Mutex<Vec<Problem>>,
     wake: Mutex<Option<Instant>>,
-    /// A refusal that is tried again with back-off.
+    /// Whether a refused write has to be retried with back-off.
     unfinished: AtomicBool,
     changed_children: AtomicBool,
 }
 
-/// What the worker has to know when the reconciler has returned.
+/// What the worker needs to know after the reconciler has returned.
 #[derive(Debug, Default)]
 pub(crate) struct Remains {
     pub(crate) wake: Option<Instant>,
@@ -193,12 +193,12 @@ impl<K: Root> Context<K> {
         Self { scope, pass: Arc::new(pass) }
     }
 
-    /// The object that is reconciled, with what this reconcile itself has written.
+    /// Returns the reconciled object, with this reconcile's own writes.
     pub fn object(&self) -> Arc<K> {
         lock(&self.pass.object).clone()
     }
 
-    /// The objects of kind `C` that carry this object's selector labels, sorted by name. From the cache.
+    /// Returns the objects of kind `C` that carry this object's selector labels, sorted by name. From the cache.
     ///
     /// # Panics
     ///
@@ -208,7 +208,7 @@ impl<K: Root> Context<K> {
         self.store::<C>().labelled(&app)
     }
 
-    /// An operator's own value, registered with its controller: its configuration, a client.
+    /// Returns a value that the operator registered with its controller, such as its configuration or a client.
     ///
     /// # Panics
     ///
@@ -220,39 +220,39 @@ impl<K: Root> Context<K> {
         })
     }
 
-    /// A random number in `0.0..1.0`, for jitter.
+    /// Returns a random number in `0.0..1.0`, for jitter.
     pub fn random(&self) -> f64 {
         self.scope.outside.random.fraction()
     }
 
-    /// The time of day.
+    /// Returns the time of day.
     pub fn now(&self) -> Timestamp {
         (self.scope.outside.clock)()
     }
 
-    /// Leaves an event on the object. Events of one reconcile with the same type and reason are sent as one.
+    /// Emits an event about the object. Events of one reconcile with the same type and reason are sent as one.
     pub fn event(&self, type_: EventType, reason: &'static str, message: impl Into<String>) {
         lock(&self.pass.notes).push(Note { type_, reason: reason.into(), message: message.into(), related: None });
     }
 
-    /// Runs writes that do not depend on each other at the same time. All of them run to their end, also when one
-    /// fails; then the first error is returned.
+    /// Runs independent writes concurrently. All of them run to their end, even if one fails; then the first error is
+    /// returned.
     pub async fn all<W: Together>(&self, writes: W) -> Result<W::Output, Error> {
         writes.together().await
     }
 
-    /// Asks to be reconciled again at `time` at the latest.
+    /// Requeues the object at `time` at the latest.
     pub fn wake_at(&self, time: Timestamp) {
         let wait = time.duration_since(self.now()).max(jiff::SignedDuration::ZERO).unsigned_abs();
-        // Times in conditions are whole seconds: a moment later they have certainly passed.
+        // Wake slightly late: `time` must have passed then. Times in conditions are whole seconds.
         self.wake(Instant::now() + wait + Duration::from_millis(20));
     }
 
-    /// Sends the gathered events, and says what is left to do.
+    /// Posts the collected events, and returns what is left to do.
     pub(crate) fn finish(&self) -> Remains {
         let asked = std::mem::take(&mut *lock(&self.pass.asked));
         let mut notes = std::mem::take(&mut *lock(&self.pass.notes));
-        // Children are written at the same time, so their notes come in any order.
+        // Children are written concurrently, so their notes arrive in any order.
         notes.sort_by_key(|note| note.related.as_ref().map(|child| asked.iter().position(|kind| *kind == child.kind)));
         for note in gather(notes) {
             self.scope.outside.recorder.post(&self.scope.names.manager, self.reference(), note);
@@ -290,7 +290,7 @@ impl<K: Root> Context<K> {
         }
     }
 
-    /// Something that a person has to mend: the other children go on, and the status tells.
+    /// Records a problem that a user has to fix. Other children are still written, and the status reports the problem.
     fn refuse(&self, problem: Problem, again: Again) {
         match again {
             Again::Backoff => self.pass.unfinished.store(true, Ordering::Relaxed),
@@ -300,7 +300,7 @@ impl<K: Root> Context<K> {
     }
 }
 
-/// When a refused write is tried again.
+/// When to retry a refused write.
 #[derive(Debug, Clone, Copy)]
 enum Again {
     Backoff,
@@ -320,7 +320,7 @@ impl<K: Root> Debug for Scope<K> {
 }
 
 impl<K: Root> Scope<K> {
-    /// The object is gone: nothing is kept for it.
+    /// Drops what is kept for an object that is gone.
     pub(crate) fn forget(&self, key: &ObjectKey) {
         self.gate.forget(key);
         lock(&self.rollouts).remove(key);
@@ -367,7 +367,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A tuple of writes that can run at the same time: what [`Context::all`] takes.
+/// A tuple of writes that can run concurrently: the argument of [`Context::all`].
 pub trait Together {
     /// The tuple of their results.
     type Output;

@@ -1,4 +1,4 @@
-//! Declaring a controller. What its workers do is in `controller::worker`.
+//! Declares a controller. Its workers are in `controller::worker`.
 //!
 //! ```ignore
 //! manager.add(
@@ -9,8 +9,8 @@
 //! );
 //! ```
 //!
-//! The declaration does no I/O, and it is all there is: which informers run, what wakes an object, and which permissions
-//! the operator needs are derived from it.
+//! The declaration does no I/O. The runtime derives the rest from it: which informers run, which changes wake an object, and
+//! which permissions the operator needs.
 
 use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
@@ -44,20 +44,20 @@ use running::Built;
 pub(crate) use running::{Running, Start};
 pub(crate) use wake::{Cause, wake, wake_after};
 
-/// What a successful reconcile says about the next one. Changes to the object and to what it owns always bring it back.
+/// When to reconcile again after a successful reconcile. A change of the object or of a child always requeues the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Nothing more to do until something changes.
     Done,
-    /// Look again after this time.
+    /// Requeue after this time.
     After(Duration),
-    /// Look again at this time of day.
+    /// Requeue at this time of day.
     At(jiff::Timestamp),
 }
 
 /// A plain async function that reconciles: `async fn(Arc<K>, Context<K>) -> Result<Action, Error>`.
 ///
-/// Implemented for every such function; nobody implements it by hand.
+/// The runtime implements it for every such function; do not implement it by hand.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a reconciler of `{K}`",
     label = "expected `async fn(Arc<{K}>, Context<{K}>) -> Result<Action, Error>`",
@@ -100,18 +100,18 @@ impl Controller {
     }
 }
 
-/// What a controller may do beside what every one does.
+/// What a controller may do in addition to what every controller may do.
 #[derive(Debug, Clone)]
 pub(crate) struct Role {
     /// Resources that are read by name, without a cache: `secrets`.
     pub(crate) reads: HashSet<String>,
-    /// Kinds of children that a cluster may not have.
+    /// Kinds of children that may not be installed.
     pub(crate) optional: HashSet<String>,
     /// The finalizer of `on_delete`.
     pub(crate) finalizer: Option<&'static str>,
     /// Whether the object's own metadata may be written.
     pub(crate) annotates: bool,
-    /// Whether an orphan that fits is taken over.
+    /// Whether the controller adopts an orphan that matches.
     pub(crate) adopts: bool,
 }
 
@@ -121,13 +121,13 @@ impl Default for Role {
     }
 }
 
-/// Called with all objects of the kind, before a scrape.
+/// A function that is called with all objects of the kind, before a scrape.
 type Scraped<K> = Box<dyn Fn(Objects<'_, K>) + Send + Sync>;
 
 /// The cached objects of a kind, in no order, one at a time.
 pub type Objects<'a, K> = &'a mut dyn Iterator<Item = Arc<K>>;
 
-/// Called with the name of an object that has gone.
+/// A function that is called with the name of an object that is gone.
 type Gone = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 
 /// A controller that is being declared. Does nothing until [`reconcile`](ControllerBuilder::reconcile) completes it and
@@ -142,34 +142,34 @@ pub struct ControllerBuilder<K: Root> {
     behaviour: Behaviour<K>,
 }
 
-/// What sets one controller apart while it runs.
+/// The parts of a declaration that the running controller needs.
 struct Behaviour<K: Root> {
-    /// The resources whose caches must be filled before it works.
+    /// The resources whose caches must be filled before the workers start.
     needs: Vec<String>,
     state: StateMap,
     role: Role,
     cleanup: Option<Cleanup<K>>,
     gone: Option<Gone>,
     scraped: Option<Scraped<K>>,
-    /// How many workers it wants, if it has a wish of its own.
+    /// The number of workers, if the controller sets its own.
     workers: Option<usize>,
 }
 
-/// Adds one cache to a controller, and what wakes it from there.
+/// Adds one cache to a controller, and subscribes the controller's queue to it.
 type Source<K> =
     Box<dyn FnOnce(&mut Informers, &Arc<Informer<Whole<K>>>, &WorkQueue<ObjectKey>, &Arc<str>, &mut Caches)>;
 
 impl<K: Root> ControllerBuilder<K> {
-    /// Objects of kind `C` are children: changes to them wake their owner, and the Context may write them.
+    /// Declares that objects of kind `C` are children: their changes wake their owner, and the Context may write them.
     ///
-    /// They are watched by `app.kubernetes.io/managed-by`, so strangers' objects cost nothing.
+    /// The watch selects by the label `app.kubernetes.io/managed-by`, so objects that are not ours cost nothing.
     pub fn owns<C: Child + Namespaced>(mut self) -> Self {
         self.behaviour.needs.push(resource_name::<C>());
         self.source_of_children::<C>(|_, health| health.need())
     }
 
-    /// As [`owns`](Self::owns), for a kind that not every cluster has, such as `ServiceMonitor`. Where its definition is not
-    /// installed, such children are left out ([`Context::installed`]); when it comes, all objects are reconciled again.
+    /// Like [`owns`](Self::owns), for a kind that not every cluster has, such as `ServiceMonitor`. While its definition is not
+    /// installed, such children are left out ([`Context::installed`]). Once it is installed, all objects are reconciled again.
     pub fn owns_if_installed<C: Child + Namespaced>(mut self) -> Self {
         self.behaviour.role.optional.insert(resource_name::<C>());
         self.source_of_children::<C>(|caches, health| caches.optional.push(health.clone()))
@@ -177,7 +177,7 @@ impl<K: Root> ControllerBuilder<K> {
 
     fn source_of_children<C: Child + Namespaced>(mut self, note: fn(&mut Caches, &Arc<InformerHealth>)) -> Self {
         self.rules.push(Rule::of::<C>(&["get", "list", "watch", "create", "patch", "delete"]));
-        // Clusters that enforce owner references (OpenShift does) ask for this right before a child may block its owner.
+        // Clusters that enforce owner references (OpenShift does) require this permission for `blockOwnerDeletion`.
         self.rules.push(Rule::of::<K>(&["update"]).subresource("finalizers"));
         self.children.push(C::kind(&()).into_owned());
         self.sources.push(Box::new(move |informers, primary, queue, app, caches| {
@@ -198,8 +198,8 @@ impl<K: Root> ControllerBuilder<K> {
         self
     }
 
-    /// Objects of kind `C` that carry the labels of an object of ours are read, and wake it when they change: pods that
-    /// a child's own controller makes.
+    /// Declares that the reconciler reads objects of kind `C` that carry the labels of the reconciled object, and that their
+    /// changes wake it: for pods that a child's own controller creates.
     pub fn watches_labelled<C: Viewed + Namespaced>(mut self) -> Self {
         self.rules.push(Rule::of::<C>(&["list", "watch"]));
         self.behaviour.needs.push(resource_name::<C>());
@@ -215,32 +215,32 @@ impl<K: Root> ControllerBuilder<K> {
         self
     }
 
-    /// Objects of kind `C` are read by name when a reconcile asks ([`Context::secret`]): no cache, no watch, and no right
-    /// to list them.
+    /// Declares that reconciles read objects of kind `C` by name ([`Context::secret`]): without a cache, without a watch, and
+    /// without the permission to list them.
     pub fn reads<C: Namespaced>(mut self) -> Self {
         self.rules.push(Rule::of::<C>(&["get"]));
         self.behaviour.role.reads.insert(C::plural(&()).into_owned());
         self
     }
 
-    /// Reconciles write annotations of the object itself ([`Context::annotate`]).
+    /// Declares that reconciles write annotations of the object itself ([`Context::annotate`]).
     pub fn annotates(mut self) -> Self {
         self.rules.push(Rule::of::<K>(&["patch"]));
         self.behaviour.role.annotates = true;
         self
     }
 
-    /// Children that an earlier object of the same name left behind are strangers too, instead of being taken over.
+    /// Never adopts the children that an earlier object of the same name left behind. They count as a name conflict.
     pub fn never_adopts(mut self) -> Self {
         self.behaviour.role.adopts = false;
         self
     }
 
-    /// Runs `cleanup` when an object that carries `finalizer` is being deleted, also while it is paused; for what lives
-    /// outside of the cluster. Owned children need none of this.
+    /// Runs `cleanup` when an object that carries `finalizer` is being deleted, even while it is paused. This is for what
+    /// lives outside of the cluster; owned children do not need it.
     ///
-    /// The finalizer is never added by itself: [`Context::ensure_finalizer`] adds it, before the first thing is done
-    /// outside. It is removed when `cleanup` returns [`Deletion::Finished`].
+    /// The runtime never adds the finalizer by itself. The reconciler adds it with [`Context::ensure_finalizer`], before it
+    /// does anything outside. The runtime removes it when `cleanup` returns [`Deletion::Finished`].
     pub fn on_delete<F: Finalize<K>>(mut self, finalizer: &'static str, cleanup: F) -> Self {
         self.behaviour.role.finalizer = Some(finalizer);
         let cleanup = Arc::new(cleanup);
@@ -251,36 +251,35 @@ impl<K: Root> ControllerBuilder<K> {
         self.annotates()
     }
 
-    /// Calls `gone` when an object has gone: to drop its metrics. Does not see an object that is created again at once.
+    /// Calls `gone` when an object is gone, for example to drop its metrics. May miss an object that is created again at once.
     pub fn on_gone(mut self, gone: impl Fn(&ObjectKey) + Send + Sync + 'static) -> Self {
         self.behaviour.gone = Some(Box::new(gone));
         self
     }
 
-    /// Calls `scraped` with all cached objects before the metrics are read, so that an operator can count them by what
-    /// they say.
+    /// Calls `scraped` with all cached objects before each scrape, so that an operator can count them by their content.
     pub fn on_scrape(mut self, scraped: impl Fn(Objects<'_, K>) + Send + Sync + 'static) -> Self {
         self.behaviour.scraped = Some(Box::new(scraped));
         self
     }
 
-    /// Works on so many objects at once, unless `--max-concurrent-reconciles` names the kind: for reconciles that mostly wait
-    /// for somebody outside.
+    /// Sets the number of concurrent reconciles, unless `--max-concurrent-reconciles` names the kind. This is for reconciles
+    /// that mostly wait for a service outside of the cluster.
     pub fn workers(mut self, workers: usize) -> Self {
         self.behaviour.workers = Some(workers);
         self
     }
 
-    /// Keeps the objects findable by what they say: [`Context::indexed`] gives those that have a value among `values`. What
-    /// `values` returns may be none, one or many; it must depend on the object alone.
+    /// Indexes the objects by their content: [`Context::indexed`] returns the objects for which `values` returns a value.
+    /// `values` may return none, one or many values. They must depend on the object alone.
     ///
-    /// An object with one value takes about 75 bytes more, and each further value about 45, however long it is.
+    /// An object with one value takes about 75 bytes more, and each further value about 45, whatever its length.
     pub fn index(mut self, name: &'static str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self {
         self.indices.push((name, Box::new(values)));
         self
     }
 
-    /// A value that reconciles can read with [`Context::config`]: the operator's configuration, a client it brings.
+    /// Registers a value that reconciles read with [`Context::config`], such as the operator's configuration or a client.
     pub fn config<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.behaviour.state = self.behaviour.state.with(value);
         self
@@ -336,10 +335,11 @@ pub struct Declared {
     pub(crate) build: Build,
 }
 
-/// Wires the caches.
+/// Creates the caches of a declared controller, and subscribes its queue to them.
 type Build = Box<dyn FnOnce(&mut Informers, ChildMetrics) -> Box<dyn Start>>;
 
-/// What a child's change wakes: the objects it belongs to by label, before and after, and its owner.
+/// Returns the objects that a change of a related object wakes: those that its labels name, and its owners, both from before
+/// and from after the change.
 fn woken(delta: &Delta, app: &Arc<str>, owner: impl Fn(&Owner, &Arc<str>) -> Option<ObjectKey>) -> Vec<ObjectKey> {
     let labelled = delta.apps.iter().flatten().filter(|belongs: &&AppKey| belongs.is_of(app));
     let mut keys: Vec<ObjectKey> = labelled.map(|belongs| belongs.instance.clone()).collect();
@@ -355,13 +355,13 @@ fn wake_related<C: Namespaced>(queue: &WorkQueue<ObjectKey>, woken: Vec<ObjectKe
     }
 }
 
-/// The object that an owner reference means, if it is one of ours and the uid is its own.
+/// Returns the key of the object that an owner reference names, if that object is in the cache and has the reference's uid.
 fn owner_key<K: Root>(primary: &Informer<Whole<K>>, owner: &Owner, namespace: &Arc<str>) -> Option<ObjectKey> {
     let key = ObjectKey { namespace: namespace.clone(), name: owner.name.clone() };
     primary.store.uid(&key).filter(|uid| *uid == owner.uid).map(|_| key)
 }
 
-/// Live changes overtake the work that a start or a gap in the watch brings.
+/// Live changes overtake the listed objects that a start or a gap in the watch puts into the queue.
 fn priority(origin: Origin) -> Priority {
     match origin {
         Origin::Live => Priority::LIVE,

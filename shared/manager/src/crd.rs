@@ -1,30 +1,31 @@
-//! Makes the definitions that `kube` derives from Rust types read, and behave, like those of other projects. Pure.
+//! Adjusts the definitions that `kube` derives from Rust types, so that they read and behave like those of other projects.
+//! Pure functions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Map, Value, json};
 
-/// Longer descriptions are cut after their first paragraph: the core types bring kilobytes of them.
+/// The longest description, in bytes. Longer ones are cut after their first paragraph: the core types bring kilobytes.
 const LONGEST_DESCRIPTION: usize = 512;
 
-/// The definition as it should be installed.
+/// Returns the definition as it should be installed.
 ///
-/// * A field that may be absent may not be `null` as well; the API server drops a `null` that is sent.
+/// * An optional field is not also nullable: the API server drops a `null` from a request.
 /// * Whole numbers have the formats that Kubernetes knows.
-/// * The fields of `status` have no defaults: it is written by programs, and read by tools that want to see what was written.
-///   Only a status as a whole may have one: what an object says that nobody has looked at yet.
-/// * A `spec` in which nothing is required may itself be left out.
+/// * The fields of `status` have no defaults, because tools want to see what the controller wrote. Only a status as a whole
+///   may have one: the status of an object that was never reconciled.
+/// * A `spec` without required fields is itself optional.
 /// * Descriptions are paragraphs, without the line breaks of the source.
 pub fn normalize(definition: &CustomResourceDefinition) -> CustomResourceDefinition {
     let mut value = serde_json::to_value(definition).unwrap_or_default();
     for version in value["spec"]["versions"].as_array_mut().into_iter().flatten() {
         root(&mut version["schema"]["openAPIV3Schema"]);
     }
-    // Only values of known fields were changed, so what was a definition still is one.
+    // Only values of known fields were changed, so this still is a definition.
     serde_json::from_value(value).unwrap_or_else(|_| definition.clone())
 }
 
-/// The definition for printing: as JSON, with whole numbers written as such. (The Go types, and so the Rust ones, have
-/// floating-point bounds, which come out as `0.0`.)
+/// Returns the definition as JSON for printing, with whole numbers written as such. (The Go types, and so the Rust ones, have
+/// floating-point bounds, which would print as `0.0`.)
 pub fn printed(definition: &CustomResourceDefinition) -> Value {
     let mut value = serde_json::to_value(definition).unwrap_or_default();
     write_whole_numbers(&mut value);
@@ -45,7 +46,7 @@ fn root(schema: &mut Value) {
     }
 }
 
-/// What holds for every schema, at whatever depth.
+/// Normalizes a schema at any depth, with its subschemas.
 fn any(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     if object.remove("nullable").is_some() {
@@ -80,7 +81,7 @@ fn for_each_subschema(object: &mut Map<String, Value>, f: fn(&mut Value)) {
     }
 }
 
-/// Takes `item` out of the list `object.key`, and the list with its last item.
+/// Removes `item` from the list `object.key`, and the list itself if it becomes empty.
 fn remove_item(object: &mut Map<String, Value>, key: &str, item: &Value) {
     let Some(list) = object.get_mut(key).and_then(Value::as_array_mut) else { return };
     list.retain(|it| it != item);
@@ -104,7 +105,7 @@ fn write_whole_numbers(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(write_whole_numbers),
         Value::Object(fields) => fields.values_mut().for_each(write_whole_numbers),
         Value::Number(number) => {
-            // `{:.0}` prints any whole f64 without a rounding that a cast would have.
+            // `{:.0}` prints any whole f64 exactly, while a cast to an integer could round.
             let whole = number.as_f64().filter(|it| number.is_f64() && it.fract() == 0.0).map(|it| format!("{it:.0}"));
             if let Some(whole) = whole.and_then(|it| it.parse::<i64>().ok()) {
                 *value = whole.into();

@@ -1,4 +1,4 @@
-//! The command line: `run`, and what prints or generates without a cluster.
+//! The command line: `run`, `smoke-test`, and the commands that print something and need no cluster.
 
 use std::{future::Future, io::Write, process::ExitCode};
 
@@ -27,7 +27,7 @@ mod smoke;
 pub fn main(operators: &[&'static dyn Operator]) -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     let matches = command(operators).get_matches_from(with_default_command(arguments));
-    // More than one provider could be compiled in; which one is used is decided here and nowhere else.
+    // Dependencies may compile in more than one TLS provider; only this line decides which one is used.
     drop(rustls::crypto::ring::default_provider().install_default());
     let result = match matches.subcommand() {
         Some(("run", matches)) => return start(operators, matches.clone()),
@@ -61,11 +61,11 @@ pub fn main(operators: &[&'static dyn Operator]) -> ExitCode {
     }
 }
 
-/// The flags of `run`: the runtime's and every operator's own.
+/// Returns the command `run`, with the flags of the runtime and every operator's own.
 pub(crate) fn flags(operators: &[&dyn Operator]) -> Command {
     let run = Settings::augment_args(Command::new("run"));
     let run = operators.iter().fold(run, |command, operator| operator.args(command));
-    run.about("Run the operators (the default)").long_about(None) // a group of flags would bring its own
+    run.about("Run the operators (the default)").long_about(None) // clears the one that a group of flags has set
 }
 
 fn command(operators: &[&'static dyn Operator]) -> Command {
@@ -84,7 +84,7 @@ fn command(operators: &[&'static dyn Operator]) -> Command {
                 Arg::new("metrics-secure")
                     .long("metrics-secure")
                     .action(ArgAction::SetTrue)
-                    .help("With what --metrics-secure needs"),
+                    .help("Include what --metrics-secure needs"),
             ),
         )
         .subcommand(
@@ -174,7 +174,7 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
 enum Unable {
     /// A wrong flag.
     Configured(String),
-    /// It is in the log.
+    /// The error is already in the log.
     Told,
 }
 
@@ -231,7 +231,7 @@ fn print_yaml(value: &impl serde::Serialize) -> Result<(), String> {
     write!(std::io::stdout(), "---\n{text}").map_err(|error| error.to_string())
 }
 
-/// One line on stderr, for people; logging may not have begun.
+/// Prints one line to stderr, because logging may not have begun.
 fn complain(message: &str) {
     drop(writeln!(std::io::stderr(), "error: {message}"));
 }

@@ -1,20 +1,20 @@
-//! What can go wrong in a reconcile, and what the queue does about it.
+//! The errors of a reconcile, and how the queue retries them.
 
 use std::{any::Any, error::Error as StdError, fmt, time::Duration};
 
 use kube::core::{Status, response::StatusCause};
 
-/// The client reads its token again after a minute, so a new one is in use by then.
+/// The time after which the client has read its token again, and uses a new one.
 const TOKEN_IS_READ: Duration = Duration::from_mins(1);
 
-/// Why a reconcile could not finish. `?` carries only what should be tried again; what a person has to mend
-/// (a child that is refused, a stranger's object) is recorded on the [`Context`](crate::Context) instead.
+/// Why a reconcile could not finish. [`retry`](Error::retry) says how the queue retries it. A refused write that a user has to
+/// fix (a rejected child, a name conflict) is recorded on the [`Context`](crate::Context) instead.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A request to the API server failed.
     #[error("could not {request}")]
     Api {
-        /// What was asked, for people.
+        /// The request that failed.
         request: Request,
         /// The answer, or why there was none.
         #[source]
@@ -23,27 +23,27 @@ pub enum Error {
     /// The API server did not answer in time.
     #[error("could not {request}: no answer within {}s", after.as_secs())]
     Deadline {
-        /// What was asked.
+        /// The request without an answer.
         request: Request,
-        /// The time that was given to it.
+        /// The deadline of the request.
         after: Duration,
     },
-    /// An object could not be turned into JSON, or an answer not be read.
+    /// An object could not be encoded as JSON, or an answer could not be decoded.
     #[error("could not {request}: the object does not decode")]
     Decode {
-        /// What was asked.
+        /// The request that the object belongs to.
         request: Request,
-        /// Where in the JSON.
+        /// The place in the JSON, and what is wrong there.
         #[source]
         source: serde_json::Error,
     },
-    /// This process does not lead any more: nothing was sent.
+    /// This process is not the leader any more, so it did not send the request.
     #[error("did not {request}: this process is not the leader")]
     NotLeading {
-        /// What would have been asked.
+        /// The request that was not sent.
         request: Request,
     },
-    /// The operator's own validation refuses the object: nothing is tried again until the object changes.
+    /// The operator's own validation refuses the object. There is no retry until the object changes.
     #[error("{field}: {why}")]
     Invalid {
         /// The path of the field, as the user writes it.
@@ -51,17 +51,17 @@ pub enum Error {
         /// What is wrong, and what is allowed.
         why: String,
     },
-    /// An operator's own failure, tried again with back-off.
+    /// An operator's own failure, which is retried with back-off.
     #[error(transparent)]
     Other(Box<dyn StdError + Send + Sync>),
 }
 
-/// What the queue does with a failed key. An enum, so that two answers can never contradict each other.
+/// How the queue retries a failed key. An enum, so that two answers can never contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// With the key's exponential back-off.
     Backoff,
-    /// After a time that somebody named, such as `Retry-After`.
+    /// After the time that the API server requested (`Retry-After`).
     After(Duration),
     /// Not before the object changes (controller-runtime's terminal error).
     WhenChanged,
@@ -80,29 +80,30 @@ pub struct Request {
     pub name: String,
 }
 
-/// How an answer of the API server is treated: section "Errors and requeue" of the operators' rules.
+/// The class of an error from the API server, which decides its treatment: section "Errors and requeue" of the operators'
+/// rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Network, 408, 409, 429, 5xx: tried again with back-off, nobody is told at first.
+    /// Network, 401, 408, 429, 5xx: retried with back-off, without an event at first.
     Transient,
     /// The object is not there.
     NotFound,
     /// An object of that name is there already.
     AlreadyExists,
-    /// Somebody else changed the object, or it is not the one we looked at.
+    /// Another client changed the object, or replaced it, since we read it.
     Conflict,
-    /// Admission, Pod Security or validation refuses the object: a person has to mend something.
+    /// Admission, Pod Security or validation refuses the object: a user has to fix something.
     Rejected,
     /// A quota is used up.
     Quota,
-    /// RBAC does not let us.
+    /// RBAC forbids the request.
     Forbidden,
-    /// The namespace is going away: nothing can be created and nothing should be.
+    /// The namespace is being deleted: nothing can be created in it, and nothing should be.
     NamespaceTerminating,
 }
 
 impl Error {
-    /// What the queue does next.
+    /// Returns how the queue retries.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Invalid { .. } => Retry::WhenChanged,
@@ -114,8 +115,8 @@ impl Error {
         }
     }
 
-    /// When it is tried again at the latest, however long the back-off has grown: what mends this error is not of the
-    /// object, and happens by itself within this time.
+    /// Returns the time until the next try at the latest, however long the back-off has grown. Only for an error that has
+    /// nothing to do with the object and ends by itself within this time: an expired token.
     pub(crate) fn no_later_than(&self) -> Option<Duration> {
         match self {
             Self::Api { source, .. } if is_unauthorized(source) => Some(TOKEN_IS_READ),
@@ -123,7 +124,7 @@ impl Error {
         }
     }
 
-    /// A `CamelCase` word for events, conditions and logs.
+    /// Returns a `CamelCase` word for events, conditions and logs.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Invalid { .. } => "InvalidSpec",
@@ -139,12 +140,12 @@ impl Error {
         }
     }
 
-    /// Whether a write that failed in this way may have been done all the same.
+    /// Whether the API server may have carried out a write although it failed in this way.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self, Self::NotLeading { .. }) && self.class() == Class::Transient
     }
 
-    /// The error with its causes on one line, as it goes into logs and events.
+    /// Returns the error with its causes on one line, as it goes into logs and events.
     pub fn chain(&self) -> String {
         chain(self)
     }
@@ -160,7 +161,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// An error and its causes, joined by `: `. Line breaks are taken out, so that a message cannot forge a log line.
+/// Returns an error and its causes, joined by `: `. Line breaks become spaces, so that a message cannot forge a log line.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut text = message(error);
     let mut source = cause(error);
@@ -186,7 +187,7 @@ fn message(error: &(dyn StdError + 'static)) -> String {
     }
 }
 
-/// What the API server said. kube prints it twice, the second time as Rust code; people want the sentence, once.
+/// Returns the API server's answer, if the error holds one. kube would print it twice, the second time as Rust code.
 fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
     let boxed = || error.downcast_ref::<Box<kube::Error>>().map(|error| &**error);
     match error.downcast_ref().or_else(boxed) {
@@ -195,12 +196,12 @@ fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
     }
 }
 
-/// The reason that kube gives an answer which is no `Status`, but a page of a proxy or a load balancer.
+/// The reason that kube sets for an answer that is not a `Status`, but a page of a proxy or a load balancer.
 pub(crate) const NO_STATUS: &str = "Failed to parse error data";
-/// So many characters of such a page are told.
+/// How many characters of such a page go into the message.
 const TOLD: usize = 200;
 
-/// What the server says, in its words; of a page its first line, without the markup.
+/// Returns the server's message or, for a page, its first line without the markup.
 pub(crate) fn sentence(status: &Status) -> String {
     if status.reason != NO_STATUS {
         return status.message.clone();
@@ -226,7 +227,7 @@ pub(crate) fn sentence(status: &Status) -> String {
     if told.len() < line.len() { told + "…" } else { told }
 }
 
-/// What the API server says of a JSON patch that cannot be carried out: `patchResource` in its `handlers/patch.go`.
+/// The API server's message about a JSON patch that cannot be carried out: `patchResource` in its `handlers/patch.go`.
 const PATCH_DOES_NOT_APPLY: &str = "the server rejected our request due to an error in our request";
 
 pub(crate) fn classify(error: &kube::Error) -> Class {
@@ -235,7 +236,7 @@ pub(crate) fn classify(error: &kube::Error) -> Class {
         404 => Class::NotFound,
         409 if status.reason == "AlreadyExists" => Class::AlreadyExists,
         409 => Class::Conflict,
-        // A uid that does not match: the object was replaced since we looked.
+        // A uid that does not match: the object was replaced since we read it.
         422 if causes(status).any(|cause| cause.field == "metadata.uid") => Class::Conflict,
         // A test of a JSON patch that does not hold, or a path that is not there any more.
         422 if status.message == PATCH_DOES_NOT_APPLY => Class::Conflict,
@@ -245,7 +246,7 @@ pub(crate) fn classify(error: &kube::Error) -> Class {
     }
 }
 
-/// Whether the API server does not know who asks: the token has expired, or its keys have changed.
+/// Whether the API server does not accept our token: it has expired, or the keys of the API server have changed.
 fn is_unauthorized(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 401)
 }
@@ -275,7 +276,7 @@ fn retry_after(error: &kube::Error) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

@@ -1,7 +1,7 @@
-//! Events for people (`kubectl describe`): collected per reconcile, sent in the background, never in a steady state.
+//! Kubernetes events (`kubectl describe`): collected per reconcile, sent in the background, never in a steady state.
 //!
-//! Sending never holds a reconcile up: the buffer is bounded, and what does not fit is dropped and counted. Repeats
-//! within six minutes become one series; one object gets a burst of events and then a trickle.
+//! Sending never delays a reconcile: the buffer is bounded, and events that do not fit are dropped and counted. Repeats
+//! within six minutes become one series. Each object may have a burst of events, and then one every five minutes.
 
 use std::{
     borrow::Cow,
@@ -27,10 +27,10 @@ use crate::{context::Clock, metrics::Metrics, object::ObjectKey, random::Random}
 const BUFFER: usize = 1_000;
 /// Two equal events within this time are one series.
 const SERIES: Duration = Duration::from_mins(6);
-/// As client-go: 25 at once per object, then one every five minutes.
+/// Like client-go: 25 at once per object, then one every five minutes.
 const BURST: f32 = 25.0;
 const REFILL: Duration = Duration::from_mins(5);
-/// The API's own limit is 1,024.
+/// The longest note. The API's own limit is 1,024 bytes.
 const NOTE_BYTES: usize = 1_000;
 
 /// How serious an event is.
@@ -38,7 +38,7 @@ const NOTE_BYTES: usize = 1_000;
 pub enum EventType {
     /// For information.
     Normal,
-    /// Somebody should look.
+    /// A user or an administrator should look at it.
     Warning,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Note {
     pub(crate) related: Option<Reference>,
 }
 
-/// The object that an event is about.
+/// A reference to an object that an event names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Reference {
     pub(crate) api_version: String,
@@ -60,7 +60,7 @@ pub(crate) struct Reference {
     pub(crate) uid: String,
 }
 
-/// Sends events; cheap to clone.
+/// Passes events to the task that sends them. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     sender: mpsc::Sender<Posted>,
@@ -75,7 +75,7 @@ struct Posted {
 }
 
 impl Recorder {
-    /// A recorder, and the task that sends until `stop`, and then what is still in the buffer.
+    /// Returns a recorder, and the task that sends its events: until `stop`, and then those still in the buffer.
     pub(crate) fn new(
         client: Client,
         instance: String,
@@ -105,24 +105,24 @@ struct Sender {
     sent: Histories,
 }
 
-/// What was said lately, by a hash of the object: only repeats are looked for.
+/// The recent events, by a hash of the object. A hash is enough to detect repeats.
 #[derive(Default)]
 struct Histories {
     by_object: HashMap<u64, History>,
-    /// With so many, those that no longer matter are thrown away.
+    /// The number of histories at which those that no longer matter are removed.
     sweep_at: usize,
 }
 
-/// What was said lately about one object.
+/// The recent events of one object.
 struct History {
     tokens: f32,
     refilled: Instant,
     series: Vec<Series>,
 }
 
-/// The same event, again and again.
+/// The repeats of one event.
 struct Series {
-    /// A hash of what is said.
+    /// A hash of type, reason and message.
     identity: u64,
     /// The end of the event's name.
     suffix: u64,
@@ -172,14 +172,14 @@ impl Sender {
         let Ok(request) = request else { return };
         match tokio::time::timeout(Duration::from_secs(5), self.client.request_text(request)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(error = crate::error::chain(&error), "An event was not taken"),
-            Err(_) => tracing::debug!("An event was not answered"),
+            Ok(Err(error)) => tracing::debug!(error = crate::error::chain(&error), "An event could not be sent"),
+            Err(_) => tracing::debug!("Sending an event timed out"),
         }
     }
 }
 
 impl Histories {
-    /// Notes that something is said about an object. `None` when too much has been said about it lately.
+    /// Records an event of an object, and returns its series. `None` if the object has had too many events lately.
     fn record(
         &mut self,
         object: u64,
@@ -219,7 +219,7 @@ impl History {
         Self { tokens: BURST, refilled: now, series: Vec::new() }
     }
 
-    /// Whether it differs from that of an object of which nothing was said.
+    /// Whether this history still differs from an empty one.
     fn matters(&self, now: Instant) -> bool {
         now < self.refilled + SERIES || now < self.refilled + REFILL.mul_f32(BURST - self.tokens)
     }
@@ -263,7 +263,7 @@ fn micro_time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// At most so many bytes of a text, never ending in the middle of a character.
+/// Returns at most this many bytes of a text, without cutting a character.
 pub(crate) fn cut(text: &str, bytes: usize) -> &str {
     let mut end = text.len().min(bytes);
     while !text.is_char_boundary(end) {
@@ -272,7 +272,7 @@ pub(crate) fn cut(text: &str, bytes: usize) -> &str {
     &text[..end]
 }
 
-/// The events of one reconcile: those with the same type and reason become one that lists them.
+/// Joins the events of one reconcile: those with the same type and reason become one that lists them.
 pub(crate) fn gather(notes: Vec<Note>) -> Vec<Note> {
     let mut gathered: Vec<Note> = Vec::new();
     for note in notes {
@@ -288,8 +288,8 @@ pub(crate) fn gather(notes: Vec<Note>) -> Vec<Note> {
     gathered
 }
 
-/// `Created Service "a"` and `Created Deployment "a"` make `Created Service and Deployment "a"`; what does not share
-/// first word and object is put side by side.
+/// Joins two messages: `Created Service "a"` and `Created Deployment "a"` become `Created Service and Deployment "a"`.
+/// Messages that do not share first word and object are put side by side.
 fn join(first: &str, second: &str) -> String {
     fn parts(message: &str) -> Option<(&str, &str, &str)> {
         let (verb, rest) = message.split_once(' ')?;

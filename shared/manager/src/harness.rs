@@ -1,5 +1,5 @@
-//! An operator at work without a process: no signals, no ports, any client, any clock. For tests, which stop its time and
-//! look at what it asks of a model of the API server.
+//! Runs an operator without a process: no signals, no ports, any client, any clock. It is for tests, which pause its time and
+//! check its requests to a model of the API server.
 
 use std::{
     sync::{
@@ -28,7 +28,7 @@ use crate::{
     settings::Settings,
 };
 
-/// An operator's controllers at work. Dropping it is a crash.
+/// The running controllers of an operator. Dropping it is a crash.
 pub struct Harness {
     assembly: Assembly,
     metrics: Arc<Metrics>,
@@ -38,7 +38,7 @@ pub struct Harness {
     tasks: JoinSet<()>,
 }
 
-/// tokio's time, which tests stop.
+/// tokio's time, which tests pause.
 struct TokioClock {
     zero: Instant,
     wall: Clock,
@@ -66,12 +66,12 @@ impl Harness {
         client: Client,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
     ) -> Self {
-        // Replicas must differ: their identities are random numbers.
+        // Each start gets its own seed: replicas must differ in their identities, which are random numbers.
         static STARTS: AtomicU64 = AtomicU64::new(0);
         Self::start_with_seed(operator, flags, client, clock, STARTS.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The same, with every random number drawn from this seed; two replicas need two.
+    /// Like [`start`](Self::start), with every random number drawn from this seed. Two replicas need different seeds.
     ///
     /// # Panics
     ///
@@ -132,7 +132,7 @@ impl Harness {
         Self { assembly, metrics, stop, flushed, workers, tasks }
     }
 
-    /// What a scrape of the metrics would be answered.
+    /// Returns what a scrape of the metrics would return.
     pub fn scrape(&self) -> String {
         self.metrics.scrape(|| self.assembly.show(&self.metrics))
     }
@@ -145,7 +145,7 @@ impl Harness {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Ends as a process does that is killed: when this returns, nothing is asked any more.
+    /// Ends like a process that is killed: after this returns, it sends no more requests.
     pub async fn crash(mut self) {
         self.workers.shutdown().await;
         self.tasks.shutdown().await;

@@ -1,8 +1,8 @@
-//! Keeps the [`Store`] of one kind in step with the API server, and tells subscribers what changed.
+//! The informer: keeps the [`Store`] of one kind in step with the API server, and passes each change to its subscribers.
 //!
-//! One informer per kind and scope, however many controllers read it. It lists and watches ([`reflector`]), decodes objects
-//! one by one, makes of a missing CRD or a 403 a state that heals by itself ([`health`]), and watches over its connection
-//! ([`line`]).
+//! There is one informer per kind and representation, however many controllers read it. It lists and watches ([`reflector`])
+//! and decodes objects one by one. A missing CRD or a 403 is a state that heals by itself ([`health`]). Time-outs and back-off
+//! of its connection are in [`line`].
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -37,36 +37,36 @@ pub(crate) use health::{InformerHealth, Phase};
 use line::Line;
 use reflector::{Failure, Page, Reflector};
 
-/// A watch that ends sooner is not started again at once.
+/// A watch that lasted less than this is restarted with back-off instead of at once.
 const BRIEF: Duration = Duration::from_secs(1);
 
 /// The informer of one kind: its store, its state and its subscribers.
 pub(crate) struct Informer<R: Representation> {
     pub(crate) store: Arc<Store<R>>,
     pub(crate) health: Arc<InformerHealth>,
-    /// Until [`Informer::run`] takes them: they hold what holds the informer.
+    /// [`Informer::run`] takes them out: a subscriber holds references back to the informer, which would leak as a cycle.
     subscribers: Mutex<Vec<Subscriber>>,
-    /// The newest term for which somebody asked for a list, see [`Informer::list_for`].
+    /// The newest term for which a caller requested a list, see [`Informer::list_for`].
     wanted: Observed<u64>,
-    /// Of each watch, the term in which its last whole list began.
+    /// For each watch, the term in which its last complete list began.
     listed: Observed<Vec<Option<u64>>>,
-    /// Shared by all informers.
+    /// One instance, shared by all informers.
     doubts: Arc<Doubts>,
 }
 
-/// Called for each change, in order, from the informer's task: must not block.
+/// The informer's task calls it for each change, in order. It must not block.
 pub(crate) type Subscriber = Box<dyn Fn(&Delta, Origin) + Send + Sync>;
 
-/// Whether a change was seen as it happened or found in a list.
+/// Whether a change came from the watch or from a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// In the list at start-up, or after a gap in the watch.
+    /// From the list at start-up, or from one after a gap in the watch.
     List,
-    /// In the watch.
+    /// From the watch.
     Live,
 }
 
-/// `memcacheds.memcached.cache.example.com`, as in `kubectl get`.
+/// The resource name as in `kubectl get`: `memcacheds.memcached.cache.example.com`.
 pub(crate) fn resource_name<K: Resource<DynamicType = ()>>() -> String {
     let (plural, group) = (K::plural(&()), K::group(&()));
     if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
@@ -88,23 +88,24 @@ where
         }
     }
 
-    /// Takes in the answer of a request of ours, see [`Store::observe`]. Returns whether the cache holds now what was answered.
+    /// Stores the API server's answer to one of our requests, see [`Store::observe`]. Returns whether the cache now holds that
+    /// answer.
     pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) -> bool {
         let Observation { is_known, contradicts } = self.store.observe(decoded);
         if contradicts && self.doubts.raise() {
             let kind = &*R::Kind::kind(&());
-            tracing::warn!(kind, object = %decoded.key, "A version has another content than before; everything is listed again");
+            tracing::warn!(kind, object = %decoded.key, "A resource version came back with other content; all informers relist");
         }
         is_known
     }
 
-    /// Adds a subscriber; only before [`Informer::run`].
+    /// Adds a subscriber. Has no effect after [`Informer::run`] has begun.
     pub(crate) fn subscribe(&self, subscriber: Subscriber) {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(subscriber);
     }
 
-    /// Returns when the cache holds all that was there when this was first called with `term`. A watch is always a moment
-    /// behind; so everything is listed once more for a new term, which is one list for all who ask.
+    /// Returns when the cache holds every object that existed when this was first called with `term`. A watch always lags a
+    /// little, so the informer relists once for a new term. All callers with the same term share that list.
     pub(crate) async fn list_for(&self, term: u64) {
         self.wanted.modify(|wanted| {
             let is_new = *wanted < term;
@@ -116,7 +117,7 @@ where
         self.listed.until(covers).await;
     }
 
-    /// Watches until `stop`: all namespaces, or each of `namespaces` by itself.
+    /// Lists and watches until `stop`: all namespaces in one watch, or one watch for each of `namespaces`.
     pub(crate) async fn run(
         self: Arc<Self>,
         client: Client,
@@ -126,7 +127,7 @@ where
         stop: CancellationToken,
     ) {
         let subscribers = std::mem::take(&mut *self.subscribers.lock().unwrap_or_else(PoisonError::into_inner));
-        // An empty scope is all namespaces.
+        // An empty scope means all namespaces.
         let scopes = if namespaces.is_empty() { vec![String::new()] } else { namespaces };
         self.health.begin(scopes.len());
         self.store.watch(&scopes);
@@ -145,7 +146,7 @@ where
     }
 }
 
-/// One watch of an informer at work: of all namespaces, or of one.
+/// One running watch of an informer, of all namespaces or of one.
 struct Watch<'a, R: Representation> {
     informer: &'a Informer<R>,
     index: usize,
@@ -154,7 +155,7 @@ struct Watch<'a, R: Representation> {
     subscribers: &'a [Subscriber],
 }
 
-/// What a whole list has shown.
+/// The result of a complete list.
 struct Listed {
     version: u64,
     /// The cluster was restored to an earlier state.
@@ -162,17 +163,17 @@ struct Listed {
 }
 
 impl<R: Representation> Watch<'_, R> {
-    /// Lists and watches for ever.
+    /// Lists and watches, and never returns.
     async fn run(self) {
         let Informer { wanted, doubts, health, .. } = self.informer;
         let mut patience = self.line.patience();
-        // The version to watch from, once everything is listed.
+        // The version to watch from; `None` until a list is complete.
         let mut position: Option<u64> = None;
         let mut doubted = doubts.count();
         loop {
             let term = *wanted.get();
             let (begun, watched) = (Instant::now(), position.is_some());
-            // A list that was made because of a doubt raises none.
+            // A list that was caused by a doubt must not raise another one.
             let is_free = doubts.count() == doubted;
             doubted = doubts.count();
             let work = async {
@@ -196,7 +197,7 @@ impl<R: Representation> Watch<'_, R> {
                 }
                 Some(Ok(went_back)) => {
                     if went_back && doubts.raise() {
-                        doubted = doubts.count(); // this one has just listed
+                        doubted = doubts.count(); // this watch has just listed
                     }
                     watched && begun.elapsed() < BRIEF
                 }
@@ -222,7 +223,7 @@ impl<R: Representation> Watch<'_, R> {
         }
     }
 
-    /// Takes in the present state.
+    /// Lists the scope and brings the store to that state.
     async fn list(&self, term: u64) -> Result<Listed, Failure> {
         let Informer { store, health, listed, .. } = self.informer;
         store.begin_list(self.index);
@@ -265,7 +266,7 @@ impl<R: Representation> Watch<'_, R> {
         Ok(Listed { version: version.unwrap_or_default(), went_back })
     }
 
-    /// Takes in the changes after `version`, which grows with them, until the watch ends.
+    /// Stores the changes after `version` until the watch ends. Advances `version` with each event.
     async fn watch(&self, version: &mut u64) -> Result<(), Failure> {
         let Informer { store, health, .. } = self.informer;
         let mut events = std::pin::pin!(self.reflector.watch(*version).await?);
@@ -284,7 +285,7 @@ impl<R: Representation> Watch<'_, R> {
                     store.deliver_bookmark(self.index, now)?;
                     (None, now)
                 }
-                WatchEvent::Error(_) => continue, // the reflector makes a failure of it
+                WatchEvent::Error(_) => continue, // the reflector turns it into a `Failure`
             };
             *version = now.max(*version);
             if let Some(delta) = delta {
@@ -302,7 +303,7 @@ impl<R: Representation> Watch<'_, R> {
     }
 }
 
-/// An object of a list or an event; none if not even its name can be read.
+/// Decodes an object of a list or an event. `None` if even its name is unreadable.
 fn decode<R: Representation>(json: &RawValue) -> Option<Decoded<R::Item>> {
     let skipped = |error: &serde_json::Error| {
         tracing::error!(kind = %R::Kind::kind(&()), %error, "An object without a name is skipped");

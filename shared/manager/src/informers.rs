@@ -1,4 +1,4 @@
-//! All informers of the process: one for each kind and representation, however many controllers ask.
+//! The registry of informers: one for each kind and representation, shared by all controllers of the process.
 
 use std::{
     any::{Any, TypeId},
@@ -22,7 +22,7 @@ use crate::{
     wire::{Seen, Whole},
 };
 
-/// The registry of informers. Asking for one does no I/O.
+/// The registry of informers. Getting one does no I/O; [`Informers::start`] runs them all.
 pub(crate) struct Informers {
     metrics: Arc<Metrics>,
     random: Random,
@@ -34,7 +34,7 @@ struct Entry {
     informer: Arc<dyn Any + Send + Sync>,
     health: Arc<InformerHealth>,
     run: RunInformer,
-    /// The operators whose children are read; empty for a kind that is read whole.
+    /// The operators whose children are watched, for the label selector; empty for a kind without a selector.
     managed_by: BTreeSet<String>,
 }
 
@@ -54,19 +54,19 @@ impl Informers {
         &self.random
     }
 
-    /// The informer of a custom resource.
+    /// The informer of a custom resource, whose objects are kept whole.
     pub(crate) fn whole<K: Root>(&mut self) -> Arc<Informer<Whole<K>>> {
         self.entry::<Whole<K>>().0
     }
 
-    /// The informer of a kind whose objects are kept as views, widened to the children of `app`'s operator.
+    /// The informer of a kind whose objects are kept as views. Adds the children of `app`'s operator to its label selector.
     pub(crate) fn seen<C: Viewed + Namespaced>(&mut self, app: &str) -> Arc<Informer<Seen<C>>> {
         let (informer, entry) = self.entry::<Seen<C>>();
         entry.managed_by.insert(format!("{app}-operator"));
         informer
     }
 
-    /// Starts every informer. Returns their states and their tasks.
+    /// Builds the task of every informer. Returns their states, and the tasks with their names, sorted by resource.
     pub(crate) fn start(
         self,
         client: &Client,

@@ -1,4 +1,5 @@
-//! Who may write: everybody where there is no election, else only the leader, and only while the token is alive.
+//! Decides whether this process may write: always if there is no election, else only as the leader, and only while its
+//! leadership is alive.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,10 +14,10 @@ use crate::{
     settings::Settings,
 };
 
-/// The namespace of the pod, as every pod with a service account finds it.
+/// The file with the namespace of the pod, which every pod with a service account has.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// The right to write, asked as the last step before a write is sent. A clone is the same right.
+/// The right to write, which is checked as the last step before a write is sent. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Leading {
     /// `None` where there is no election.
@@ -25,19 +26,19 @@ pub(crate) struct Leading {
 
 #[derive(Debug, Default)]
 struct Tenure {
-    /// `None` before the first.
+    /// The latest leadership; `None` before the first.
     token: Option<Leadership>,
     /// How often this process has become leader.
     terms: u64,
 }
 
 impl Leading {
-    /// Nobody may write before [`Leading::begin`].
+    /// Returns the right of a process with an election: no writes before [`Leading::begin`].
     pub(crate) fn elected() -> Self {
         Self { tenure: Some(Arc::default()) }
     }
 
-    /// From now on this leadership decides.
+    /// Begins a term: from now on this leadership decides.
     pub(crate) fn begin(&self, leadership: Leadership) {
         if let Some(mut tenure) = self.tenure() {
             tenure.token = Some(leadership);
@@ -45,20 +46,20 @@ impl Leading {
         }
     }
 
-    /// Whether a write may be sent at this moment. A token that has died never comes back to life.
+    /// Whether a write may be sent at this moment. A leadership that was lost never comes back to life.
     pub(crate) fn may_write(&self) -> bool {
         self.tenure().is_none_or(|tenure| tenure.token.as_ref().is_some_and(Leadership::is_alive))
     }
 
-    /// What a status that holds memory says about its writer; `None` where there is no election.
+    /// Returns the fence of this leadership, which a status that holds memory stores; `None` where there is no election.
     pub(crate) fn fence(&self) -> Option<Fence> {
         let tenure = self.tenure()?;
         let epoch = tenure.token.as_ref()?.epoch();
         Some(Fence { lease: epoch.lease_uid.to_string(), epoch: epoch.transitions.into() })
     }
 
-    /// Something that holds memory was written under this fence. If that is a later term of our lease, then ours is over: another
-    /// process leads, or the lease was restored from a backup and its terms are counted again.
+    /// Checks the fence of a stored status. If it is of a later term of our lease, then our leadership is over: another process
+    /// leads, or the lease was restored from a backup and counts its terms again.
     pub(crate) fn witness(&self, written: &Fence) {
         let Some(tenure) = self.tenure() else { return };
         let Some(token) = tenure.token.as_ref().filter(|token| *token.epoch().lease_uid == *written.lease) else {
@@ -67,8 +68,8 @@ impl Leading {
         token.witness(u32::try_from(written.epoch).unwrap_or_default());
     }
 
-    /// How often others may have written before this process did: grows when it becomes leader, and stays 0 where there is
-    /// no election.
+    /// Returns how often this process has become leader; 0 where there is no election. Other processes may have written
+    /// between two terms.
     pub(crate) fn term(&self) -> u64 {
         self.tenure().map_or(0, |tenure| tenure.terms)
     }
@@ -78,18 +79,19 @@ impl Leading {
     }
 }
 
-/// The namespace that this process runs in; `None` outside of a cluster.
+/// Returns the namespace that this process runs in; `None` outside of a cluster.
 pub(crate) fn pod_namespace() -> Option<String> {
     std::fs::read_to_string(POD_NAMESPACE).ok().map(|text| text.trim().to_owned())
 }
 
-/// The election that the flags ask for, if any; or why it cannot be held.
+/// Returns the election that the flags request, if any, or a message why it is not possible.
 pub(crate) fn election(settings: &Settings) -> Result<Option<Config>, String> {
     if !settings.leader_elect {
         return Ok(None);
     }
     let namespace = settings.leader_election_namespace.clone().or_else(pod_namespace).ok_or_else(|| {
-        "--leader-elect outside of a cluster: say where the lease is with --leader-election-namespace".to_owned()
+        "--leader-elect outside of a cluster: set the namespace of the lease with --leader-election-namespace"
+            .to_owned()
     })?;
     let config = Config {
         lease_duration: settings.leader_elect_lease_duration,
@@ -101,7 +103,7 @@ pub(crate) fn election(settings: &Settings) -> Result<Option<Config>, String> {
     Ok(Some(config))
 }
 
-/// Tells people and Prometheus about the election.
+/// Reports the election by events and metrics.
 pub(crate) struct Tell {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) recorder: Recorder,

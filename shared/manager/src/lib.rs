@@ -1,7 +1,7 @@
-//! The shared runtime of all operators: what controller-runtime is to Go.
+//! The shared runtime of all operators: a controller-runtime in Rust.
 //!
-//! An operator declares its controllers ([`Operator::setup`]); a binary hands its operators to [`main`]. From the
-//! declarations the runtime derives which informers run, what wakes an object, and which permissions are needed.
+//! An operator declares its controllers ([`Operator::setup`]); a binary passes its operators to [`main`]. From the
+//! declarations the runtime derives which informers run, which changes wake an object, and which permissions are needed.
 //!
 //! ```text
 //! API server ──watch──▶ Informer (one per kind, shared) ──▶ Store: views, indexed by owner and label
@@ -13,10 +13,10 @@
 //! API server ◀──writes── Context ◀── reconcile() × N workers ──▶ Action | Error
 //! ```
 //!
-//! Reading order: [`operator`](Operator) (what a binary hosts), [`controller`](Controller) (what is declared and how
-//! workers run it), [`context`](Context) (what a reconcile may do; `context::apply` is the heart), [`conditions`]
-//! (how health becomes status), `owned` (how in sync is decided from 16 bytes), `store` and `informer` (the cache),
-//! `run` (the life of the process).
+//! Reading order: [`operator`](Operator) (what a binary hosts), [`controller`](Controller) (how a controller is declared, and
+//! how its workers run it), [`context`](Context) (what a reconcile may do; `context::apply` is the heart), [`conditions`]
+//! (how health becomes status), `owned` (how 16 bytes decide whether a child is in sync), `store` and `informer` (the
+//! cache), `run` (the life of the process).
 
 mod api;
 mod assembly;

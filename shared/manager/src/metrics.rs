@@ -1,5 +1,5 @@
-//! The metrics of the process: controller-runtime's names, labels and buckets, so that dashboards and alerts carry over,
-//! and a few of our own (`operator_*`).
+//! The metrics of the process. They have controller-runtime's names, labels and buckets, so that its dashboards and alerts keep
+//! working. A few of our own are named `operator_*`.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -67,7 +67,7 @@ pub(crate) struct Metrics {
     condition: IntGaugeVec,
     conditions: IntGaugeVec,
     conditions_aggregated: IntGaugeVec,
-    /// One scrape at a time: what is computed from objects is thrown away and computed again.
+    /// Serializes scrapes: each one resets the series that are computed from objects, and computes them again.
     scraping: Mutex<()>,
 }
 
@@ -171,11 +171,11 @@ impl Metrics {
             ),
             spans_dropped: make.counter(
                 "operator_trace_spans_dropped_total",
-                "Spans of traces that no collector took",
+                "Trace spans that could not be sent to a collector",
             ),
             skipped_writes: make.counters(
                 "operator_skipped_writes_total",
-                "Writes that were not sent because the object already says what is wanted",
+                "Writes that were not sent because the object is already in the desired state",
                 &["kind", "op"],
             ),
             webhook_seconds: make.histograms(
@@ -218,7 +218,7 @@ impl Metrics {
             informer_objects: make.gauges("operator_informer_objects", "Objects in the cache", &["kind"]),
             informer_last_event: make.gauges(
                 "operator_informer_last_event_timestamp_seconds",
-                "When the API server was last heard of",
+                "When the API server last sent anything on the quietest watch",
                 &["kind"],
             ),
             informer_restarts: make.counters(
@@ -233,7 +233,7 @@ impl Metrics {
             ),
             condition: make.gauges(
                 "operator_resource_condition",
-                "Conditions of each object, 1 for the status that it has; see operator_resource_condition_aggregated",
+                "Conditions of each object, 1 for their current status; see operator_resource_condition_aggregated",
                 &["kind", "namespace", "name", "type", "status"],
             ),
             conditions: make.gauges(
@@ -258,7 +258,7 @@ impl Metrics {
         metrics
     }
 
-    /// Makes the series of one controller exist at 0, so that rates work from the first scrape.
+    /// Creates the series of one controller with the value 0, so that rates work from the first scrape.
     pub(crate) fn prepare(&self, controller: &str, max_concurrent: usize) {
         for result in ["success", "error", "requeue", "requeue_after"] {
             self.reconcile_total.with_label_values(&[controller, result]);
@@ -278,7 +278,7 @@ impl Metrics {
         }
     }
 
-    /// Makes the series of one webhook exist at 0.
+    /// Creates the series of one webhook with the value 0.
     pub(crate) fn prepare_webhook(&self, path: &str) {
         for code in ["200", "500"] {
             self.webhook_requests.with_label_values(&[path, code]);
@@ -287,7 +287,7 @@ impl Metrics {
         self.webhook_seconds.with_label_values(&[path]);
     }
 
-    /// Copies an informer's figures into the metrics, on a scrape.
+    /// Copies an informer's counts into the metrics, on a scrape.
     pub(crate) fn show(&self, health: &InformerHealth) {
         let kind = [health.kind.as_str()];
         let load = |count: &std::sync::atomic::AtomicU64| {
@@ -302,19 +302,20 @@ impl Metrics {
         }
     }
 
-    /// Computes the gauges of one queue's running work, on a scrape.
+    /// Sets the gauges of one queue's running work, on a scrape.
     pub(crate) fn show_queue(&self, controller: &str, unfinished: workqueue::Unfinished) {
         let labels = [controller, controller];
         self.unfinished_seconds.with_label_values(&labels).set(unfinished.total.as_secs_f64());
         self.longest_seconds.with_label_values(&labels).set(unfinished.longest.as_secs_f64());
     }
 
-    /// Says whether the objects of a kind are too many to be named.
+    /// Sets whether a kind has too many objects for one series each (`--metrics-max-objects`).
     pub(crate) fn show_aggregated(&self, kind: &str, aggregated: bool) {
         self.conditions_aggregated.with_label_values(&[kind]).set(aggregated.into());
     }
 
-    /// Counts the conditions of one object, and names it unless there are too many.
+    /// Counts the conditions of one object. Unless `aggregated`, also sets series with its name: they have a cardinality of one
+    /// per object.
     pub(crate) fn show_conditions(&self, kind: &str, key: &ObjectKey, conditions: &[Condition], aggregated: bool) {
         for Condition { type_, status, .. } in conditions {
             self.conditions.with_label_values(&[kind, type_, status]).inc();
@@ -324,7 +325,8 @@ impl Metrics {
         }
     }
 
-    /// The Prometheus text format, after `refresh` has brought up to date what is computed on a scrape.
+    /// The metrics in Prometheus text format. Resets the series of conditions first; `refresh` has to set everything that is
+    /// computed on a scrape.
     pub(crate) fn scrape(&self, refresh: impl FnOnce()) -> String {
         let _one_at_a_time = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
         self.condition.reset();

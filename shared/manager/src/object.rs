@@ -1,4 +1,4 @@
-//! Names of objects, and the part of an object's metadata that the runtime reads.
+//! Keys of objects, and the part of an object's metadata that the runtime reads.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -13,12 +13,12 @@ pub(crate) use names::shared;
 
 /// The label that names the operator which made a child, such as `memcached-operator`.
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// The label that names the kind of the object a child belongs to, in lower case.
+/// The label with the kind of a child's primary, in lower case.
 pub(crate) const NAME: &str = "app.kubernetes.io/name";
-/// The label that names the object a child belongs to.
+/// The label with the name of a child's primary.
 pub(crate) const INSTANCE: &str = "app.kubernetes.io/instance";
 
-/// Namespace and name of an object; the namespace is empty for a cluster-scoped one. A clone copies two pointers.
+/// Namespace and name of an object; the namespace is empty for a cluster-scoped one. Cloning is cheap: it copies two pointers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
     /// `metadata.namespace`, or empty.
@@ -45,7 +45,7 @@ impl fmt::Display for ObjectKey {
 pub(crate) struct Uid([u8; 16]);
 
 impl Uid {
-    /// The number that a UUID stands for; for any other text, which no real API server uses, a hash.
+    /// The bytes of a UUID; a hash of any other text, which only test API servers use.
     pub(crate) fn of(text: &str) -> Self {
         Self(
             uuid::Uuid::try_parse(text)
@@ -54,7 +54,7 @@ impl Uid {
     }
 }
 
-/// The head of any object, read without copying.
+/// The metadata of any object, parsed without copying.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Head<'a> {
     #[serde(borrow)]
@@ -105,7 +105,7 @@ pub(crate) struct OwnerReference<'a> {
     pub(crate) controller: bool,
 }
 
-/// Who owns which fields of an object: one entry of `metadata.managedFields`.
+/// One entry of `metadata.managedFields`: the fields that a field manager owns.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ManagedFields<'a> {
@@ -125,9 +125,9 @@ impl Metadata<'_> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
 
-    /// The resource version as a number, by which versions of one object are ordered; 0 when it is none.
+    /// The resource version as a number, which orders the versions of an object; 0 if it is not a number.
     ///
-    /// Kubernetes promises this order since 1.35, and etcd has kept it always.
+    /// Kubernetes guarantees this order since 1.35, and etcd always has.
     pub(crate) fn version(&self) -> u64 {
         self.resource_version.parse().unwrap_or(0)
     }

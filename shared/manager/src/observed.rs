@@ -1,11 +1,11 @@
-//! A value that tasks wait for.
+//! A shared value that tasks can wait on, such as the state of a cache.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// A value, and a bell for those who wait until it is as they want it. They are woken in the order in which they began to
-/// wait; `tokio::sync::watch` wakes them in a random order, and then no run of a simulation could be repeated.
+/// A value with a notification for tasks that wait until it meets a condition. Tasks wake in the order in which they began to
+/// wait. `tokio::sync::watch` wakes them in random order, which would make simulations unrepeatable.
 #[derive(Debug, Default)]
 pub(crate) struct Observed<T> {
     value: Mutex<T>,
@@ -21,17 +21,17 @@ impl<T> Observed<T> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes those who wait if `change` says that it has changed something.
+    /// Applies `change`. Wakes the waiting tasks if it returns true, which means that it has changed the value.
     pub(crate) fn modify(&self, change: impl FnOnce(&mut T) -> bool) {
         if change(&mut self.get()) {
             self.changed.notify_waiters();
         }
     }
 
-    /// Returns when `is_so` holds; at once if it does already.
+    /// Returns when `is_so` holds; at once if it already does.
     pub(crate) async fn until(&self, mut is_so: impl FnMut(&T) -> bool) {
         loop {
-            // It counts from here on: what changes after the look is not missed.
+            // Register before the check, so that a change right after the check is not missed.
             let changed = self.changed.notified();
             if is_so(&self.get()) {
                 return;

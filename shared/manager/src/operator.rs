@@ -1,4 +1,4 @@
-//! What an operator tells the runtime about itself.
+//! The [`Operator`] trait, by which an operator declares itself to the runtime, and the permissions that follow from it.
 
 use std::{future::Future, pin::Pin, process::ExitCode};
 
@@ -21,33 +21,33 @@ use crate::{
     },
 };
 
-/// One operator: a name, its kinds, and the controllers that look after them.
+/// One operator: a name, its kinds, and their controllers.
 ///
-/// Nothing here does I/O, so that the same declarations serve to run, to derive permissions, to generate the chart and
-/// to test.
+/// No method does I/O, so that the same declarations serve to run, to derive permissions, to generate the chart and to
+/// test.
 pub trait Operator: Send + Sync {
-    /// The name in `--operators`, in lower case.
+    /// Returns the name in `--operators`, in lower case.
     fn name(&self) -> &'static str;
 
-    /// The custom resource definitions of its kinds.
+    /// Returns the custom resource definitions of its kinds.
     fn crds(&self) -> Vec<CustomResourceDefinition>;
 
-    /// Adds the operator's own flags to `run`; prefixed by its name, and all with defaults.
+    /// Adds the operator's own flags to `run`. They are prefixed by its name, and all have defaults.
     fn args(&self, command: Command) -> Command {
         command
     }
 
-    /// What it wants to say about objects before they are stored, and how one version becomes another.
+    /// Returns its webhooks: validation, defaults and conversion of its kinds.
     fn webhooks(&self) -> Vec<Webhook> {
         Vec::new()
     }
 
-    /// Its own subcommands, beside those of the runtime: for what users want to try without a cluster.
+    /// Returns its own subcommands, in addition to those of the runtime: for what users want to try without a cluster.
     fn commands(&self) -> Vec<Subcommand> {
         Vec::new()
     }
 
-    /// A manifest that becomes `Ready` on any cluster where the operator runs: what `smoke-test` applies.
+    /// Returns a manifest that becomes `Ready` on any cluster where the operator runs. `smoke-test` applies it.
     fn sample(&self) -> &'static str;
 
     /// Adds its controllers.
@@ -58,11 +58,11 @@ pub trait Operator: Send + Sync {
 pub struct Subcommand {
     /// Name, arguments and help.
     pub command: Command,
-    /// Called with what was given; prints its own errors.
+    /// Called with the parsed arguments. Prints its own errors.
     pub run: fn(&ArgMatches) -> ExitCode,
 }
 
-/// Takes the controllers of the operators that were chosen, and whatever else they run.
+/// Collects the controllers of the chosen operators, and what else they run.
 pub struct Manager {
     pub(crate) controllers: Vec<(Declared, ChildMetrics)>,
     pub(crate) background: Vec<Background>,
@@ -73,7 +73,7 @@ pub struct Manager {
     settings: Settings,
 }
 
-/// A task that runs as long as the process does, on a standby too.
+/// A task that runs as long as the process, on a standby too.
 pub(crate) struct Background {
     pub(crate) name: &'static str,
     pub(crate) start: Box<dyn FnOnce(CancellationToken) -> Task + Send>,
@@ -94,8 +94,8 @@ impl Manager {
         }
     }
 
-    /// Runs `task` beside the controllers, from the start of the process until the token it is given is cancelled; on a
-    /// standby too. A task that ends earlier ends the process, with its name: nobody goes on without it unnoticed.
+    /// Runs `task` beside the controllers, from the start of the process until its token is cancelled, on a standby too. A
+    /// task that ends earlier ends the process with an error that names the task, so that its end cannot go unnoticed.
     pub fn run<F, T>(&mut self, name: &'static str, task: F)
     where
         F: FnOnce(CancellationToken) -> T + Send + 'static,
@@ -104,8 +104,9 @@ impl Manager {
         self.background.push(Background { name, start: Box::new(move |stop| Box::pin(task(stop))) });
     }
 
-    /// A token that somebody beside us has to know, in the key `token` of a Secret in our own namespace, which is made at the
-    /// start when it is not there. Whoever installs us permits `get` on that Secret by name, and `create`.
+    /// Returns a token that this process shares with another program. It is in the key `token` of a Secret in the manager's
+    /// namespace. The manager creates the Secret at the start if it does not exist. The installation must permit `get` on that
+    /// Secret by name, and `create` ([`shared_token_permissions`]).
     pub fn shared_token(&mut self, secret: &str) -> SharedToken {
         let token = SharedToken::new(secret.to_owned());
         self.tokens.push(token.clone());
@@ -117,12 +118,12 @@ impl Manager {
         token
     }
 
-    /// Where an operator adds its own metrics.
+    /// Returns the registry to which an operator adds its own metrics.
     pub fn metrics(&self) -> &MetricRegistry {
         &self.metrics
     }
 
-    /// Takes everything that `operator` brings.
+    /// Adds everything that `operator` declares.
     pub(crate) fn take(&mut self, operator: &dyn Operator) {
         operator.setup(self);
         self.webhooks.extend(operator.webhooks());
@@ -133,8 +134,8 @@ impl Manager {
     ///
     /// # Panics
     ///
-    /// When there is one of this name already: its metrics, its labels and its field manager would be the other's. The
-    /// name is the kind in lower case, whatever its group.
+    /// When there already is a controller of this name: both would share metrics, labels and field manager. The name is the
+    /// kind in lower case, whatever its group.
     pub fn add(&mut self, controller: Declared) {
         let name = &controller.names.app;
         assert!(
@@ -145,7 +146,7 @@ impl Manager {
         self.controllers.push((controller, children));
     }
 
-    /// The operator's own flags, as given or by default.
+    /// Returns the operator's own flags, as given or by default.
     ///
     /// # Panics
     ///
@@ -154,14 +155,14 @@ impl Manager {
         A::from_arg_matches(&self.matches).unwrap_or_else(|error| panic!("Operator::args adds other flags: {error}"))
     }
 
-    /// The flags that all operators share.
+    /// Returns the flags that all operators share.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 }
 
-/// What the election needs in the namespace of its lease, and nowhere else: a Role, never a `ClusterRole`, since nodes
-/// keep their leases in the same kind.
+/// Returns the permissions that leader election needs in the namespace of its lease. They belong in a Role, never in a
+/// `ClusterRole`, since nodes keep their leases in the same kind.
 pub fn leader_election_permissions(lease: &str) -> Vec<PolicyRule> {
     let leases = PolicyRule {
         api_groups: Some(vec!["coordination.k8s.io".to_owned()]),
@@ -170,7 +171,7 @@ pub fn leader_election_permissions(lease: &str) -> Vec<PolicyRule> {
     };
     let verbs = |verbs: &[&str]| verbs.iter().map(|verb| (*verb).to_owned()).collect();
     vec![
-        PolicyRule { verbs: verbs(&["create"]), ..leases.clone() }, // which has no name yet
+        PolicyRule { verbs: verbs(&["create"]), ..leases.clone() }, // RBAC cannot restrict a create by name
         PolicyRule {
             verbs: verbs(&["get", "update", "watch"]),
             resource_names: Some(vec![lease.to_owned()]),
@@ -179,7 +180,7 @@ pub fn leader_election_permissions(lease: &str) -> Vec<PolicyRule> {
     ]
 }
 
-/// What a [`Manager::shared_token`] in this Secret needs in the namespace of the manager.
+/// Returns the permissions that a [`Manager::shared_token`] in this Secret needs in the namespace of the manager.
 pub fn shared_token_permissions(secret: &str) -> Vec<PolicyRule> {
     let of = |name: Option<&str>, verb: &str| PolicyRule {
         api_groups: Some(vec![String::new()]),
@@ -188,11 +189,11 @@ pub fn shared_token_permissions(secret: &str) -> Vec<PolicyRule> {
         verbs: vec![verb.to_owned()],
         ..PolicyRule::default()
     };
-    vec![of(None, "create"), of(Some(secret), "get")] // one to be made has no name yet
+    vec![of(None, "create"), of(Some(secret), "get")] // RBAC cannot restrict a create by name
 }
 
-/// What `--metrics-secure` needs: to ask the API server who somebody is and what he may. Those who read need `get` on the
-/// non-resource URL `/metrics`.
+/// Returns the permissions that `--metrics-secure` needs to let the API server authenticate and authorize each client. A
+/// client needs `get` on the non-resource URL `/metrics`.
 pub fn metrics_permissions() -> Vec<PolicyRule> {
     [("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews")]
         .map(|(group, resource)| PolicyRule {
@@ -204,17 +205,18 @@ pub fn metrics_permissions() -> Vec<PolicyRule> {
         .into()
 }
 
-/// What serving webhooks needs, beside what the operators need.
+/// The permissions that serving webhooks needs, in addition to those of the operators.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WebhookPermissions {
-    /// In the whole cluster: configurations and definitions by name, to tell the API server whom to trust.
+    /// In the whole cluster: configurations and definitions by name, into which the manager writes the `caBundle`.
     pub cluster: Vec<PolicyRule>,
     /// In the namespace of the manager: the Secret that the replicas share.
     pub namespaced: Vec<PolicyRule>,
 }
 
-/// What serving the webhooks of these operators with certificates of our own needs; `None` when they have none.
-/// `configuration` and `secret` are the values of `--webhook-configuration` and `--webhook-cert-secret`.
+/// Returns the permissions to serve the webhooks of these operators with the manager's own certificates, or `None` if the
+/// operators have no webhooks. `configuration` and `secret` are the values of `--webhook-configuration` and
+/// `--webhook-cert-secret`.
 pub fn webhook_permissions(
     operators: &[&dyn Operator],
     configuration: &str,
@@ -242,21 +244,21 @@ pub fn webhook_permissions(
         cluster.push(named("apiextensions.k8s.io", "customresourcedefinitions", definitions, &["get", "patch"]));
     }
     let namespaced = vec![
-        named("", "secrets", Vec::new(), &["create"]), // which has no name yet
+        named("", "secrets", Vec::new(), &["create"]), // RBAC cannot restrict a create by name
         named("", "secrets", vec![secret.to_owned()], &["get", "update"]),
     ];
     Some(WebhookPermissions { cluster, namespaced })
 }
 
-/// The webhook configurations of these operators, called `name`, as the API server reads them, without the `caBundle`
-/// that `run` adds. The API server calls through the Service `namespace/service`.
+/// Returns the webhook configurations of these operators, with the name `name`, as the API server reads them, but without the
+/// `caBundle`, which `run` adds. The API server calls through the Service `namespace/service`.
 pub fn webhook_configurations(operators: &[&dyn Operator], name: &str, namespace: &str, service: &str) -> Vec<Value> {
     let webhooks: Vec<Webhook> = operators.iter().flat_map(|operator| operator.webhooks()).collect();
     let reach = Reach::Service { namespace: namespace.to_owned(), name: service.to_owned() };
     configuration::all(name, &webhooks, &reach)
 }
 
-/// The permissions that these operators need: what their controllers declare, and what the runtime does for them.
+/// Returns the permissions that these operators need: what their controllers declare, and what the runtime does for them.
 ///
 /// # Panics
 ///
@@ -266,7 +268,7 @@ pub fn permissions(operators: &[&dyn Operator]) -> Vec<PolicyRule> {
     policy_rules(rules.chain([Rule::events()]))
 }
 
-/// What these operators declare when all flags have their defaults.
+/// Returns what these operators declare when all flags have their defaults.
 pub(crate) fn declared(operators: &[&dyn Operator]) -> Manager {
     let matches = crate::entry::flags(operators).no_binary_name(true).get_matches_from(Vec::<String>::new());
     let settings = <Settings as clap::FromArgMatches>::from_arg_matches(&matches)

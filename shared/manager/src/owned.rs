@@ -1,21 +1,21 @@
-//! The part of a live object that is ours, and how it differs from what we want. Pure.
+//! Drift detection: which part of a live object is ours, and how it differs from the desired object. Pure functions.
 //!
-//! The API server keeps, per field manager, the set of fields that manager owns (`metadata.managedFields`). When
-//! somebody else changes or removes a field of ours it takes the field out of our set. So the live object *projected
-//! onto our set* says exactly whether our fields still hold what we wrote, and a hash of that projection, the
-//! [`fingerprint`], is all that has to be kept: 8 bytes instead of an object.
+//! For each field manager, the API server keeps the set of fields that it owns (`metadata.managedFields`). When another
+//! manager changes or removes a field of ours, the API server takes the field out of our set. So the live object *projected
+//! onto our set* shows exactly whether our fields still have the values that we wrote. The cache keeps only a hash of that
+//! projection, the [`fingerprint`]: 8 bytes instead of an object.
 //!
-//! - A child created by POST has one entry of ours, operation `Update`, with the fields that we sent **and** those that
-//!   the API server defaulted: its projection equals our desired object with defaults filled in.
-//! - A child that was changed by server-side apply has one entry, operation `Apply`, with the fields that we sent: its
-//!   projection equals our desired object.
+//! - A child that we created by POST has one entry of ours, operation `Update`, with the fields that we sent **and** those
+//!   that the API server defaulted. Its projection equals the desired object with defaults filled in.
+//! - A child that we changed by server-side apply has one entry, operation `Apply`, with the fields that we sent. Its
+//!   projection equals the desired object.
 //!
-//! Where the hashes are equal nothing has to be done. Where they differ the live object is read once and [`compare`]d
-//! field by field, which also settles values that are written in two ways (`1000m` and `1`).
+//! If the hashes are equal, the child is in sync. If they differ, the live object is read once and [`compare`]d field by
+//! field. That comparison also recognises different notations of one value (`1000m` and `1`).
 //!
-//! An absent field is never taken for an empty one: behind `automountServiceAccountToken: false` stands another default.
-//! What this API server does not keep of the desired object, and what admission makes of it, only the API server knows:
-//! it is asked by a dry run (`context::apply`).
+//! An absent field never counts as an empty one: a removed `automountServiceAccountToken: false` would default to true. Only
+//! the API server knows which fields of the desired object it drops, and what admission changes in it. A dry run finds that
+//! out (`context::apply`).
 
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
@@ -36,17 +36,17 @@ pub(crate) use unclaimed::{Writers, unclaimed};
 use path::Step;
 use quantity::same_quantity;
 
-/// What our entries in `managedFields` say about one live object.
+/// The result of our entries in `managedFields` for one live object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Fingerprint {
     /// Hash of the live object projected onto the fields that we own; 0 when we own none.
     pub(crate) hash: u64,
-    /// One of our entries stems from a create and owns defaulted fields too.
+    /// One of our entries stems from a create and also owns defaulted fields.
     pub(crate) from_create: bool,
 }
 
 impl Fingerprint {
-    /// Whether anything in the object is ours.
+    /// Whether any field of the object is ours.
     pub(crate) fn is_some(self) -> bool {
         self.hash != 0
     }
@@ -55,16 +55,16 @@ impl Fingerprint {
 /// One difference between the live object and the desired one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Where, from the root of the object.
+    /// The path from the root of the object.
     pub(crate) path: Path,
-    /// What is there now.
+    /// The live value; `None` when the field is absent.
     pub(crate) live: Option<Value>,
-    /// What we want there; `None` when the field is ours and no longer wanted.
+    /// The desired value; `None` when the field has to go: it is ours and no longer wanted, or excludes one that we want.
     pub(crate) desired: Option<Value>,
 }
 
-/// Lists whose elements have an identity, by field name, with the keys that make it. Lists that are not named here
-/// are compared as a whole, which is exact, only less telling.
+/// Lists whose elements have an identity: the name of the list, and the keys that identify an element. Other lists are
+/// compared as a whole. That is exact too, but reports the list instead of the element.
 const KEYED_LISTS: &[(&str, &[&str])] = &[
     ("containers", &["name"]),
     ("initContainers", &["name"]),
@@ -79,7 +79,7 @@ const KEYED_LISTS: &[(&str, &[&str])] = &[
     ("ports", &["port", "protocol"]),
 ];
 
-/// The fingerprint of `live` for `manager`.
+/// The fingerprint of `live` for the field manager `manager`. `entries` are the object's `managedFields`.
 pub(crate) fn fingerprint(live: &Value, manager: &str, entries: &[ManagedFields<'_>]) -> Fingerprint {
     match Share::of(manager, entries) {
         None => Fingerprint::default(),
@@ -87,7 +87,7 @@ pub(crate) fn fingerprint(live: &Value, manager: &str, entries: &[ManagedFields<
     }
 }
 
-/// A hash of a JSON value that does not depend on the order of its keys.
+/// A hash of a JSON value. It does not depend on the order of keys.
 pub(crate) fn hash(value: &Value) -> u64 {
     let mut hasher = Xxh3::new();
     feed(&mut hasher, value);
@@ -128,8 +128,8 @@ fn feed(hasher: &mut Xxh3, value: &Value) {
     }
 }
 
-/// Everything in which `live` differs from `desired`, plus what is ours (`owned`, a projection of `live`) and appears
-/// neither in `desired` nor in `defaulted`, which is `desired` with the API server's defaults.
+/// All differences between `live` and `desired`. Also those fields of ours that are in neither `desired` nor `defaulted`, and so
+/// have to go. `owned` is the projection of `live` onto our fields; `defaulted` is `desired` with the API server's defaults.
 pub(crate) fn compare(live: &Value, owned: &Value, desired: &Value, defaulted: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
     missing(live, desired, &Path::default(), &mut changes);
@@ -140,10 +140,10 @@ pub(crate) fn compare(live: &Value, owned: &Value, desired: &Value, defaulted: &
     changes
 }
 
-/// Whether every field of `desired` that is in `live` is among `owned`, our part of it.
+/// Whether we own every field of `desired` that is in `live`. `owned` is our part of `live`.
 ///
-/// A field that another manager holds has to be taken back even when it has the right value: the next change of it
-/// would leave our part as it is, and so go unnoticed.
+/// A field that another manager owns has to be taken back even when it has the right value. Otherwise the next change of
+/// it would not change our part, and would go unnoticed.
 pub(crate) fn covers(live: &Value, owned: &Value, desired: &Value) -> bool {
     covered(live, owned, desired, &Path::default())
 }
@@ -152,7 +152,7 @@ fn covered(live: &Value, owned: &Value, desired: &Value, at: &Path) -> bool {
     match (live, owned, desired) {
         (Value::Object(live), Value::Object(have), Value::Object(want)) => {
             want.iter().all(|(name, wanted)| match (live.get(name), have.get(name)) {
-                (None, _) => true, // compared elsewhere
+                (None, _) => true, // `compare` reports it
                 (Some(live), Some(value)) => covered(live, value, wanted, &at.field(name)),
                 (Some(_), None) => false,
             })
@@ -232,12 +232,12 @@ fn dropped(owned: &Value, defaulted: &Value, at: &Path, changes: &mut Vec<Change
     }
 }
 
-/// How the elements of a list that is not one value are told apart.
+/// How to identify the elements of a list that is not compared as a whole.
 #[derive(Debug, Clone, Copy)]
 enum Elements {
     /// By the values of these fields.
     Keyed(&'static [&'static str]),
-    /// They are what they are: a set of texts.
+    /// By the whole value: the list is a set of strings.
     Scalars,
 }
 
@@ -252,7 +252,7 @@ impl Elements {
         named.into_iter().find(fits).map(Self::Keyed)
     }
 
-    /// The element of `items` that is the same as `item`.
+    /// The element of `items` with the identity of `item`.
     fn find<'a>(self, items: &'a [Value], item: &Value) -> Option<&'a Value> {
         items.iter().find(|it| match self {
             Self::Scalars => *it == item,
@@ -273,12 +273,12 @@ impl Elements {
     }
 }
 
-/// The value of a key of an element, which for a protocol has a default.
+/// The value of an element's key. A missing `protocol` is `TCP`.
 fn key_of(item: &Value, key: &str) -> Option<Value> {
     item.get(key).cloned().or_else(|| (key == "protocol").then(|| "TCP".into()))
 }
 
-/// The manager, other than `ours`, that holds the field at `path`: who changed it.
+/// The field manager other than `ours` that owns the field at `path`, and so has changed it.
 pub(crate) fn holder<'a>(path: &Path, ours: &str, entries: &'a [ManagedFields<'_>]) -> Option<&'a str> {
     entries.iter().filter(|entry| entry.manager != ours).find_map(|entry| {
         let fields: Value = serde_json::from_str(entry.fields?.get()).ok()?;

@@ -1,8 +1,8 @@
 //! `/healthz` and `/readyz` in controller-runtime's format: `ok`, or a line for each check.
 //!
-//! Alive means that the process makes progress, never that the API server does. Ready means that each kind's cache is
-//! filled, or is in a state that is reported and would not be mended by waiting: one missing CRD must not take the other
-//! kinds' webhooks away.
+//! Liveness depends only on this process, never on the API server. Readiness waits for the cache of each kind, except where
+//! waiting would not help (a missing CRD, a 403) or lasts longer than the cache sync time-out. Such a state becomes a remark: one
+//! missing CRD must not make the webhooks of other kinds unavailable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     webhook::server::WebhookHealth,
 };
 
-/// What the probes look at.
+/// What the probes check.
 pub(crate) struct Probes {
     pub(crate) informers: Vec<Arc<InformerHealth>>,
     pub(crate) controllers: Arc<Vec<Running>>,
@@ -29,13 +29,13 @@ pub(crate) struct Probes {
     pub(crate) cache_sync_timeout: Duration,
     pub(crate) reconcile_timeout: Duration,
     pub(crate) stopping: tokio_util::sync::CancellationToken,
-    /// The election, where there is one.
+    /// `None` without leader election.
     pub(crate) election: Option<leader_election::Health>,
-    /// The webhooks, where they are served.
+    /// `None` if the process serves no webhooks.
     pub(crate) webhooks: Option<WebhookHealth>,
 }
 
-/// One check: its name, and what is wrong or worth saying.
+/// One check. `Ok` may hold a remark; `Err` holds the reason of the failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Check {
     name: String,
@@ -56,7 +56,7 @@ impl Probes {
     fn liveness(&self) -> Vec<Check> {
         let mut checks = vec![Check { name: "ping".to_owned(), result: Ok(None) }];
         for controller in self.controllers.iter() {
-            // A reconcile is cancelled at its time-out; one that goes on blocks a thread and will never end.
+            // A reconcile is cancelled at its time-out. One that is still running later blocks its thread and may never end.
             let longest = controller.queue.unfinished().longest;
             let result = if longest > self.reconcile_timeout + Duration::from_secs(30) {
                 Err(format!("a worker has been busy with one object for {}s", longest.as_secs()))
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// Code, type and body of the answer about these checks.
+    /// Status code, content type and body of the response for these checks.
     async fn told(checks: &[Check], path: &str) -> (u16, String, String) {
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query.to_owned())));
         let answer = match path {

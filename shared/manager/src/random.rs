@@ -1,4 +1,4 @@
-//! Where chance comes from: the operating system in a process, a seed in a simulation.
+//! The source of random numbers: the operating system in a process, a seed in a simulation.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,27 +8,27 @@ use uuid::Uuid;
 /// A source of random numbers. A clone is the same source.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Random {
-    /// `None`: numbers that nobody can foresee.
+    /// `None` for unpredictable numbers.
     seeded: Option<Arc<Mutex<Rng>>>,
 }
 
 impl Random {
-    /// Equal seeds give equal numbers, in the order in which they are asked for.
+    /// Returns a source that draws the same sequence of numbers for the same seed.
     pub(crate) fn with_seed(seed: u64) -> Self {
         Self { seeded: Some(Arc::new(Mutex::new(Rng::with_seed(seed)))) }
     }
 
-    /// In `0.0..1.0`, for jitter.
+    /// Returns a number in `0.0..1.0`, for jitter.
     pub(crate) fn fraction(&self) -> f64 {
         self.draw(Rng::f64).unwrap_or_else(fastrand::f64)
     }
 
-    /// Any number, as good as a seed or as the end of a name.
+    /// Returns any number, for a seed or for the end of a name.
     pub(crate) fn number(&self) -> u64 {
         self.draw(|rng| rng.u64(..)).unwrap_or_else(|| fastrand::u64(..))
     }
 
-    /// A UUID of version 4. Without a seed it is as good as a secret.
+    /// Returns a UUID of version 4. Without a seed it is random enough for a secret.
     pub(crate) fn uuid(&self) -> Uuid {
         let drawn = self.draw(|rng| rng.u128(..));
         drawn.map_or_else(Uuid::new_v4, |number| uuid::Builder::from_random_bytes(number.to_be_bytes()).into_uuid())

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Resource;
 
-/// What a controller does with one resource.
+/// The verbs that a controller needs on one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     group: String,
@@ -27,13 +27,13 @@ impl Rule {
         self
     }
 
-    /// Events are written for every operator.
+    /// The rule for events, which the runtime writes for every operator.
     pub(crate) fn events() -> Self {
         Self { group: "events.k8s.io".to_owned(), resource: "events".to_owned(), verbs: ["create", "patch"].into() }
     }
 }
 
-/// The rules with those of one resource united, in a stable order, without a wildcard.
+/// Returns one rule for each resource, in a stable order, without wildcards.
 pub(crate) fn policy_rules(rules: impl IntoIterator<Item = Rule>) -> Vec<PolicyRule> {
     let mut united: BTreeMap<(String, String), BTreeSet<&'static str>> = BTreeMap::new();
     for rule in rules {

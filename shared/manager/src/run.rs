@@ -1,10 +1,11 @@
 //! The life of the process, from the flags to the last event.
 //!
 //! Probes and metrics listen first, so that a busy port is an error at once. Then the informers list and watch, also on a
-//! standby. Each controller's workers start when its caches are filled and, with an election, this process leads. On
-//! SIGTERM or SIGINT readiness goes false, no new work is taken, running reconciles finish or are cancelled at the
-//! time-out, **then** the lease is released, and the events still in the buffer are sent. A second signal ends the
-//! process at once. When the leadership is lost, running reconciles are cancelled and the process stands by again.
+//! standby. Each controller's workers start when its caches are filled and, with an election, this process leads.
+//!
+//! On SIGTERM or SIGINT readiness goes false, and the workers take no new keys. Running reconciles finish, or are cancelled at
+//! the time-out. **Then** the lease is released, and the events still in the buffer are sent. A second signal ends the process
+//! at once. When the leadership is lost, running reconciles are cancelled and the process stands by again.
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -30,9 +31,9 @@ use crate::{
     workers::Workers,
 };
 
-/// Open connections for probes, and as many for metrics: one for each who looks, and some for those who only hold on.
+/// The limit of open connections for probes, and for metrics: enough even if some clients only hold a connection.
 const CONNECTIONS: usize = 64;
-/// An answer that takes longer than this at the end of the process is not waited for.
+/// How long the end of the process waits for running answers of a server.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// Why the process could not start, or had to end.
@@ -54,7 +55,7 @@ pub(crate) enum Fatal {
     SecondSignal,
 }
 
-/// Named tasks: if one ends before its time, the process ends with its name. No zombies.
+/// Named tasks. If one ends early, the process ends with an error that names it, instead of running on without it.
 struct Tasks {
     set: JoinSet<String>,
 }
@@ -103,7 +104,7 @@ pub(crate) async fn run(
     for token in &manager.tokens {
         token.connect(&outside);
     }
-    let mut signals = Signals::new()?; // before anything begins that has to be ended
+    let mut signals = Signals::new()?; // before anything starts that has to be shut down in order
     let (assembly, named) = Assembly::new(manager.controllers, manager.background, &outside, &stop);
 
     let mut tasks = Tasks { set: JoinSet::new() };
@@ -160,7 +161,7 @@ pub(crate) async fn run(
     result
 }
 
-/// Works at once, or whenever this process leads.
+/// Runs the workers at once or, with an election, whenever this process leads.
 pub(crate) async fn work(workers: Workers, elector: Option<Elector>, leading: Leading, stop: CancellationToken) {
     let Some(elector) = elector else { return workers.run(None, stop).await };
     let ended = elector
@@ -193,7 +194,7 @@ async fn listen(address: BindAddress, purpose: &'static str, flag: &'static str)
     Ok(Some(listener.limits(Limits { body_size: 0, connections: CONNECTIONS, drain: DRAIN, ..Limits::default() })))
 }
 
-/// Who reports events: the pod, or the machine and process outside a cluster.
+/// Returns the reporting instance of events: the name of the pod or, outside of a cluster, of the host.
 fn instance() -> String {
     let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
     std::env::var("POD_NAME").or_else(|_| host()).unwrap_or_else(|_| "controller-manager".to_owned())
@@ -214,7 +215,7 @@ impl Tasks {
         });
     }
 
-    /// The first task that ends; never, if there is none.
+    /// Returns the name of the first task that ends. Waits for ever if there is none.
     async fn ended(&mut self) -> String {
         match self.set.join_next().await {
             Some(Ok(name)) => name,
@@ -283,7 +284,7 @@ mod tests {
         let port = listener.local_addr().port();
         for local in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
             if tokio::net::TcpListener::bind((local, 0)).await.is_err() {
-                continue; // this machine does not have it
+                continue; // this machine does not have this address family
             }
             let connected = tokio::net::TcpStream::connect((local, port)).await;
             assert!(connected.is_ok(), "{local}: {connected:?}");
@@ -303,7 +304,7 @@ mod tests {
             let request = format!("GET /healthz HTTP/1.0\r\nx: {}\r\n\r\n", "y".repeat(size));
             stream.write_all(request.as_bytes()).await.expect("it is taken");
             let mut answer = String::new();
-            // The rest of what was sent is not read, which may reset the connection behind the answer.
+            // The server does not read the rest of the request, which may reset the connection after the answer.
             drop(stream.read_to_string(&mut answer).await);
             assert_eq!(answer.split(' ').nth(1), Some(code), "{size}: {answer}");
         }

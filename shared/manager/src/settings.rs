@@ -1,4 +1,4 @@
-//! The flags of `controller-manager run`, and what they mean.
+//! The flags of `controller-manager run`.
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, str::FromStr, time::Duration};
 
@@ -10,11 +10,11 @@ use workloads::SecurityProfile;
 
 use crate::client::Where;
 
-/// The flags, as typed. Each has an environment variable.
+/// The parsed flags of `run`. Each setting also has an environment variable.
 #[derive(Debug, Clone, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags are on or off")]
 pub struct Settings {
-    /// Which operators run: a comma list; `*` is all, `-name` takes one out (`*,-flightticket`).
+    /// Operators to run, a comma-separated list; `*` is all, `-name` excludes one (`*,-flightticket`).
     #[arg(
         long,
         env = "OPERATOR_OPERATORS",
@@ -25,35 +25,35 @@ pub struct Settings {
     )]
     pub(crate) operators: Vec<String>,
 
-    /// Namespaces to work in, a comma list; all when not given.
+    /// Namespaces to watch, a comma-separated list; all if not given.
     #[arg(long, env = "WATCH_NAMESPACE", value_delimiter = ',', help_heading = "Scope")]
     pub(crate) watch_namespaces: Vec<String>,
 
-    /// How many objects of a kind are worked on at once: a number, and `KIND=N` for single kinds (`2,Memcached=8`).
+    /// Concurrent reconciles per kind: a number, and `KIND=N` for single kinds (`2,Memcached=8`).
     #[arg(long, env = "OPERATOR_MAX_CONCURRENT_RECONCILES", default_value = "2", help_heading = "Reconciling")]
     pub(crate) max_concurrent_reconciles: Concurrency,
 
-    /// Every object is looked at again after this time, ± 10 %. Sends nothing to the API server.
+    /// Interval at which every object is reconciled again, ± 10 %. This alone sends no request to the API server.
     #[arg(long, env = "OPERATOR_RESYNC_INTERVAL", default_value = "10m", value_parser = duration, help_heading = "Reconciling")]
     pub(crate) resync_interval: Duration,
 
-    /// A reconcile that takes longer is cancelled and tried again.
+    /// Time limit of a reconcile. One that takes longer is cancelled and retried.
     #[arg(long, env = "OPERATOR_RECONCILE_TIMEOUT", default_value = "2m", value_parser = duration, help_heading = "Reconciling")]
     pub(crate) reconcile_timeout: Duration,
 
-    /// A cache that is not filled by then no longer holds readiness back; /readyz?verbose says which and why.
+    /// Time after which a cache that is not filled no longer holds readiness back; /readyz?verbose says which and why.
     #[arg(long, env = "OPERATOR_CACHE_SYNC_TIMEOUT", default_value = "2m", value_parser = duration, help_heading = "Reconciling")]
     pub(crate) cache_sync_timeout: Duration,
 
-    /// How long running reconciles may take to finish when the process is told to stop.
+    /// How long running reconciles may take to finish when the process stops.
     #[arg(long, env = "OPERATOR_GRACEFUL_SHUTDOWN_TIMEOUT", default_value = "30s", value_parser = duration, help_heading = "Reconciling")]
     pub(crate) graceful_shutdown_timeout: Duration,
 
-    /// Prefix for default images, never for an image in a spec: a mirror for clusters without internet.
+    /// Registry prefix for default images, never for an image in a spec: for a mirror in clusters without internet.
     #[arg(long, env = "OPERATOR_IMAGE_REGISTRY", help_heading = "Reconciling")]
     pub image_registry: Option<String>,
 
-    /// What pods may do whose image is the user's, when the object does not say.
+    /// Security profile for user-supplied images when the object sets none.
     #[arg(
         long,
         env = "OPERATOR_DEFAULT_SECURITY_PROFILE",
@@ -63,20 +63,20 @@ pub struct Settings {
     )]
     pub default_security_profile: SecurityProfile,
 
-    /// Let one of several replicas work, and the others stand by with warm caches.
+    /// Elect a leader among several replicas. Only the leader reconciles; the others stand by with filled caches.
     #[arg(long, alias = "enable-leader-election", env = "OPERATOR_LEADER_ELECT", help_heading = "Leader election",
           num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) leader_elect: bool,
 
-    /// How long a standby waits after the leader's last sign of life before it takes over.
+    /// How long a standby waits after the last renewal of the lease before it takes over.
     #[arg(long, env = "OPERATOR_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_parser = duration, help_heading = "Leader election")]
     pub(crate) leader_elect_lease_duration: Duration,
 
-    /// How long a leader works after its last sign of life; shorter than the lease.
+    /// How long a leader goes on working after its last renewal of the lease; shorter than the lease duration.
     #[arg(long, env = "OPERATOR_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_parser = duration, help_heading = "Leader election")]
     pub(crate) leader_elect_renew_deadline: Duration,
 
-    /// How often the leader gives a sign of life.
+    /// How often the leader renews the lease.
     #[arg(long, env = "OPERATOR_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_parser = duration, help_heading = "Leader election")]
     pub(crate) leader_elect_retry_period: Duration,
 
@@ -89,28 +89,28 @@ pub struct Settings {
     )]
     pub(crate) leader_election_id: String,
 
-    /// Namespace of the lease; in a cluster that of the pod, when not given.
+    /// Namespace of the lease; if not given, the namespace of the pod.
     #[arg(long, env = "OPERATOR_LEADER_ELECTION_NAMESPACE", help_heading = "Leader election")]
     pub(crate) leader_election_namespace: Option<String>,
 
-    /// Where Prometheus metrics are served; `0` turns them off.
+    /// Address of the Prometheus metrics; `0` turns them off.
     #[arg(long, env = "OPERATOR_METRICS_BIND_ADDRESS", default_value = "127.0.0.1:8080", help_heading = "Serving")]
     pub(crate) metrics_bind_address: BindAddress,
 
-    /// Serve metrics over TLS, and only to those whom the API server lets `get` the path: no sidecar is needed then.
+    /// Serve metrics over TLS, and only to clients that the API server authorizes to `get` the path. This needs no sidecar.
     #[arg(long, env = "OPERATOR_METRICS_SECURE", help_heading = "Serving",
           num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) metrics_secure: bool,
 
-    /// Folder with tls.crt and tls.key for --metrics-secure, watched for changes; without it nobody has signed the certificate.
+    /// Folder with tls.crt and tls.key for --metrics-secure, watched for changes; without it, a self-signed certificate is used.
     #[arg(long, env = "OPERATOR_METRICS_CERT_DIR", help_heading = "Serving")]
     pub(crate) metrics_cert_dir: Option<std::path::PathBuf>,
 
-    /// Of a kind with more objects than this, metrics count the conditions and do not name the objects.
+    /// For a kind with more objects than this, metrics count the conditions and do not name the objects.
     #[arg(long, env = "OPERATOR_METRICS_MAX_OBJECTS", default_value_t = 1_000, help_heading = "Serving")]
     pub(crate) metrics_max_objects: usize,
 
-    /// Where /healthz and /readyz are served; `0` turns them off.
+    /// Address of /healthz and /readyz; `0` turns them off.
     #[arg(long, env = "OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", help_heading = "Serving")]
     pub(crate) health_probe_bind_address: BindAddress,
 
@@ -119,20 +119,21 @@ pub struct Settings {
           num_args = 0..=1, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) enable_webhooks: bool,
 
-    /// Where webhooks are served; `0` turns them off.
+    /// Address of the webhooks; `0` turns them off.
     #[arg(long, env = "OPERATOR_WEBHOOK_BIND_ADDRESS", default_value = ":9443", help_heading = "Webhooks")]
     pub(crate) webhook_bind_address: BindAddress,
 
-    /// The Service through which the API server calls: NAME, or NAMESPACE/NAME. Needed in a cluster.
+    /// Service through which the API server calls the webhooks: NAME, or NAMESPACE/NAME. Required in a cluster.
     #[arg(long, env = "OPERATOR_WEBHOOK_SERVICE", help_heading = "Webhooks", conflicts_with = "webhook_client_url")]
     pub(crate) webhook_service: Option<String>,
 
-    /// Where the API server calls a process outside of the cluster: https://HOST:PORT. The configurations, and the
-    /// conversion of kinds with several versions, are written at the start and taken back at the end.
+    /// URL at which the API server calls the webhooks of a process outside of the cluster: https://HOST:PORT. The process
+    /// writes the configurations, and the conversion of kinds with several versions, at the start and takes them back at the
+    /// end.
     #[arg(long, env = "OPERATOR_WEBHOOK_CLIENT_URL", help_heading = "Webhooks")]
     pub(crate) webhook_client_url: Option<String>,
 
-    /// Name of the webhook configurations that the API server's trust is written into.
+    /// Name of the webhook configurations into which the process writes its certificate authority.
     #[arg(
         long,
         env = "OPERATOR_WEBHOOK_CONFIGURATION",
@@ -141,7 +142,7 @@ pub struct Settings {
     )]
     pub(crate) webhook_configuration: String,
 
-    /// Name of the Secret in which the replicas share their certificate; made if it is not there.
+    /// Name of the Secret in which the replicas share their certificate; created if it does not exist.
     #[arg(
         long,
         env = "OPERATOR_WEBHOOK_CERT_SECRET",
@@ -150,51 +151,51 @@ pub struct Settings {
     )]
     pub(crate) webhook_cert_secret: String,
 
-    /// How long a webhook certificate lives; it is renewed when two thirds are over.
+    /// Lifetime of a webhook certificate; it is renewed after two thirds of it.
     #[arg(long, env = "OPERATOR_WEBHOOK_CERT_LIFETIME", default_value = "2160h", value_parser = duration, help_heading = "Webhooks")]
     pub(crate) webhook_cert_lifetime: Duration,
 
-    /// Folder with tls.crt and tls.key, such as cert-manager's, instead of a certificate of our own. Watched for changes.
+    /// Folder with tls.crt and tls.key, such as cert-manager's, instead of a self-managed certificate. Watched for changes.
     #[arg(long, env = "OPERATOR_WEBHOOK_CERT_DIR", help_heading = "Webhooks")]
     pub(crate) webhook_cert_dir: Option<std::path::PathBuf>,
 
-    /// Form of the log.
+    /// Format of the log.
     #[arg(long, env = "OPERATOR_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json, help_heading = "Logging")]
     pub(crate) log_format: LogFormat,
 
-    /// What is logged: a level, or levels per target (`info,manager=debug`).
+    /// Log level, or levels per target (`info,manager=debug`).
     #[arg(long, env = "OPERATOR_LOG_LEVEL", default_value = "info", help_heading = "Logging")]
     pub(crate) log_level: String,
 
-    /// Where traces go by OTLP over gRPC, `http://HOST:PORT`; nowhere when not given. The standard `OTEL_*` variables work.
+    /// Receiver of traces by OTLP over gRPC, `http://HOST:PORT`; no traces if not given. The standard `OTEL_*` variables work.
     #[arg(long, env = "OPERATOR_OTLP_ENDPOINT", help_heading = "Logging")]
     pub(crate) otlp_endpoint: Option<String>,
 
-    /// At most so many requests to the API server in a second; no limit when not given, since the API server protects itself.
-    /// The leader's signs of life do not count.
+    /// Limit of requests to the API server per second; no limit if not given, since the API server protects itself. Renewals
+    /// of the lease do not count.
     #[arg(long, env = "OPERATOR_KUBE_API_QPS", value_parser = rate, help_heading = "Cluster")]
     pub(crate) kube_api_qps: Option<f64>,
 
-    /// So many requests at once after a quiet time; twice --kube-api-qps when not given.
+    /// Limit of requests at once after a quiet time; twice --kube-api-qps if not given.
     #[arg(long, env = "OPERATOR_KUBE_API_BURST", value_parser = clap::value_parser!(u32).range(1..), requires = "kube_api_qps",
           help_heading = "Cluster")]
     pub(crate) kube_api_burst: Option<u32>,
 
-    /// Print the configuration that these flags and the environment make, and exit.
+    /// Print the configuration that results from these flags and the environment, and exit.
     #[arg(long, help_heading = "Cluster")]
     pub(crate) dry_run_config: bool,
 
-    /// Which cluster.
+    /// The cluster to connect to.
     #[command(flatten)]
     pub(crate) cluster: Where,
 }
 
-/// Form of the log.
+/// Format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// For people; in colour on a terminal.
+    /// Readable text, in colour on a terminal.
     Text,
 }
 
@@ -202,7 +203,7 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BindAddress(pub(crate) Option<SocketAddr>);
 
-/// Workers: for all kinds, and for single ones.
+/// The number of workers per kind: for all kinds, and for single ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Concurrency {
     all: usize,
@@ -210,18 +211,18 @@ pub(crate) struct Concurrency {
 }
 
 impl Settings {
-    /// Whether the operator of this name is to run; an unknown name in the list is an error that lists the known ones.
+    /// Whether `--operators` chooses the operator of this name.
     pub(crate) fn selects(&self, name: &str) -> bool {
         selects(&self.operators, name)
     }
 
-    /// The first entry of `--operators` that names nothing.
+    /// Returns the first name in `--operators` that is not known.
     pub(crate) fn unknown_operator(&self, known: &[&str]) -> Option<String> {
         unknown_operator(&self.operators, known)
     }
 }
 
-/// Whether a list such as `*,-flightticket` chooses `name`: the last entry that speaks of it decides.
+/// Whether a list such as `*,-flightticket` chooses `name`. The last entry that applies to it decides.
 pub(crate) fn selects(list: &[String], name: &str) -> bool {
     let mut selected = false;
     for entry in list {
@@ -234,15 +235,15 @@ pub(crate) fn selects(list: &[String], name: &str) -> bool {
     selected
 }
 
-/// The first entry of a list that names nothing.
+/// Returns the first name in a list that is not known.
 pub(crate) fn unknown_operator(list: &[String], known: &[&str]) -> Option<String> {
     let name = |entry: &String| entry.strip_prefix('-').unwrap_or(entry).to_owned();
     list.iter().map(name).find(|name| name != "*" && !known.contains(&name.as_str()))
 }
 
 impl Concurrency {
-    /// Workers for `kind` of `group`.
-    /// For a kind that is not named, its own number or else that of all.
+    /// Returns the number of workers for `kind` of `group`. If the flag does not name the kind, this is the controller's `own`
+    /// number, or else the number for all kinds.
     pub(crate) fn of(&self, kind: &str, group: &str, own: Option<usize>) -> usize {
         let qualified = format!("{kind}.{group}");
         let named = self.kinds.get(&qualified).or_else(|| self.kinds.get(kind)).copied();
@@ -295,11 +296,11 @@ impl fmt::Display for BindAddress {
     }
 }
 
-/// Reads the value of a flag such as `30s`, `10m` or `1h30m`; for flags of operators too.
+/// Parses the value of a flag such as `30s`, `10m` or `1h30m`. Operators use it for their own flags too.
 ///
 /// # Errors
 ///
-/// Says what is expected.
+/// A message that says what is expected.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let parsed: Result<jiff::SignedDuration, _> = text.parse();
     match parsed.map(Duration::try_from) {
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(concurrency.of("Memcached", "g", Some(20)), 8);
         assert_eq!(concurrency.of("CronTab", "stable.example.com", None), 1);
         assert_eq!(concurrency.of("CronTab", "other", None), 3);
-        assert_eq!(concurrency.of("FlightTicket", "g", Some(20)), 20, "its own, as long as nobody names the kind");
+        assert_eq!(concurrency.of("FlightTicket", "g", Some(20)), 20, "its own, unless the flag names the kind");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A token that this process shares with a neighbour: a Secret in its own namespace, which the other mounts.
+//! A token that this process shares with another workload: it stands in a Secret of its own namespace, which the other
+//! workload mounts.
 
 use std::{
     fmt,
@@ -22,21 +23,21 @@ use crate::{
     random::Random,
 };
 
-/// The key in the Secret.
+/// The key of the token in the Secret.
 const KEY: &str = "token";
-/// A token that was changed is noticed within this time.
+/// How long a token is cached, and so how soon a changed one is noticed.
 const FRESH: Duration = Duration::from_mins(1);
-/// Before the second try to make it; doubles up to [`FRESH`].
+/// The wait before the second try to create the Secret; doubles up to [`FRESH`].
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// The token in a Secret of this process's namespace; see [`Manager::shared_token`](crate::Manager::shared_token). A clone
-/// is the same token.
+/// The token in a Secret of this process's namespace; see [`Manager::shared_token`](crate::Manager::shared_token). Clones share
+/// one cache.
 #[derive(Clone)]
 pub struct SharedToken(Arc<Inner>);
 
 struct Inner {
     secret: String,
-    /// From the start of the process on.
+    /// Empty until [`SharedToken::connect`] sets it.
     place: OnceLock<Place>,
     known: Mutex<Option<Known>>,
 }
@@ -58,16 +59,21 @@ impl SharedToken {
         Self(Arc::new(Inner { secret, place: OnceLock::new(), known: Mutex::default() }))
     }
 
-    /// There is an API server now.
+    /// Sets the client and the namespace, once the process has an API server.
     pub(crate) fn connect(&self, outside: &Outside) {
-        // Whoever is first may make it, also a standby: the name is the lock.
+        // Any replica may create the Secret, a standby too: its name is the lock.
         let requests = Requests::of::<Secret>(outside.client.clone(), "controller-manager", Leading::default());
         let namespace = pod_namespace().or_else(|| outside.settings.leader_election_namespace.clone());
         self.0.place.get_or_init(|| Place { requests, namespace, random: outside.random.clone() });
     }
 
-    /// The token, as it was at most a minute ago. When there is no such Secret, one is made, with a random token. While the
-    /// API server is away, the token is the one that was known last.
+    /// Returns the token, at most a minute old. If the Secret does not exist, creates it with a random token. While the API
+    /// server is down, returns the last known token.
+    ///
+    /// # Errors
+    ///
+    /// The API server is down and no token is cached, or it refuses the request; the Secret has no usable token; or the
+    /// namespace is unknown, outside of a cluster or before the process has an API server.
     pub async fn read(&self) -> Result<String, Error> {
         let mut known = self.0.known.lock().await;
         if let Some(known) = known.as_ref().filter(|known| known.at.elapsed() < FRESH) {
@@ -82,11 +88,11 @@ impl SharedToken {
         Ok(token)
     }
 
-    /// Returns when the Secret is there: its neighbour may wait for it.
+    /// Retries until the Secret exists, because the other workload may wait for it.
     pub(crate) async fn make_sure(&self) {
         let mut wait = FIRST_WAIT;
         while let Err(error) = self.read().await {
-            tracing::warn!(secret = self.0.secret, error = error.chain(), "There is no token yet");
+            tracing::warn!(secret = self.0.secret, error = error.chain(), "Cannot read or create the shared token yet");
             sleep(wait).await;
             wait = (wait * 2).min(FRESH);
         }
@@ -94,9 +100,9 @@ impl SharedToken {
 
     async fn find_or_make(&self) -> Result<String, Error> {
         let name = &*self.0.secret;
-        let place = self.0.place.get().ok_or_else(|| other(format!("Secret \"{name}\" is read too early")))?;
+        let place = self.0.place.get().ok_or_else(|| other(format!("Secret \"{name}\": not connected yet")))?;
         let namespace = place.namespace.as_deref().ok_or_else(|| {
-            other(format!("Secret \"{name}\": outside of a cluster, say where it is with --leader-election-namespace"))
+            other(format!("Secret \"{name}\": outside of a cluster, set its namespace by --leader-election-namespace"))
         })?;
         let (requests, key) = (&place.requests, ObjectKey::new(namespace, name));
         match requests.get(&key).await {
@@ -110,7 +116,7 @@ impl SharedToken {
             "type": "Opaque", "stringData": {KEY: token},
         });
         match requests.create(&key, &secret).await {
-            // Another replica was faster.
+            // Another replica created it first.
             Err(error) if error.class() == Class::AlreadyExists => token_in(requests, &key, &requests.get(&key).await?),
             made => made.map(|_| token),
         }
@@ -133,7 +139,7 @@ fn token_in(requests: &Requests, key: &ObjectKey, answer: &str) -> Result<String
     Ok(token.to_owned())
 }
 
-/// Whether the API server has said nothing about the Secret.
+/// Whether the request failed without an answer about the Secret: the API server is down or overloaded.
 fn is_away(error: &Error) -> bool {
     matches!(error, Error::Api { .. } | Error::Deadline { .. }) && error.class() == Class::Transient
 }
@@ -189,11 +195,11 @@ mod tests {
         assert_eq!(token.read().await.expect("a token"), "two");
         model.set_faults(Planned::new(&"before get secrets.core -> answer 503".parse().expect("a plan")));
         advance(FRESH).await;
-        assert_eq!(token.read().await.expect("the old one"), "two");
+        assert_eq!(token.read().await.expect("the cached token"), "two");
         model.set_faults(NoFaults);
         put(&model, &json!({"tokken": "dHdv"}));
         advance(FRESH).await;
-        let error = token.read().await.expect_err("it is gone for good");
+        let error = token.read().await.expect_err("the key is missing");
         assert_eq!(error.to_string(), "Secret \"shared\" has no key \"token\" with a token in it");
     }
 

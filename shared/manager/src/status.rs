@@ -1,4 +1,4 @@
-//! What every status has in common, and when a changed one is written.
+//! The trait of all statuses, and the gate that joins a burst of status changes into one write.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,7 +14,7 @@ use workloads::Fence;
 
 use crate::object::ObjectKey;
 
-/// A status that the runtime can fill in: conditions and the generation they speak of.
+/// A status whose conditions and `observedGeneration` the runtime fills in.
 pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + Debug + Send + Sync + 'static {
     /// `status.conditions`.
     fn conditions(&self) -> &[Condition];
@@ -22,22 +22,22 @@ pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + D
     fn conditions_mut(&mut self) -> &mut Vec<Condition>;
     /// `status.observedGeneration`.
     fn observed_generation_mut(&mut self) -> &mut Option<i64>;
-    /// `status.lastHandledReconcileAt`, the echo of the annotation that asks for a reconcile.
+    /// `status.lastHandledReconcileAt`, the echo of the annotation that requests a reconcile.
     fn last_handled_reconcile_at_mut(&mut self) -> &mut Option<String>;
     /// `status.fence`.
     fn fence(&self) -> Option<&Fence> {
         None
     }
-    /// `status.fence`, for a status that holds memory: it is written with the resource version it was read at, and says
-    /// under which leadership. `None` for a status that can be computed again.
+    /// `status.fence`, for a status that holds memory. The runtime writes such a status with the resource version that it
+    /// read, and with the leadership under which it writes. `None` for a status that can be computed again.
     fn fence_mut(&mut self) -> Option<&mut Option<Fence>> {
         None
     }
 }
 
 /// Implements [`Status`] for a struct with the fields `conditions`, `observed_generation` and
-/// `last_handled_reconcile_at`, as every status of this workspace has them. `standard_status!(CronTabStatus, fenced)` is
-/// for one that holds memory and has a field `fence`.
+/// `last_handled_reconcile_at`, as every status of this workspace has them. Use `standard_status!(CronTabStatus, fenced)`
+/// for a status that holds memory and has a field `fence`.
 #[macro_export]
 macro_rules! standard_status {
     ($status:ty $(, $fenced:ident)?) => {
@@ -74,8 +74,9 @@ macro_rules! standard_status {
 
 /// Decides when a changed status is written, so that a burst of changes becomes one request.
 ///
-/// At once when the object has become `Ready`, or when nothing was written for it lately. Later, at most by
-/// [`WINDOW`], when this reconcile has just changed children, whose next events will change the status again.
+/// The write happens at once if the object has become `Ready`, or if its status was not written lately and the reconcile has
+/// changed no children. Otherwise it waits, at most for [`WINDOW`]: the events of changed children will change the status
+/// again.
 #[derive(Debug, Default)]
 pub(crate) struct StatusGate {
     state: Mutex<GateState>,
@@ -83,17 +84,17 @@ pub(crate) struct StatusGate {
 
 #[derive(Debug, Default)]
 struct GateState {
-    /// When a change that is not written yet was first seen.
+    /// The time of the first change that is not written yet, by object.
     waiting: HashMap<ObjectKey, Instant>,
     recent: HashMap<ObjectKey, Instant>,
     order: VecDeque<(Instant, ObjectKey)>,
 }
 
-/// The longest time for which a changed status is held back.
+/// The longest delay of a changed status.
 const WINDOW: Duration = Duration::from_millis(400);
 
 impl StatusGate {
-    /// `None`: write now. Otherwise: come back at that time.
+    /// Returns `None` to write now, or else the time at which to try again.
     pub(crate) fn hold(
         &self,
         key: &ObjectKey,
@@ -118,7 +119,7 @@ impl StatusGate {
         (now < due).then_some(due)
     }
 
-    /// The status was written.
+    /// Records that the status was written.
     pub(crate) fn written(&self, key: &ObjectKey, now: Instant) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting.remove(key);
@@ -132,7 +133,7 @@ impl StatusGate {
         }
     }
 
-    /// Nothing is to be written, or the object is gone.
+    /// Drops a waiting change: the status no longer differs, or the object is gone.
     pub(crate) fn forget(&self, key: &ObjectKey) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).waiting.remove(key);
     }

@@ -1,11 +1,11 @@
 //! The cache of one kind: objects by name, with indices by owner and by application label.
 //!
-//! Only the informer writes it. A write's answer goes through the same door ([`Store::observe`]), so that a reconcile
-//! reads its own writes: an answer is kept if it is newer than everything the watch has delivered, and the watch's
-//! echo of it is then recognised by its resource version and wakes nobody.
+//! Only the informer writes it, from lists and watches. Answers to our own writes also enter through the informer
+//! ([`Store::observe`]), so that a reconcile reads its own writes. The store keeps an answer that is newer than everything
+//! the watch has delivered. The watch's echo of it then has a known resource version and causes no reconcile.
 //!
-//! Versions order what happened only within one history of the cluster. A list is the present state, whatever versions
-//! the cache holds: after etcd is restored from a backup, older versions come back ([`Store::listed`]).
+//! Resource versions order changes only within one history of the cluster. After a restore of etcd from a backup, older
+//! versions come back. So a list is the present state, whatever versions the cache holds ([`Store::list`]).
 
 use std::{
     collections::HashMap,
@@ -40,26 +40,26 @@ pub(crate) struct Store<R: Representation> {
 #[derive(Debug)]
 struct State<I> {
     objects: Slots<I>,
-    /// What operators declare beside owners and labels.
+    /// The indices that operators declare, in addition to those by owner and label.
     indices: Indices<I>,
     packer: Packer,
     undecodable: HashMap<ObjectKey, Undecodable>,
-    /// Objects that we deleted and whose last events may still arrive, with their namespaces.
+    /// Objects that we deleted, with their namespaces. The watch may still deliver older events of them.
     gone: HashMap<Uid, Arc<str>>,
-    /// How far each watch has come; one for each watched namespace, or one for all.
+    /// The progress of each watch: one for each watched namespace, or one for all namespaces.
     watches: Vec<Progress>,
 }
 
-/// A live state and a desired one that were found to agree.
+/// A live and a desired object that a comparison found to be in sync, as hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verified {
-    /// Hash of what is ours in the live object.
+    /// Hash of our part of the live object, see [`Fingerprint`].
     pub(crate) live: u64,
     /// Hash of the desired object.
     pub(crate) desired: u64,
 }
 
-/// What the store says about an object's write state.
+/// A cached object with what a writer needs to decide whether it is in sync.
 #[derive(Debug, Clone)]
 pub(crate) struct Known<I> {
     pub(crate) item: Arc<I>,
@@ -69,14 +69,14 @@ pub(crate) struct Known<I> {
     pub(crate) verified: Option<Verified>,
 }
 
-/// A change of the store that somebody may want to reconcile.
+/// A change of the store, passed to subscribers, which decide whether to reconcile.
 #[derive(Debug)]
 pub(crate) struct Delta {
     pub(crate) key: ObjectKey,
-    /// Owners before and after, so that a child that changes hands wakes both.
+    /// The owner before and after. When a child changes its owner, both are reconciled.
     pub(crate) owners: [Option<Owner>; 2],
     pub(crate) apps: [Option<AppKey>; 2],
-    /// The first failure to decode this object's current form.
+    /// The decode error, if this object does not decode. A repeated error makes no delta.
     pub(crate) undecodable: Option<Undecodable>,
 }
 
@@ -116,17 +116,17 @@ impl<R: Representation> Store<R> {
         })
     }
 
-    /// The object's JSON as far as writers read it; only of objects that we made.
+    /// The JSON that the cache keeps of the object; `None` for views of objects in which nothing is ours.
     pub(crate) fn text(&self, key: &ObjectKey) -> Option<String> {
         self.read().objects.get(key)?.text.as_ref()?.text()
     }
 
-    /// The names of all objects, in no order.
+    /// The keys of all objects, in no order.
     pub(crate) fn keys(&self) -> Vec<ObjectKey> {
         self.read().objects.iter().map(|slot| slot.key.clone()).collect()
     }
 
-    /// The names of the objects that `owner` controls, sorted.
+    /// The keys of the objects that `owner` controls, sorted.
     pub(crate) fn owned(&self, owner: Uid) -> Vec<ObjectKey> {
         let mut keys: Vec<ObjectKey> = self.read().objects.owned(owner).map(|slot| slot.key.clone()).collect();
         keys.sort_unstable();
@@ -141,12 +141,16 @@ impl<R: Representation> Store<R> {
         slots.into_iter().filter_map(Self::item).collect()
     }
 
-    /// Adds an index, before the first object.
+    /// Adds an index. To be called before the first object arrives.
     pub(crate) fn index(&self, name: &'static str, values: Values<R::Item>) {
         self.write().indices.declare(name, values);
     }
 
-    /// The objects in this namespace that say `value` under the index, sorted by name. Panics when there is no such index.
+    /// The objects in this namespace that have `value` under the index, sorted by name.
+    ///
+    /// # Panics
+    ///
+    /// When no index has this name.
     pub(crate) fn indexed(&self, name: &str, namespace: &str, value: &str) -> Vec<Arc<R::Item>> {
         let state = self.read();
         let candidates = state.indices.candidates(name, namespace, value);
@@ -157,25 +161,25 @@ impl<R: Representation> Store<R> {
         slots.into_iter().filter_map(Self::item).filter(|item| state.indices.says(name, value, item)).collect()
     }
 
-    /// Number of objects, and of those that do not decode.
+    /// The number of cached objects, and of those that do not decode.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.read();
         (state.objects.len(), state.undecodable.len())
     }
 
-    /// Remembers that what is ours in the live object agrees with the desired object.
+    /// Remembers that our part of the live object agrees with the desired object.
     pub(crate) fn verify(&self, key: &ObjectKey, uid: Uid, verified: Verified) {
         if let Some(slot) = self.write().objects.get_mut(key).filter(|slot| slot.facts.uid == uid) {
             slot.verified = Some(verified);
         }
     }
 
-    /// From now on each of these namespaces is watched by itself; an empty name is all of them.
+    /// Sets the watched scopes: one watch for each namespace. An empty name means all namespaces.
     pub(crate) fn watch(&self, scopes: &[String]) {
         self.write().watches = scopes.iter().map(|scope| Progress::of(scope)).collect();
     }
 
-    /// Takes in one object from a watch.
+    /// Stores an object from a watch event.
     pub(crate) fn deliver(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta>, WentBack> {
         let mut state = self.write();
         state.watches[watch].advance(decoded.facts.version)?;
@@ -185,13 +189,13 @@ impl<R: Representation> Store<R> {
         Ok(state.upsert::<R>(decoded))
     }
 
-    /// An object is gone, says a watch.
+    /// Removes an object after a watch event of its deletion.
     pub(crate) fn deliver_gone(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta>, WentBack> {
         let mut state = self.write();
         state.watches[watch].advance(decoded.facts.version)?;
         state.gone.remove(&decoded.facts.uid);
         state.undecodable.remove(&decoded.key);
-        // Created or labelled again meanwhile, as the answer of our own write has told.
+        // The answer to a later write of ours is in the cache: the object was created or labelled again since this event.
         let is_newer = |slot: &Slot<R::Item>| slot.facts.version > decoded.facts.version;
         if state.objects.get(&decoded.key).is_some_and(is_newer) {
             return Ok(None);
@@ -199,15 +203,15 @@ impl<R: Representation> Store<R> {
         Ok(state.remove(&decoded.key))
     }
 
-    /// Nothing has changed up to this version, says a watch.
+    /// Advances a watch to the version of a bookmark.
     pub(crate) fn deliver_bookmark(&self, watch: usize, version: u64) -> Result<(), WentBack> {
         self.write().watches[watch].advance(version)
     }
 
-    /// Takes in the answer of a request of ours, unless the watch is already past it. Whether it contains more than our own
-    /// write is for the caller to find out: the watch will not report it again.
+    /// Stores the answer to a request of ours, unless the watch is already past it. The caller has to find out whether the answer
+    /// contains more than our own write: the watch will not report that again.
     ///
-    /// An object that does not decode is left to the watch, which reports it.
+    /// Ignores an object that does not decode: the watch reports it.
     pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) -> Observation {
         let mut state = self.write();
         let delivered = state.watch_of(&decoded.key).map_or(0, Progress::delivered);
@@ -222,7 +226,7 @@ impl<R: Representation> Store<R> {
         Observation { is_known: state.objects.get(&decoded.key).is_some_and(had_version), contradicts }
     }
 
-    /// We deleted this object: it is not there any more for us, whatever late events say.
+    /// Removes an object that we deleted. Late events about it do not bring it back.
     pub(crate) fn observe_gone(&self, key: &ObjectKey, uid: Uid) {
         let mut state = self.write();
         if state.objects.get(key).is_some_and(|slot| slot.facts.uid == uid) {
@@ -231,17 +235,21 @@ impl<R: Representation> Store<R> {
         }
     }
 
-    /// A list of what this watch covers is about to be requested. One that was not finished is forgotten.
+    /// Begins a list of this watch's scope, before its first request. Discards an unfinished one.
     pub(crate) fn begin_list(&self, watch: usize) {
         let state = &mut *self.write();
         let progress = &mut state.watches[watch];
-        // The list will be newer than these deletions: what it contains is there.
+        // The list will be newer than these deletions: an object that it contains exists.
         let deleted = state.gone.iter().filter(|(_, namespace)| progress.covers(namespace)).map(|(uid, _)| *uid);
         progress.begin_list(deleted.collect());
     }
 
-    /// The list shows the state at this version. Returns the version that was known, if that is later: then the cluster went
-    /// back in time, and versions of its former history mean nothing any more.
+    /// Records the version that the list shows.
+    ///
+    /// # Errors
+    ///
+    /// The version is lower than one that the watch has delivered: the cluster went back in time. Known versions, which belong
+    /// to its former history, are reset.
     pub(crate) fn listed_at(&self, watch: usize, version: u64) -> Result<(), WentBack> {
         let state = &mut *self.write();
         let progress = &mut state.watches[watch];
@@ -257,14 +265,14 @@ impl<R: Representation> Store<R> {
         back
     }
 
-    /// Takes in one object from the list. Its version may be older than the known one: the list is right, unless the known
-    /// one stems from an answer that is newer than the list.
+    /// Stores an object from the list, even if its version is older than the known one. Only a version that is newer than the
+    /// list itself wins over the list: it comes from an answer to our own write.
     pub(crate) fn list(&self, watch: usize, decoded: &Decoded<R::Item>) -> Option<Delta> {
         let state = &mut *self.write();
         let progress = &mut state.watches[watch];
         progress.saw(&decoded.key);
         if state.gone.contains_key(&decoded.facts.uid) {
-            return None; // deleted since the list was requested
+            return None; // we deleted it after the list was requested
         }
         let version = progress.listing_version();
         if let Some(slot) = state.objects.get_mut(&decoded.key) {
@@ -279,8 +287,8 @@ impl<R: Representation> Store<R> {
         state.upsert::<R>(decoded)
     }
 
-    /// The list is complete. Returns what has gone since, and whether the list showed older versions of objects than the
-    /// cache had: then the cluster went back in time, even if its newest version is beyond the known one.
+    /// Completes the list. Returns the objects that it no longer contains, and whether it had older versions of objects than
+    /// the cache. In that case the cluster went back in time, even if the list's own version is higher than the known one.
     pub(crate) fn end_list(&self, watch: usize) -> (Vec<Delta>, bool) {
         let state = &mut *self.write();
         let Some((progress, listing)) = state.watches[watch].end_list() else { return (Vec::new(), false) };
@@ -305,20 +313,20 @@ impl<R: Representation> Store<R> {
     }
 }
 
-/// What became of an answer.
+/// What [`Store::observe`] made of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Observation {
-    /// The cache holds now what was answered.
+    /// The cache now holds the answer.
     pub(crate) is_known: bool,
-    /// The cache held another object under this very version.
+    /// The cache held other content under the same resource version: the cluster was restored.
     pub(crate) contradicts: bool,
 }
 
-/// Whether both say the same, whatever their versions.
+/// Whether both have the same content, apart from their resource versions.
 fn same<R: Representation>(old: &Slot<R::Item>, new: &Decoded<R::Item>) -> bool {
     let is_same_item = || match (&old.item, &new.item) {
         (Some(old), Ok(new)) => R::same(old, new),
-        // Kept as text.
+        // The store keeps only the text.
         (None, Ok(_)) => {
             let old = old.text.as_ref().and_then(Packed::text);
             old == new.text || json_of(old.as_deref()) == json_of(new.text.as_deref())
@@ -332,7 +340,7 @@ fn same<R: Representation>(old: &Slot<R::Item>, new: &Decoded<R::Item>) -> bool 
         && is_same_item()
 }
 
-/// An object of a list may lack what the list says for all of them.
+/// Parses an object without `apiVersion` and `kind`: objects in a list may lack them, those of events and answers do not.
 fn json_of(text: Option<&str>) -> Option<serde_json::Value> {
     let mut object: serde_json::Value = serde_json::from_str(text?).ok()?;
     for of_the_list in ["apiVersion", "kind"] {
@@ -354,8 +362,8 @@ impl<I> State<I> {
         };
         self.undecodable.remove(key);
         let old = self.objects.get(key);
-        // The echo of our own write, or older than it. But the history of a restored cluster has the versions of the former one
-        // once more, and a definition that changes its defaults changes objects without a new version.
+        // Skip the echo of our own write, and whatever is older. Equal versions alone do not make an echo: a restored cluster
+        // uses versions again, and a CRD that changes its defaults changes objects without a new version.
         let is_older = |old: &Slot<I>| old.facts.version > decoded.facts.version;
         let is_echo = |old: &Slot<I>| old.facts.version == decoded.facts.version && same::<R>(old, decoded);
         if old.is_some_and(|old| is_older(old) || is_echo(old)) {
@@ -368,7 +376,7 @@ impl<I> State<I> {
             apps: [old.and_then(|old| old.facts.app.clone()), decoded.facts.app.clone()],
             undecodable: None,
         };
-        // A text differs at least in its version.
+        // A revived item always counts as changed: its text differs at least in the version.
         let changed = R::IS_REVIVED || old.is_none_or(|old| !same::<R>(old, decoded));
         let position = self.objects.put(Slot {
             key: key.clone(),
@@ -381,7 +389,7 @@ impl<I> State<I> {
         changed.then_some(delta)
     }
 
-    /// An object that does not decode is not in the cache; its last good form would be a lie.
+    /// Records an object that does not decode, and removes its last good form from the cache, which is stale.
     fn set_aside(&mut self, key: &ObjectKey, error: &Undecodable) -> Option<Delta> {
         let known = self.undecodable.insert(key.clone(), error.clone());
         let removed = self.remove(key);

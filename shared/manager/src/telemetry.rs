@@ -1,4 +1,4 @@
-//! The log: one JSON object a line with controller-runtime's keys, or text for people. Traces are in `traces`.
+//! Logging to stderr: one JSON object per line with controller-runtime's keys, or plain text. Traces are in `traces`.
 
 use std::{
     fmt,
@@ -29,10 +29,10 @@ mod traces;
 pub use traces::traceparent;
 pub(crate) use traces::{TARGET, Traces};
 
-/// Sets up logging to stderr, and traces if they are asked for, for the whole process.
+/// Sets up logging to stderr, and traces if they are configured, for the whole process.
 pub(crate) fn start(settings: &Settings) -> Result<Traces, String> {
-    // kube reports every failed attempt of a watch; the informer reports each change of state once. A collector that is
-    // away is counted.
+    // kube logs every failed attempt of a watch, while the informer logs each change of state once. OpenTelemetry would log each
+    // failed export, which a metric counts.
     let filter = EnvFilter::builder()
         .parse(format!(
             "kube_runtime=off,opentelemetry=off,opentelemetry_sdk=off,opentelemetry_otlp=off,{}",
@@ -50,8 +50,8 @@ pub(crate) fn start(settings: &Settings) -> Result<Traces, String> {
     Ok(traces)
 }
 
-/// `{"ts":…,"level":…,"logger":…,"msg":…,"error":…}` and the fields of the spans around it. Every value goes through
-/// the JSON encoder, so that nothing in a message can forge a line.
+/// Formats an event as `{"ts":…,"level":…,"logger":…,"msg":…,"error":…}` with the fields of its spans. Every value goes
+/// through the JSON encoder, so that no message can forge a log line.
 struct JsonLines;
 
 impl<S> FormatEvent<S, JsonFields> for JsonLines

@@ -1,6 +1,6 @@
-//! Webhooks: what an operator wants to say about objects before they are stored, and how one version becomes another.
+//! Admission and conversion webhooks: validation, defaulting, and conversion between versions.
 //!
-//! An operator's part is pure functions ([`Operator::webhooks`](crate::Operator::webhooks)):
+//! An operator declares them as pure functions ([`Operator::webhooks`](crate::Operator::webhooks)):
 //!
 //! ```ignore
 //! fn webhooks(&self) -> Vec<Webhook> {
@@ -11,10 +11,10 @@
 //! }
 //! ```
 //!
-//! The runtime's part: `review` turns requests into calls of these functions, and never drops one; `configuration` makes
-//! the configurations for the API server from the same declarations; `pki` decides when which certificate is made,
-//! `keeper` shares them with other replicas through a Secret and tells the API server whom to trust; `server` serves, also
-//! on a standby.
+//! The runtime does the rest. `review` answers every request by calling these functions. `configuration` builds the webhook
+//! configurations for the API server from the same declarations. `pki` decides when to issue which certificate. `keeper` shares
+//! the certificates with other replicas through a Secret, and `trust` writes the `caBundle` for the API server. `server` serves,
+//! on standbys too.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub struct Webhook {
     pub(crate) work: Work,
 }
 
-/// The resource that a webhook is about.
+/// The resource that a webhook handles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) group: String,
@@ -50,72 +50,72 @@ pub(crate) struct Target {
     pub(crate) plural: String,
 }
 
-/// What is done with an object.
+/// What a webhook does with an object.
 #[derive(Clone)]
 pub(crate) enum Work {
     Default(Admit),
-    /// With `true`, it only warns: the API server does without when nobody answers.
+    /// `true` if it only warns: its failure policy is `Ignore`, so the API server continues without an answer.
     Validate(Admit, bool),
     Convert(fn(Value, &str) -> Result<Value, String>),
 }
 
-/// The typed function of an operator, made to fit any kind.
+/// An operator's typed function, wrapped so that its kind does not show.
 type Admit = Arc<dyn Fn(&Admission<'_>) -> Result<Answer, Refusal> + Send + Sync>;
 
-/// What a validation has found.
+/// The result of a validation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// What must not be stored.
+    /// Errors; any of them refuses the object.
     pub errors: Vec<FieldError>,
-    /// What people should know; kubectl prints it.
+    /// Warnings for the user; kubectl prints them.
     pub warnings: Vec<String>,
 }
 
-/// A field that must not be stored as it is.
+/// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// The path, as the user writes it: `spec.config.extraArgs`.
+    /// The path of the field, such as `spec.config.extraArgs`.
     pub field: String,
     /// What is wrong, and what is allowed.
     pub why: String,
 }
 
-/// A kind that a webhook can be about.
+/// A kind that webhooks can handle. Every custom resource type implements it.
 pub trait Reviewed: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static {}
 impl<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static> Reviewed for K {}
 
 impl Webhook {
-    /// Refuses objects of kind `K`. The function is given the object as it is stored, if it is an update, and as it shall
-    /// be; the version is that of `K`.
+    /// A validating webhook for kind `K`, in the version of `K`. The function gets the stored object (on an update) and the new
+    /// one.
     ///
-    /// Ratcheting is the runtime's: an error that the stored object has too is let pass while its field does not change, so
-    /// that a rule of a later release never locks up an object that is there. Objects that are being deleted are always
-    /// let pass, so that finalizers can be removed.
+    /// The runtime adds ratcheting: it ignores an error that the stored object has too, as long as the field does not change.
+    /// So a rule of a later release never blocks updates of an existing object. The runtime also admits every object that is
+    /// being deleted, so that finalizers can be removed.
     pub fn validating<K: Reviewed>(validate: fn(Option<&K>, &K) -> Findings) -> Self {
         let work = move |admission: &Admission<'_>| review::validate(admission, validate);
         Self { target: Target::of::<K>(), work: Work::Validate(Arc::new(work), false) }
     }
 
-    /// Like [`validating`](Self::validating), for a function that only warns: without an answer the API server goes on.
+    /// Like [`validating`](Self::validating), for a function that only warns: the API server continues without an answer.
     pub fn warning<K: Reviewed>(validate: fn(Option<&K>, &K) -> Findings) -> Self {
         let work = move |admission: &Admission<'_>| review::validate(admission, validate);
         Self { target: Target::of::<K>(), work: Work::Validate(Arc::new(work), true) }
     }
 
-    /// Fills in what objects of kind `K` leave open and the schema's defaults cannot say.
+    /// A mutating webhook that sets defaults in objects of kind `K`, for defaults that a schema cannot express.
     pub fn defaulting<K: Reviewed>(default: fn(&mut K)) -> Self {
         let work = move |admission: &Admission<'_>| review::default(admission, default);
         Self { target: Target::of::<K>(), work: Work::Default(Arc::new(work)) }
     }
 
-    /// Converts objects of `K`'s group and kind between versions. The function is given the object, whose `apiVersion`
-    /// says what it is, and the wanted version without its group; it must change neither name nor namespace nor uid, and
-    /// must not fail for any object that can be stored.
+    /// A conversion webhook for objects of `K`'s group and kind. The function gets the object, with its current `apiVersion`,
+    /// and the target version without the group. It must not change name, namespace or uid, and must not fail for any object that
+    /// can be stored.
     pub fn converting<K: Reviewed>(convert: fn(Value, &str) -> Result<Value, String>) -> Self {
         Self { target: Target::of::<K>(), work: Work::Convert(convert) }
     }
 
-    /// Where the API server finds it; controller-runtime's paths.
+    /// The URL path, the same as in controller-runtime.
     pub(crate) fn path(&self) -> String {
         let Target { group, version, kind, .. } = &self.target;
         let tail = format!("{}-{version}-{}", group.replace('.', "-"), kind.to_lowercase());
@@ -126,13 +126,13 @@ impl Webhook {
         }
     }
 
-    /// The definition whose objects it converts, by name; `None` when it does something else.
+    /// The name of the CRD whose objects it converts; `None` for an admission webhook.
     pub(crate) fn definition(&self) -> Option<String> {
         let Target { group, plural, .. } = &self.target;
         matches!(self.work, Work::Convert(_)).then(|| format!("{plural}.{group}"))
     }
 
-    /// Its name in a configuration: `vmemcached-v1.memcached.cache.example.com`.
+    /// The name in a webhook configuration, such as `vmemcached-v1.memcached.cache.example.com`.
     pub(crate) fn name(&self) -> String {
         let Target { group, version, kind, .. } = &self.target;
         let letter = if matches!(self.work, Work::Default(_)) { 'm' } else { 'v' };
@@ -155,13 +155,17 @@ impl Target {
 }
 
 impl Findings {
-    /// Nothing to say.
+    /// No errors and no warnings.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The same findings for a controller: where no webhook runs, or an object is older than its rules, a reconciler stops
-    /// here and people are told (`InvalidSpec`).
+    /// Checks the findings in a reconciler, for objects that no webhook has validated or that are older than the rule. The
+    /// controller then reports `InvalidSpec`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] with the first error; its message names the others too.
     pub fn check(self) -> Result<(), Error> {
         let mut errors = self.errors.into_iter();
         let Some(FieldError { field, mut why }) = errors.next() else { return Ok(()) };

@@ -1,8 +1,8 @@
-//! From the bytes of a list or a watch to what the cache keeps, one object at a time.
+//! Decodes the objects of lists and watches, one at a time, into what the cache keeps.
 //!
-//! An object that does not decode becomes a [`Decoded`] with an error in it instead of an error of the whole list: one
-//! bad object must never stop the good ones. What is kept is chosen by a [`Representation`]: the typed object for
-//! custom resources ([`Whole`]), a small view for the children of them ([`Seen`]).
+//! An object that does not decode becomes a [`Decoded`] that holds an error, so that one bad object never stops the good ones.
+//! A [`Representation`] chooses what the cache keeps: the JSON of a custom resource ([`Whole`]), or a small view of a child or a
+//! pod ([`Seen`]).
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,7 @@ use crate::{
     owned::{Fingerprint, fingerprint},
 };
 
-/// What `kubectl apply` writes for itself: the whole object once more.
+/// The annotation in which `kubectl apply` keeps a copy of the whole object.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What the cache keeps of a kind's objects.
@@ -35,24 +35,24 @@ pub(crate) trait Representation: Send + Sync + 'static {
     type Kind: Resource<DynamicType = ()> + Debug;
     type Item: Debug + Send + Sync + 'static;
 
-    /// Whether only the text is kept, and the item made of it whenever somebody reads it.
+    /// Whether the cache keeps only the text, and decodes the item from it on each read.
     const IS_REVIVED: bool;
 
-    /// The item, from the object's JSON.
+    /// Decodes the item from the object's JSON.
     fn decode(json: &str, metadata: &Metadata<'_>, key: &ObjectKey) -> Result<Self::Item, serde_json::Error>;
 
-    /// The item, from a text that [`Representation::text`] made.
+    /// Decodes the item from a text of [`Representation::text`].
     fn revive(text: &str) -> Option<Self::Item>;
 
-    /// What is kept of the object's JSON.
+    /// The part of the object's JSON that the cache keeps.
     fn text(json: &str, facts: &Facts) -> Option<String>;
 
-    /// Whether two items mean the same to reconcilers, so that an event needs no reconcile.
+    /// Whether two items are the same for reconcilers, so that the change needs no reconcile.
     fn same(old: &Self::Item, new: &Self::Item) -> bool;
 }
 
-/// A custom resource, kept as JSON without `managedFields`: typed, it takes twice as much as its text, and packed the
-/// text takes a tenth.
+/// A custom resource, kept as packed JSON without `managedFields`. The typed object takes twice the memory of the JSON, and
+/// packed JSON a tenth.
 #[derive(Debug)]
 pub(crate) struct Whole<K>(PhantomData<fn() -> K>);
 
@@ -110,7 +110,7 @@ impl<C: Viewed> Representation for Seen<C> {
         None
     }
 
-    /// Of what we made ourselves, so that a change of it needs no read.
+    /// Keeps the JSON only of objects in which fields are ours, so that changing them needs no read.
     fn text(json: &str, facts: &Facts) -> Option<String> {
         (facts.fingerprint.hash != 0).then(|| without_status(json).unwrap_or_else(|_| json.to_owned()))
     }
@@ -126,24 +126,24 @@ pub(crate) struct Decoded<I> {
     pub(crate) key: ObjectKey,
     pub(crate) facts: Facts,
     pub(crate) item: Result<Arc<I>, Undecodable>,
-    /// What is kept of its JSON.
+    /// The part of its JSON that the cache keeps.
     pub(crate) text: Option<String>,
 }
 
-/// An object that is not what its kind says.
+/// An object that does not match the type of its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Undecodable {
     pub(crate) uid: Box<str>,
     pub(crate) error: Box<str>,
 }
 
-/// What the store knows about an object beside the item.
+/// What the store knows about an object, in addition to the item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) uid: Uid,
     pub(crate) version: u64,
     pub(crate) owner: Option<Owner>,
-    /// Kind and name of the object it belongs to, by label.
+    /// The primary that it belongs to according to its labels.
     pub(crate) app: Option<AppKey>,
     pub(crate) fingerprint: Fingerprint,
 }
@@ -175,11 +175,15 @@ impl AppKey {
 }
 
 impl<I> Decoded<I> {
-    /// Decodes one object. Fails only when not even its name can be read.
+    /// Decodes one object.
+    ///
+    /// # Errors
+    ///
+    /// Not even the name is readable. If only the item does not decode, it holds the error.
     pub(crate) fn read<R: Representation<Item = I>>(json: &str) -> Result<Self, serde_json::Error> {
         let metadata = serde_json::from_str::<Head<'_>>(json)?.metadata;
         let key = ObjectKey { namespace: shared(&metadata.namespace), name: name(&metadata) };
-        // An operator's own code may be in it.
+        // Decoding may run an operator's own code, which may panic.
         let decoded = catch_unwind(AssertUnwindSafe(|| R::decode(json, &metadata, &key)));
         let item = decoded
             .map_err(|panic| format!("panic: {}", panic_message(&*panic)))
@@ -191,7 +195,7 @@ impl<I> Decoded<I> {
     }
 }
 
-/// Roots and children mostly share their name; a pod has its own, which nobody else carries.
+/// The object's name. Primaries and children mostly have the same name, so it is interned; a pod's name is unique and is not.
 fn name(metadata: &Metadata<'_>) -> Arc<str> {
     match &metadata.labels.instance {
         Some(instance) if *instance != metadata.name => Arc::from(&*metadata.name),
@@ -219,8 +223,8 @@ fn without_bookkeeping(json: &str) -> Result<String, serde_json::Error> {
     serde_json::to_string(&object)
 }
 
-/// The object without its status and without who wrote what of it: neither matters to writers, and both differ from
-/// object to object.
+/// The object without its status and the `managedFields` entries of subresources. Writers need neither, and both differ from
+/// object to object, which would make the text pack badly.
 fn without_status(json: &str) -> Result<String, serde_json::Error> {
     let mut object: Members<'_> = serde_json::from_str(json)?;
     object.remove("status");
@@ -257,7 +261,8 @@ impl Facts {
     }
 }
 
-/// The fingerprint for the operator that the object's own label names; none for objects that no operator made.
+/// The fingerprint for the operator that the object's label names. Empty for objects without that label or without an entry of
+/// that operator.
 fn own_fingerprint(metadata: &Metadata<'_>, json: &str) -> Fingerprint {
     let Some(managed_by) = &metadata.labels.managed_by else { return Fingerprint::default() };
     let manager = field_manager(managed_by);
@@ -276,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    /// A kind whose operator panics at each object.
+    /// A representation whose decoding panics for each object.
     struct Panicking;
 
     impl Representation for Panicking {

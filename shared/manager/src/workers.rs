@@ -1,4 +1,4 @@
-//! The workers of all controllers: from filled caches until a signal, or until the leadership is lost.
+//! Runs the workers of all controllers: from filled caches until a signal, or until the leadership is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use workqueue::Shutdown;
 
 use crate::{controller::Running, informer::InformerHealth, settings::Concurrency};
 
-/// Everything that one leadership's work needs. A clone starts the same work again.
+/// Everything that the work under one leadership needs. A clone can start the same work again.
 #[derive(Clone)]
 pub(crate) struct Workers {
     pub(crate) controllers: Arc<Vec<Running>>,
@@ -19,9 +19,9 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Works until `stop`, then lets running reconciles finish; or until the leadership is lost, then cancels them.
+    /// Works until `stop`, and then lets running reconciles finish. If the leadership is lost first, cancels them instead.
     ///
-    /// Returns early only if a worker ends by itself, which none should.
+    /// Returns early only if a worker ends by itself, which is a bug.
     pub(crate) async fn run(self, leadership: Option<Leadership>, stop: CancellationToken) {
         let mut running = JoinSet::new();
         for index in 0..self.controllers.len() {
@@ -60,7 +60,7 @@ impl Workers {
         for _ in 0..workers {
             set.spawn((controller.work)());
         }
-        // A worker that dies takes the process with it: else its kind would be left to fewer and fewer workers.
+        // A worker that dies ends the process. Otherwise fewer and fewer workers would be left for its kind.
         while let Some(ended) = set.join_next().await {
             if let Err(error) = ended {
                 tracing::error!(controller = &*controller.name, %error, "A worker has died");
@@ -89,13 +89,13 @@ mod tests {
 
     use super::*;
 
-    /// A controller of which the first worker dies at once, and the others wait for ever.
+    /// Returns a controller whose first worker dies at once. The others wait for ever.
     fn dying() -> Running {
         let begun = AtomicUsize::new(0);
         Running::with(WorkQueue::default(), move || {
             let first = begun.fetch_add(1, Ordering::Relaxed) == 0;
             Box::pin(async move {
-                assert!(!first, "a defect of ours, wanted by this test");
+                assert!(!first, "this test lets the first worker die");
                 std::future::pending::<()>().await;
             })
         })
@@ -110,6 +110,6 @@ mod tests {
             graceful_shutdown: Duration::from_secs(1),
         };
         let work = workers.run(None, CancellationToken::new());
-        assert!(tokio::time::timeout(Duration::from_hours(1), work).await.is_ok(), "nothing notices it");
+        assert!(tokio::time::timeout(Duration::from_hours(1), work).await.is_ok(), "the work goes on");
     }
 }

@@ -1,7 +1,8 @@
-//! An older version of an operator after a newer one, and then the newer one again. The definition of the newer one stays.
+//! Rollback: an older version of an operator runs after a newer one, then the newer one runs again. The CRD stays that of the
+//! newer version.
 //!
-//! The newer version has a field of the spec, of the status and of its memory, a condition, an annotation, fields of a
-//! child and a kind of child that the older one does not know.
+//! The newer version has several things that the older one does not know: a field of the spec, of the status and of its memory, a
+//! condition, an annotation, fields of a child, and a kind of child.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +26,7 @@ use serde_json::{Value, json};
 const CACHES: &str = "caches.tests.example.com";
 const NAME: &str = "web";
 const FLAGS: &[&str] = &["--leader-elect", "--leader-election-namespace=default", "--resync-interval=1m"];
-/// Longer than a status is held back, than a lease, and than several resyncs.
+/// Longer than the delay of a status, a lease and several resyncs.
 const LONG: Duration = Duration::from_mins(5);
 
 /// One version of the operator.
@@ -72,7 +73,7 @@ mod older {
     }
     manager::standard_status!(CacheStatus, fenced);
 
-    /// Memory: how often the size changed.
+    /// The operator's memory: how often the size changed.
     #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
     #[serde(default)]
     pub(super) struct Resize {
@@ -168,7 +169,7 @@ mod newer {
 
 const SHARDED: &str = "tests.example.com/sharded";
 
-/// What both versions want.
+/// The part of the Deployment that both versions want.
 fn deployment(name: &str, size: i32) -> Value {
     let labels = json!({"app": name});
     json!({
@@ -183,7 +184,7 @@ fn typed<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("an object of that kind")
 }
 
-/// The API server, and the version that runs now.
+/// The API server, and the operator version that runs now.
 struct World {
     model: Model,
     running: Option<Harness>,
@@ -191,7 +192,7 @@ struct World {
 }
 
 impl World {
-    /// With the definition of the newer version, which has served one object.
+    /// A world with the CRD of the newer version, which runs and has reconciled one object.
     async fn of_the_newer() -> Self {
         let model = Model::new();
         model.set_collecting(Collecting::AtOnce);
@@ -205,7 +206,7 @@ impl World {
         world
     }
 
-    /// Ends the version that runs, as an update of its Deployment does, and starts another. Returns what it writes.
+    /// Stops the running version, as an update of its Deployment does, and starts another. Returns the writes of the latter.
     async fn run(&mut self, operator: &dyn Operator) -> Vec<String> {
         if let Some(mut running) = self.running.take() {
             running.stop().await;
@@ -216,7 +217,7 @@ impl World {
         self.writes().await
     }
 
-    /// Lets time pass, and returns what was written in it, without leases and events.
+    /// Lets time pass, and returns the operator's writes in this time, without leases and events.
     async fn writes(&self) -> Vec<String> {
         let before = self.model.requests().len();
         tokio::time::sleep(LONG).await;
@@ -261,7 +262,7 @@ fn conditions(cache: &Value) -> Vec<&str> {
     cache["status"]["conditions"].as_array().into_iter().flatten().filter_map(|it| it["type"].as_str()).collect()
 }
 
-/// What only the newer version wants of the Deployment.
+/// Whether the Deployment has each of the four things that only the newer version wants.
 fn is_newers(deployment: &Value) -> [bool; 4] {
     let pod = &deployment["spec"]["template"]["spec"];
     [
@@ -283,24 +284,24 @@ async fn an_older_version_loses_nothing_that_it_does_not_know_and_fights_over_no
     assert_eq!(
         written,
         ["patch deployments.apps/".to_owned(), "patch deployments.apps/".to_owned(), format!("patch {CACHES}/status")],
-        "our entry in the Deployment becomes one of an apply, then the Deployment is applied, then the status"
+        "our entry in `managedFields` becomes an apply entry, then follow the apply and the status"
     );
     let (cache, deployment) = (world.cache(), world.deployment());
-    assert_eq!(is_newers(&deployment), [false; 4], "a child is what the version that runs wants");
+    assert_eq!(is_newers(&deployment), [false; 4], "the child follows the running version");
     assert_eq!(deployment["metadata"]["annotations"]["note"], "of a user");
     assert_eq!(deployment["metadata"]["uid"], uid);
-    assert_eq!(world.model.objects("services").len(), 1, "a kind of child that it does not know stays");
+    assert_eq!(world.model.objects("services").len(), 1, "a child whose kind the older version does not know stays");
     assert_eq!(cache["spec"], of_newer["spec"]);
     assert_eq!(cache["metadata"]["annotations"], of_newer["metadata"]["annotations"]);
-    assert_eq!(conditions(&cache), ["Degraded", "Ready"], "nobody would keep the other one true");
+    assert_eq!(conditions(&cache), ["Degraded", "Ready"], "the older version could not keep the other condition true");
     for (what, is) in of_newer["status"].as_object().expect("a status") {
         if !["conditions", "fence"].contains(&what.as_str()) {
             assert_eq!(&cache["status"][what], is, "{what}");
         }
     }
 
-    assert_eq!(world.writes().await, [""; 0], "also when it looks again");
-    assert_eq!(world.run(&older::operator()).await, [""; 0], "nor does another process write");
+    assert_eq!(world.writes().await, [""; 0], "no writes after further reconciles");
+    assert_eq!(world.run(&older::operator()).await, [""; 0], "a new process does not write either");
 }
 
 #[tokio::test(start_paused = true)]
@@ -311,7 +312,7 @@ async fn a_newer_version_finds_again_what_it_knew_before_an_older_one_ran() {
     world.user(json!({"spec": {"size": 4, "shards": 2}})).await;
     world.writes().await;
     let resize = json!({"size": 4, "count": 2, "from": 0});
-    assert_eq!(world.cache()["status"]["lastResize"], resize, "what it does not know is of the resize before");
+    assert_eq!(world.cache()["status"]["lastResize"], resize, "the unknown field keeps the value of the first resize");
     world.user(json!({"spec": {"size": 3, "shards": 2}})).await;
     world.writes().await;
 
@@ -325,17 +326,17 @@ async fn a_newer_version_finds_again_what_it_knew_before_an_older_one_ran() {
     assert_eq!(world.run(&newer::operator()).await, [""; 0]);
 }
 
-/// Neither the way back nor the way forth reverts what another client did.
+/// The rollback and the upgrade after it emit no `DriftReverted`: the changes were not made by another client.
 #[tokio::test(start_paused = true)]
 async fn what_another_version_made_of_a_child_is_no_drift() {
     let mut world = World::of_the_newer().await;
     world.run(&older::operator()).await;
-    assert_eq!(world.warnings(), [""; 0], "the way back");
+    assert_eq!(world.warnings(), [""; 0], "after the rollback");
     world.run(&newer::operator()).await;
-    assert_eq!(world.warnings(), [""; 0], "the way forth");
+    assert_eq!(world.warnings(), [""; 0], "after the upgrade");
 }
 
-/// The lease that a fence names may be another one: of another installation, or of a lease that was deleted.
+/// A fence may name another lease: that of another installation, or one that was deleted.
 #[tokio::test(start_paused = true)]
 async fn a_fence_of_another_lease_stops_nobody_and_is_replaced() {
     let mut world = World::of_the_newer().await;

@@ -1,9 +1,8 @@
-//! What the compiler says to who writes an operator in the wrong way: the sentences that we wrote for it, at the place
-//! where the mistake is.
+//! Compiler messages for common mistakes in operators: the compiler must show our explanation at the place of the mistake.
 
 use std::process::Command;
 
-/// Checks one of the programs in `tests/ui`, which must not compile, and returns what the compiler says.
+/// Compiles one of the programs in `tests/ui`, which must fail, and returns the compiler's output.
 fn said(program: &str) -> String {
     let checked = Command::new(env!("CARGO"))
         .args(["check", "--quiet", "--package", "manager", "--features", "ui-tests", "--example", program])

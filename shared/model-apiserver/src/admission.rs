@@ -1,4 +1,4 @@
-//! Mutating admission: what a webhook or policy of the cluster makes of every write.
+//! Mutating admission: changes every write as a webhook or policy of the cluster does.
 
 use std::{fmt, sync::Arc};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{state::State, write::Target};
 
-/// A change of all objects of a resource that are created or updated.
+/// Changes every created or updated object of a resource.
 #[derive(Clone)]
 pub(crate) struct Mutation {
     resource: String,
@@ -26,13 +26,13 @@ impl Mutation {
 }
 
 impl State {
-    /// Runs after `managedFields` are written, as in the real server: what is changed here counts as sent.
+    /// Runs after `managedFields` are computed, as in the real server, so its changes count as sent by the client.
     pub(crate) fn admit(&self, target: &Target, object: &mut Value) {
         let resource = target.kind.resource();
         for mutation in &self.mutations {
             if mutation.resource == resource && target.subresource.is_empty() {
                 (mutation.mutate)(object);
-                target.kind.decode(object); // which fills in again what has a default
+                target.kind.decode(object); // fills in the defaults again
             }
         }
     }

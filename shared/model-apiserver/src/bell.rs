@@ -1,11 +1,11 @@
-//! A number that watches wait to see changed.
+//! A number for whose change watches wait.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// A number, and a bell for those who wait until it is another. They are woken in the order in which they began to wait;
-/// `tokio::sync::watch` wakes them in a random order, and then no run could be repeated.
+/// A number that wakes its waiting tasks when it changes. It wakes them in the order in which they started to wait.
+/// `tokio::sync::watch` wakes tasks in a random order, which would make runs irreproducible.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     number: AtomicU64,
@@ -23,10 +23,10 @@ impl Bell {
         }
     }
 
-    /// Returns the number when it is not `known`.
+    /// Waits until the number differs from `known`, and returns it.
     pub(crate) async fn other_than(&self, known: u64) -> u64 {
         loop {
-            // It counts from here on: what changes after the look is not missed.
+            // Register before reading the number, so that no later change is missed.
             let changed = self.changed.notified();
             let number = self.number();
             if number != known {

@@ -1,4 +1,4 @@
-//! The built-in kinds.
+//! The built-in kinds: their endpoints, empty forms and values that the server fills in.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     shape::Shape,
 };
 
-/// All built-in kinds that the model knows.
+/// All built-in kinds of the model.
 pub(crate) fn kinds() -> Vec<Kind> {
     let spec = Generation::Spec;
     vec![
@@ -118,7 +118,7 @@ fn of(group: &str, version: &str, plural: &str, kind: &str, decode: fn(&mut Valu
     }
 }
 
-/// What Go prints of an empty object: structs that are no pointers are always there.
+/// An empty object as Go prints it: structs that are not pointers always appear.
 fn zero_of(kind: &str) -> fn() -> Value {
     fn template() -> Value {
         json!({"metadata": {}, "spec": {"containers": null}})
@@ -146,7 +146,7 @@ fn zero_of(kind: &str) -> fn() -> Value {
     }
 }
 
-/// With a status, whose endpoint does not touch the spec.
+/// Adds a status endpoint, which does not change the spec.
 fn subject(kind: Kind) -> Kind {
     Kind { status: true, status_keeps: &["/spec"], ..kind }
 }
@@ -198,7 +198,7 @@ fn child_list<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
     &mut object[key]
 }
 
-/// An address, unless it has one or wants none.
+/// Assigns a cluster IP, unless the Service has one or is of a type without one.
 fn service(object: &mut Value, old: Option<&Value>, number: u64) {
     let spec = child(object, "spec");
     if spec["type"] == "ExternalName" {
@@ -217,7 +217,7 @@ fn service(object: &mut Value, old: Option<&Value>, number: u64) {
     fill(spec, "ipFamilyPolicy", "SingleStack");
 }
 
-/// A job's pods are told apart by its uid.
+/// Gives a Job a selector with its uid, which distinguishes its pods.
 fn job(object: &mut Value, old: Option<&Value>, _: u64) {
     if old.is_some() || object["spec"]["manualSelector"] == true {
         return;
@@ -226,7 +226,7 @@ fn job(object: &mut Value, old: Option<&Value>, _: u64) {
     let were = object["metadata"]["labels"].clone();
     let spec = child(object, "spec");
     let labels = child(child(child(spec, "template"), "metadata"), "labels");
-    let are_the_same = *labels == were; // in Go, and so they stay
+    let are_the_same = *labels == were; // Go shares one map in this case, so both stay equal
     for prefix in ["", "batch.kubernetes.io/"] {
         labels[format!("{prefix}controller-uid")] = uid.clone();
         labels[format!("{prefix}job-name")] = name.clone();

@@ -1,4 +1,4 @@
-//! What the server makes of the bodies of built-in kinds: defaults, and one way of writing a thing. Pure.
+//! Defaults and normal forms of built-in kinds. Pure.
 //!
 //! The source is Kubernetes 1.36, `SetDefaults_*` and `Prepare*` in k8s.io/kubernetes.
 
@@ -9,7 +9,7 @@ use crate::{
     shape::{Class, Shape},
 };
 
-/// Takes out what Go's `omitempty` does not print: nulls, empty lists and empty maps (not empty structs).
+/// Removes the values that Go's `omitempty` does not print: nulls, empty lists and empty maps (but not empty structs).
 pub(crate) fn tidy(value: &mut Value, shape: &Shape) {
     match value {
         Value::Object(map) => {
@@ -40,7 +40,7 @@ pub(crate) fn tidy(value: &mut Value, shape: &Shape) {
     }
 }
 
-/// The same for the metadata of a custom resource; the rest of it is written as it was sent.
+/// Does the same for the metadata of a custom resource. Its other fields stay as the client sent them.
 pub(crate) fn tidy_metadata(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata") {
         tidy(metadata, &Shape::metadata());
@@ -85,7 +85,7 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// Takes out numbers that Go does not print when they are zero.
+/// Removes numbers that Go does not print when they are zero.
 fn omit_zero(object: &mut Value, fields: &[&str]) {
     if let Some(object) = object.as_object_mut() {
         object.retain(|name, value| *value != 0 || !fields.contains(&name.as_str()));
@@ -111,7 +111,7 @@ pub(crate) fn deployment(object: &mut Value) {
         if let Some(condition) = condition.as_object_mut() {
             condition.retain(|name, value| value != "" || !["message", "reason"].contains(&name.as_str()));
             for time in ["lastUpdateTime", "lastTransitionTime"] {
-                condition.entry(time).or_insert(Value::Null); // Go prints a time that is not set
+                condition.entry(time).or_insert(Value::Null); // Go prints an unset time
             }
         }
     }
@@ -257,7 +257,7 @@ fn pod_spec(spec: &mut Value) {
     fill(spec, "securityContext", json!({}));
     fill(spec, "terminationGracePeriodSeconds", 30);
     if let Some(name) = spec.get("serviceAccountName").cloned() {
-        fill(spec, "serviceAccount", name); // the old name of the field is kept in step
+        fill(spec, "serviceAccount", name); // the server keeps the old field name equal
     }
     for list in ["initContainers", "containers"] {
         items(spec, list).iter_mut().for_each(container);
@@ -326,7 +326,7 @@ fn http_get(get: &mut Value) {
     fill(get, "scheme", "HTTP");
 }
 
-/// No tag and no digest means `latest`.
+/// Whether the image has the tag `latest`. Without tag and digest, `latest` is implied.
 fn runs_latest(image: &str) -> bool {
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
     match name.rsplit('/').next().unwrap_or(name).split_once(':') {
@@ -335,14 +335,14 @@ fn runs_latest(image: &str) -> bool {
     }
 }
 
-/// Gives `object.key` a value, unless it has one.
+/// Sets `object.key`, unless it has a value.
 pub(crate) fn fill(object: &mut Value, key: &str, default: impl Into<Value>) {
     if object.is_object() && object[key].is_null() {
         object[key] = default.into();
     }
 }
 
-/// `object.key`, which is made an empty object unless it is there.
+/// Returns `object.key`, and creates it as an empty object if it is missing.
 pub(crate) fn child<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
     if !object.is_object() {
         *object = json!({});

@@ -1,4 +1,4 @@
-//! DELETE: preconditions, finalizers, grace and propagation.
+//! DELETE requests: preconditions, finalizers, grace periods and propagation.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::{
     write::{Answer, Target},
 };
 
-/// Dependents go first.
+/// The finalizer of foreground deletion: dependents are deleted first.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// Dependents lose their owner and stay.
+/// The finalizer of orphaning: dependents lose their owner and stay.
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// What a DELETE says beside the name.
+/// The options of a DELETE.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     uid: Option<String>,
@@ -49,7 +49,7 @@ impl Options {
         })
     }
 
-    /// As the garbage collector deletes.
+    /// The options that the garbage collector uses.
     pub(crate) fn background(uid: &Value) -> Self {
         let uid = uid.as_str().map(str::to_owned);
         Self { uid, propagation: Some("Background".to_owned()), ..Self::default() }
@@ -81,7 +81,7 @@ impl Options {
         Ok(())
     }
 
-    /// The finalizers that the object is to have.
+    /// The finalizers that the object gets.
     fn finalizers(&self, kind: &Kind, before: &[Value]) -> Vec<Value> {
         let had = |name: &str| before.iter().any(|it| it == name);
         let (orphan, foreground) = match self.propagation.as_deref() {
@@ -100,7 +100,7 @@ impl Options {
 }
 
 impl State {
-    /// DELETE of one object.
+    /// Handles a DELETE of one object.
     pub(crate) fn delete(&mut self, target: &Target, options: &Options) -> Result<Answer, Refusal> {
         let (kind, key) = (&target.kind, target.key());
         let resource = kind.resource();
@@ -116,7 +116,7 @@ impl State {
         let is_namespace = resource == "namespaces";
         if grace == 0 && wanted.is_empty() && !is_namespace {
             if resource == "pods" && !dying && !options.dry_run {
-                // A pod learns that it goes before it is gone.
+                // A pod gets a deletion timestamp first, so that the kubelet can stop it.
                 self.mark(&mut new, 0);
                 self.put(&resource, &key, new);
             }
@@ -147,7 +147,7 @@ impl State {
         Ok(Answer::ok(Arc::unwrap_or_clone(self.put(&resource, &key, new))))
     }
 
-    /// Writes on an object that it is being deleted.
+    /// Marks an object as being deleted.
     fn mark(&self, object: &mut Value, grace: i64) {
         let metadata = &mut object["metadata"];
         if let Some(generation) = metadata["generation"].as_i64() {
@@ -158,7 +158,7 @@ impl State {
         metadata["deletionGracePeriodSeconds"] = grace.into();
     }
 
-    /// How long it may take: only a pod on a node ends by itself, later.
+    /// The grace period. Only a pod on a node has one, because the kubelet needs time to stop it.
     fn grace(kind: &Kind, object: &Value, options: &Options) -> i64 {
         let scheduled = object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
         let over = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -171,7 +171,7 @@ impl State {
         before.map_or(asked, |before| asked.min(before))
     }
 
-    /// DELETE of all objects that are selected.
+    /// Handles a DELETE of all selected objects.
     pub(crate) fn delete_all(&mut self, target: &Target, request: &RequestInfo) -> Result<Answer, Refusal> {
         let options = Options::read(request)?;
         let kind = &target.kind;

@@ -1,4 +1,4 @@
-//! The example of the README.
+//! Runs the example of the README.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ async fn a_lost_answer_is_found_out() {
     let api: Api<ConfigMap> = Api::namespaced(model.client_named("replica-0"), "default");
 
     api.create(&PostParams::default(), &map("a")).await.expect_err("the connection breaks");
-    let again = api.create(&PostParams::default(), &map("a")).await.expect_err("it is there");
+    let again = api.create(&PostParams::default(), &map("a")).await.expect_err("the object exists");
     assert!(matches!(again, kube::Error::Api(status) if status.is_already_exists()));
 
     assert_eq!(model.objects("configmaps").len(), 1);

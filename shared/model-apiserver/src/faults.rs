@@ -1,4 +1,4 @@
-//! What goes wrong on the way to the server, on the way back, and in watches.
+//! Fault injection: decides what happens to requests, to their answers and to watch events.
 
 use std::{
     future::Future,
@@ -10,54 +10,54 @@ use fault_plan::{Action, Due, Frame, Plan, Progress, Request, Rule};
 
 use crate::request::RequestInfo;
 
-/// A signal that is being acted upon.
+/// The future of a signal handler.
 pub type Signalled = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Decides what happens to each request and to each event of a watch.
 ///
-/// [`Planned`] does what a [`Plan`] says; write another one where a test has to decide by itself. It is called without
-/// any lock held, so it may use the [`Model`](crate::Model).
+/// [`Planned`] executes a [`Plan`]. Implement the trait for a test that has to decide itself. The model calls it without holding
+/// a lock, so an implementation may use the [`Model`](crate::Model).
 pub trait Faults: Send + Sync {
-    /// What is to happen before the request is looked at, after it was done, and when the client has the answer.
+    /// Returns the actions before the server handles the request, after it has handled it, and after the client has the answer.
     fn on_request(&self, _request: &RequestInfo) -> Due {
         Due::default()
     }
 
-    /// What is to happen to an event of a watch.
+    /// Returns the actions for an event of a watch.
     fn on_frame(&self, _watch: &RequestInfo, _frame: &Frame) -> Vec<Action> {
         Vec::new()
     }
 
-    /// Does what an [`Action::Signal`] of this name means; the request waits for it.
+    /// Handles an [`Action::Signal`] with this name. The request waits for the returned future.
     fn signal(&self, _name: &str) -> Signalled {
         Box::pin(async {})
     }
 }
 
-/// Nothing goes wrong.
+/// Injects no faults.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoFaults;
 
 impl Faults for NoFaults {}
 
-/// Carries out a [`Plan`].
+/// Executes a [`Plan`].
 pub struct Planned {
     progress: Mutex<Progress>,
     signal: Box<dyn Fn(&str) -> Signalled + Send + Sync>,
 }
 
 impl Planned {
-    /// Does what the plan says. Signals mean nothing.
+    /// Executes the plan. Signals have no effect.
     pub fn new(plan: &Plan) -> Self {
         Self::with_signals(plan, |_| Box::pin(async {}))
     }
 
-    /// Does what the plan says, and calls `signal` where it says so.
+    /// Executes the plan, and calls `signal` for each of its signals.
     pub fn with_signals(plan: &Plan, signal: impl Fn(&str) -> Signalled + Send + Sync + 'static) -> Self {
         Self { progress: Mutex::new(Progress::new(plan)), signal: Box::new(signal) }
     }
 
-    /// The rules that were never applied: a test whose plan did not happen has tested nothing.
+    /// Returns the rules that were never applied. If a rule never applied, the test has tested nothing.
     pub fn unused(&self) -> Vec<Rule> {
         self.progress().unused().into_iter().cloned().collect()
     }
@@ -81,7 +81,7 @@ impl Faults for Planned {
     }
 }
 
-/// The request as plans see it.
+/// The signature of the request for fault plans.
 pub fn signature(request: &RequestInfo) -> Request {
     let name = if request.name.is_empty() {
         let body: Option<serde_json::Value> = serde_json::from_slice(&request.body).ok();

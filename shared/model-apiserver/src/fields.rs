@@ -1,4 +1,4 @@
-//! Sets of field paths, as `metadata.managedFields` keeps them. Pure.
+//! Sets of field paths, as in `metadata.managedFields`. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::shape::Shape;
 
-/// One step of a path, written as in `fieldsV1`: `f:name`, `k:{"name":"app"}`, `v:"x"` or `i:0`.
+/// One step of a path, in the notation of `fieldsV1`: `f:name`, `k:{"name":"app"}`, `v:"x"` or `i:0`.
 pub(crate) type Step = Arc<str>;
 
 /// A set of paths.
@@ -24,7 +24,7 @@ impl FieldSet {
         self.members.is_empty() && self.children.is_empty()
     }
 
-    /// Adds a path; the empty path is in no set.
+    /// Adds a path. The empty path is never a member.
     pub(crate) fn insert(&mut self, path: &[Step]) {
         match path {
             [] => {}
@@ -74,12 +74,12 @@ impl FieldSet {
         out
     }
 
-    /// What is not in `other`, path by path: taking `a` away leaves `a.b`.
+    /// The paths that are not in `other`. Each path is separate: removing `a` keeps `a.b`.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         self.without(other, false)
     }
 
-    /// What neither is in `other` nor lies below one of its paths.
+    /// The paths that are neither in `other` nor below one of its paths.
     pub(crate) fn recursive_difference(&self, other: &Self) -> Self {
         self.without(other, true)
     }
@@ -99,7 +99,7 @@ impl FieldSet {
         out
     }
 
-    /// Only what lies at or below the field `name`.
+    /// The paths at or below the field `name`.
     pub(crate) fn only(&self, name: &str) -> Self {
         let step = field(name);
         let mut out = Self::default();
@@ -112,7 +112,7 @@ impl FieldSet {
         out
     }
 
-    /// The set, and every named field on the way to one of its paths.
+    /// The set, and every named field on the path to one of its members.
     pub(crate) fn with_named_fields(&self, shape: &Shape) -> Self {
         let mut out = Self { members: self.members.clone(), children: BTreeMap::new() };
         for (step, child) in &self.children {
@@ -131,7 +131,7 @@ impl FieldSet {
         out
     }
 
-    /// Every path, members of a level before what lies deeper.
+    /// All paths; the members of a level come before deeper ones.
     pub(crate) fn paths(&self) -> Vec<Vec<Step>> {
         let mut out = Vec::new();
         self.walk(&mut Vec::new(), &mut out);
@@ -197,12 +197,12 @@ pub(crate) fn valued(value: &Value) -> Step {
     format!("v:{}", escaped(value)).into()
 }
 
-/// JSON as Go writes it: fit for a web page.
+/// JSON as Go writes it: with HTML characters escaped.
 fn escaped(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Keys sorted by name, whatever order the map keeps.
+/// Sorts the keys by name, because the order of the map may differ.
 fn sorted(keys: Map<String, Value>) -> Value {
     let sorted: BTreeMap<String, Value> = keys.into_iter().collect();
     Value::Object(sorted.into_iter().collect())
@@ -215,7 +215,7 @@ fn canonical(step: &str) -> Step {
     }
 }
 
-/// A path as error messages write it: `.spec.containers[name="app"].image`.
+/// A path in the notation of error messages: `.spec.containers[name="app"].image`.
 pub(crate) fn display(path: &[Step]) -> String {
     let mut out = String::new();
     for step in path {
@@ -237,7 +237,7 @@ pub(crate) fn display(path: &[Step]) -> String {
     out
 }
 
-/// A value as paths print it.
+/// A value in the notation of paths.
 fn shown(value: &Value) -> String {
     match value {
         Value::Object(fields) => {

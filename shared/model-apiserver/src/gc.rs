@@ -1,4 +1,4 @@
-//! The garbage collector and the namespace controller: what goes because something else has gone.
+//! The garbage collector and the namespace controller, which delete objects after their owner or namespace was deleted.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::{
     write::Target,
 };
 
-/// When dependents are collected.
+/// When the model collects garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Collecting {
-    /// Only by [`Model::collect`](crate::Model::collect).
+    /// Only when the test calls [`Model::collect`](crate::Model::collect).
     #[default]
     WhenAsked,
-    /// Within every write, before it is answered.
+    /// Within every write, before its answer.
     AtOnce,
 }
 
@@ -25,13 +25,13 @@ pub enum Collecting {
 type Found = (Arc<Kind>, Arc<Value>);
 
 impl State {
-    /// Runs until there is nothing left to collect; says how many writes that took.
+    /// Runs until nothing is left to collect. Returns the number of writes.
     pub(crate) fn collect(&mut self) -> usize {
         let mut writes = 0;
         loop {
             let before = self.version;
             for (kind, object) in self.everything() {
-                // It may have gone with what came before it.
+                // An earlier deletion of this loop may have deleted it already.
                 let now = self.get(&kind.resource(), &key_of(&object));
                 if let Some(object) = now.filter(|now| now["metadata"]["uid"] == object["metadata"]["uid"]) {
                     self.tend(&kind, &object);
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// Deletes an object whose owners are all gone, and forgets owners that are gone among others.
+    /// Deletes an object if none of its owners exists any more. Otherwise removes the references to missing owners.
     fn follow_owners(&mut self, kind: &Arc<Kind>, object: &Arc<Value>) {
         let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         if owners.is_empty() {
@@ -78,7 +78,7 @@ impl State {
         }
         let present: Vec<Value> =
             owners.iter().filter(|owner| self.owner(kind, object, owner).is_some()).cloned().collect();
-        // Owners that wait for their dependents count as gone for those.
+        // For its dependents, an owner that waits for them counts as missing.
         let solid = present
             .iter()
             .any(|owner| self.owner(kind, object, owner).is_some_and(|(_, owner)| !waits_for_dependents(&owner)));
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// The owner that a reference means, if it is there.
+    /// The owner of a reference, if it exists.
     fn owner(&self, kind: &Kind, object: &Value, reference: &Value) -> Option<Found> {
         let text = |name: &str| reference[name].as_str().unwrap_or_default();
         let owner_kind = self.kind_of(text("apiVersion"), text("kind"))?;
@@ -170,7 +170,7 @@ impl State {
 
     fn store(&mut self, target: &Target, old: &Arc<Value>, mut new: Value) {
         target.kind.decode(&mut new);
-        // Nothing that it writes can be refused; were it so, it would try again as the real one does.
+        // The server refuses none of these writes. If it did, the next run would retry, as in the real controller.
         drop(self.update(target, old, new));
     }
 

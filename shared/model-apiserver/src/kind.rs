@@ -1,4 +1,4 @@
-//! What the server knows about a kind of objects.
+//! Kinds: the server's description of each kind of object.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,12 +11,12 @@ use crate::{
     validate::Cause,
 };
 
-/// A kind of objects, as the server serves it.
+/// A kind of object that the server serves.
 ///
-/// [`Kind::custom`] and its builders make one without a definition; [`Model::install`](crate::Model::install) makes one
-/// from a `CustomResourceDefinition`. The built-in ones are there from the start.
+/// [`Kind::custom`] and its builders make a kind without a schema. [`Model::install`](crate::Model::install) makes kinds from a
+/// `CustomResourceDefinition`. Built-in kinds exist from the start.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each flag is independent")]
 #[expect(clippy::struct_field_names, reason = "the kind of a kind is its name in objects")]
 pub struct Kind {
     pub(crate) group: String,
@@ -27,35 +27,35 @@ pub struct Kind {
     pub(crate) status: bool,
     pub(crate) scale: Option<Scale>,
     pub(crate) shape: Arc<Shape>,
-    /// Defaulting, and whatever else decoding does to a request body.
+    /// Defaults and normalises a decoded request body.
     pub(crate) normalize: Normalize,
     pub(crate) generation: Generation,
-    /// Whether a PUT may leave out the resource version.
+    /// Whether a PUT may omit the resource version.
     pub(crate) unconditional: bool,
-    /// Whether a PUT makes an object that is not there.
+    /// Whether a PUT creates a missing object.
     pub(crate) create_on_put: bool,
-    /// Whether a DELETE that says nothing orphans dependents.
+    /// Whether a DELETE without options orphans dependents.
     pub(crate) orphans: bool,
-    /// Whether a DELETE answers with the object.
+    /// Whether the answer to a DELETE is the object.
     pub(crate) returns_deleted: bool,
-    /// What a write of the status cannot touch.
+    /// Fields that a write of the status cannot change.
     pub(crate) status_keeps: &'static [&'static str],
-    /// What an object of this kind is with nothing in it.
+    /// An empty object of this kind.
     pub(crate) zero: fn() -> Value,
-    /// What the server fills in after ownership is decided: nobody owns it.
+    /// Fills in the fields that the server sets after it has computed ownership, so that no manager owns them.
     pub(crate) prepare: Option<Prepare>,
-    /// Fields that cannot be changed, and what refusals call them.
+    /// Immutable fields, with their names in refusals.
     pub(crate) immutable: &'static [(&'static str, &'static str)],
-    /// Whether changes of the metadata are checked by the kind too, and so told twice.
+    /// Whether the kind validates changes of the metadata too, so that refusals list them twice.
     pub(crate) checks_twice: bool,
-    /// A custom resource: lists and statuses work a little differently.
+    /// Whether this is a custom resource. Lists and statuses of custom resources work a little differently.
     pub(crate) custom: bool,
 }
 
-/// Fills in what nobody owns; the old object if this is an update, and a number that was not used before.
+/// Fills in fields that no manager owns. The arguments are the object, the old object of an update, and an unused number.
 pub(crate) type Prepare = fn(&mut Value, Option<&Value>, u64);
 
-/// What decoding does to an object.
+/// Defaults and normalises an object when it is decoded.
 #[derive(Debug, Clone)]
 pub(crate) enum Normalize {
     Builtin(fn(&mut Value)),
@@ -63,18 +63,18 @@ pub(crate) enum Normalize {
     Function(fn(&mut Value)),
 }
 
-/// When `metadata.generation` goes up.
+/// The changes that increase `metadata.generation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// There is none.
+    /// The kind has no generation.
     Never,
     Spec,
     SpecAndAnnotations,
-    /// Everything but metadata, and the status if it has its own endpoint.
+    /// Every change except of metadata, and of a status that has its own endpoint.
     All,
 }
 
-/// Where the `scale` subresource reads and writes, as JSON pointers.
+/// The fields that the `scale` subresource reads and writes, as JSON pointers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scale {
     pub(crate) spec: String,
@@ -83,7 +83,7 @@ pub(crate) struct Scale {
 }
 
 impl Kind {
-    /// A custom kind without a schema, in namespaces, without subresources.
+    /// A namespaced custom kind without a schema and without subresources.
     pub fn custom(group: &str, version: &str, plural: &str, kind: &str) -> Self {
         let fields = BTreeMap::from([
             ("apiVersion".to_owned(), Shape::Plain),
@@ -114,14 +114,14 @@ impl Kind {
         }
     }
 
-    /// Objects live outside of namespaces.
+    /// Makes the kind cluster-scoped.
     #[must_use]
     pub fn cluster_scoped(mut self) -> Self {
         self.namespaced = false;
         self
     }
 
-    /// The status has an endpoint of its own.
+    /// Adds the `status` subresource.
     #[must_use]
     pub fn with_status(mut self) -> Self {
         self.status = true;
@@ -136,24 +136,24 @@ impl Kind {
         self
     }
 
-    /// What decoding fills in.
+    /// Sets the function that fills in defaults.
     #[must_use]
     pub fn with_defaults(mut self, defaults: fn(&mut Value)) -> Self {
         self.normalize = Normalize::Function(defaults);
         self
     }
 
-    /// `apps/v1`, or `v1` for the core group.
+    /// The API version: `apps/v1`, or `v1` for the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `deployments.apps`, or `pods` for the core group.
+    /// The resource: `deployments.apps`, or `pods` for the core group.
     pub fn resource(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// The group that refusals name: events are kept as those of the core group.
+    /// The group in refusals. Events are stored in the core group.
     pub(crate) fn refused_group(&self) -> &str {
         if !self.custom && self.group == "events.k8s.io" { "" } else { &self.group }
     }
@@ -162,7 +162,7 @@ impl Kind {
         Named { group: &self.group, plural: &self.plural }
     }
 
-    /// Decodes: defaults, prunes, and writes as the server writes.
+    /// Decodes an object: fills in defaults, prunes unknown fields, and normalises values as the server does.
     pub(crate) fn decode(&self, object: &mut Value) {
         match &self.normalize {
             Normalize::Builtin(defaults) => {
@@ -184,8 +184,8 @@ impl Kind {
         object["kind"] = self.kind.as_str().into();
     }
 
-    /// The same for what an apply has made, in which nulls stay and are refused. An apply that takes the last label away stores an
-    /// empty map.
+    /// Decodes the result of an apply. Here nulls stay, and validation refuses them. An apply that removes the last label stores
+    /// an empty map.
     pub(crate) fn decode_applied(&self, object: &mut Value) {
         if let Normalize::Schema(schema) = &self.normalize {
             schema.default(object);
@@ -194,7 +194,7 @@ impl Kind {
         }
     }
 
-    /// What a schema has against an object that replaces another one, if it does.
+    /// Validates an object against the schema. `old` is the object that it replaces, if any.
     pub(crate) fn causes(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<Cause> {
         match &self.normalize {
             Normalize::Schema(schema) => schema.causes(self.scale.as_ref(), new, old, subresource == "status"),
@@ -202,7 +202,7 @@ impl Kind {
         }
     }
 
-    /// Where an object is not of the schema. Only what is applied may not have items twice.
+    /// The places at which an object does not match the schema. Duplicate items count only for applied objects.
     pub(crate) fn untyped(&self, object: &Value, is_stored: bool) -> Vec<String> {
         match &self.normalize {
             Normalize::Schema(schema) => schema.untyped(object, is_stored),
@@ -216,7 +216,7 @@ impl Kind {
         }
     }
 
-    /// Makes of an object as it is stored the object as it is read.
+    /// Converts the stored form of an object to the read form.
     pub(crate) fn read_stored(&self, object: &mut Value) {
         if let Normalize::Schema(schema) = &self.normalize {
             schema.default(object);
@@ -224,7 +224,7 @@ impl Kind {
         }
     }
 
-    /// Whether the main part of two objects differs so that the generation goes up.
+    /// Whether two objects differ in a way that increases the generation.
     pub(crate) fn is_new_generation(&self, old: &Value, new: &Value) -> bool {
         match self.generation {
             Generation::Never => false,

@@ -1,12 +1,12 @@
-//! A model of the Kubernetes API server in memory, for tests that enumerate crashes and faults.
+//! An in-memory model of the Kubernetes API server, for tests that enumerate crashes and faults.
 //!
-//! A [`Model`] gives [clients](Model::client_named) of `kube` that talk to it, what is [stored](Model::objects) and what
-//! was [asked](Model::requests); [`Faults`] say what goes wrong. The README has an example.
+//! A [`Model`] provides [clients](Model::client_named) of `kube` that send requests to it, the [stored objects](Model::objects)
+//! and the [log of requests](Model::requests). [`Faults`] inject faults. The README has an example.
 //!
-//! Reading order: `service` takes a request and what goes wrong with it, `request` reads it, `route` says who handles
-//! it. `write`, `patch`, `delete`, `read` and `scale` are the verbs, over `state`, through `admission`; `watch` follows it; `gc` tidies it.
-//! Who owns which field is decided in `managed`, over `typed`, `fields` and `shape`. `kind`, `builtin`, `defaults` and
-//! `schema` are what is known of kinds; `validate` and `rules` are what a custom resource may be.
+//! Reading order: `service` receives a request and applies faults, `request` parses it, `route` selects its handler. `write`,
+//! `patch`, `delete`, `read` and `scale` implement the verbs on `state`; `admission` changes writes. `watch` streams the changes
+//! of `state`, `gc` collects garbage. `managed` decides which manager owns which field, with `typed`, `fields` and `shape`.
+//! `kind`, `builtin`, `defaults` and `schema` describe the kinds; `validate` and `rules` validate custom resources.
 
 mod admission;
 mod bell;

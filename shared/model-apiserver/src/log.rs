@@ -1,39 +1,39 @@
-//! What was asked of the server.
+//! The log of requests.
 
 use serde_json::Value;
 
 use crate::request::{RequestInfo, Verb};
 
-/// A request that the server has seen, and how it went.
+/// One request and its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// The name of the client that sent it.
+    /// The name of the client.
     pub client: String,
-    /// What it asked for.
+    /// The verb of the request.
     pub verb: Verb,
-    /// `deployments.apps`.
+    /// The resource with its group: `deployments.apps`.
     pub resource: String,
-    /// `status`, `scale`, or empty.
+    /// The subresource: `status`, `scale`, or empty.
     pub subresource: String,
-    /// Empty for all namespaces and for kinds that have none.
+    /// The namespace. Empty for all namespaces and for cluster-scoped kinds.
     pub namespace: String,
-    /// The object; for a create, the name in the body.
+    /// The name of the object; for a create, that in the body.
     pub name: String,
     /// The field manager.
     pub manager: String,
-    /// What the client calls itself.
+    /// The user agent.
     pub user_agent: String,
-    /// What kind of body it is.
+    /// The content type of the body.
     pub content_type: String,
     /// The body, if it is JSON.
     pub body: Option<Value>,
-    /// What the server answered, or would have; `None` if the request never arrived.
+    /// The status code of the answer, also of a lost one. `None` if the request never arrived.
     pub code: Option<u16>,
-    /// Whether the client got that answer.
+    /// Whether the client received this answer.
     pub delivered: bool,
-    /// Whether anything is different afterwards.
+    /// Whether the request changed the state.
     pub changed: bool,
-    /// Whether nothing was to be stored.
+    /// Whether it was a dry run.
     pub dry_run: bool,
 }
 
@@ -61,7 +61,7 @@ impl Entry {
     }
 }
 
-/// As plans of faults speak of it.
+/// The signature of the request for fault plans.
 impl From<&Entry> for fault_plan::Request {
     fn from(entry: &Entry) -> Self {
         let (resource, group) = entry.resource.split_once('.').unwrap_or((&entry.resource, ""));

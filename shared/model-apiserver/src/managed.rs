@@ -1,4 +1,4 @@
-//! Who owns which field: `metadata.managedFields` through every kind of write. Pure.
+//! Field ownership: maintains `metadata.managedFields` through every kind of write. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::{
     typed::{self, Comparison},
 };
 
-/// The writes that are one entry in `managedFields`.
+/// The identity of one entry in `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Manager {
     pub(crate) name: String,
     pub(crate) applies: bool,
-    /// Empty for those who apply: they have one entry whatever the version.
+    /// The API version. Empty for an applier, which has one entry for all versions.
     pub(crate) api_version: String,
     pub(crate) subresource: String,
 }
 
-/// What a manager owns.
+/// The fields that a manager owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     api_version: String,
@@ -35,21 +35,21 @@ pub(crate) struct Managed {
     entries: BTreeMap<Manager, Entry>,
 }
 
-/// How a request writes: what is needed to keep the books.
+/// The facts about a write that are needed to update `managedFields`.
 pub(crate) struct Writing<'a> {
     pub(crate) shape: &'a Shape,
     pub(crate) manager: &'a str,
     pub(crate) api_version: &'a str,
     pub(crate) subresource: &'a str,
     pub(crate) now: &'a str,
-    /// Where an object is not of its schema, so that nobody can say who owns what.
+    /// The places at which an object does not match its schema, so that ownership cannot be computed.
     pub(crate) untyped: &'a dyn Fn(&Value) -> Vec<String>,
-    /// Leaves of a set what this endpoint can change.
+    /// Reduces a set to the fields that this endpoint can change.
     pub(crate) filter: &'a dyn Fn(&FieldSet) -> FieldSet,
 }
 
 impl Managed {
-    /// Reads the entries of an object; `None` if one of them cannot be read.
+    /// Reads the entries of an object; `None` if one of them is not valid.
     pub(crate) fn read(entries: &[Value]) -> Option<Self> {
         let mut out = Self::default();
         for entry in entries {
@@ -80,7 +80,7 @@ impl Managed {
         entries.and_then(|entries| Self::read(entries)).unwrap_or_default()
     }
 
-    /// The books to go on with: those that the request carries, else those of the live object.
+    /// The entries to continue with: those of the request if it has any, else those of the live object.
     fn carried(live: &Value, new: &Value, subresource: &str) -> Self {
         if !subresource.is_empty() {
             return Self::of(live);
@@ -95,7 +95,7 @@ impl Managed {
         }
     }
 
-    /// Puts the entries into an object.
+    /// Writes the entries into an object.
     fn write(&self, object: &mut Value) {
         Self::write_all(self.entries.iter().collect(), object);
     }
@@ -128,8 +128,8 @@ impl Managed {
         }
     }
 
-    /// Takes changed and removed fields from everybody else. Unless forced, a change of what somebody else owns is
-    /// refused.
+    /// Takes changed and removed fields from all other managers. Unless forced, refuses to change a field that another manager
+    /// owns.
     fn settle(&mut self, compared: &Comparison, except: &Manager, force: bool) -> Result<(), Refusal> {
         let changed = compared.modified.union(&compared.added);
         let others = |manager: &Manager| manager != except;
@@ -158,20 +158,20 @@ impl Managed {
     }
 }
 
-/// Takes the entries out of an object.
+/// Removes the entries from an object.
 pub(crate) fn without_entries(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
 }
 
-/// The books after a POST, PUT or patch that is not an apply. `live` is an empty object for a create.
+/// Updates the entries after a POST, a PUT or a patch other than apply. `live` is an empty object for a create.
 pub(crate) fn update(live: &Value, new: &mut Value, writing: &Writing<'_>) {
     let mut books = Managed::carried(live, new, writing.subresource);
     let created = live.pointer("/metadata/uid").is_none();
     if books.entries.is_empty() && !created {
         without_entries(new);
-        return; // nobody keeps books about this object
+        return; // this object has no ownership records
     }
     let mut before = live.clone();
     without_entries(&mut before);
@@ -191,7 +191,7 @@ fn record(books: &mut Managed, live: &Value, new: &Value, writing: &Writing<'_>)
         subresource: writing.subresource.to_owned(),
     };
     let compared = Comparison::of(live, new, writing.shape).filter(writing.filter);
-    // The operation takes fields also from the entry that it is going to be merged into.
+    // The write takes fields also from the entry with which its own entry is merged afterwards.
     let operation = Manager { name: "\u{0}".to_owned(), ..manager.clone() };
     drop(books.settle(&compared, &operation, true));
     let fields = strip(&(writing.filter)(&compared.modified.union(&compared.added)));
@@ -207,10 +207,10 @@ fn record(books: &mut Managed, live: &Value, new: &Value, writing: &Writing<'_>)
     books.entries.insert(manager, entry);
 }
 
-/// The books of an object after a write of its scale, in which `of` is what the replicas of the scale stand for.
+/// Updates the entries of an object after a write of its scale. `of` is the field that the replicas of the scale represent.
 ///
-/// A scale has books of its own, in its own version. So whoever has updated the replicas gets them as another entry, without a
-/// time, even if the write changes nothing.
+/// A scale has its own `managedFields`, in its own API version. So the manager that last updated the replicas gets another entry
+/// for them, without a time, even if the write changes nothing.
 pub(crate) fn scale(object: &mut Value, of: &FieldSet, before: &Value, view: &mut Value, writing: &Writing<'_>) {
     const VERSION: &str = "autoscaling/v1";
     let parent = Managed::of(object);
@@ -257,7 +257,7 @@ pub(crate) fn scale(object: &mut Value, of: &FieldSet, before: &Value, view: &mu
     Managed::write_all(out.iter().map(|(manager, entry)| (manager, entry)).collect(), object);
 }
 
-/// What a server-side apply makes of `live` (an empty object if there is none), with its books.
+/// Returns the result of a server-side apply to `live` (an empty object if there is none), with its entries.
 pub(crate) fn apply(
     live: &Value,
     config: &Value,
@@ -318,7 +318,7 @@ pub(crate) fn apply(
     Ok(new)
 }
 
-/// Takes out what this manager applied before and does not apply now, unless somebody else owns it too.
+/// Removes the fields that this manager applied before and does not apply now, unless another manager owns them too.
 fn prune(merged: &Value, books: &Managed, last: &FieldSet, shape: &Shape) -> Value {
     let named = |set: &FieldSet| set.with_named_fields(shape);
     let all = named(&typed::field_set(merged, shape));
@@ -330,7 +330,7 @@ fn prune(merged: &Value, books: &Managed, last: &FieldSet, shape: &Shape) -> Val
     typed::remove(merged, &all.difference(&left).intersection(&named(last)), shape)
 }
 
-/// What nobody can own.
+/// The fields that no manager can own.
 fn strip(fields: &FieldSet) -> FieldSet {
     fields.difference(&FieldSet::read(&json!({
         "f:apiVersion": {}, "f:kind": {},
@@ -375,7 +375,7 @@ fn refuse(conflicts: &[(Manager, FieldSet)]) -> Refusal {
 }
 
 impl Manager {
-    /// The text by which managers are sorted.
+    /// The sort key of managers.
     fn identifier(&self) -> String {
         let mut parts = vec![format!("{:?}:{:?}", "manager", self.name)];
         let operation = if self.applies { "Apply" } else { "Update" };

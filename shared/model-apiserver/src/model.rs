@@ -1,4 +1,4 @@
-//! The handle by which a test looks at the server.
+//! The handle with which a test controls the server.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -23,24 +23,24 @@ use crate::{
     state::{Change, Snapshot, State, key_of},
 };
 
-/// A model of the Kubernetes API server. Clones are the same server.
+/// A model of the Kubernetes API server. Clones share one server.
 #[derive(Clone)]
 pub struct Model {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What all clients and watches share.
+/// The state that all clients and watches share.
 pub(crate) struct Shared {
     state: Mutex<State>,
     clock: Mutex<Clock>,
     faults: Mutex<Arc<dyn Faults>>,
-    /// Tells watches of the newest version.
+    /// Wakes watches when there is a newer version.
     pub(crate) versions: Bell,
-    /// Tells watches and requests that are held to go on.
+    /// Wakes held watches and requests on a release.
     pub(crate) releases: Bell,
 }
 
-/// A time that goes on with tokio's.
+/// A clock that advances with tokio's time.
 #[derive(Debug, Clone, Copy)]
 struct Clock {
     time: Timestamp,
@@ -63,7 +63,7 @@ impl Shared {
         clock.time.checked_add(clock.since.elapsed()).unwrap_or(clock.time)
     }
 
-    /// Does something to the state, and tells watches if that changed anything.
+    /// Runs a function on the state, and wakes watches if it changed anything.
     pub(crate) fn change<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         let out = what(&mut state);
@@ -81,8 +81,8 @@ impl Default for Model {
 }
 
 impl Model {
-    /// An empty server with the built-in kinds and the namespaces `default` and `kube-system`. Its clock starts at the
-    /// beginning of 2026 and goes with tokio's.
+    /// Creates a server with the built-in kinds and the namespaces `default` and `kube-system`. Its clock starts at the beginning
+    /// of 2026 and advances with tokio's time.
     pub fn new() -> Self {
         let time = Timestamp::constant(1_767_225_600, 0);
         let state = State::new(time);
@@ -101,19 +101,19 @@ impl Model {
         model
     }
 
-    /// A client. Must be called within a tokio runtime.
+    /// Creates a client. Must be called within a tokio runtime.
     pub fn client(&self) -> Client {
         self.client_named("client")
     }
 
-    /// A client with a name, which is in the [log](Self::requests) and in [`RequestInfo`]: two replicas can be told
-    /// apart by it. Must be called within a tokio runtime.
+    /// Creates a client with a name. The name appears in the [log](Self::requests) and in [`RequestInfo`], so that a test can
+    /// distinguish replicas. Must be called within a tokio runtime.
     pub fn client_named(&self, name: &str) -> Client {
         Client::new(self.service(name), "default")
     }
 
-    /// The client of a process that can be killed: once `alive` is false, nothing that it asks arrives, and nothing is
-    /// answered. Must be called within a tokio runtime.
+    /// Creates the client of a process that a test can kill. Once `alive` is false, its requests do not arrive, and it gets no
+    /// answers. Must be called within a tokio runtime.
     pub fn client_while(&self, alive: Arc<AtomicBool>, name: &str) -> Client {
         let service = self.service(name);
         let gate = tower::service_fn(move |request| {
@@ -128,12 +128,12 @@ impl Model {
         Client::new(gate, "default")
     }
 
-    /// The service that a client is built on, for those who put layers around it.
+    /// Creates the service on which a client is built, for tests that add layers to it.
     pub fn service(&self, client: &str) -> ModelService {
         ModelService { shared: self.shared.clone(), client: client.into() }
     }
 
-    /// Adds a kind.
+    /// Registers a kind.
     pub fn register(&self, kind: Kind) {
         self.shared.change(|state| {
             let same = |it: &Arc<Kind>| it.resource() == kind.resource() && it.version == kind.version;
@@ -142,11 +142,11 @@ impl Model {
         });
     }
 
-    /// Installs a `CustomResourceDefinition`: its kinds are served, and it is there to be read.
+    /// Installs a `CustomResourceDefinition`: serves its kinds, and stores the definition itself.
     ///
     /// # Panics
     ///
-    /// When the definition lacks what every definition has.
+    /// The definition lacks a required field.
     pub fn install(&self, definition: &impl serde::Serialize) {
         let definition = serde_json::to_value(definition).unwrap_or_default();
         match schema::kinds(&definition) {
@@ -156,7 +156,7 @@ impl Model {
         self.put(definition);
     }
 
-    /// Takes a definition away, and all its objects.
+    /// Removes a definition and all its objects.
     pub fn uninstall(&self, resource: &str) {
         self.shared.change(|state| {
             let keys: Vec<String> = state.all(resource).map(|(key, _)| key.to_owned()).collect();
@@ -168,7 +168,7 @@ impl Model {
         });
     }
 
-    /// Adds a namespace, if it is not there.
+    /// Creates a namespace, unless it exists.
     pub fn add_namespace(&self, name: &str) {
         if self.object("namespaces", "", name).is_none() {
             self.put(json!({
@@ -184,16 +184,16 @@ impl Model {
         self.shared.state().all(resource).map(|(_, object)| (**object).clone()).collect()
     }
 
-    /// One object, as it is stored.
+    /// One stored object.
     pub fn object(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         self.shared.state().get(resource, &crate::state::key(namespace, name)).map(Arc::unwrap_or_clone)
     }
 
-    /// Stores an object as it stands, even one that no client could write; what identifies it is filled in.
+    /// Stores an object without validation, even one that no client could write. Fills in uid and versions.
     ///
     /// # Panics
     ///
-    /// When its kind is not known here.
+    /// The kind of the object is not registered.
     pub fn put(&self, mut object: Value) -> Value {
         self.shared.change(|state| {
             state.writer = "".into();
@@ -207,7 +207,7 @@ impl Model {
         })
     }
 
-    /// Takes an object away at once, whatever its finalizers say.
+    /// Removes an object at once, regardless of its finalizers.
     pub fn take(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         self.shared.change(|state| {
             state.writer = "".into();
@@ -215,24 +215,24 @@ impl Model {
         })
     }
 
-    /// What a backup would hold now: all objects and their version.
+    /// Makes a backup: all objects and the version of the cluster.
     pub fn snapshot(&self) -> Snapshot {
         self.shared.state().snapshot()
     }
 
-    /// Restores a backup, as an administrator does while etcd and API server are stopped: objects and versions are those of
-    /// the snapshot, open watches break, and a watch at a later version says nothing until that version has passed. How long
-    /// the server is away is a matter of its [faults](Self::set_faults).
+    /// Restores a backup, as an administrator does while etcd and API server are stopped. Objects and versions become those of
+    /// the snapshot, and open watches break. A watch at a later version stays silent until the server passes that version. The
+    /// test simulates the outage by [faults](Self::set_faults).
     pub fn restore(&self, snapshot: &Snapshot) {
         self.shared.change(|state| state.restore(snapshot));
     }
 
-    /// Every request so far, in the order in which they arrived.
+    /// All requests so far, in the order of their arrival.
     pub fn requests(&self) -> Vec<Entry> {
         self.shared.state().log.clone()
     }
 
-    /// Forgets the requests so far.
+    /// Clears the log of requests.
     pub fn clear_requests(&self) {
         self.shared.state().log.clear();
     }
@@ -242,54 +242,53 @@ impl Model {
         self.shared.state().version
     }
 
-    /// All changes after a version, in order; those before a restore are forgotten.
+    /// All changes after a version, in order. A restore clears earlier changes.
     pub fn changes_after(&self, version: u64) -> Vec<Change> {
         self.shared.state().changes_after(version).to_vec()
     }
 
-    /// Forgets the past, as etcd does: who asks for changes since an older version is told that it is gone. Watches that
-    /// are open go on.
+    /// Compacts the history, as etcd does: a request for changes since an older version gets 410. Open watches continue.
     pub fn compact(&self) {
         self.shared.state().compact();
     }
 
-    /// Says what goes wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: impl Faults + 'static) {
         self.set_shared_faults(Arc::new(faults));
     }
 
-    /// As [`Model::set_faults`], for faults that the test keeps a hand on.
+    /// Same as [`Model::set_faults`], for faults to which the test keeps a reference.
     pub fn set_shared_faults(&self, faults: Arc<dyn Faults>) {
         *self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
     }
 
-    /// Lets go what faults have held or stalled until now.
+    /// Releases everything that faults have held or stalled until now.
     pub fn release(&self) {
         self.shared.releases.ring(self.shared.releases.number() + 1);
     }
 
-    /// Admission makes this of every object of a resource (`deployments.apps`) that is created or updated from now on.
+    /// Adds a mutating admission policy for a resource (`deployments.apps`): `mutation` changes each created or updated object.
     pub fn mutate(&self, resource: &str, mutation: impl Fn(&mut Value) + Send + Sync + 'static) {
         self.shared.state().mutations.push(Mutation::new(resource, mutation));
     }
 
-    /// Ends all that [`Model::mutate`] began.
+    /// Removes all policies that [`Model::mutate`] added.
     pub fn mutate_no_more(&self) {
         self.shared.state().mutations.clear();
     }
 
-    /// The server's clock.
+    /// The time of the server's clock.
     pub fn now(&self) -> Timestamp {
         self.shared.now()
     }
 
-    /// Sets the server's clock, which goes on from there.
+    /// Sets the server's clock, which then continues.
     pub fn set_time(&self, time: Timestamp) {
         *self.shared.clock.lock().unwrap_or_else(PoisonError::into_inner) = Clock { time, since: Instant::now() };
     }
 
-    /// Runs the garbage collector and the namespace controller until there is nothing left to do; says how many writes
-    /// that took.
+    /// Runs the garbage collector and the namespace controller until they have nothing left to do. Returns the number of their
+    /// writes.
     pub fn collect(&self) -> usize {
         self.shared.change(|state| {
             state.writer = "garbage-collector".into();
@@ -297,7 +296,7 @@ impl Model {
         })
     }
 
-    /// Says when garbage is collected.
+    /// Sets when garbage is collected.
     pub fn set_collecting(&self, when: Collecting) {
         self.shared.state().collecting = when;
     }

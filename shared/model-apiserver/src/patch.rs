@@ -1,4 +1,4 @@
-//! PATCH: JSON patch, merge patch, a part of strategic merge patch, and server-side apply.
+//! PATCH requests: JSON patch, merge patch, a part of strategic merge patch, and server-side apply.
 
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
 use serde_json::Value;
@@ -12,11 +12,11 @@ use crate::{
     write::{Answer, Target, check_url, in_namespace},
 };
 
-/// Server-side apply, in the two names of its format that are JSON.
+/// The content type of server-side apply. The model parses the body as JSON, which is valid YAML and which kube sends.
 const APPLY: &str = "application/apply-patch+yaml";
 
 impl State {
-    /// PATCH.
+    /// Handles a PATCH.
     pub(crate) fn patch(&mut self, target: &Target, request: &RequestInfo) -> Result<Answer, Refusal> {
         match &*request.content_type {
             "application/json-patch+json"
@@ -138,7 +138,7 @@ pub(crate) fn change(object: &mut Value, request: &RequestInfo, custom: bool, sh
     }
 }
 
-/// What is replaced need not be there, if it is in an object.
+/// Relaxes `replace`, as the real server does: a field of an object need not exist.
 fn replacing(operation: PatchOperation, object: &Value) -> PatchOperation {
     match operation {
         PatchOperation::Replace(ReplaceOperation { path, value })
@@ -150,7 +150,7 @@ fn replacing(operation: PatchOperation, object: &Value) -> PatchOperation {
     }
 }
 
-/// A strategic merge patch without directives: keyed lists merge by their keys, sets grow, other lists are replaced.
+/// Applies a strategic merge patch without directives: merges keyed lists by their keys, adds to sets, replaces other lists.
 fn strategic(object: &mut Value, patch: &Value, shape: &Shape) {
     match (&mut *object, patch) {
         (Value::Object(old), Value::Object(new)) => {

@@ -1,12 +1,12 @@
-//! How amounts of resources are written: `1024Mi` is `1Gi`, `1000m` is `1`. Pure.
+//! The canonical form of resource quantities: `1024Mi` is `1Gi`, `1000m` is `1`. Pure.
 
-/// Counted in thousandths, to which the server rounds up.
+/// The decimal suffixes, with their factors in thousandths. The server rounds up to thousandths.
 const UNIT: i128 = 1000;
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-/// The first is a thousandth.
+/// The first one stands for a thousandth.
 const DECIMAL: [&str; 8] = ["m", "", "k", "M", "G", "T", "P", "E"];
 
-/// The amount as the server writes it; `None` for what is not an amount, or is written with an exponent.
+/// The quantity in the server's form. `None` if the text is not a quantity, or has an exponent.
 pub(crate) fn canonical(text: &str) -> Option<String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-').unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
@@ -14,7 +14,7 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
     let decimals = u32::try_from(fraction.len()).ok()?;
     let binary = BINARY.iter().position(|it| *it == suffix);
-    // In millionths of a thousandth, so that `n` and `u` are whole numbers too.
+    // Compute in millionths of a thousandth, so that `n` and `u` are whole numbers too.
     let fine = 1_000_000_i128;
     let scale = match (suffix, binary) {
         ("n", _) => 1,

@@ -1,4 +1,4 @@
-//! GET and LIST.
+//! GET and LIST requests.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl State {
-    /// GET of one object. A read of any version is answered with the newest.
+    /// Handles a GET of one object. Whatever version it requests, the answer has the newest one.
     pub(crate) fn read(&self, target: &Target) -> Result<Answer, Refusal> {
         let kind = &target.kind;
         let found = self.get(&kind.resource(), &target.key());
@@ -22,14 +22,14 @@ impl State {
         Ok(Answer::ok(served(kind, Arc::unwrap_or_clone(object))))
     }
 
-    /// GET of many objects.
+    /// Handles a LIST.
     pub(crate) fn list(&self, kind: &Kind, request: &RequestInfo) -> Result<Answer, Refusal> {
         let (labels, fields) = (request.text("labelSelector"), request.text("fieldSelector"));
         let selector = Selector::read(kind, &request.namespace, labels, fields)?;
         let asked = request.text("resourceVersion");
         let (token, any) = (request.text("continue"), asked == "0");
         self.check_version(asked)?;
-        // A list of any version comes from memory and whole.
+        // The real server answers a list at any version from its watch cache, which has no pages.
         let limit = request.text("limit").parse().ok().filter(|limit| *limit > 0 && !any).unwrap_or(usize::MAX);
         let (version, start) = if token.is_empty() { (self.version, "") } else { read_token(token)? };
         let exact = token.is_empty() && request.text("resourceVersionMatch") == "Exact";
@@ -59,7 +59,7 @@ impl State {
         Ok(Answer::ok(list))
     }
 
-    /// Nobody can be asked for what has not happened yet.
+    /// Refuses a version that the server has not reached yet.
     pub(crate) fn check_version(&self, asked: &str) -> Result<(), Refusal> {
         if asked.is_empty() {
             return Ok(());
@@ -81,7 +81,7 @@ impl State {
             .with("retryAfterSeconds", 1))
     }
 
-    /// A list of objects of a kind.
+    /// The body of a list of objects of this kind.
     pub(crate) fn listed(&self, kind: &Kind, items: Vec<Value>) -> Value {
         let items: Vec<Value> = items
             .into_iter()
@@ -103,13 +103,13 @@ impl State {
             "items": items,
         });
         if kind.custom {
-            list["metadata"]["continue"] = "".into(); // so it is printed there
+            list["metadata"]["continue"] = "".into(); // the real server prints it, too
         }
         list
     }
 }
 
-/// The object in the version in which it was asked for.
+/// The object in the API version of the request.
 pub(crate) fn served(kind: &Kind, mut object: Value) -> Value {
     if object["apiVersion"] != kind.api_version() {
         object["apiVersion"] = kind.api_version().into();

@@ -1,10 +1,10 @@
-//! What the API server says when it does not do something: `Status` bodies.
+//! Refusals of the API server: the `Status` bodies of failed requests.
 
 use serde_json::{Map, Value, json};
 
 use crate::{kind::Kind, validate::Cause};
 
-/// A failed request: status code, reason and all.
+/// The answer to a failed request: status code, reason, message and details.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Refusal {
@@ -13,7 +13,7 @@ pub(crate) struct Refusal {
     message: String,
     details: Map<String, Value>,
     empty_details: bool,
-    /// Not a `Status`, but a line of text, as for paths that are not served.
+    /// Whether the body is a line of text instead of a `Status`, as for unknown paths.
     plain: bool,
 }
 
@@ -41,7 +41,7 @@ impl Refusal {
         self
     }
 
-    /// With `details` that say nothing.
+    /// Adds empty `details`.
     pub(crate) fn with_empty_details(mut self) -> Self {
         self.empty_details = true;
         self
@@ -56,12 +56,12 @@ impl Refusal {
         self
     }
 
-    /// A path that nobody serves.
+    /// The answer for a path that the server does not serve.
     pub(crate) fn no_such_path() -> Self {
         Self { plain: true, ..Self::new(404, "NotFound", "404 page not found\n") }
     }
 
-    /// A path within a group and version of built-in kinds.
+    /// The answer for an unknown path within a group and version of built-in kinds.
     pub(crate) fn no_such_resource() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource").with_empty_details()
     }
@@ -101,7 +101,7 @@ impl Refusal {
     }
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
-        Self::new(500, "", message) // an error without a reason of its own has none
+        Self::new(500, "", message) // internal errors without a reason have an empty one
     }
 
     /// `causes` are (reason, message, field).
@@ -126,7 +126,7 @@ impl Refusal {
             .with("causes", causes)
     }
 
-    /// Of what a kind has against an object.
+    /// A refusal with the causes that the validation of a kind found.
     pub(crate) fn of_causes(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
         let causes: Vec<_> = causes.into_iter().map(|cause| (cause.reason, cause.message, cause.field)).collect();
         let causes: Vec<_> =
@@ -138,7 +138,7 @@ impl Refusal {
         Self::new(410, "Expired", message)
     }
 
-    /// The body: a `Status`, or the line of text.
+    /// The response body: a `Status`, or the line of text.
     pub(crate) fn body(&self) -> Body {
         if self.plain { Body::Text(self.message.clone()) } else { Body::Json(self.status()) }
     }
@@ -159,7 +159,7 @@ impl Refusal {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Body {
     Json(Value),

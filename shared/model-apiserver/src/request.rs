@@ -1,18 +1,18 @@
-//! Reading requests. Pure.
+//! Parses HTTP requests. Pure.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::{Method, header, request::Parts};
 
-/// What a request asks for, in the words of RBAC and audit.
+/// The verb of a request, as in RBAC and the audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
-    /// One object.
+    /// GET of one object.
     Get,
-    /// Many objects.
+    /// GET of many objects.
     List,
-    /// Changes as they happen.
+    /// GET of a stream of changes.
     Watch,
     /// POST.
     Create,
@@ -27,12 +27,12 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether it may change something.
+    /// Whether the verb may change something.
     pub fn writes(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
 
-    /// As RBAC writes it.
+    /// The name of the verb in RBAC.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -47,36 +47,36 @@ impl Verb {
     }
 }
 
-/// A request, as the server understands it.
+/// A parsed request.
 #[derive(Debug, Clone)]
 pub struct RequestInfo {
     /// The name of the [client](crate::Model::client_named) that sent it.
     pub client: String,
-    /// What it asks for.
+    /// The verb of the request.
     pub verb: Verb,
-    /// The method on the wire.
+    /// The HTTP method.
     pub method: Method,
     /// The path without the query.
     pub path: String,
-    /// Empty for the core group.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// The version in the path.
+    /// The API version in the path.
     pub version: String,
-    /// The plural, or empty for a path that is no resource.
+    /// The plural of the resource; empty for other paths.
     pub plural: String,
-    /// `status`, `scale`, or empty.
+    /// The subresource: `status`, `scale`, or empty.
     pub subresource: String,
-    /// Empty for all namespaces and for kinds that have none.
+    /// The namespace. Empty for all namespaces and for cluster-scoped kinds.
     pub namespace: String,
-    /// Empty for lists, watches and creates.
+    /// The name of the object. Empty for lists, watches and creates.
     pub name: String,
     /// The decoded query.
     pub query: BTreeMap<String, String>,
-    /// What kind of patch or body it is.
+    /// The content type of the body, which also selects the kind of patch.
     pub content_type: String,
-    /// Who says to have sent it.
+    /// The user agent.
     pub user_agent: String,
-    /// The body as it came.
+    /// The raw body.
     pub body: Bytes,
 }
 
@@ -116,12 +116,12 @@ impl RequestInfo {
         }
     }
 
-    /// `deployments.apps`, or `pods` for the core group.
+    /// The resource with its group: `deployments.apps`, or `pods` for the core group.
     pub fn resource(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// The field manager: the one that is named, else what the user agent begins with.
+    /// The field manager: the query parameter, else the first part of the user agent.
     pub fn manager(&self) -> &str {
         match self.query.get("fieldManager") {
             Some(manager) if !manager.is_empty() => manager,
@@ -157,7 +157,7 @@ impl Place {
             _ => return None,
         };
         let (namespace, rest) = match rest {
-            // The namespace itself, and not what is in it.
+            // The namespace itself, not objects in it.
             ["namespaces", _] | ["namespaces", _, "status" | "finalize"] if group.is_empty() => ("", rest),
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
             rest => ("", rest),
@@ -190,7 +190,7 @@ fn query(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Resolves `%XX`.
+/// Decodes `%XX`.
 fn decoded(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! Which request goes where.
+//! Selects the handler of each request.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl State {
-    /// Everything but watches.
+    /// Handles every request except watches.
     pub(crate) fn handle(&mut self, request: &RequestInfo) -> Result<Answer, Refusal> {
         if request.path == "/version" {
             return Ok(Answer::ok(json!({
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// Groups of built-in kinds answer in JSON, everything else as any web server.
+    /// The refusal for an unknown path: a `Status` within the groups of built-in kinds, else a line of text.
     fn unserved(&self, request: &RequestInfo) -> Refusal {
         let builtin = |kind: &&std::sync::Arc<crate::Kind>| !kind.custom && kind.version == request.version;
         if self.kinds.iter().filter(builtin).any(|kind| kind.group == request.group) {

@@ -1,8 +1,8 @@
-//! `x-kubernetes-validations`: the rules of a schema, in CEL. Pure.
+//! CEL rules of a schema: `x-kubernetes-validations`. Pure.
 //!
-//! The evaluator is that of the `cel` crate with the functions that Kubernetes adds. It knows no types of the schema: dates
-//! are texts, and a rule that only a type checker would refuse is refused when it is evaluated. Costs are not counted, and
-//! `messageExpression` and `optionalOldSelf` are not known.
+//! The evaluator is the `cel` crate with the functions that Kubernetes adds. It does not know the types of the schema: dates are
+//! texts, and a type error in a rule shows only when the rule is evaluated. It counts no costs, and does not support
+//! `messageExpression` and `optionalOldSelf`.
 
 use std::{
     collections::HashMap,
@@ -20,12 +20,12 @@ use serde_json::Value;
 
 use crate::validate::{Cause, correlated};
 
-/// Whether there is a rule anywhere in a schema.
+/// Whether a schema has any rule.
 pub(crate) fn any(schema: &Value) -> bool {
     !own(schema).is_empty() || children(schema).any(any)
 }
 
-/// What the first rule is that cannot be read, and why.
+/// The first rule that does not parse, with the reason.
 pub(crate) fn read_all(schema: &Value) -> Result<(), String> {
     for rule in own(schema) {
         program(rule["rule"].as_str().unwrap_or_default())?;
@@ -42,10 +42,10 @@ fn children(schema: &Value) -> impl Iterator<Item = &Value> {
     named.chain(["items", "additionalProperties"].map(|name| &schema[name]).into_iter().filter(|it| it.is_object()))
 }
 
-/// Adds what rules have against an object.
+/// Evaluates all rules on an object, and adds the causes of violations.
 pub(crate) fn check(new: &Value, schema: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let mut root = new.clone();
-    // Of the metadata, rules see the names only.
+    // Rules can read only the names in the metadata.
     if let Some(metadata) = root["metadata"].as_object_mut() {
         metadata.retain(|name, _| name == "name" || name == "generateName");
     }
@@ -54,7 +54,7 @@ pub(crate) fn check(new: &Value, schema: &Value, old: Option<&Value>, causes: &m
 
 struct Place<'a> {
     at: &'a str,
-    /// Whether the nearest value around it that was there before is what it was.
+    /// Whether the nearest enclosing value that existed before is unchanged.
     is_same: bool,
 }
 
@@ -91,7 +91,7 @@ fn below(place: &Place<'_>, value: &Value, schema: &Value, old: Option<&Value>, 
     }
 }
 
-/// What a rule has against a value.
+/// The cause if a value violates a rule.
 fn broken(rule: &Value, place: &Place<'_>, value: &Value, schema: &Value, old: Option<&Value>) -> Option<Cause> {
     let text = rule["rule"].as_str().unwrap_or_default();
     let program = match program(text) {
@@ -136,7 +136,7 @@ fn broken(rule: &Value, place: &Place<'_>, value: &Value, schema: &Value, old: O
 
 fn evaluate(program: &Program, value: &Value, old: Option<&Value>) -> Result<Cel, ExecutionError> {
     thread_local! {
-        // To name all functions takes longer than a rule.
+        // Share one context: registering all functions takes longer than evaluating a rule.
         static FUNCTIONS: Context<'static> = Context::default().with_all();
     }
     FUNCTIONS.with(|functions| {
@@ -149,7 +149,7 @@ fn evaluate(program: &Program, value: &Value, old: Option<&Value>) -> Result<Cel
     })
 }
 
-/// All numbers without a fraction are signed, as they are in Kubernetes.
+/// Makes all integers signed, as in Kubernetes.
 fn cel(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
@@ -166,14 +166,14 @@ fn cel(value: &Value) -> Cel {
     }
 }
 
-/// Reads a rule, or remembers it: the same definitions are installed again and again.
+/// Compiles a rule. Caches the result, because tests install the same definitions again and again.
 fn program(rule: &str) -> Result<Arc<Program>, String> {
     static KNOWN: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mutex::default);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(program) = known.get(rule) {
         return Ok(program.clone());
     }
-    let program = Program::compile(rule).map_err(|error| format!("the rule {rule:?} cannot be read: {error}"))?;
+    let program = Program::compile(rule).map_err(|error| format!("the rule {rule:?} does not compile: {error}"))?;
     let program = Arc::new(program);
     known.insert(rule.to_owned(), program.clone());
     Ok(program)

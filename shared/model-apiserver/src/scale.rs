@@ -1,4 +1,4 @@
-//! The `scale` subresource: a small object that stands for the replicas of a big one.
+//! The `scale` subresource: a small object that represents the replicas of a larger one.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl State {
-    /// GET, PUT and PATCH of a scale.
+    /// Handles GET, PUT and PATCH of a scale.
     pub(crate) fn scale(&mut self, target: &Target, scale: &Scale, request: &RequestInfo) -> Result<Answer, Refusal> {
         let kind = &target.kind;
         let found = self.get(&kind.resource(), &target.key());
@@ -100,7 +100,7 @@ fn view(kind: &Kind, scale: &Scale, object: &Value) -> Value {
 }
 
 impl Scale {
-    /// What is wrong with the fields of an object that its scale stands for.
+    /// Validates the fields of an object that its scale represents.
     pub(crate) fn causes(&self, object: &Value, is_status: bool) -> Vec<Cause> {
         let spec = (!is_status).then_some(&self.spec);
         let counts = spec.into_iter().chain([&self.status]).filter_map(|pointer| replicas(object, pointer));
@@ -109,7 +109,7 @@ impl Scale {
     }
 }
 
-/// What is wrong with a number of replicas.
+/// Validates a number of replicas.
 fn replicas(object: &Value, pointer: &str) -> Option<Cause> {
     let path = pointer.replace('/', ".");
     match nested(object, pointer, "int64") {
@@ -127,7 +127,7 @@ fn replicas(object: &Value, pointer: &str) -> Option<Cause> {
     }
 }
 
-/// The value at a pointer, unless it has another type or the way there is none.
+/// The value at a pointer, if it has the wanted type and the path to it exists.
 fn nested<'a>(object: &'a Value, pointer: &str, wanted: &str) -> Result<Option<&'a Value>, Cause> {
     let path = pointer.replace('/', ".");
     let empty = if wanted == "string" { "\"\"" } else { "0" };
@@ -150,7 +150,7 @@ fn nested<'a>(object: &'a Value, pointer: &str, wanted: &str) -> Result<Option<&
     if fits { Ok(Some(value)) } else { Err(refused(value, wanted)) }
 }
 
-/// A value as Go's `%v` prints it.
+/// Formats a value as Go's `%v` does.
 fn go(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),

@@ -1,4 +1,4 @@
-//! Structural schemas of custom resources: defaulting, pruning and how objects merge. Pure.
+//! Structural schemas of custom resources: defaulting, pruning and merging. Pure.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,17 +16,17 @@ use crate::{
 pub(crate) struct Schema(Value);
 
 impl Schema {
-    /// Takes out the fields that the schema does not know.
+    /// Removes the fields that the schema does not declare.
     pub(crate) fn prune(&self, object: &mut Value) {
         prune(object, &self.0, true);
     }
 
-    /// Takes out nulls where there may be none and no default stands for them.
+    /// Removes nulls where the schema allows none and has no default.
     pub(crate) fn without_nulls(&self, object: &mut Value) {
         without_nulls(object, &self.0);
     }
 
-    /// What is wrong with an object, or with its status.
+    /// Validates an object, or its status.
     pub(crate) fn causes(
         &self,
         scale: Option<&Scale>,
@@ -37,7 +37,7 @@ impl Schema {
         validate::object(&self.0, scale, new, old, is_status)
     }
 
-    /// Where an object is not of this schema, each with its path.
+    /// The places at which an object does not match this schema, each with its path.
     pub(crate) fn untyped(&self, object: &Value, may_repeat: bool) -> Vec<String> {
         let mut out = Vec::new();
         for (name, value) in object.as_object().into_iter().flatten() {
@@ -51,13 +51,13 @@ impl Schema {
         out
     }
 
-    /// Fills in defaults.
+    /// Fills in the defaults of the schema.
     pub(crate) fn default(&self, object: &mut Value) {
         default(object, &self.0);
     }
 }
 
-/// The schemas of fields that are not listed, if they are the same for all.
+/// The schema of unlisted fields, if there is one.
 fn others(schema: &Value) -> Option<&Value> {
     schema.get("additionalProperties").filter(|more| more.is_object())
 }
@@ -125,7 +125,7 @@ fn untyped(value: &Value, schema: &Value, at: &str, may_repeat: bool, out: &mut 
         | (Value::Number(_), "integer" | "number")
         | (Value::String(_), "string")
         | (Value::Bool(_), "boolean") => {}
-        // A format may stand for another type.
+        // The format may be that of another type.
         (Value::Number(_) | Value::Bool(_), "string")
             if schema.get("format").is_some_and(|format| format != "byte") => {}
         (_, "object") => out.push(format!("{at}: expected map, got {value}")),
@@ -216,8 +216,11 @@ fn with_type(fields: &mut BTreeMap<String, Shape>) {
     fields.insert("metadata".to_owned(), Shape::metadata());
 }
 
-/// The kinds that a `CustomResourceDefinition` defines, one for each version that is served; what is wrong with it
-/// otherwise.
+/// Returns the kinds of a `CustomResourceDefinition`: one for each served version.
+///
+/// # Errors
+///
+/// Describes what is wrong with the definition.
 pub(crate) fn kinds(definition: &Value) -> Result<Vec<Kind>, String> {
     let text = |pointer: &str| {
         let found = definition.pointer(pointer).and_then(Value::as_str);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{kind::Kind, refusal::Refusal};
 
-/// Which objects are meant.
+/// Selects objects by namespace, labels and fields.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selector {
     namespace: String,
@@ -53,7 +53,7 @@ impl Selector {
         Ok(out)
     }
 
-    /// Whether it selects by more than the namespace.
+    /// Whether the selector uses more than the namespace.
     pub(crate) fn is_picky(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
@@ -112,7 +112,7 @@ fn with_bracket(list: &str) -> String {
     if list.trim_start().starts_with('(') { list.to_owned() } else { format!("({list}") }
 }
 
-/// At commas outside of brackets.
+/// Splits at commas outside of brackets.
 fn split(text: &str) -> Vec<String> {
     let mut out = vec![String::new()];
     let mut depth = 0_u32;

@@ -1,4 +1,4 @@
-//! Requests in, answers out, and what goes wrong in between.
+//! The HTTP service: takes requests, applies faults, and returns answers.
 
 use std::{
     convert::Infallible,
@@ -32,7 +32,7 @@ use crate::{
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
-/// The server as one client sees it.
+/// The server's connection to one client.
 #[derive(Clone)]
 pub struct ModelService {
     pub(crate) shared: Arc<Shared>,
@@ -58,7 +58,7 @@ impl tower::Service<Request<Body>> for ModelService {
     }
 }
 
-/// What the server is about to send.
+/// The answer that the server is about to send.
 enum Outcome {
     Answer { code: u16, content_type: String, headers: Vec<(String, String)>, body: Vec<u8>, changed: bool },
     Watch(Box<Watching>),
@@ -128,7 +128,7 @@ impl ModelService {
         state.log.len() - 1
     }
 
-    /// Waits as the action says.
+    /// Waits for the duration of the action.
     async fn pause(&self, action: Action) {
         match action {
             Action::Delay(time) => tokio::time::sleep(time).await,
@@ -195,7 +195,7 @@ impl Outcome {
     }
 }
 
-/// An answer that a fault gives.
+/// The answer of a fault.
 fn instead(answer: &fault_plan::Answer) -> Outcome {
     let (content_type, body) = answer.content();
     let is_type = |name: &str| name.eq_ignore_ascii_case("content-type");
@@ -209,7 +209,7 @@ fn instead(answer: &fault_plan::Answer) -> Outcome {
     }
 }
 
-/// The response. Once the client has read all of it, what is due then is begun.
+/// Builds the response. Once the client has read all of it, the actions for `delivered` start.
 fn reply(
     outcome: Outcome,
     trickle: Option<(usize, Duration)>,
@@ -241,8 +241,8 @@ fn reply(
             UnsyncBoxBody::new(StreamBody::new(pieces).map_err(|never| match never {}))
         }
     };
-    // The only parts that could be wrong come from a plan, and a plan that nobody can carry out is a mistake in a test.
-    response.body(body).unwrap_or_else(|error| panic!("an answer that cannot be: {error}"))
+    // Only headers from a plan can be invalid, and an invalid plan is a mistake in the test.
+    response.body(body).unwrap_or_else(|error| panic!("invalid answer in a fault plan: {error}"))
 }
 
 struct Sent {
@@ -262,7 +262,7 @@ impl Sent {
         }
         for action in self.delivered.drain(..) {
             if let Action::Signal(name) = action {
-                // The client goes on as far as it can without the server; then this runs.
+                // The client continues as far as it can without the server; then this runs.
                 tokio::spawn(self.faults.signal(&name));
             }
         }
@@ -270,7 +270,7 @@ impl Sent {
     }
 }
 
-/// What a client sees when the connection breaks.
+/// The client's error when the connection breaks.
 pub(crate) fn reset() -> BoxError {
     Box::new(io::Error::new(io::ErrorKind::ConnectionReset, "connection reset by a fault"))
 }

@@ -1,4 +1,4 @@
-//! How objects of a kind merge: which lists have keys, which maps are one value. Pure.
+//! Shapes: how objects of a kind merge, for instance which lists have keys and which maps are atomic. Pure.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,37 +9,37 @@ use serde_json::{Map, Value};
 
 use crate::fields::{Step, keyed, valued};
 
-/// The structure of a value, as far as merging and ownership go.
+/// The structure of a value, as far as merging and ownership depend on it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Shape {
-    /// Of a built-in type without anything special: objects have named fields, lists are one value.
+    /// A built-in type without special merging: objects have named fields, lists are atomic.
     Plain,
-    /// Of unknown structure: objects are maps, lists are one value.
+    /// Unknown structure: objects are maps, lists are atomic.
     Free,
-    /// One value, whatever is in it.
+    /// One atomic value.
     Atomic,
-    /// An object with named fields; the others have the shape `rest`.
+    /// An object with named fields. Unlisted fields have the shape `rest`.
     Struct { fields: Arc<BTreeMap<String, Self>>, rest: Rest },
     /// An object whose keys are data.
     Map(Arc<Self>),
-    /// A list of different scalars.
+    /// A list of distinct scalars.
     Set,
-    /// A list whose items are told apart by these fields.
+    /// A list whose items have these fields as keys.
     Keyed { keys: Arc<[(String, Option<Value>)]>, element: Arc<Self> },
 }
 
-/// What the fields of a struct are that are not listed.
+/// The treatment of the unlisted fields of a struct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// Fields without anything special, which are not worth a line.
+    /// Named fields without special merging, which the table omits.
     Plain,
-    /// Not fields.
+    /// Keys of a map.
     Free,
-    /// Nothing: there may be no others.
+    /// Not allowed.
     Closed,
 }
 
-/// What a value is in its place.
+/// The classification of a value at its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Leaf,
@@ -51,7 +51,7 @@ static PLAIN: Shape = Shape::Plain;
 static FREE: Shape = Shape::Free;
 
 impl Shape {
-    /// The shape of a field, and whether it is a named one.
+    /// The shape of a field, and whether it is a named field.
     pub(crate) fn field(&self, name: &str) -> (&Self, bool) {
         match self {
             Self::Plain => (&PLAIN, true),
@@ -82,7 +82,11 @@ impl Shape {
         }
     }
 
-    /// The step to an item of a list of this shape; an error in words if it has none.
+    /// The step to an item of a list of this shape.
+    ///
+    /// # Errors
+    ///
+    /// The item has no valid keys. The message is that of the real server.
     pub(crate) fn step(&self, item: &Value) -> Result<Step, String> {
         match self {
             Self::Set => match item {
@@ -114,7 +118,7 @@ impl Shape {
         }
     }
 
-    /// The shape of a built-in type; [`Shape::Plain`] for one that has nothing special.
+    /// The shape of a built-in type; [`Shape::Plain`] for a type without special merging.
     pub(crate) fn builtin(name: &str) -> Self {
         BUILTIN.get(name).cloned().unwrap_or(Self::Plain)
     }
@@ -124,12 +128,12 @@ impl Shape {
         Self::builtin("ObjectMeta")
     }
 
-    /// A struct of the fields of a custom resource.
+    /// The shape of a custom resource with these fields.
     pub(crate) fn custom(fields: BTreeMap<String, Self>, rest: Rest) -> Self {
         Self::Struct { fields: Arc::new(fields), rest }
     }
 
-    /// The first field of a value that there may not be.
+    /// The first field of a value that its shape does not allow.
     pub(crate) fn undeclared(&self, value: &Value) -> Option<String> {
         match (value, self) {
             (Value::Object(map), Self::Struct { .. } | Self::Map(_)) => map.iter().find_map(|(name, value)| {
@@ -149,8 +153,8 @@ impl Shape {
     }
 }
 
-/// From the type schema of Kubernetes 1.36 (`client-go/applyconfigurations/internal`). One type per line; only fields
-/// that are special: `=T` has type T, `*` is a map, `!` is atomic, `[]` a set, `[key:default]` a keyed list.
+/// The type schema of Kubernetes 1.36 (`client-go/applyconfigurations/internal`), one type per line. It lists only fields with
+/// special merging: `=T` has type T, `*` is a map, `!` is atomic, `[]` is a set, `[key:default]` is a keyed list.
 static BUILTIN: LazyLock<HashMap<&'static str, Shape>> = LazyLock::new(|| {
     let lines: HashMap<&'static str, &'static str> =
         include_str!("builtin_types.txt").lines().filter_map(|line| line.split_once(' ')).collect();

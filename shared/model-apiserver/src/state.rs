@@ -1,4 +1,4 @@
-//! What the server stores: objects, their versions and their history.
+//! The state of the server: objects, their versions and their history.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,33 +7,34 @@ use serde_json::Value;
 
 use crate::{admission::Mutation, gc::Collecting, kind::Kind, log::Entry};
 
-/// Resource versions begin here, so that a small number in a test is always a past one.
+/// The first resource version. It is not small, so that a small number in a test is always an old version.
 const FIRST_VERSION: u64 = 1_000;
 
-/// Everything in the server.
+/// The state of the server.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) kinds: Vec<Arc<Kind>>,
-    /// By resource, and then by namespace and name as etcd sorts them.
+    /// The objects, by resource, and then by namespace and name in the order of etcd.
     objects: BTreeMap<String, BTreeMap<String, Arc<Value>>>,
     pub(crate) version: u64,
-    /// Changes up to this version are forgotten.
+    /// The version up to which the history is compacted.
     pub(crate) compacted: u64,
     history: Vec<Change>,
-    /// Objects as they are stored, by resource and key, where they are read with more: defaults of what was taken out.
+    /// The stored form of objects, by resource and key, where it differs from the read form. Reads add defaults for fields that a
+    /// write removed.
     thin: BTreeMap<(String, String), Value>,
     pub(crate) log: Vec<Entry>,
     pub(crate) collecting: Collecting,
     pub(crate) mutations: Vec<Mutation>,
     numbers: u64,
-    /// How often an earlier state was restored.
+    /// The number of restores.
     pub(crate) restored: u64,
-    /// Whose request is being handled.
+    /// The client whose request the server is handling.
     pub(crate) writer: Arc<str>,
     pub(crate) now: Timestamp,
 }
 
-/// What a backup holds.
+/// A backup of the state.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     objects: BTreeMap<String, BTreeMap<String, Arc<Value>>>,
@@ -41,7 +42,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The version of the cluster when it was taken.
+    /// The version of the cluster at the time of the backup.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -50,17 +51,17 @@ impl Snapshot {
 /// One change of one object.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// The version that it made.
+    /// The version that the change created.
     pub version: u64,
-    /// `deployments.apps`.
+    /// The resource with its group: `deployments.apps`.
     pub resource: Arc<str>,
-    /// `namespace/name`, or the name alone.
+    /// `namespace/name`, or only the name.
     pub key: Arc<str>,
-    /// The object before; `None` when it was created.
+    /// The object before the change; `None` for a creation.
     pub before: Option<Arc<Value>>,
-    /// The object now; `None` when it is gone.
+    /// The object after the change; `None` for a deletion.
     pub after: Option<Arc<Value>>,
-    /// The client whose write it was; `garbage-collector`, or empty for a write of the test.
+    /// The client that made the change: its name, `garbage-collector`, or empty for the test itself.
     pub writer: Arc<str>,
 }
 
@@ -88,23 +89,23 @@ impl State {
         self.kinds.iter().find(fits).cloned()
     }
 
-    /// The kind that an owner reference names.
+    /// The kind with this `apiVersion` and name, as in an owner reference.
     pub(crate) fn kind_of(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
         self.kinds.iter().find(|it| it.kind == kind && it.api_version() == api_version).cloned()
     }
 
-    /// A number that was not given before.
+    /// A number that no earlier call returned.
     pub(crate) fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
 
-    /// A uid, the same in every run.
+    /// A new uid. It is the same in every run.
     pub(crate) fn uid(&mut self) -> String {
         format!("00000000-0000-4000-8000-{:012x}", self.number())
     }
 
-    /// The time as objects carry it.
+    /// The current time, in the format of objects.
     pub(crate) fn time(&self) -> String {
         self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
@@ -119,7 +120,7 @@ impl State {
         objects.into_iter().flatten().map(|(key, object)| (key.as_str(), object))
     }
 
-    /// The objects of a resource as they were at a version; `None` if that is forgotten.
+    /// The objects of a resource at a version; `None` if that version is compacted.
     pub(crate) fn all_at(&self, resource: &str, version: u64) -> Option<BTreeMap<String, Arc<Value>>> {
         if version < self.compacted {
             return None;
@@ -135,7 +136,7 @@ impl State {
         Some(objects)
     }
 
-    /// Stores an object, which gets the next version.
+    /// Stores an object under the next version.
     pub(crate) fn put(&mut self, resource: &str, key: &str, mut object: Value) -> Arc<Value> {
         self.version += 1;
         self.thin.remove(&(resource.to_owned(), key.to_owned()));
@@ -146,7 +147,7 @@ impl State {
         after
     }
 
-    /// Stores an object of a kind that may be read with more than is stored.
+    /// Stores an object whose read form may have more fields than its stored form.
     pub(crate) fn put_of(&mut self, kind: &Kind, key: &str, object: Value) -> Arc<Value> {
         let mut read = object.clone();
         kind.read_stored(&mut read);
@@ -158,12 +159,12 @@ impl State {
         put
     }
 
-    /// An object as it is stored, if that is not as it is read.
+    /// The stored form of an object, if it differs from the read form.
     pub(crate) fn thin(&self, resource: &str, key: &str) -> Option<&Value> {
         self.thin.get(&(resource.to_owned(), key.to_owned()))
     }
 
-    /// Takes an object out; it is returned with the version at which it went.
+    /// Removes an object, and returns it with the version of the deletion.
     pub(crate) fn remove(&mut self, resource: &str, key: &str) -> Option<Value> {
         let before = self.objects.get_mut(resource)?.remove(key)?;
         self.version += 1;
@@ -178,27 +179,27 @@ impl State {
         self.history.push(Change { version, resource, key, before, after, writer: self.writer.clone() });
     }
 
-    /// The first change of a resource after a version.
+    /// Returns the first change of a resource after a version.
     pub(crate) fn change_after(&self, resource: &str, version: u64) -> Option<&Change> {
         let start = self.history.partition_point(|change| change.version <= version);
         self.history[start..].iter().find(|change| *change.resource == *resource)
     }
 
-    /// All changes after a version.
+    /// Returns all changes after a version.
     pub(crate) fn changes_after(&self, version: u64) -> &[Change] {
         &self.history[self.history.partition_point(|change| change.version <= version)..]
     }
 
-    /// Forgets how things came to be as they are.
+    /// Compacts the history, as etcd does.
     pub(crate) fn compact(&mut self) {
-        self.compacted = self.version; // the history stays for watches that are open
+        self.compacted = self.version; // keep the history for open watches
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot { objects: self.objects.clone(), version: self.version }
     }
 
-    /// Goes back to a snapshot, its version included. Numbers that make uids are not given twice.
+    /// Restores a snapshot, including its version. Uids are still never used twice.
     pub(crate) fn restore(&mut self, snapshot: &Snapshot) {
         self.objects.clone_from(&snapshot.objects);
         self.version = snapshot.version;
@@ -213,12 +214,12 @@ impl State {
     }
 }
 
-/// `namespace/name`, or the name alone.
+/// `namespace/name`, or only the name if there is no namespace.
 pub(crate) fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// The key under which an object is stored.
+/// The storage key of an object.
 pub(crate) fn key_of(object: &Value) -> String {
     let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
     key(text("namespace"), text("name"))

@@ -1,4 +1,4 @@
-//! What the comparison with a real server cannot reach: faults, compaction, collection, time.
+//! Tests of features that the comparison with a real server does not cover: faults, compaction, garbage collection, time.
 
 use std::{
     sync::{
@@ -59,7 +59,7 @@ fn described(event: WatchEvent<ConfigMap>) -> String {
     }
 }
 
-/// What a watch says until it ends or has been silent for a second.
+/// Reads a watch until it ends or has been silent for a second.
 async fn seen(api: &Api<ConfigMap>, parameters: &WatchParams, from: &str) -> Vec<String> {
     let events = api.watch(parameters, from).await.expect("a watch");
     let mut events = std::pin::pin!(events);
@@ -89,7 +89,7 @@ async fn a_request_that_is_lost_does_nothing_and_one_whose_answer_is_lost_does()
     let log = model.requests();
     let told: Vec<_> = log.iter().map(|it| (&*it.name, it.code, it.delivered, it.changed, &*it.client)).collect();
     assert_eq!(told, [("a", None, false, false, "one"), ("b", Some(201), false, true, "one")]);
-    let again = api.create(&PostParams::default(), &map("b")).await.expect_err("it is there");
+    let again = api.create(&PostParams::default(), &map("b")).await.expect_err("the object exists");
     assert!(matches!(again, kube::Error::Api(status) if status.is_already_exists()));
 }
 
@@ -111,7 +111,7 @@ async fn answers_can_be_replaced_delayed_repeated_and_cut_short() {
         assert_eq!(answer.map(drop).map_err(code), expected, "{text}");
         assert_eq!(model.take("configmaps", "default", "a").is_some(), there, "{text}");
     }
-    assert_eq!(now.elapsed().as_secs(), 3, "paused time goes by itself");
+    assert_eq!(now.elapsed().as_secs(), 3, "paused time advances automatically");
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,7 +131,7 @@ async fn a_signal_after_the_answer_comes_before_the_next_request() {
     for name in ["a", "b"] {
         api.create(&PostParams::default(), &map(name)).await.expect("created");
     }
-    assert_eq!(count.load(Ordering::Relaxed), 1, "one request had been made when it came");
+    assert_eq!(count.load(Ordering::Relaxed), 1, "the signal came after the first request");
     assert!(faults.unused().is_empty());
 }
 
@@ -235,7 +235,7 @@ async fn a_watch_ends_in_time_and_says_where_it_was() {
     let events = api.watch(&parameters, &model.version().to_string()).await.expect("a watch");
     let events: Vec<String> = events.map_ok(described).try_collect().await.expect("whole");
     let version = format!("bookmark {}", model.version());
-    assert_eq!(events, [version.clone(), version], "one each minute, and one before the end");
+    assert_eq!(events, [version.clone(), version], "one bookmark each minute, and one before the end");
     assert_eq!(begin.elapsed().as_secs(), 90);
 }
 

@@ -1,4 +1,4 @@
-//! Comparing, merging and pruning objects by their shape, as structured-merge-diff does. Pure.
+//! Compares, merges and prunes objects by their shape, as structured-merge-diff does. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::{
     shape::{Class, Shape},
 };
 
-/// The paths of all that is in a value.
+/// The paths of everything in a value.
 pub(crate) fn field_set(value: &Value, shape: &Shape) -> FieldSet {
     let mut out = FieldSet::default();
     match (value, shape.class(value)) {
@@ -43,7 +43,7 @@ pub(crate) fn field_set(value: &Value, shape: &Shape) -> FieldSet {
     out
 }
 
-/// In what two values differ.
+/// The differences between two values.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     pub(crate) removed: FieldSet,
@@ -147,7 +147,11 @@ fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// What `config` makes of `live`. The error says which list has an item without its keys, or twice.
+/// Merges `config` into `live`.
+///
+/// # Errors
+///
+/// A list has an item without its keys, or twice. The error names the list.
 pub(crate) fn merge(live: &Value, config: &Value, shape: &Shape) -> Result<Value, String> {
     Ok(merged(Some(live), Some(config), shape, "")?.unwrap_or(Value::Null))
 }
@@ -184,7 +188,7 @@ fn merged(live: Option<&Value>, config: Option<&Value>, shape: &Shape, at: &str)
     }
 }
 
-/// Items of both lists, in an order that keeps that of `new` and, where that leaves it open, that of `old`.
+/// Merges the items of both lists. The result keeps the order of `new` and, as far as possible, that of `old`.
 fn merged_lists(old: &[Value], new: &[Value], shape: &Shape, at: &str) -> Result<Option<Value>, String> {
     let steps = |list: &[Value]| -> Result<Vec<Step>, String> {
         let step = |(index, item)| shape.step(item).map_err(|error| format!("{at}: element {index}: {error}"));
@@ -246,7 +250,7 @@ fn merged_lists(old: &[Value], new: &[Value], shape: &Shape, at: &str) -> Result
     Ok((!out.is_empty()).then_some(Value::Array(out)))
 }
 
-/// The value without the paths of a set. What becomes empty becomes null.
+/// The value without the paths of a set. Objects and lists that become empty become null.
 pub(crate) fn remove(value: &Value, gone: &FieldSet, shape: &Shape) -> Value {
     match (value, shape.class(value)) {
         (Value::Object(map), Class::Object) => {

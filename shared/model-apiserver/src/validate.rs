@@ -1,6 +1,6 @@
-//! What a custom resource may be: its schema's values, unique list items, replicas, rules. Pure.
+//! Validation of custom resources: values against the schema, unique list items, replicas, rules. Pure.
 //!
-//! Causes and their words are those of Kubernetes 1.36 (kube-openapi's `validate` and `apiextensions-apiserver`).
+//! Causes and messages are those of Kubernetes 1.36 (kube-openapi's `validate` and `apiextensions-apiserver`).
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ pub(crate) struct Cause {
 
 impl Cause {
     pub(crate) fn new(reason: &'static str, field: &str, message: String) -> Self {
-        // Go prints a path of nothing like this.
+        // Go prints an empty path like this.
         let field = if field.is_empty() { "<nil>" } else { field };
         Self { reason, message, field: field.to_owned() }
     }
@@ -31,7 +31,7 @@ impl Cause {
         Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
     }
 
-    /// Whether rules are left out: they may count on values having their types, sizes and required fields.
+    /// Whether the server skips CEL rules after this cause. Rules may rely on types, sizes and required fields.
     fn blocks_rules(&self) -> bool {
         [
             "FieldValueNotSupported",
@@ -44,8 +44,8 @@ impl Cause {
     }
 }
 
-/// Everything that is wrong with an object. Of an update, what was wrong before in the same place and has not changed is
-/// left alone.
+/// Returns everything that is wrong with an object. For an update, it ignores unchanged values that were wrong before at the same
+/// place.
 pub(crate) fn object(
     schema: &Value,
     scale: Option<&Scale>,
@@ -90,7 +90,7 @@ pub(crate) fn object(
 }
 
 struct Check<'a> {
-    /// Where the schema's root is in the object.
+    /// The path of the schema's root in the object.
     prefix: &'a str,
     causes: Vec<Cause>,
 }
@@ -159,7 +159,7 @@ impl Check<'_> {
                 || (wanted == "integer" && whole)
         });
         let numeric = wanted.contains("integer") || wanted == "number";
-        // With a format, lists pass for texts: the format is looked at first, and only that of texts.
+        // If there is a format, lists count as texts: the real server checks the format first, and only for texts.
         let is_passed_on = matches!(value, Value::Array(_) | Value::String(_)) && !format.is_empty() && !numeric;
         if fits || is_passed_on {
             return;
@@ -253,7 +253,7 @@ impl Check<'_> {
     }
 }
 
-/// The item of the old list that a new one stands for: only lists with keys have one.
+/// The item of the old list that corresponds to a new item. Only keyed lists have one.
 pub(crate) fn correlated<'a>(item: &Value, schema: &Value, old: Option<&'a Value>) -> Option<&'a Value> {
     if schema["x-kubernetes-list-type"] != "map" {
         return None;
@@ -266,7 +266,7 @@ fn list_keys(schema: &Value) -> impl Iterator<Item = &str> {
     schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Sets and lists with keys have no item twice.
+/// Checks that sets and keyed lists have no duplicate items.
 fn unique_items(value: &Value, schema: &Value, at: &str, causes: &mut Vec<Cause>) {
     match value {
         Value::Object(fields) => {
@@ -311,7 +311,7 @@ fn unique_items(value: &Value, schema: &Value, at: &str, causes: &mut Vec<Cause>
     }
 }
 
-/// Whether a text matches; a pattern that is none matches nothing.
+/// Whether a text matches. An invalid pattern matches nothing.
 fn matches(pattern: &str, text: &str) -> bool {
     static KNOWN: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -319,7 +319,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     regex.as_ref().is_some_and(|regex| regex.is_match(text))
 }
 
-/// Whether a text has a format; one that is not known here is not looked at.
+/// Whether a text has a format. Formats that the model does not know are not checked.
 fn has_format(format: &str, text: &str) -> bool {
     let is_date = |text: &str| text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok();
     match format {
@@ -356,7 +356,7 @@ mod tests {
         }})
     }
 
-    /// The causes of a write, as `field: message`, without what is said when rules are left out.
+    /// The causes of a refused write, as `field: message`, without the note that rules were skipped.
     fn causes(new: &Value, old: Option<&Value>, is_status: bool) -> Vec<String> {
         let all = object(&schema(), None, new, old, is_status);
         all.into_iter().filter(|it| it.field != "<nil>").map(|it| format!("{}: {}", it.field, it.message)).collect()

@@ -1,4 +1,4 @@
-//! WATCH: the changes of a resource as a stream of lines.
+//! WATCH requests: the changes of a resource as a stream of lines.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -18,10 +18,10 @@ use crate::{
     state::Change,
 };
 
-/// A watch that does not say how long it wants to last.
+/// The duration of a watch that requests no time-out.
 const LONG: Duration = Duration::from_mins(45);
 const BOOKMARKS: Duration = Duration::from_mins(1);
-/// The last bookmark comes so long before the end.
+/// The time between the last bookmark and the end of a watch.
 const BEFORE_THE_END: Duration = Duration::from_secs(2);
 
 /// One open watch.
@@ -30,24 +30,24 @@ pub(crate) struct Watching {
     request: RequestInfo,
     kind: Arc<Kind>,
     selector: Selector,
-    /// All changes up to this version are in `ready` or gone.
+    /// All changes up to this version are in `ready` or were sent.
     position: u64,
     ready: VecDeque<Event>,
     out: VecDeque<Out>,
-    /// Events that a fault keeps back.
+    /// Events that a fault holds back.
     held: Vec<Event>,
     stalled: bool,
     ended: bool,
-    /// Of how many restores it knows: the next one breaks it.
+    /// The number of restores when the watch started. The next restore breaks the watch.
     restored: u64,
-    /// How many frames may come before the stream is cut.
+    /// The number of frames before a fault cuts the stream.
     left: Option<u32>,
     bookmarks: bool,
     end: Instant,
     next_bookmark: Instant,
-    /// Of the server's state, the version that was looked at last.
+    /// The version of the server's state that the watch has processed.
     version: u64,
-    /// How often what is held was released, when that was looked at last.
+    /// The number of releases that the watch has processed.
     release: u64,
 }
 
@@ -101,12 +101,12 @@ impl Watching {
         Ok(watching)
     }
 
-    /// Ends after so many frames.
+    /// Ends the watch after this number of frames.
     pub(crate) fn cut_after(&mut self, frames: u32) {
         self.left = Some(frames);
     }
 
-    /// Says nothing until it is released.
+    /// Sends nothing until a release.
     pub(crate) fn stall(&mut self) {
         self.stalled = true;
     }
@@ -143,7 +143,7 @@ impl Watching {
         Ok(())
     }
 
-    /// What comes next; `None` at the end.
+    /// The next frame; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
         loop {
             if !self.ended && self.shared.state().restored != self.restored {
@@ -168,10 +168,10 @@ impl Watching {
         }
     }
 
-    /// Waits for a change, a release, or a time.
+    /// Waits for a change, a release, or the next point in time.
     async fn wait(&mut self) {
         if Instant::now() >= self.end && !self.stalled {
-            self.ended = true; // what was sent late took longer than the watch lasts
+            self.ended = true; // sending delayed events took longer than the time-out of the watch
             return;
         }
         tokio::select! {
@@ -205,7 +205,7 @@ impl Watching {
         };
     }
 
-    /// The next event that is meant for this watch.
+    /// The next event that this watch selects.
     fn take(&mut self) -> Option<Event> {
         if let Some(event) = self.ready.pop_front() {
             return Some(event);
@@ -224,7 +224,7 @@ impl Watching {
         }
     }
 
-    /// The change as it looks through the selector.
+    /// The event for a change, as the selector shows it.
     fn seen(&self, change: &Change) -> Option<Event> {
         let matching = |object: &Option<Arc<Value>>| object.clone().filter(|object| self.selector.matches(object));
         let own = *change.writer == *self.request.client;
@@ -240,7 +240,7 @@ impl Watching {
         }
     }
 
-    /// Sends an event, or what a fault makes of it.
+    /// Sends an event, after applying faults to it.
     fn send(&mut self, event: &Event) {
         if self.left == Some(0) {
             self.ended = true;
@@ -324,7 +324,7 @@ fn failed(refusal: &Refusal) -> Event {
     Event { frame, text: line("ERROR", &refusal.status()) }
 }
 
-/// The type comes first, as the real server sends it: a client that keeps the object as text relies on that.
+/// The event as a line. The type comes first, as from the real server: clients that keep the object as text rely on this order.
 fn line(type_: &str, object: &Value) -> String {
     format!("{{\"type\":{},\"object\":{object}}}\n", json!(type_))
 }

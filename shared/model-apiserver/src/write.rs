@@ -1,4 +1,4 @@
-//! Create and update: the way of every write into the store.
+//! Create and update requests, and the path of every write into the store.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     validate::Cause,
 };
 
-/// An answer that is not a refusal.
+/// The answer to a successful request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -31,7 +31,7 @@ impl Answer {
     }
 }
 
-/// Where a write goes and who makes it.
+/// The target of a write, and its client.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) kind: Arc<Kind>,
@@ -58,7 +58,8 @@ impl Target {
         key(&self.namespace, &self.name)
     }
 
-    /// What the endpoint can own: the main one never the status, that of the status only it.
+    /// The fields that a write through this endpoint can own: all but the status through the main endpoint, only the status
+    /// through `/status`.
     fn owns(&self, fields: &FieldSet) -> FieldSet {
         let status = FieldSet::read(&json!({"f:status": {}}));
         match &*self.subresource {
@@ -69,7 +70,7 @@ impl Target {
         }
     }
 
-    /// Runs `keep` with what is needed to keep the books of this write.
+    /// Runs `keep` with the data that it needs to update `managedFields` for this write.
     pub(crate) fn booked<T>(&self, now: &str, keep: impl FnOnce(&Writing<'_>) -> T) -> T {
         keep(&Writing {
             shape: &self.kind.shape,
@@ -111,11 +112,11 @@ pub(crate) fn body(request: &RequestInfo, kind: &Kind) -> Result<Value, Refusal>
     Ok(object)
 }
 
-/// What made-up names end with: no vowels, so no words.
+/// The characters of generated name suffixes. There are no vowels, so that no words appear.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl State {
-    /// POST.
+    /// Handles a POST.
     pub(crate) fn post(&mut self, target: &Target, mut object: Value) -> Result<Answer, Refusal> {
         let mut target = target.clone();
         in_namespace(&mut object, &target.namespace)?;
@@ -128,7 +129,7 @@ impl State {
         self.create(&target, object).map(Answer::created)
     }
 
-    /// The name of a new object, made up if it asks for that.
+    /// The name of a new object, generated if it has a `generateName`.
     fn name_of(&mut self, object: &mut Value) -> String {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
         let (name, prefix) = (text("name"), text("generateName"));
@@ -145,7 +146,7 @@ impl State {
         name
     }
 
-    /// Stores a new object that is decoded and booked.
+    /// Stores a new object that is decoded and has its `managedFields`.
     pub(crate) fn create(&mut self, target: &Target, mut object: Value) -> Result<Value, Refusal> {
         let kind = &target.kind;
         self.admit(target, &mut object);
@@ -156,7 +157,7 @@ impl State {
                 object.remove("status");
             }
             if !kind.custom {
-                kind.decode(&mut object); // which knows what an empty status looks like
+                kind.decode(&mut object); // decoding fills in the empty status of the kind
             }
         }
         let causes = kind.causes(&object, None, "");
@@ -206,7 +207,7 @@ impl State {
         ))
     }
 
-    /// PUT.
+    /// Handles a PUT.
     pub(crate) fn replace(&mut self, target: &Target, mut object: Value) -> Result<Answer, Refusal> {
         let kind = &target.kind;
         check_url(&object, target)?;
@@ -226,7 +227,7 @@ impl State {
         self.update(target, &old, object).map(Answer::ok)
     }
 
-    /// Stores a changed object that is decoded and booked.
+    /// Stores a changed object that is decoded and has its `managedFields`.
     pub(crate) fn update(&mut self, target: &Target, old: &Arc<Value>, mut new: Value) -> Result<Value, Refusal> {
         let kind = &target.kind;
         let sent = new["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
@@ -252,7 +253,7 @@ impl State {
             new["metadata"]["generation"] = (generation + 1).into();
         }
         let stored = self.thin(&kind.resource(), &target.key());
-        // Of a scale, the times that its books lose are a change.
+        // A write of a scale removes times from `managedFields`, which counts as a change.
         let is_same = match stored.unwrap_or(old) {
             stored if target.subresource == "scale" => new == *stored,
             stored => without_times(&new, None) == without_times(stored, new["metadata"].get("resourceVersion")),
@@ -317,7 +318,7 @@ impl State {
     }
 }
 
-/// Whether a PUT is about the very object that is stored.
+/// Checks that a PUT targets exactly the stored object.
 fn check_uid(object: &Value, old: Option<&Value>, target: &Target) -> Result<(), Refusal> {
     let sent = object["metadata"]["uid"].as_str().unwrap_or_default();
     let uid = old.and_then(|old| old["metadata"]["uid"].as_str()).unwrap_or_default();
@@ -335,7 +336,7 @@ fn check_uid(object: &Value, old: Option<&Value>, target: &Target) -> Result<(),
     Err(Refusal::conflict(kind.named(), &target.name, &why))
 }
 
-/// Puts back what this endpoint cannot change.
+/// Restores the fields that this endpoint cannot change.
 fn keep(new: &mut Value, old: &Value, target: &Target) {
     let kind = &target.kind;
     let mut restore = |pointer: &str| restore(new, old, pointer);
@@ -355,7 +356,7 @@ fn keep(new: &mut Value, old: &Value, target: &Target) {
     for field in ["generation", "creationTimestamp"] {
         restore(&format!("/metadata/{field}"));
     }
-    // A deletion can neither be begun nor taken back by a write.
+    // A write can neither start nor undo a deletion.
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
         restore(&format!("/metadata/{field}"));
     }
@@ -382,11 +383,11 @@ fn set(object: &mut Value, pointer: &str, value: Option<Value>) {
     };
 }
 
-/// The object without what changes with every write, even with one that changes nothing.
+/// The object without the fields that every write changes, even one without effect.
 fn without_times(object: &Value, version: Option<&Value>) -> Value {
     let mut object = object.clone();
     if let Some(version) = version {
-        object["metadata"]["resourceVersion"] = version.clone(); // which is given when it is stored
+        object["metadata"]["resourceVersion"] = version.clone(); // storing the object assigns the next version
     }
     let entries = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
     for entry in entries.into_iter().flatten() {
@@ -409,7 +410,7 @@ pub(crate) fn in_namespace(object: &mut Value, namespace: &str) -> Result<(), Re
     Ok(())
 }
 
-/// Whether the body is about the object in the path.
+/// Checks that the body and the path name the same object.
 pub(crate) fn check_url(object: &Value, target: &Target) -> Result<(), Refusal> {
     let (url, name) = (&target.name, object["metadata"]["name"].as_str().unwrap_or_default());
     if name.is_empty() {

@@ -1,4 +1,4 @@
-//! Objects and Deployments as the API server tells of them.
+//! Watches the objects and Deployments of a race.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ use tokio::{
 
 use super::wish::Pair;
 
-/// What is watched; the watches end with it.
+/// The watched objects. Dropping this ends the watches.
 pub(super) struct Seen {
     objects: Api<DynamicObject>,
     deployments: Api<Deployment>,
@@ -47,8 +47,8 @@ impl Seen {
         Self { objects, deployments, state, _watches: watches }
     }
 
-    /// Waits until the pair of this name differs in nothing. After `limit` it is read once more, past the watches, and the
-    /// difference that it then has is the error.
+    /// Waits until `difference` finds none in the pair with this name. After `limit`, reads the pair once more without the
+    /// watches, and returns its difference as the error.
     pub(super) async fn until(
         &self,
         name: &str,

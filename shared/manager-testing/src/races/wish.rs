@@ -1,23 +1,23 @@
-//! What a user does to one object, and what must follow. Pure.
+//! The changes that a user makes to one object, and the state that must follow from them. Pure.
 
 use std::fmt;
 
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-/// What the user does.
+/// One change by the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Asks for a reconcile, with this token.
+    /// Requests a reconcile, with this token.
     Ask(String),
     Size(u32),
     /// Sets or removes the annotation that pauses.
     Pause(bool),
-    /// Deletes the object and creates another one of the same name.
+    /// Deletes the object and creates another one with the same name.
     Replace,
 }
 
-/// What the user has asked for so far.
+/// The sum of the user's changes so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wish {
     uid: String,
@@ -27,7 +27,7 @@ pub(super) struct Wish {
     asked: u32,
 }
 
-/// An object and the Deployment of its name, as they were last seen. `Null` is for what is not there.
+/// The last known state of an object and of its Deployment, which has the same name. `Null` if one does not exist.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pair {
     pub(super) object: Value,
@@ -43,8 +43,8 @@ impl Default for Wish {
 }
 
 impl Wish {
-    /// The changes of the next round. The first is mostly one that changes no child: the write of the status is then the
-    /// only answer to it, and no event of a child brings the object back afterwards.
+    /// The two changes of the next round. The first one usually changes no child. Then the operator writes only the status, and
+    /// no event of a child causes another reconcile afterwards.
     pub(super) fn pair(&mut self, rng: &mut Rng) -> (Change, Change) {
         let first = match rng.u32(..100) {
             0..70 => self.ask(),
@@ -63,13 +63,13 @@ impl Wish {
         (first, last)
     }
 
-    /// The request for a reconcile, with a token that was not used before.
+    /// Requests a reconcile, with a new token.
     pub(super) fn ask(&mut self) -> Change {
         self.asked += 1;
         Change::Ask(format!("token-{}", self.asked))
     }
 
-    /// Another size than the present one.
+    /// Changes the size to another than the present one.
     fn resize(&self, rng: &mut Rng) -> Change {
         Change::Size((self.size + rng.u32(1..SIZES) - 1) % SIZES + 1)
     }
@@ -83,7 +83,7 @@ impl Wish {
         }
     }
 
-    /// A new object, without annotations.
+    /// Starts over with a new object, without annotations.
     pub(super) fn begin(&mut self, uid: String) {
         *self = Self { uid, size: self.size, paused: false, token: None, asked: self.asked };
     }
@@ -94,7 +94,7 @@ impl Wish {
 }
 
 impl Change {
-    /// As a merge patch; a replacement is none.
+    /// The change as a merge patch; `Null` for a replacement.
     pub(super) fn patch(&self, group: &str) -> Value {
         let annotation =
             |name: &str, value: Value| json!({"metadata": {"annotations": {format!("{group}/{name}"): value}}});
@@ -108,7 +108,7 @@ impl Change {
 }
 
 impl Pair {
-    /// How the object's status differs from what must follow from the wish.
+    /// The first difference between the object's status and the state that must follow from the wish.
     pub(super) fn difference_in_status(&self, wish: &Wish) -> Option<String> {
         let (metadata, status) = (&self.object["metadata"], &self.object["status"]);
         let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
@@ -123,7 +123,7 @@ impl Pair {
         first_difference(facts)
     }
 
-    /// The same, and how the Deployment differs; nothing follows for it while the object is paused.
+    /// The first difference in the status or, unless the object is paused, in the Deployment.
     pub(super) fn difference(&self, wish: &Wish) -> Option<String> {
         let in_status = self.difference_in_status(wish);
         if in_status.is_some() || wish.paused {
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// An object that was acted on, with its Deployment.
+    /// A reconciled object with its Deployment.
     fn acted_on() -> (Wish, Pair) {
         let wish = Wish { uid: "1".to_owned(), size: 3, token: Some("token-7".to_owned()), ..Wish::default() };
         let object = json!({

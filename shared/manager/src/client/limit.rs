@@ -1,4 +1,4 @@
-//! `--kube-api-qps` and `--kube-api-burst`: the operator's own share of the API server.
+//! Limits the requests to the API server, for `--kube-api-qps` and `--kube-api-burst`.
 
 use std::{
     future::Future,
@@ -11,13 +11,13 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower::{Layer, Service};
 
-/// Lets so many requests through in a second, and so many at once after a quiet time. A clone is the same limit.
+/// A limit of requests per second, with a burst after a quiet time. Clones share the limit.
 #[derive(Debug, Clone)]
 pub(super) struct Limit {
     interval: Duration,
-    /// How far requests may be ahead of their time.
+    /// How much earlier than due a request may be sent: the size of the burst.
     ahead: Duration,
-    /// When the next request would be on time.
+    /// When the next request is due, at the plain rate.
     due: Arc<Mutex<Instant>>,
 }
 
@@ -32,7 +32,7 @@ impl Limit {
         Self { interval, ahead, due: Arc::new(Mutex::new(Instant::now())) }
     }
 
-    /// Takes a place, and says when it is.
+    /// Reserves a place for a request, and returns when it may be sent.
     fn take(&self) -> Instant {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -42,12 +42,12 @@ impl Limit {
     }
 }
 
-/// What a [`Limit`] makes of a service: one that is ready when it is time.
+/// A service behind a [`Limit`]: it is ready when the next request may be sent.
 #[derive(Debug)]
 pub(super) struct Limited<S> {
     inner: S,
     limit: Limit,
-    /// Until the place that is taken for the next request.
+    /// Sleeps until the reserved place of the next request.
     place: Option<Pin<Box<Sleep>>>,
 }
 
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// When each of so many requests that come together is let through, in milliseconds.
+    /// Sends this many requests at once, and returns when the limit lets each through, in milliseconds.
     async fn let_through(limit: &Limit, requests: usize) -> Vec<u128> {
         let begun = Instant::now();
         let answers =

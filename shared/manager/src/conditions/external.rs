@@ -1,5 +1,5 @@
-//! Conditions of an object that stands for something outside of the cluster. It is not made of children whose health could
-//! be combined: the operator says what it found, and may have found out nothing.
+//! Conditions of an object that represents something outside of the cluster. It has no children whose health could be
+//! combined. Instead the operator states what it found there, which may be unknown.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -12,18 +12,18 @@ pub struct Finding {
     pub status: Option<bool>,
     /// A `CamelCase` word, part of the API.
     pub reason: &'static str,
-    /// A sentence for people.
+    /// A sentence for the user.
     pub message: String,
 }
 
-/// What was found outside: `Ready`, `Synced`, and from them `Reconciling` or `Stalled`.
+/// The findings outside of the cluster: `Ready` and `Synced`, from which `Reconciling` or `Stalled` follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct External {
-    /// It is there.
+    /// Whether the external resource is there.
     pub ready: Finding,
-    /// It is as the spec says.
+    /// Whether the external resource is as the spec says.
     pub synced: Finding,
-    /// Nothing more is tried before a person has changed something.
+    /// Whether the operator waits until a user changes something.
     pub stalled: bool,
 }
 

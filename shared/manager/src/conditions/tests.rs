@@ -67,7 +67,7 @@ fn what_is_wrong_may_leave_an_object_ready() {
     };
     let (conditions, stalled) = combine(&health, &[], at(&[], NOW));
     assert_eq!(show(&conditions), ["Degraded=True/LastRunFailed", "Ready=True/Ready"]);
-    assert_eq!(stalled, Some(time("2026-01-01T00:11:00Z")), "tools are told after a minute all the same");
+    assert_eq!(stalled, Some(time("2026-01-01T00:11:00Z")), "it is stalled after a minute all the same");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn what_stays_wrong_for_a_minute_is_stalled() {
     assert_eq!(recheck, None);
 }
 
-/// Found by a simulated world: tools were told an hour late.
+/// Found by a simulated world: `Stalled` came an hour late.
 #[test]
 fn what_was_wrong_before_clocks_were_put_back_is_stalled() {
     let health = Health { problems: vec![Problem::new("ImagePullFailed", "cannot pull")], ..health() };
@@ -121,7 +121,7 @@ fn times_change_with_the_status_alone() {
     assert_eq!(again, first, "a second look at the same facts changes nothing");
 }
 
-/// A replica whose clock is ahead has written the first one. Found by a simulated world.
+/// A replica whose clock is ahead has written the first status. Found by a simulated world.
 #[test]
 fn times_do_not_go_back() {
     let (first, _) = combine(&health(), &[], at(&[], NOW));
@@ -147,7 +147,7 @@ fn a_paused_object_is_neither_ready_nor_unready() {
     assert_eq!(halted(&Halt::Paused("paused by annotation".to_owned()), at(&paused, "2026-01-01T00:20:00Z")), paused);
 }
 
-/// Found by a simulated world: a status of the lost time landed on the restored object, which is paused.
+/// Found by a simulated world: a restored object, which was paused, got a status from the lost time.
 #[test]
 fn no_condition_that_is_kept_speaks_of_a_later_generation_than_there_is() {
     let (mut stored, _) = combine(&health(), &[], at(&[], NOW));

@@ -1,8 +1,8 @@
-//! What the answers of our requests say about the reconciled object.
+//! Takes the API server's answers about the reconciled object into the cache. No other module does this.
 //!
-//! An answer shows the object as it is now, including changes that other clients made since the reconcile began. It goes into
-//! the cache, so the watch's copy of it causes no reconcile. Therefore this module, the only one that takes such answers in,
-//! requeues the object if an answer contains anything that the reconcile has not acted on.
+//! An answer shows the object as it is now, including changes that other clients made since the reconcile began. Because the
+//! answer is in the cache, the watch's copy of it causes no reconcile. So this module requeues the object if an answer
+//! contains anything that the reconcile has not acted on.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,19 +17,19 @@ use crate::{
     wire::{Decoded, LAST_APPLIED, Whole},
 };
 
-/// Before an object is looked at again of which the cache holds something later than an answer has shown.
+/// The requeue delay when the cache already holds a later version than the answer.
 const BEHIND: Duration = Duration::from_secs(1);
 
-/// An object, as an answer shows it.
+/// The object as an answer shows it.
 struct Taken<K> {
     object: Arc<K>,
-    /// Whether the cache holds it now.
+    /// Whether the cache now holds this answer.
     is_known: bool,
 }
 
 impl<K: Root> Context<K> {
-    /// Takes in the object as it was just read; the reconcile goes on with it. `None` when it is another one of that name: it
-    /// gets a reconcile of its own.
+    /// Takes in the object as it was just read; the reconcile goes on with it. Returns `None` if a different object has the
+    /// name now: it is requeued, for a reconcile of its own.
     pub(super) fn take_read(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
         let object = self.take_seen(answer)?;
         if let Some(object) = &object {
@@ -38,21 +38,21 @@ impl<K: Root> Context<K> {
         Ok(object)
     }
 
-    /// As [`take_read`](Self::take_read), but the reconcile goes on with what it acts on.
+    /// Like [`take_read`](Self::take_read), but the reconcile goes on with the object that it acts on.
     pub(super) fn take_seen(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
         let Taken { object, is_known } = self.take(answer)?;
         if object.meta().uid.as_deref() != Some(&*self.pass.uid) {
             self.bring_back(is_known);
             return Ok(None);
         }
-        // The checks before the reconciler (is it paused, is it being deleted) have seen the earlier one.
+        // The worker has checked the earlier version for a pause and a deletion, so the new one needs a reconcile.
         if differs(&self.json(&*self.object())?, &Value::Null, &self.json(&*object)?) {
             self.bring_back(is_known);
         }
         Ok(Some(object))
     }
 
-    /// Takes in the answer to a merge patch of ours. Returns the object that the reconcile acts on, with the patch.
+    /// Takes in the answer to our patch. Returns the object that the reconcile acts on, with the patch applied.
     pub(super) fn take_patched(&self, patch: &Value, answer: &str) -> Result<Arc<K>, Error> {
         let Taken { object, is_known } = self.take(answer)?;
         let (before, after) = (self.json(&*self.object())?, self.json(&*object)?);
@@ -74,9 +74,9 @@ impl<K: Root> Context<K> {
         Ok(Taken { object, is_known })
     }
 
-    /// Reconciles this object once more: at once if the cache holds what was answered. If the cache holds something later, the
-    /// next reconcile would act on that and find the same difference again, as fast as requests are answered; so it waits for
-    /// the watch, which either is ahead of the answer or will find that the cluster went back in time.
+    /// Requeues this object, at once if the cache holds the answer. If the cache holds a later version, the next reconcile
+    /// would act on that and find the same difference again, in a tight loop. The delay gives the watch time: it is either
+    /// ahead of the answer, or will find that the cluster went back in time.
     fn bring_back(&self, is_known: bool) {
         let wait = if is_known { Duration::ZERO } else { BEHIND };
         wake_after(&self.scope.queue, self.pass.key.clone(), Priority::LIVE, wait, &Cause::Answer);
@@ -92,12 +92,12 @@ impl<K: Root> Context<K> {
     }
 }
 
-/// Whether `after` says something beside its status that `before` with `patch` does not: a change of others.
+/// Whether `after` differs from `before` plus `patch` outside of the status, because another client changed the object.
 ///
-/// What the patch sets itself is no news, whatever the cluster's admission made of it: a reconcile would only set it again.
+/// Values that the patch sets are ignored, even if admission changed them: a reconcile would only set them again.
 ///
-/// Under the same version nothing was written. If the object is another one all the same, then it is of another history: the
-/// cluster was restored from a backup.
+/// If the resource version is the same, nothing was written. If the content differs all the same, it comes from another
+/// history: the cluster was restored from a backup.
 fn differs(before: &Value, patch: &Value, after: &Value) -> bool {
     let is_unwritten = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"];
     if is_unwritten && before["status"] != after["status"] {
@@ -118,14 +118,14 @@ fn differs(before: &Value, patch: &Value, after: &Value) -> bool {
             let ours = patch["metadata"]["annotations"].as_object();
             annotations.retain(|name, _| name != LAST_APPLIED && ours.is_none_or(|ours| !ours.contains_key(name)));
         }
-        // The API server drops what has become empty.
+        // The API server drops fields that have become empty.
         metadata.retain(|_, value| !is_empty(value));
         object
     };
     of_others(before) != of_others(after)
 }
 
-/// Whether the status is not what we wrote because another one wrote it too. Not if the cluster's admission rewrote ours: it
+/// Whether the status differs from what we wrote because another manager writes it too. False if admission rewrote ours: it
 /// would do so again each time.
 fn status_differs(before: &Value, patch: &Value, after: &Value, answer: &str) -> bool {
     if patch["status"].is_null() || before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"] {
@@ -141,7 +141,7 @@ fn status_differs(before: &Value, patch: &Value, after: &Value, answer: &str) ->
     entries.is_ok_and(|entries| entries.iter().filter(|entry| writes_status(entry)).count() > 1)
 }
 
-/// `before` with what `patch` sets, and with status and version of `after`.
+/// Returns `before` with `patch` applied, and with the status and the version of `after`.
 fn patched(mut before: Value, patch: &Value, after: &Value) -> Value {
     json_patch::merge(&mut before, patch);
     before["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"].clone();

@@ -1,17 +1,17 @@
-//! Writing children: exactly what is wanted, and no request when the live object already says so.
+//! Writes children: makes the live object match the desired one, and sends no request if it already does.
 //!
 //! How a write is sent, and why (the costs were measured on a real API server):
 //!
-//! - A child that is not there is created by POST, the cheapest request, which fails when a stranger has the name.
-//! - Where plain fields of a child are to be set that an apply never changed, one JSON patch does it (`edit`).
-//! - Before any other change the child is read once: that shows whose it is, what differs (for the event) and who did it.
-//! - It is changed by server-side apply, forced, carrying the uid and the version that were read, so that neither a stranger
-//!   who appears meanwhile nor another change is ever overwritten. Fields that we no longer want go, because the API server
-//!   knows that they were ours; if `managedFields` were cleared after the read, it would not.
-//! - The entry that a POST left in `managedFields` is turned into an apply entry before the first such change;
-//!   otherwise it would go on owning what the apply drops.
-//! - The first write of a process to a child is sent as a dry run before, to see whether it would change anything
-//!   (`rehearse`): what admission rewrites for ever is in sync.
+//! - A missing child is created by POST. This is the cheapest request, and it fails if the name is taken.
+//! - If only plain fields have to be set, and no apply has changed the child yet, one JSON patch sets them (`edit`).
+//! - Before any other change the child is read once. This shows who owns it, what differs (for the event) and who changed it.
+//! - Such a change is a forced server-side apply with the uid and the version that were read. So it overwrites neither an
+//!   object that takes the name in the meantime nor another change. The API server removes fields that we no longer want,
+//!   because `managedFields` say that they are ours; if these were cleared after the read, the version makes the apply fail.
+//! - The entry that a POST left in `managedFields` is turned into an apply entry before the first such change.
+//!   Otherwise it would go on owning the fields that the apply drops.
+//! - The first write of a process to a child is preceded by a dry run (`rehearse`). If the write would change nothing,
+//!   because admission rewrites our fields each time, the child counts as in sync.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -43,36 +43,35 @@ use difference::{Difference, carried_out};
 pub(super) use target::Target;
 use target::{agrees, defaulted};
 
-/// The manager that gets all fields of an object without `managedFields` from the API server when it is applied for the first
-/// time.
+/// The field manager to which the API server gives all fields of an object without `managedFields` on its first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// A stranger without our labels is not watched, so his object is looked at again.
+/// How often to poll a name conflict, because unlabelled objects are not watched, and a write that RBAC forbids.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// How often a write is started anew because the object changed under it.
+/// How many times to try a write whose object changes between read and write.
 const ATTEMPTS: usize = 4;
-/// Whose object it is that has the name we want.
+/// Who owns the object that has the name we want.
 enum Claim {
     Ours,
-    /// Left behind by an earlier object of ours: nobody owns it, and it carries our labels.
+    /// An earlier object of ours left it behind: it carries our labels and has no owner.
     Orphan,
-    /// Belongs to something that is gone, and is being collected.
+    /// It belongs to an earlier object that is gone, and is being deleted.
     Dying,
     Foreign,
 }
 
 impl<K: Root> Context<K> {
-    /// Makes sure that `desired` exists and says what it says, as a child of this object. Fields of others stay; fields
-    /// of ours that are no longer in `desired` go. Sends nothing when nothing has to change.
+    /// Makes sure that `desired` exists as a child of this object and has these fields. Fields of other managers stay; fields
+    /// of ours that are no longer in `desired` are removed. Sends nothing if nothing has to change.
     ///
-    /// Returns the child as it is now, or `None` when it was refused (a stranger has the name, an admission rule says
-    /// no): that is recorded, [`apply_status`](Context::apply_status) tells people, and other children go on. `None` too for
-    /// an optional kind that the cluster does not have, which is nothing to tell.
+    /// Returns the child as it is now, or `None` if the write was refused: an object that is not ours has the name, or
+    /// admission rejects the child. The refusal is recorded, [`apply_status`](Context::apply_status) reports it, and other
+    /// children are still written. Also returns `None` for an optional kind that is not installed, which is not a refusal.
     ///
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
     pub fn apply<C: Child + Namespaced>(&self, desired: C) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, C> {
-        // Turned into JSON here, so that the future need not carry a whole typed object.
+        // Serialize here, outside of the `async` block, so that the future does not hold a whole typed object.
         let requests = self.requests::<C>();
         let target = self.target(&requests, desired);
         async move { self.bring_in_line::<C>(&requests, &target?).await }
@@ -80,8 +79,9 @@ impl<K: Root> Context<K> {
 
     /// [`apply`](Context::apply)s `Some`; deletes this object's child of that kind for `None`.
     ///
-    /// Also one that somebody has taken our label from. But if that happened while no operator ran, and the child was no more
-    /// wanted when one came back, it is not known, and stays until its owner goes.
+    /// Also deletes a child from which another client removed our label. There is one exception: if the label was removed while
+    /// no operator ran, and the child was no longer wanted when one started again, the child is unknown and stays until its
+    /// owner goes.
     ///
     /// # Panics
     ///
@@ -105,7 +105,7 @@ impl<K: Root> Context<K> {
         }
     }
 
-    /// Deletes a child, if it is still the one that was looked at. Its own dependents follow in the background.
+    /// Deletes a child if it still has the uid of `child`. The garbage collector deletes its dependents in the background.
     ///
     /// # Panics
     ///
@@ -132,8 +132,8 @@ impl<K: Root> Context<K> {
         Ok(())
     }
 
-    /// As [`delete`](Context::delete), without an event: for children that come and go by the hour. Returns whether it was
-    /// still there.
+    /// Like [`delete`](Context::delete), but without an event: for children that come and go by the hour. Returns whether the
+    /// child still existed.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ impl<K: Root> Context<K> {
             self.tell_missing(requests);
             return Ok(None);
         }
-        // The writes are boxed: most reconciles write nothing and should not carry the space for it.
+        // The writes are boxed so that the future stays small: most reconciles write nothing.
         let written = match self.store::<C>().known(&target.key) {
             None => Box::pin(self.create_or_update::<C>(requests, target)).await,
             Some(known) if self.owns(&known) => {
@@ -183,21 +183,22 @@ impl<K: Root> Context<K> {
         let deleted = match requests.delete(key, uid).await {
             Ok(_) => true,
             Err(error) if error.class() == Class::NotFound => false,
-            // A conflict too: whether somebody else's object has the name now, the watch will say.
+            // Includes a conflict: a different object may have the name now, which the watch will show.
             Err(error) => return Err(error),
         };
         if deleted {
             self.scope.children.wrote(requests.kind(), Written::Deleted);
         }
         self.store::<C>().observe_gone(key, Uid::of(uid));
-        self.scope.caches.out_of_sight.settle(&self.pass.key, requests.kind()); // the watch may have been faster
+        // The watch may have delivered the deletion first, which made an entry.
+        self.scope.caches.out_of_sight.settle(&self.pass.key, requests.kind());
         self.pass.changed_children.store(true, Ordering::Relaxed);
         Ok(deleted)
     }
 
     async fn create_or_update<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         match self.post::<C>(requests, target).await {
-            // Somebody was faster: a stranger, an orphan, or our own request whose answer was lost.
+            // The name is taken: by an object that is not ours, an orphan, or our own create whose answer was lost.
             Err(error) if error.class() == Class::AlreadyExists => self.update::<C>(requests, target).await,
             other => other,
         }
@@ -206,7 +207,7 @@ impl<K: Root> Context<K> {
     async fn post<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         let (owner, kind, name) = (&self.pass.key, requests.kind(), &target.key.name);
         if self.scope.recent.contains(owner, kind, name) && !self.is_there().await? {
-            return Ok(None); // the next child would be collected like the last one
+            return Ok(None); // the owner is gone: the garbage collector would delete the next child too
         }
         let answer = requests.create(&target.key, &target.body(requests)).await?;
         self.scope.recent.created(owner, kind, name);
@@ -230,7 +231,7 @@ impl<K: Root> Context<K> {
                 Err(error) => return Err(error),
             };
             match written {
-                // Changed, replaced or created between our read and our write: look again.
+                // The object was changed, replaced or created between our read and our write: read again.
                 Err(error) if matches!(error.class(), Class::Conflict | Class::AlreadyExists) => last = Err(error),
                 other => return other,
             }
@@ -238,7 +239,8 @@ impl<K: Root> Context<K> {
         last
     }
 
-    /// Brings the object that was just read in line. `has_room` once what excludes ours was taken out, or tried to.
+    /// Makes the object that was just read match the target. `has_room` is true on the second pass, after a patch that
+    /// exchanged the fields which exclude ours.
     async fn change<C: Child + Namespaced>(
         &self,
         requests: &Requests,
@@ -280,7 +282,7 @@ impl<K: Root> Context<K> {
 
         let difference = Difference::of::<C>(&live, &metadata, requests.manager(), target);
         if difference.is_none() && !adopted {
-            return self.observe::<C>(requests, target, text).map(Some); // the same, only written in another way
+            return self.observe::<C>(requests, target, text).map(Some); // equal values in another notation
         }
         let verified = self.store::<C>().known(&target.key).and_then(|known| known.verified);
         let mut body = target.body_for(requests, &metadata);
@@ -330,7 +332,7 @@ impl<K: Root> Context<K> {
         Ok(Some(applied))
     }
 
-    /// Takes the API server's answer into the cache, and remembers that it is what we want.
+    /// Takes the API server's answer into the cache, and remembers that it is in sync with the target.
     fn observe<C: Child + Namespaced>(
         &self,
         requests: &Requests,
@@ -374,8 +376,8 @@ impl<K: Root> Context<K> {
 
     /// Whether the child differs because another client changed it, not because we want something else now.
     ///
-    /// A process that has not seen the child in sync cannot tell a field that was removed from one that its own new
-    /// version wants first. So it accuses only whom `managedFields` name.
+    /// A process that has not seen the child in sync cannot tell a field that another client removed from one that its own
+    /// new version wants for the first time. So it only reports drift if `managedFields` name another manager.
     fn is_drift(
         &self,
         requests: &Requests,
@@ -384,7 +386,7 @@ impl<K: Root> Context<K> {
         changes: &[Change],
         verified: Option<Verified>,
     ) -> bool {
-        // Below a field that we want no more, others may hold parts of their own.
+        // A field that we no longer want does not count: other managers may hold parts below it.
         let held = |change: &Change| {
             change.desired.is_some() && holder(&change.path, requests.manager(), &metadata.managed_fields).is_some()
         };
@@ -427,18 +429,18 @@ impl<K: Root> Context<K> {
     }
 }
 
-/// The child as it is now, `None` when it was refused, or an error that is worth another try.
+/// The child as it is now, `None` if the write was refused, or an error to retry.
 type Outcome<C> = Result<Option<Arc<Live<<C as workloads::Viewed>::View>>>, Error>;
 
-/// What an entry of ours has to say where there is none any more, or too small a one, before the apply. `None` where there is a
-/// whole one, and where the apply alone does.
+/// Returns the fields to put into our `managedFields` entry before the apply, if the entry is missing or incomplete because
+/// `managedFields` were cleared. `None` if our entry is complete, or if the apply alone is enough.
 ///
-/// If the apply found no entry at all, the API server would give all fields to [`BEFORE_FIRST_APPLY`], and what we drop later
-/// would stay in the object. The same if it has done so for the apply of another client.
+/// If the apply found no entry at all, the API server would give all fields to [`BEFORE_FIRST_APPLY`], and fields that we drop
+/// later would stay in the object. The same holds if it has already done so for an apply of another client.
 fn left_behind<C: Child>(live: &Value, manager: &str, target: &Target, metadata: &Metadata<'_>) -> Option<Value> {
     let label = format!("f:{MANAGED_BY}");
     let share = Share::of(manager, &metadata.managed_fields);
-    // Our label is in each entry of ours, but for one that an edit has made after the others were cleared.
+    // Each complete entry of ours holds our label. An entry that an edit made after the others were cleared does not.
     if share.is_some_and(|share| !share.into_fields()["f:metadata"]["f:labels"][&label].is_null()) {
         return None;
     }
@@ -453,12 +455,12 @@ fn left_behind<C: Child>(live: &Value, manager: &str, target: &Target, metadata:
     Some(fields)
 }
 
-/// A merge patch that turns our create entry into an apply entry, or makes one that says what was `left` behind. It carries uid
-/// and version: `managedFields` is a list that is replaced as a whole.
+/// Returns a merge patch that turns our create entry into an apply entry, or makes a new one; either also gets the fields in
+/// `left`. The patch carries uid and version, because it replaces the list `managedFields` as a whole.
 fn fold(live: &Value, manager: &str, api_version: &str, metadata: &Metadata<'_>, left: Option<Value>) -> Value {
     let mut entries = live.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
     let ours = |entry: &Value| entry["manager"] == manager && entry.get("subresource").is_none();
-    // Of two entries with one identity the API server would keep only one, so they are united first.
+    // The API server would keep only one of two entries with the same identity, so they are united first.
     let mut fields = Share::of(manager, &metadata.managed_fields).map_or_else(|| json!({}), Share::into_fields);
     unite(&mut fields, left.unwrap_or_else(|| json!({})));
     let mut kept = entries

@@ -1,4 +1,5 @@
-//! Children that left a watch without our doing: gone, or still there without the label that we watch by.
+//! Children that left the watch although this operator did not delete them: another client deleted them, or removed the
+//! label by which they are watched. In the second case a child that is no longer wanted can still be found and deleted.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,13 +16,13 @@ use crate::{
     store::Delta,
 };
 
-/// The last one of each kind, by the object that it belonged to. A child that is wanted finds out by being written; one that
-/// is not wanted any more is looked for once, else it would stay for ever.
+/// The last such child of each kind, by its owner. For a child that is still wanted, the next write settles the case. A child
+/// that is no longer wanted is read once; otherwise it would stay for ever.
 #[derive(Debug, Default)]
 pub(crate) struct OutOfSight(Mutex<HashMap<ObjectKey, BTreeMap<String, ObjectKey>>>);
 
 impl OutOfSight {
-    /// Takes in a change of a child of `owner`, an object that is there.
+    /// Takes in a change of a child of `owner`, an object that exists.
     pub(crate) fn heed(&self, owner: &ObjectKey, kind: &str, delta: &Delta) {
         match &delta.owners {
             [Some(_), None] => {
@@ -36,7 +37,7 @@ impl OutOfSight {
         lock(&self.0).get(owner)?.get(kind).cloned()
     }
 
-    /// It is known again what became of it.
+    /// Clears the entry: the child's state is known.
     pub(super) fn settle(&self, owner: &ObjectKey, kind: &str) {
         let mut all = lock(&self.0);
         if let Some(kinds) = all.get_mut(owner) {
@@ -47,14 +48,14 @@ impl OutOfSight {
         }
     }
 
-    /// The owner is gone.
+    /// Drops the entries of an owner that is gone.
     pub(super) fn forget(&self, owner: &ObjectKey) {
         lock(&self.0).remove(owner);
     }
 }
 
 impl<K: Root> Context<K> {
-    /// Deletes the child of this kind that is out of sight, if it is still there and still this object's.
+    /// Deletes the child of this kind that left the watch, if it still exists and still belongs to this object.
     pub(super) async fn delete_out_of_sight<C: Child + Namespaced>(&self) -> Result<(), Error> {
         let requests = self.requests::<C>();
         let Some(key) = self.scope.caches.out_of_sight.of(&self.pass.key, requests.kind()) else { return Ok(()) };

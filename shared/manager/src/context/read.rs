@@ -1,5 +1,5 @@
-//! Reading: from the cache, which costs nothing, and live, for the few decisions that must not be made on a cache that
-//! may lag behind.
+//! Reads from the cache, which sends no request, and from the API server, for the few decisions that must not rest on a
+//! cache that may lag behind.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -18,14 +18,14 @@ use crate::{
     wire::{Decoded, Seen},
 };
 
-/// A Secret that somebody has to make is looked for this often.
+/// How often to look for a missing Secret.
 const MISSING: Duration = Duration::from_secs(30);
-/// Secrets are not watched, so that nobody needs the right to list them; a change is noticed within this time.
+/// How often to read a Secret again. Secrets are not watched, so that the operator needs no right to list them.
 const PRESENT: Duration = Duration::from_mins(1);
 
 impl<K: Root> Context<K> {
-    /// The object of kind `C` with this name in the namespace of the reconciled object. From the cache, which holds
-    /// children and pods of this operator only.
+    /// Returns the object of kind `C` with this name in the namespace of the reconciled object. From the cache, which holds
+    /// only children and pods of this operator.
     ///
     /// # Panics
     ///
@@ -34,7 +34,7 @@ impl<K: Root> Context<K> {
         self.store::<C>().get(&self.neighbour(name))
     }
 
-    /// The objects of kind `C` whose controller is the reconciled object, sorted by name. From the cache.
+    /// Returns the objects of kind `C` whose controller is the reconciled object, sorted by name. From the cache.
     ///
     /// # Panics
     ///
@@ -44,8 +44,8 @@ impl<K: Root> Context<K> {
         store.owned(self.pass.id).iter().filter_map(|key| store.get(key)).collect()
     }
 
-    /// Whether the cluster has kind `C`, as far as the cache knows: what is declared with `owns_if_installed` may be missing,
-    /// and then [`apply`](Context::apply) does nothing. The object is reconciled again when that changes to the better.
+    /// Whether kind `C` is installed, as far as the cache knows. A kind that is declared with `owns_if_installed` may be
+    /// missing; then [`apply`](Context::apply) does nothing. The object is reconciled again once the kind is installed.
     ///
     /// # Panics
     ///
@@ -54,8 +54,8 @@ impl<K: Root> Context<K> {
         self.informer::<C>().health.is_there()
     }
 
-    /// The objects of the reconciled kind, in the same namespace, that have `value` in the index, sorted by name. From the
-    /// cache, this reconcile's own writes included.
+    /// Returns the objects of the reconciled kind, in the same namespace, that have `value` in the index, sorted by name. From
+    /// the cache, which includes this reconcile's own writes.
     ///
     /// # Panics
     ///
@@ -65,11 +65,12 @@ impl<K: Root> Context<K> {
     }
 
     /// Reads one object from the API server, past the cache: for the rare decision that must not rest on a cache that
-    /// lags behind. `None` when it is not there.
+    /// lags behind. Returns `None` if the object does not exist.
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`; of a kind that is only watched, nothing may be read by name.
+    /// When the controller does not declare the kind with `owns`: for a kind that is only watched, the derived permissions
+    /// have no `get`.
     pub async fn live<C: Viewed + Namespaced>(&self, name: &str) -> Result<Option<Arc<Live<C::View>>>, Error> {
         let (requests, key) = (self.requests::<C>(), self.neighbour(name));
         match requests.get(&key).await {
@@ -79,9 +80,9 @@ impl<K: Root> Context<K> {
         }
     }
 
-    /// The reconciled object with the memory in its status up to date: read from the API server if somebody else may have
-    /// written it last, a former leader or nobody known. Once this leader has written it, the cache is enough. `None` when
-    /// the object is gone, or is another one of that name by now.
+    /// Returns the reconciled object with the memory in its status up to date. Reads it from the API server unless this
+    /// leadership wrote the status last: a former leader may have written a later one. Once this leader has written it, the
+    /// cache is enough. Returns `None` if the object is gone, or if a different object has the name now.
     pub async fn recall(&self) -> Result<Option<Arc<K>>, Error> {
         let object = self.object();
         let present = self.scope.outside.leading.fence();
@@ -97,13 +98,13 @@ impl<K: Root> Context<K> {
         Ok(object)
     }
 
-    /// Whether the API server still has the reconciled object, and not another one of that name.
+    /// Whether the API server still has the reconciled object, and not a different one of that name.
     pub(super) async fn is_there(&self) -> Result<bool, Error> {
         let Some(text) = self.read_again().await? else { return Ok(false) };
         Ok(self.take_seen(&text)?.is_some())
     }
 
-    /// What the API server has under the name of the reconciled object.
+    /// Reads the object that now has the name of the reconciled object. Returns `None` if there is none.
     pub(super) async fn read_again(&self) -> Result<Option<String>, Error> {
         match self.scope.requests.get(&self.pass.key).await {
             Ok(text) => Ok(Some(text)),
@@ -112,14 +113,13 @@ impl<K: Root> Context<K> {
         }
     }
 
-    /// Returns when the cache knows of every child of kind `C` that this object can have: for the decision that must not
-    /// miss one. A former leader may have made children that the watch has not delivered, so all of the kind are listed
-    /// once more after this process has become leader, one list for all objects. From then on only this process makes any,
-    /// and its own are in the cache at once; but for those whose [`create`](Context::create) was not answered, which are
-    /// read by their names.
+    /// Waits until the cache knows every child of kind `C` that this object can have: for a decision that must not miss one.
     ///
-    /// That a child is there is sure then; what the cache says of it may still be a moment old, see
-    /// [`live`](Context::live).
+    /// A former leader may have created children that the watch has not delivered yet. So after this process has become
+    /// leader, the kind is listed once more, with one list for all objects. From then on only this process creates children,
+    /// and its own are in the cache at once. If a [`create`](Context::create) was not answered, its child is read by name.
+    ///
+    /// The cache then misses no child. What it holds of a child may still be a moment old, see [`live`](Context::live).
     ///
     /// # Panics
     ///
@@ -135,11 +135,11 @@ impl<K: Root> Context<K> {
         Ok(())
     }
 
-    /// Reads the named `keys` of a Secret in the namespace of the reconciled object, from the API server. Secrets are
-    /// never listed, watched or kept; the object is reconciled again within a minute, so a change is noticed.
+    /// Reads these `keys` of a Secret in the namespace of the reconciled object, from the API server. Secrets are never
+    /// listed, watched or cached; the object is reconciled again within a minute, which detects a change.
     ///
-    /// `None` when the Secret or one of the keys is missing: that is recorded, [`apply_status`](Context::apply_status)
-    /// tells people, and the reconciler goes on without.
+    /// Returns `None` if the Secret or one of the keys is missing, or if RBAC forbids to read it. The problem is recorded,
+    /// [`apply_status`](Context::apply_status) reports it, and the reconciler goes on without the values.
     ///
     /// # Panics
     ///
@@ -181,7 +181,7 @@ impl<K: Root> Context<K> {
         Ok(Some(SecretValues { values }))
     }
 
-    /// The key of a neighbour in the same namespace: there are no references into other namespaces.
+    /// Returns the key of an object in the same namespace. There are no references into other namespaces.
     pub(super) fn neighbour(&self, name: &str) -> ObjectKey {
         ObjectKey { namespace: self.pass.key.namespace.clone(), name: name.into() }
     }
@@ -202,20 +202,20 @@ impl<K: Root> Context<K> {
     }
 }
 
-/// The values of a Secret that were asked for. Its `Debug` form shows only the names.
+/// The requested values of a Secret. Its `Debug` form shows only their names.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretValues {
     values: BTreeMap<String, Vec<u8>>,
 }
 
 impl SecretValues {
-    /// The bytes under `key`, which was among the keys that were asked for.
+    /// Returns the bytes of `key`, which must be one of the requested keys.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.values.get(key).map(Vec::as_slice)
     }
 
-    /// The SHA-256 of all values that were asked for, with their names, in hexadecimal: as an annotation of a pod
-    /// template it restarts the pods when the Secret changes.
+    /// Returns the SHA-256 of all requested values and their names, in hexadecimal. As an annotation of a pod template it
+    /// restarts the pods when the Secret changes.
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         for (key, value) in &self.values {

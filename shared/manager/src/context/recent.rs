@@ -1,8 +1,8 @@
 //! Children that were created a moment ago.
 //!
 //! A child that is missing again so soon has probably lost its owner: the reconciled object was deleted or replaced, its watch
-//! lags behind, and the garbage collector removes each child as soon as it is there. Without this memory the two would create
-//! and delete for as long as the lag lasts.
+//! lags behind, and the garbage collector removes each new child. Without this memory the controller and the garbage collector
+//! would create and delete for as long as the lag lasts.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,10 +17,10 @@ use xxhash_rust::xxh3::Xxh3;
 use super::lock;
 use crate::object::ObjectKey;
 
-/// The garbage collector takes less than this.
+/// How long a created child counts as recent. The garbage collector needs less time than this.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// What was created within [`WINDOW`], by a hash of owner, kind and name.
+/// The children that were created within [`WINDOW`], by a hash of owner, kind and name.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Mutex<Entries>);
 
@@ -55,7 +55,7 @@ impl Entries {
             }
         }
         if self.order.is_empty() && self.order.capacity() > 64 {
-            *self = Self::default(); // the memory of a burst
+            *self = Self::default(); // frees what a burst has allocated
         }
     }
 }

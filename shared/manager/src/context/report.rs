@@ -1,4 +1,4 @@
-//! Writing the status: only when it differs, in bursts as one, and with an event when it turns bad.
+//! Writes the status: only if it differs, with one write for a burst of changes, and with an event for a new problem.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -13,10 +13,10 @@ use crate::{
     status::Status,
 };
 
-/// An annotation may be as long as the user likes, a status field may not.
+/// The largest size of `lastHandledReconcileAt` in bytes. It echoes an annotation, which may be much longer.
 const ECHO_BYTES: usize = 1_024;
 
-/// Problems that are worth an event when they appear, with the event's reason.
+/// The problems that emit an event when they appear, with the event's reason.
 const EVENTS: &[(&str, &str)] = &[
     ("ResourceConflict", "ErrResourceExists"),
     ("InvalidSpec", "InvalidSpec"),
@@ -34,17 +34,17 @@ const EVENTS: &[(&str, &str)] = &[
 ];
 
 impl<K: Root> Context<K> {
-    /// Writes the status if it differs from the stored one: the operator's own fields, and conditions made of its
-    /// findings and of what this reconcile was refused. Sets `observedGeneration`, keeps times of conditions that did
-    /// not change, and comes back when a condition changes by the passing of time.
+    /// Writes the status if it differs from the stored one. It holds the operator's own fields, and conditions made from the
+    /// operator's findings and from the refused writes of this reconcile. Sets `observedGeneration`, keeps the times of
+    /// conditions that did not change, and requeues the object for the time at which a condition changes by itself.
     ///
-    /// A change may be held back for a moment, so that the burst of events that follows a change of children becomes one
+    /// The write may be delayed for a moment, so that the burst of events that follows a change of children becomes one
     /// write.
     pub async fn apply_status(&self, report: Report<K::Status>) -> Result<(), Error> {
         self.report(report, true).await
     }
 
-    /// As [`apply_status`](Context::apply_status), and never held back: for memory that the next step relies on.
+    /// Like [`apply_status`](Context::apply_status), but never delayed: for memory that the next step relies on.
     pub async fn apply_status_at_once(&self, report: Report<K::Status>) -> Result<(), Error> {
         self.report(report, false).await
     }
@@ -70,15 +70,15 @@ impl<K: Root> Context<K> {
             }
             self.tell_resumed(stored);
         }
-        // Once: if the stored status speaks of it still, it is told with the write that does not.
+        // Report the end of a rollout once: if the stored status still shows the rollout, wait for the write that ends it.
         if over && (written || since.is_none()) {
             self.tell_rollout_finished(since);
         }
         Ok(())
     }
 
-    /// As [`apply_status_at_once`](Context::apply_status_at_once), for an object that stands for something outside of the
-    /// cluster: its conditions are what was found there.
+    /// Like [`apply_status_at_once`](Context::apply_status_at_once), for an object that represents something outside of the
+    /// cluster. Its conditions show what the operator found there.
     pub async fn apply_external(&self, status: K::Status, external: &External) -> Result<(), Error> {
         let object = self.object();
         let conditions = external.conditions(self.circumstances(&object));
@@ -88,7 +88,7 @@ impl<K: Root> Context<K> {
         Ok(())
     }
 
-    /// Writes why nothing is done for this object at the moment; its other status fields stay.
+    /// Writes conditions that say why the object is not reconciled at the moment. Its other status fields stay.
     pub(crate) async fn halt(&self, halt: &Halt) -> Result<(), Error> {
         let object = self.object();
         let status = object.status().cloned().unwrap_or_default();
@@ -109,7 +109,7 @@ impl<K: Root> Context<K> {
         Ok(())
     }
 
-    /// Whether the stored status speaks of the present generation.
+    /// Whether the stored status is of the present generation.
     pub(super) fn is_observed(&self) -> bool {
         let object = self.object();
         let generation = object.meta().generation;
@@ -119,7 +119,7 @@ impl<K: Root> Context<K> {
         })
     }
 
-    /// Returns whether a request was sent.
+    /// Writes the status if it differs and need not wait. Returns whether it was written.
     async fn write_status(
         &self,
         mut status: K::Status,
@@ -133,7 +133,7 @@ impl<K: Root> Context<K> {
         *status.last_handled_reconcile_at_mut() =
             annotation(&*object, &asked).map(|token| cut(token, ECHO_BYTES).to_owned());
 
-        // A fence alone is no reason to write: it is carried along, and raised with the next write that has another.
+        // A new fence alone is no reason to write: keep the stored one here, and raise it only when something else differs.
         let stored_fence = object.status().and_then(Status::fence).cloned();
         let fenced = status.fence_mut().map(|fence| *fence = stored_fence).is_some();
 
@@ -163,24 +163,24 @@ impl<K: Root> Context<K> {
         let operations = |basis| operations(&self.pass.uid, basis, &old, &change);
         let answer = match requests.edit_status(key, &operations(basis.as_ref())).await {
             Err(error) if error.class() == Class::Conflict && !fenced && self.has_these_conditions().await? => {
-                // Stored in another notation, such as a time with fractions.
+                // The test failed only because the conditions are stored in another notation, such as a time with fractions.
                 requests.edit_status(key, &operations(None)).await
             }
             answer => answer,
         };
         match answer {
             Ok(answer) => drop(self.take_patched(&json!({"status": change}), &answer)?),
-            // Deleted: there is nothing to report on.
+            // The object was deleted: there is nothing to report on.
             Err(error) if error.class() == Class::NotFound => {}
-            // A conflict too: the next attempt finds in the cache what another process has written meanwhile, or another
-            // object of this name.
+            // Includes a conflict: the next attempt finds in the cache what another process has written in the meantime, or
+            // a different object of this name.
             Err(error) => return Err(error),
         }
         gate.written(key, Instant::now());
         Ok(true)
     }
 
-    /// Reads the object, into the cache. Whether it still has the conditions that this reconcile rests on.
+    /// Reads the object into the cache. Returns whether it still has the conditions that this reconcile started from.
     async fn has_these_conditions(&self) -> Result<bool, Error> {
         let Some(text) = self.read_again().await? else { return Ok(false) };
         let stored = self.take_seen(&text)?;
@@ -201,7 +201,8 @@ impl<K: Root> Context<K> {
         }
     }
 
-    /// Memory is exact; who has not seen it begin has `since` from the status, and does not know what it was about.
+    /// Reports the end of a rollout. Prefers the in-memory start; after a restart uses the condition's time, `since`, and
+    /// emits no event, because the number of replicas is unknown.
     fn tell_rollout_finished(&self, since: Option<Timestamp>) {
         let remembered = lock(&self.scope.rollouts).remove(&self.pass.key);
         let took = match (remembered, since) {
@@ -217,17 +218,17 @@ impl<K: Root> Context<K> {
     }
 }
 
-/// Since when a change of pods is being carried out, as these conditions say.
+/// Returns when the present rollout began, according to these conditions.
 fn rolling_since(conditions: &[Condition]) -> Option<Timestamp> {
     let rolling = |it: &&Condition| it.type_ == "Progressing" && it.status == "True" && it.reason == "RollingOut";
     conditions.iter().find(rolling).map(|it| it.last_transition_time.0)
 }
 
-/// Whether none is carried out any more.
+/// Whether no rollout is running any more, according to these conditions.
 fn is_over(conditions: &[Condition]) -> bool {
     match conditions.iter().find(|it| it.type_ == "Progressing") {
         Some(progressing) => progressing.status == "False" && progressing.reason == "Stable",
-        None => is_true(conditions, "Ready"), // a kind that says no more
+        None => is_true(conditions, "Ready"), // a kind without `Progressing`
     }
 }
 
@@ -235,12 +236,12 @@ fn stored_conditions<K: Root>(object: &K) -> &[Condition] {
     object.status().map_or(&[], Status::conditions)
 }
 
-/// An annotation of the object itself.
+/// Returns an annotation of the object itself.
 pub(crate) fn annotation<'a, K: Root>(object: &'a K, name: &str) -> Option<&'a str> {
     object.meta().annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// What is wrong now and was not wrong in the stored status.
+/// Returns the problems that the stored status does not show yet.
 fn fresh_problems(stored: &[Condition], health: &Health, refusals: &[Problem]) -> Vec<Problem> {
     let told = stored.iter().find(|stored| stored.type_ == "Degraded" && stored.status == "True");
     let known = |problem: &&Problem| {
@@ -255,7 +256,7 @@ fn fresh_problems(stored: &[Condition], health: &Health, refusals: &[Problem]) -
     fresh
 }
 
-/// A JSON merge patch that turns `old` into `new`: only what differs, `null` for what goes.
+/// Returns the JSON merge patch that turns `old` into `new`: only what differs, and `null` for fields to remove.
 fn difference(old: &Value, new: Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (old, &new) else { return new };
     let mut patch = Map::new();
@@ -276,33 +277,33 @@ fn difference(old: &Value, new: Value) -> Value {
     Value::Object(patch)
 }
 
-/// What a new status rests on, and has to be unchanged when it is written. A process that has just become leader may not have
-/// seen the last status yet: it would set times of conditions back, or forget what an earlier leader has remembered there.
+/// A value that the new status was made from, and that the write tests. A process that has just become leader may not have
+/// seen the last status yet. Without the test it would set times of conditions back, or lose the memory of an earlier leader.
 struct Basis {
     path: &'static str,
     value: Value,
 }
 
 impl Basis {
-    /// The whole object, for a status that holds memory.
+    /// Tests the version of the whole object, for a status that holds memory.
     fn version<K: Root>(object: &K) -> Self {
         let version = object.meta().resource_version.as_deref().unwrap_or_default();
         Self { path: "/metadata/resourceVersion", value: version.into() }
     }
 
-    /// The conditions of the stored status, if there are any, for a status that can be told from what is there. Users may
-    /// change the object meanwhile.
+    /// Tests the conditions of the stored status, if there are any, for a status that can be computed again. Users may then
+    /// change the object in the meantime.
     fn conditions(stored: &Value) -> Option<Self> {
         let conditions = stored.get("conditions").filter(|all| all.as_array().is_some_and(|all| !all.is_empty()));
         conditions.map(|value| Self { path: "/status/conditions", value: value.clone() })
     }
 }
 
-/// The JSON patch that carries out a difference of the status, if the object is still the one that is meant, and has what the
-/// new status rests on.
+/// Returns the JSON patch that carries out a difference of the status. It fails unless the object still has this uid and the
+/// value of `basis`.
 ///
-/// A merge patch would not do: the API server ignores a uid in one for the status of a custom resource, and so the status of an
-/// object that is gone would be written to another one of its name.
+/// A merge patch is not safe: in one for the status of a custom resource, the API server ignores the uid. So the status of an
+/// object that is gone would be written to a different object of its name.
 fn operations(uid: &str, basis: Option<&Basis>, old: &Value, difference: &Value) -> Value {
     let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
     if let Some(Basis { path, value }) = basis {

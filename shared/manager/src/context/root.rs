@@ -1,4 +1,4 @@
-//! Writing the reconciled object's own metadata, and objects whose name is a lock.
+//! Writes the metadata of the reconciled object, and creates children whose name is a lock.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -13,25 +13,25 @@ use crate::{
     object::{Head, ObjectKey},
 };
 
-/// What became of an object whose name is a lock: see [`Context::create`].
+/// The result of [`Context::create`].
 #[derive(Debug, Clone)]
 pub enum Creation<V> {
-    /// It was not there, and is now.
+    /// The child did not exist and was created.
     Created(Arc<Live<V>>),
-    /// It was there already, made for this very object by an earlier try.
+    /// The child already exists: an earlier attempt created it for this same owner.
     Ours(Arc<Live<V>>),
-    /// It belongs to an earlier object of this name and is being collected.
+    /// A child of an earlier owner of this name is still being garbage-collected, or the present owner itself is gone.
     Dying,
-    /// It is somebody else's.
+    /// Another owner's object, or an unowned one, has the name.
     Taken,
-    /// The API server refuses it for good (admission, quota, permission): recorded, and told by
-    /// [`apply_status`](Context::apply_status). With its words.
+    /// The API server refuses the child (admission, quota, permission). The refusal is recorded, and
+    /// [`apply_status`](Context::apply_status) reports it. Holds the error message.
     Refused(String),
 }
 
 impl<K: Root> Context<K> {
-    /// Creates a child whose name is a lock: of all who try, now or after a crash, one succeeds. Never changes an object
-    /// that is there, and leaves no event; [`apply`](Context::apply) is for children that are kept in line.
+    /// Creates a child whose name is a lock: of all attempts, concurrent or after a crash, one succeeds. Never changes an
+    /// existing object, and emits no event. Use [`apply`](Context::apply) for children that are kept in sync.
     ///
     /// # Panics
     ///
@@ -41,9 +41,9 @@ impl<K: Root> Context<K> {
         let target = self.target(&requests, desired)?;
         let (kind, name) = (requests.kind().to_owned(), target.key.name.clone());
         if self.scope.recent.contains(&self.pass.key, &kind, &name) && !self.is_there().await? {
-            return Ok(Creation::Dying); // it was collected, as its owner is gone, and so would the next one be
+            return Ok(Creation::Dying); // the owner is gone: the garbage collector would delete the next child too
         }
-        // Before it is sent, as this reconcile may be cut short before the answer comes.
+        // Recorded before the request is sent, because this reconcile may be cancelled before the answer comes.
         lock(&self.scope.unanswered).entry(self.pass.key.clone()).or_default().insert((kind.clone(), name.clone()));
         let created = match requests.create(&target.key, &target.body(&requests)).await {
             Ok(answer) => {
@@ -67,13 +67,13 @@ impl<K: Root> Context<K> {
         Ok(created)
     }
 
-    /// Whose the object is that was faster.
+    /// Reads the object that already has the name, and finds out who owns it.
     async fn of_that_name<C: Child + Namespaced>(
         &self,
         requests: &Requests,
         key: &ObjectKey,
     ) -> Result<Creation<C::View>, Error> {
-        let text = requests.get(key).await?; // gone meanwhile: the next try creates it
+        let text = requests.get(key).await?; // fails if the object is gone again; the next attempt creates the child
         let broken = |source| Error::Decode { request: requests.describe("read", key), source };
         let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(broken)?.metadata;
         Ok(match metadata.controller() {
@@ -87,7 +87,7 @@ impl<K: Root> Context<K> {
         })
     }
 
-    /// It is known what became of the creation of this child.
+    /// Clears the entry of this child: the outcome of its create is known.
     pub(super) fn answered(&self, kind: &str, name: &str) {
         let mut unanswered = lock(&self.scope.unanswered);
         if let Some(children) = unanswered.get_mut(&self.pass.key) {
@@ -98,10 +98,10 @@ impl<K: Root> Context<K> {
         }
     }
 
-    /// Sets annotations of the reconciled object, `None` takes one away; sends nothing when they are as wanted. Returns
-    /// the object with these annotations. What others have changed in it meanwhile is left to the next reconcile.
+    /// Sets annotations of the reconciled object; `None` removes one. Sends nothing if they already have these values.
+    /// Returns the object with these annotations. Changes of other clients in the meantime are left to the next reconcile.
     ///
-    /// Fails with a conflict when the object was replaced by a namesake.
+    /// Fails with a conflict if a new object of the same name has replaced the reconciled one.
     ///
     /// # Panics
     ///
@@ -120,12 +120,11 @@ impl<K: Root> Context<K> {
         self.patch_metadata(json!({"uid": self.pass.uid, "annotations": changes})).await
     }
 
-    /// Makes sure that the finalizer of `on_delete` is stored, and reads it back: what happens outside of the cluster
-    /// from then on cannot be forgotten. `None` when the object is gone, or is being deleted: then nothing may be done
-    /// outside.
+    /// Makes sure that the finalizer of `on_delete` is stored, and reads it back. From then on, `on_delete` will clean up
+    /// whatever the reconciler does outside of the cluster. Returns `None` if the object is gone or is being deleted: then
+    /// the reconciler must not do anything outside.
     ///
-    /// The answer of the write alone is no proof: a deletion that is under way at the same time can win
-    /// (kubernetes#77988).
+    /// The answer of the write alone is no proof: a concurrent deletion can win (kubernetes#77988).
     ///
     /// # Panics
     ///
@@ -152,7 +151,7 @@ impl<K: Root> Context<K> {
         Ok(held.then_some(object))
     }
 
-    /// What the finalizer stood for is cleaned up: lets the object go. Finalizers of others stay.
+    /// Removes our finalizer after the clean-up, so that the object can go. Finalizers of other controllers stay.
     pub(crate) async fn remove_finalizer(&self) -> Result<(), Error> {
         let finalizer = self.finalizer();
         let object = self.object();
@@ -167,8 +166,8 @@ impl<K: Root> Context<K> {
         })
     }
 
-    /// Replaces the list as a whole, so it carries the version it was read from: another controller's finalizer must
-    /// neither be lost nor come back. `None` when the object is gone.
+    /// Replaces the list of finalizers as a whole. So the patch carries the version that was read: it must neither drop nor
+    /// restore another controller's finalizer. Returns `None` if the object is gone.
     async fn patch_finalizers(&self, object: &K, finalizers: &[String]) -> Result<Option<Arc<K>>, Error> {
         let version = &object.meta().resource_version;
         let patch = json!({"uid": self.pass.uid, "resourceVersion": version, "finalizers": finalizers});

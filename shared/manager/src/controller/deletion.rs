@@ -1,4 +1,4 @@
-//! Cleaning up outside of the cluster before an object may go.
+//! The type of `on_delete` functions, which clean up outside of the cluster before an object may go.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -8,19 +8,19 @@ use crate::{
     error::Error,
 };
 
-/// How far the clean-up of an object that is being deleted has come.
+/// The progress of the clean-up for an object that is being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deletion {
-    /// Nothing is left outside: the finalizer is removed and the object goes.
+    /// Nothing is left outside: the runtime removes the finalizer, and the object goes.
     Finished,
-    /// Not yet: the object stays, and this says when to look again.
+    /// The clean-up is not finished: the object stays. The action says when to reconcile again.
     Pending(Action),
 }
 
-/// A plain async function that cleans up: `async fn(Arc<K>, Context<K>) -> Result<Deletion, Error>`. It may be called
-/// any number of times, so what it does must be safe to repeat.
+/// A plain async function that cleans up: `async fn(Arc<K>, Context<K>) -> Result<Deletion, Error>`. The runtime may call it
+/// any number of times, so it must be idempotent.
 ///
-/// Implemented for every such function; nobody implements it by hand.
+/// The runtime implements it for every such function; do not implement it by hand.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not clean up after `{K}`",
     label = "expected `async fn(Arc<{K}>, Context<{K}>) -> Result<Deletion, Error>`",
@@ -42,6 +42,6 @@ where
     }
 }
 
-/// A [`Finalize`] whose type is forgotten: deletions are rare.
+/// A type-erased [`Finalize`]. Deletions are rare, so the box costs little.
 pub(super) type Cleanup<K> = Box<dyn Fn(Arc<K>, Context<K>) -> Cleaning + Send + Sync>;
 pub(super) type Cleaning = Pin<Box<dyn Future<Output = Result<Deletion, Error>> + Send>>;

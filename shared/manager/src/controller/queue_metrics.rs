@@ -1,4 +1,4 @@
-//! The work queue's events as controller-runtime's `workqueue_*` metrics.
+//! Exports the events of work queues as controller-runtime's `workqueue_*` metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use workqueue::Priority;
 
 use crate::metrics::Metrics;
 
-/// Told by one queue.
+/// The observer of one queue.
 pub(super) struct QueueMetrics {
     metrics: Arc<Metrics>,
     name: Arc<str>,

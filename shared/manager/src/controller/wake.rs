@@ -1,4 +1,4 @@
-//! Why an object is looked at: each cause is in the log at level `trace`, under the target `manager::wake`.
+//! Puts objects into the queue, and logs why: at level `trace`, under the target `manager::wake`.
 
 use std::{fmt, time::Duration};
 
@@ -6,22 +6,22 @@ use workqueue::{Priority, WorkQueue};
 
 use crate::{informer::Origin, object::ObjectKey};
 
-/// What brings an object into the queue.
+/// Why an object is in the queue.
 #[derive(Debug)]
 pub(crate) enum Cause<'a> {
-    /// It changed, or a list contains it.
+    /// The object changed, or a list contains it.
     Change(Origin),
-    /// An object that belongs to it changed, or a list contains that.
+    /// A child or another related object changed, or a list contains it.
     Related { kind: &'a str, key: &'a ObjectKey, origin: Origin },
     /// An answer to a request of its own reconcile shows a change on which that reconcile did not act.
     Answer,
-    /// All objects are looked at again.
+    /// All objects are reconciled again.
     Resync,
     /// The time of day has jumped.
     Clock,
-    /// Its last reconcile asked to come back after this time.
+    /// The object's last reconcile requested a requeue after this time, or the API server did.
     Asked(Duration),
-    /// Its last reconcile failed.
+    /// The object's last reconcile failed.
     Failure,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn wake(queue: &WorkQueue<ObjectKey>, key: ObjectKey, priority: Prior
     wake_after(queue, key, priority, Duration::ZERO, cause);
 }
 
-/// The same, after this time at the earliest, unless something else wakes it sooner.
+/// Puts an object into the queue after this time, unless something else wakes it sooner.
 pub(crate) fn wake_after(
     queue: &WorkQueue<ObjectKey>,
     key: ObjectKey,
@@ -42,12 +42,12 @@ pub(crate) fn wake_after(
     queue.add_after(key, priority, wait);
 }
 
-/// Says why an object is in the queue, or will be.
+/// Logs why an object is in the queue, or will be.
 pub(super) fn explain(key: &ObjectKey, cause: &Cause<'_>) {
     tracing::trace!(target: "manager::wake", object = %key, %cause, "Wake");
 }
 
-/// Says that an object is looked at now.
+/// Logs that the reconcile of an object starts.
 pub(super) fn start(key: &ObjectKey) {
     tracing::trace!(target: "manager::wake", object = %key, "Reconcile");
 }
@@ -60,7 +60,7 @@ impl fmt::Display for Cause<'_> {
             Self::Answer => f.write_str("an answer shows a change"),
             Self::Resync => f.write_str("resync"),
             Self::Clock => f.write_str("the clock has jumped"),
-            Self::Asked(wait) => write!(f, "asked for in {wait:?}"),
+            Self::Asked(wait) => write!(f, "requeue after {wait:?}"),
             Self::Failure => f.write_str("failure"),
         }
     }

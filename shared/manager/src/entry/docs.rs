@@ -1,4 +1,4 @@
-//! `docs`: the reference of what the binary takes and gives, as Markdown, made from the code.
+//! The command `docs`: a reference of kinds, flags, metrics and permissions as Markdown, made from the code.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use k8s_openapi::{
 
 use crate::metrics::Described;
 
-/// The whole reference. `run` is the command with the flags of the runtime and of all operators.
+/// Returns the whole reference. `run` is the command with the flags of the runtime and of all operators.
 pub(super) fn reference(
     run: &Command,
     crds: &[CustomResourceDefinition],
@@ -50,7 +50,7 @@ pub(super) fn reference(
     text
 }
 
-/// The flags in the order of `--help`: groups in the order in which they first appear.
+/// Returns the flags in the order of `--help`: groups in the order in which they first appear.
 fn by_heading(command: &Command) -> Vec<&Arg> {
     let arguments: Vec<&Arg> = command.get_arguments().filter(|argument| argument.get_long().is_some()).collect();
     let first =

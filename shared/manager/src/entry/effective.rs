@@ -1,10 +1,10 @@
-//! `--dry-run-config`: what the flags, the environment and the defaults make together.
+//! `--dry-run-config`: the configuration that results from flags, environment and defaults.
 
 use std::fmt::Write as _;
 
 use clap::{ArgMatches, Command, parser::ValueSource};
 
-/// One line a flag, as YAML: its value, and where it comes from when it is not the default.
+/// Returns one line for each flag, as YAML: its value, and its source if it is not the default.
 pub(super) fn effective(command: &Command, matches: &ArgMatches) -> String {
     let mut text = String::new();
     for argument in command.get_arguments() {

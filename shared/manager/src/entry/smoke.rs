@@ -1,5 +1,5 @@
-//! `smoke-test`: applies one sample of each operator to the real cluster, waits until it is ready, and cleans up. What
-//! `helm test` runs; helpful by hand too.
+//! The command `smoke-test`: applies one sample of each operator to the real cluster, waits until it is ready, and cleans
+//! up. `helm test` runs it; it is useful by hand too.
 
 use std::{fmt::Write as _, io::Write, time::Duration};
 
@@ -19,14 +19,14 @@ use crate::{
     settings::{duration, selects, unknown_operator},
 };
 
-/// The flags.
+/// The flags of `smoke-test`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct SmokeTest {
     /// Operators to try, as in `run`.
     #[arg(long, env = "OPERATOR_OPERATORS", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     operators: Vec<String>,
 
-    /// Where the samples are made, under fresh names. When not given, a namespace is made for them and deleted again.
+    /// Namespace for the samples, which get fresh names. If not given, the test creates a namespace and deletes it again.
     #[arg(long)]
     namespace: Option<String>,
 
@@ -38,9 +38,9 @@ pub(super) struct SmokeTest {
     cluster: client::Where,
 }
 
-/// Tries every chosen operator, one after the other, and says how it went on standard output.
+/// Tries every chosen operator, one after the other, and reports on standard output.
 ///
-/// Returns an error that names what did not become ready, after everything was cleaned up.
+/// After the clean-up, returns an error that names the operators whose sample did not become ready.
 pub(super) async fn run(operators: &[&'static dyn Operator], flags: SmokeTest) -> Result<(), String> {
     let known: Vec<&str> = operators.iter().map(|operator| operator.name()).collect();
     if let Some(unknown) = unknown_operator(&flags.operators, &known) {
@@ -112,7 +112,7 @@ async fn attempt(
     }
 }
 
-/// The sample, and the resource it is of.
+/// Returns the sample and its resource.
 fn sample(operator: &dyn Operator) -> Result<(ApiResource, DynamicObject), String> {
     let broken = |error: &dyn std::fmt::Display| format!("the sample of {} is broken: {error}", operator.name());
     let object: DynamicObject = serde_saphyr::from_str(operator.sample()).map_err(|error| broken(&error))?;
@@ -148,7 +148,7 @@ fn conditions(object: &DynamicObject) -> impl Iterator<Item = &Value> {
     object.data.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// What its conditions say, for a failure.
+/// Returns the object's conditions as text, for the message of a failure.
 async fn state(api: &Api<DynamicObject>, name: &str) -> String {
     let mut text = String::new();
     if let Ok(object) = api.get(name).await {

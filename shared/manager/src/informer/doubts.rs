@@ -1,4 +1,4 @@
-//! Whether what the caches hold is of the history that the cluster has now.
+//! Makes all informers relist when one of them notices that the cluster was restored to an earlier state.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -9,20 +9,21 @@ use tokio::time::Instant;
 
 use crate::observed::Observed;
 
-/// How often an informer found out, by a version that went back or has another content than before, that the cluster was
-/// restored to an earlier state. Other informers may not see it: versions of the restored cluster soon overtake what they
-/// know, and a watch simply goes on. So every informer lists again what it has, as soon as one of them has a doubt.
+/// Counts how often an informer noticed that the cluster was restored to an earlier state: a version went back, or came back
+/// with other content. Other informers may not notice it, because versions of the restored cluster soon overtake those that
+/// they know, and their watches simply continue. So a doubt of one informer makes all of them relist.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
     count: Observed<u64>,
     last: Mutex<Option<Instant>>,
 }
 
-/// A doubt counts once in this time: a definition that changes its defaults changes each of its objects under its version.
+/// At most one doubt counts in this time. A CRD that changes its defaults changes the content of each of its objects without
+/// a new version, and each of them raises a doubt.
 const ONCE_IN: Duration = Duration::from_secs(30);
 
 impl Doubts {
-    /// Makes all informers list again. Returns whether this was the first doubt for a while.
+    /// Makes all informers relist. Returns false, and does nothing, if the last doubt is less than [`ONCE_IN`] ago.
     pub(crate) fn raise(&self) -> bool {
         let (mut last, now) = (self.last.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
         if last.is_some_and(|last| now < last + ONCE_IN) {
@@ -40,7 +41,7 @@ impl Doubts {
         *self.count.get()
     }
 
-    /// Returns when there are more than this.
+    /// Returns when there are more than `count` doubts.
     pub(crate) async fn beyond(&self, count: u64) {
         self.count.until(|now| *now > count).await;
     }

@@ -1,4 +1,4 @@
-//! What an informer is doing, in words for probes and numbers for metrics.
+//! The state of one informer: sentences for probes, numbers for metrics.
 
 use std::{
     collections::BTreeMap,
@@ -19,24 +19,25 @@ use crate::{
     store::WentBack,
 };
 
-/// Bookmarks come every minute: a watch that has been silent for longer is said to be, before it is given up.
+/// A watch that was silent for this long is reported by `/readyz?verbose`, some time before it is given up. Bookmarks come
+/// every minute.
 const QUIET: Duration = Duration::from_secs(150);
-/// For so long a probe says that the cluster was restored.
+/// How long `/readyz?verbose` reports that the cluster was restored.
 const REMEMBERED: Duration = Duration::from_mins(10);
 
-/// What one informer is doing, for probes and metrics.
+/// The state of one informer, for probes and metrics.
 #[derive(Debug)]
 pub(crate) struct InformerHealth {
     /// The kind in `CamelCase`.
     pub(crate) kind: String,
     pub(crate) resource: String,
-    /// The state of the watch that is worst off.
+    /// The worst phase of all watches.
     phase: Observed<Phase>,
-    /// One for each namespace, or one for all.
+    /// One for each watched namespace, or one for all namespaces.
     watches: Mutex<Vec<Watch>>,
-    /// Whether it was in step, and the kind has not been taken away since.
+    /// Whether the cache was synced once and the kind has not been uninstalled since.
     there: AtomicBool,
-    /// Whether some controller cannot do without the kind.
+    /// Whether a controller cannot work without the kind.
     needed: AtomicBool,
     restarts: Mutex<BTreeMap<&'static str, u64>>,
     /// When the cluster was last found to have gone back in time.
@@ -48,23 +49,23 @@ pub(crate) struct InformerHealth {
 #[derive(Debug, Clone, Default)]
 struct Watch {
     phase: Phase,
-    /// When the API server last said something on it, if only that there is nothing new.
+    /// When the API server last sent anything on this watch, even a bookmark.
     heard: Option<Instant>,
 }
 
-/// Where an informer stands, from good to bad.
+/// The phase of a watch, from good to bad: `Ord` picks the worst.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// Listed, watching.
     Synced,
     /// The API server does not know the kind.
     NotInstalled,
-    /// RBAC does not let us.
+    /// RBAC forbids the list or the watch. Holds the message for probes.
     Forbidden(String),
     /// The first list is under way.
     #[default]
     Starting,
-    /// Something else, which is tried again.
+    /// Another error; the informer retries. Holds the message for probes.
     Failing(String),
 }
 
@@ -88,33 +89,33 @@ impl InformerHealth {
         self.phase.get().clone()
     }
 
-    /// Waits until the cache is in step, or is not.
+    /// Returns when the cache is synced (`in_step`) or is not (`!in_step`).
     pub(crate) async fn until(&self, in_step: bool) {
         self.phase.until(|phase| (*phase == Phase::Synced) == in_step).await;
     }
 
-    /// Whether the cluster has the kind: it was listed, and has not been taken away since.
+    /// Whether the cluster has the kind: it was listed and has not been uninstalled since.
     pub(crate) fn is_there(&self) -> bool {
         self.there.load(Ordering::Relaxed)
     }
 
-    /// Work depends on it.
+    /// Marks the kind as required: a controller depends on it.
     pub(crate) fn need(&self) {
         self.needed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the cluster does not have the kind, and that is nothing to worry about.
+    /// Whether the cluster lacks the kind and no controller requires it.
     pub(super) fn is_dispensable(&self) -> bool {
         !self.needed.load(Ordering::Relaxed) && *self.phase.get() == Phase::NotInstalled
     }
 
-    /// How long the most silent watch has been silent; `None` before all of them were heard.
+    /// Time since the last message on the quietest watch; `None` until each watch has received one.
     fn silence(&self) -> Option<Duration> {
         let watches = self.watches();
         watches.iter().map(|watch| watch.heard.map(|at| at.elapsed())).collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
-    /// What is worth saying of an informer that is in step.
+    /// The remark of `/readyz?verbose` on a synced informer, if there is one: a silent watch or a restored cluster.
     pub(crate) fn remark(&self) -> Option<String> {
         if let Some(silence) = self.silence().filter(|silence| *silence > QUIET) {
             return Some(format!("{} not heard of for {}s", self.resource, silence.as_secs()));
@@ -123,7 +124,8 @@ impl InformerHealth {
         Some(format!("{} listed again: the cluster went back in time {}s ago", self.resource, ago.as_secs()))
     }
 
-    /// The cluster was restored to an earlier state, as its versions show. `None`: those of single objects do.
+    /// Records that the cluster was restored to an earlier state. `back` holds the versions that show it; `None` if only
+    /// versions of single objects do.
     pub(super) fn went_back(&self, back: Option<WentBack>) {
         *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry("restored").or_default() += 1;
         *self.went_back.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
@@ -132,7 +134,7 @@ impl InformerHealth {
             kind = self.kind,
             known,
             now,
-            "The cluster was restored to an earlier state; everything is listed again"
+            "The cluster was restored to an earlier state; all informers relist"
         );
     }
 
@@ -140,7 +142,7 @@ impl InformerHealth {
         *self.went_back.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When the most silent watch was last heard, in seconds since 1970; 0 before that.
+    /// Time of the last message on the quietest watch, in seconds since 1970; 0 until each watch has received one.
     pub(crate) fn last_heard(&self) -> i64 {
         self.silence().map_or(0, |silence| (Timestamp::now() - silence).as_second())
     }
@@ -150,12 +152,12 @@ impl InformerHealth {
         restarts.iter().map(|(reason, count)| (*reason, *count)).collect()
     }
 
-    /// From now on there are so many watches.
+    /// Sets the number of watches and resets their states.
     pub(super) fn begin(&self, watches: usize) {
         *self.watches() = vec![Watch::default(); watches];
     }
 
-    /// The API server has said something on this watch.
+    /// Records that the API server has sent something on this watch.
     pub(super) fn heard(&self, watch: usize) {
         self.watches()[watch].heard = Some(Instant::now());
     }
@@ -165,7 +167,7 @@ impl InformerHealth {
         self.undecodable.store(undecodable as u64, Ordering::Relaxed);
     }
 
-    /// This watch has its list, or goes on from where it was.
+    /// Records that this watch has its list, or continues from its last version.
     pub(super) fn synced(&self, watch: usize) {
         self.change(watch, Phase::Synced);
     }
@@ -180,7 +182,8 @@ impl InformerHealth {
         }
     }
 
-    /// One log line per change of state, so that an API server which is away for an hour does not fill a disk.
+    /// Sets the phase of one watch. Logs only when the informer's phase changes: an API server that is down for an hour must
+    /// not fill a disk.
     fn change(&self, watch: usize, next: Phase) {
         let mut watches = self.watches();
         watches[watch].phase = next;
@@ -194,15 +197,15 @@ impl InformerHealth {
             let same_state = std::mem::discriminant(phase) == std::mem::discriminant(&worst);
             if !same_state {
                 match &worst {
-                    Phase::Synced => tracing::debug!(kind = self.kind, "Cache is in step"),
+                    Phase::Synced => tracing::debug!(kind = self.kind, "Cache is in sync"),
                     Phase::NotInstalled if !self.needed.load(Ordering::Relaxed) => {
-                        tracing::info!(kind = self.kind, "Not installed, and done without until it is");
+                        tracing::info!(kind = self.kind, "The kind is not installed; waiting for it");
                     }
                     other => {
                         tracing::warn!(
                             kind = self.kind,
                             state = other.describe(&self.resource),
-                            "Cache is not in step"
+                            "Cache is not in sync"
                         );
                     }
                 }
@@ -219,7 +222,7 @@ impl InformerHealth {
 }
 
 impl Phase {
-    /// What is missing, in words a user can act on.
+    /// The phase in words on which a user can act; `ok` when synced.
     pub(crate) fn describe(&self, resource: &str) -> String {
         match self {
             Self::Starting => format!("{resource} not listed yet"),
@@ -230,13 +233,13 @@ impl Phase {
     }
 }
 
-/// The state that an error stands for, if it says more than "the connection ended", and a word for the metric.
+/// The phase for this error, and the metric's `reason`. The phase is `None` when only the connection ended.
 fn diagnose(failure: &Failure, resource: &str) -> (Option<Phase>, &'static str) {
     let source = match failure {
         Failure::List(source) | Failure::Watch(source) => &**source,
         Failure::Status(status) => return (None, if status.code == 410 { "expired" } else { "error" }),
         Failure::Broken(_) => return (None, "disconnected"),
-        // The list that follows finds out by how much versions went back, and counts that by itself.
+        // The list that follows detects by how much versions went back, and counts it as "restored".
         Failure::Unversioned | Failure::WentBack(_) => return (None, "error"),
     };
     match source {

@@ -1,5 +1,5 @@
-//! What passes between one watch and the API server, and what `kube`'s client does not make of it: it does not tell that
-//! a watch has begun, waits for ever for an answer to begin, and knows no `Retry-After`.
+//! The connection of one watch to the API server. It adds what `kube`'s client lacks: a signal that a watch has begun, a
+//! time-out until the answer begins, and `Retry-After`.
 
 use std::{
     sync::{
@@ -18,22 +18,22 @@ use tower::{BoxError, service_fn};
 use super::InformerHealth;
 use crate::{api::retry_after, random::Random};
 
-/// The API server gives up any request but a watch after a minute.
+/// The time-out of a list, and of a watch until its answer begins. The API server itself ends other requests after a minute.
 const ANSWER: Duration = Duration::from_mins(1);
 
-/// The API server, or what is between it and us, has said nothing for too long.
+/// The API server, or a proxy in front of it, has not answered within [`ANSWER`].
 #[derive(Debug, thiserror::Error)]
 #[error("no answer within {}s", ANSWER.as_secs())]
 struct Silent;
 
-/// One watch's line to the API server.
+/// The connection of one watch to the API server.
 #[derive(Debug)]
 pub(super) struct Line {
     health: Arc<InformerHealth>,
     /// Which of the informer's watches this is.
     pub(super) watch: usize,
     random: Random,
-    /// For how many seconds the API server asked to be left alone, until somebody takes note.
+    /// `Retry-After` of the last 429 or 503 in seconds; [`Patience::next_wait`] takes it and resets it to 0.
     asked: AtomicU32,
 }
 
@@ -42,7 +42,7 @@ impl Line {
         Arc::new(Self { health, watch, random, asked: AtomicU32::new(0) })
     }
 
-    /// A client whose requests go over this line.
+    /// Wraps `client`: a client whose requests go over this line.
     pub(super) fn over(self: &Arc<Self>, client: Client) -> Client {
         let line = self.clone();
         let service = service_fn(move |request: Request<Body>| {
@@ -52,7 +52,7 @@ impl Line {
                     request.uri().query().into_iter().flat_map(|it| it.split('&')).any(|it| it == "watch=true");
                 let answer = timeout(ANSWER, async {
                     let (head, body) = client.send(request).await?.into_parts();
-                    // A list is read to its end here, so that it cannot stop in the middle either.
+                    // A list is read to its end here, so that the time-out covers its body too.
                     let body = if is_watch { body } else { body.collect_bytes().await?.into() };
                     Ok::<_, kube::Error>((head, body))
                 });
@@ -74,28 +74,28 @@ impl Line {
         Client::new(service, "")
     }
 
-    /// How long to wait before what failed on this line is tried again.
+    /// The back-off for retries on this line.
     pub(super) fn patience(self: &Arc<Self>) -> Patience {
         Patience { line: self.clone(), failures: 0, due: None }
     }
 }
 
-/// How long to wait before the next try: 200 ms, doubling up to 5 s, with jitter, so that a CRD that was just installed
-/// is noticed soon and an API server that comes back is not stormed; up to 10 min for a kind that nobody waits for and that
-/// may never come. Or as long as the API server asks for.
+/// The back-off of one watch: 200 ms, doubling up to 5 s, with jitter. So a new CRD is noticed soon, and an API server that
+/// comes back is not stormed. For a missing kind that no controller requires, the limit is 10 min. A longer `Retry-After` of the
+/// API server wins.
 #[derive(Debug)]
 pub(super) struct Patience {
     line: Arc<Line>,
     failures: u32,
-    /// When the last wait was over.
+    /// When the last wait ended.
     due: Option<Instant>,
 }
 
-/// The longest wait for an API server that fails, or a kind that work depends on.
+/// The longest wait when the API server fails, or for a missing kind that a controller requires.
 const FAILING: Duration = Duration::from_secs(5);
-/// The longest wait for a kind that nothing depends on.
+/// The longest wait for a missing kind that no controller requires.
 const MISSING: Duration = Duration::from_mins(10);
-/// A watch that has lasted this long starts anew at the shortest wait.
+/// When this time has passed since the last wait, the back-off starts again at the shortest wait.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(30);
 
 impl Patience {

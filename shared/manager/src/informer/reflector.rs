@@ -1,9 +1,9 @@
-//! List, then watch: the requests that keep a [`Store`](crate::store::Store) in step with the API server.
+//! The list and watch requests that keep a [`Store`](crate::store::Store) in step with the API server.
 //!
-//! A list is read in pages and shows one moment; the watch goes on from there. A watch that ends, is refused or breaks is
-//! started again from the last version that it told of, with one exception: after the API server was away, everything is
-//! listed again. It may have been restored from a backup meanwhile, and a watch that starts at a version which the restored
-//! cluster has not reached is accepted and stays silent.
+//! A list is read in pages that all show one version; the watch continues from there. A watch that ends, breaks or gets a 403
+//! or 429 is restarted from its last version. After any other failure to start it, the informer relists: the version may be too
+//! old, or the API server was down and may have been restored from a backup meanwhile. A restored API server accepts a watch
+//! that starts at a version which it has not reached, and sends nothing on it.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use tokio::time::timeout;
 
 use crate::store::WentBack;
 
-/// The server ends a watch after this time, in seconds.
+/// The API server ends a watch after this time, in seconds.
 const WATCH_SECONDS: u32 = 230;
-/// A watch that has said nothing, not even that it ends, for this time is given up.
+/// A watch that has received nothing for this time, not even its end, is given up.
 const SILENT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
-/// A page is in memory as a whole while it is decoded; four kinds list at the same time.
+/// Objects per page. Small, because a page is in memory as a whole while it is decoded, and four kinds list at the same time.
 const PAGE_SIZE: u32 = 100;
 
-/// The requests for the objects of one kind in one scope.
+/// Sends the requests for the objects of one kind in one scope.
 pub(super) struct Reflector {
     client: Client,
     request: Request,
@@ -40,23 +40,23 @@ pub(super) enum Failure {
     List(#[source] Box<kube::Error>),
     #[error("could not start a watch")]
     Watch(#[source] Box<kube::Error>),
-    /// An event of the watch says so.
+    /// The watch delivered an error event.
     #[error("the watch ended: {}", .0.message)]
     Status(Box<Status>),
     #[error("the watch broke")]
     Broken(#[source] Box<kube::Error>),
-    /// There is nothing that a watch could start from.
+    /// A watch has no version to start from.
     #[error("the list has no resource version")]
     Unversioned,
     #[error(transparent)]
     WentBack(#[from] WentBack),
 }
 
-/// A page of a list. The objects are decoded one by one, so that one bad object cannot stop the others.
+/// A page of a list. Its objects stay raw and are decoded one by one, so that one bad object cannot stop the others.
 #[derive(Deserialize)]
 pub(super) struct Page<'a> {
     pub(super) metadata: PageMetadata,
-    /// `null` for an empty list of some servers.
+    /// Some servers send `null` for an empty list.
     #[serde(borrow)]
     pub(super) items: Option<Vec<&'a RawValue>>,
 }
@@ -65,7 +65,7 @@ pub(super) struct Page<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct PageMetadata {
     resource_version: String,
-    /// What to ask the next page with; empty on the last one.
+    /// The continue token for the next page; empty on the last one.
     #[serde(rename = "continue", default)]
     pub(super) next: String,
 }
@@ -82,7 +82,7 @@ impl<'a> Page<'a> {
 }
 
 impl Reflector {
-    /// Of one namespace, or of all with an empty `scope`.
+    /// A reflector of the namespace `scope`, or of all namespaces if `scope` is empty.
     pub(super) fn new<K>(client: Client, scope: &str, selector: Option<String>) -> Self
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -91,7 +91,7 @@ impl Reflector {
         Self { client, request: Request::new(K::url_path(&(), namespace)), selector }
     }
 
-    /// One page, as JSON: the first with an empty `next`.
+    /// Requests one page and returns its JSON. An empty `next` requests the first page.
     pub(super) async fn page(&self, next: &str) -> Result<String, Failure> {
         let mut parameters = ListParams::default().limit(PAGE_SIZE);
         parameters.label_selector.clone_from(&self.selector);
@@ -101,7 +101,7 @@ impl Reflector {
         answer.await.map_err(|error| Failure::List(Box::new(error)))
     }
 
-    /// The changes after `version`.
+    /// Starts a watch and returns its events after `version`.
     pub(super) async fn watch(
         &self,
         version: u64,
@@ -111,7 +111,7 @@ impl Reflector {
         let request = self.request.watch(&parameters, &version.to_string()).map_err(kube::Error::BuildRequest);
         let answer = async { self.client.request_events::<Box<RawValue>>(request?).await };
         let events = answer.await.map_err(|error| Failure::Watch(Box::new(error)))?;
-        // A connection that is dead in silence looks like one on which nothing happens.
+        // A dead connection looks the same as one without changes, so silence ends the watch.
         let events = futures::stream::unfold(Box::pin(events), |mut events| async {
             let event: Option<Result<WatchEvent<Box<RawValue>>, kube::Error>> =
                 timeout(SILENT, events.next()).await.ok().flatten();
@@ -126,8 +126,7 @@ impl Reflector {
 }
 
 impl Failure {
-    /// Whether the present state has to be listed before a watch makes sense: the version to start from is too old, or the
-    /// API server was away.
+    /// Whether a list has to come before the next watch: the version to start from is too old, or the API server was down.
     pub(super) fn wants_a_list(&self) -> bool {
         match self {
             Self::List(_) | Self::Unversioned | Self::WentBack(_) => true,

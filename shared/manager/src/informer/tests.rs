@@ -1,3 +1,5 @@
+//! Tests of an informer of pods on a model API server with faults, on paused time.
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -11,7 +13,7 @@ use tokio::{
 use super::*;
 use crate::{object::ObjectKey, wire::Seen};
 
-/// An informer of pods at work, on a model where this goes wrong.
+/// A running informer of pods, on a model API server with the faults of `plan`.
 fn at_work(plan: &str) -> (Model, Arc<Informer<Seen<Pod>>>, JoinHandle<()>) {
     let model = Model::new();
     model.set_faults(Planned::new(&plan.parse().expect("a plan")));
@@ -28,14 +30,14 @@ fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
-/// Seen on a real node: the definition of a kind was replaced, the watch was answered with 429 once, and the process
-/// was not ready for as long as nobody wrote an object of that kind.
+/// Happened on a real node: a CRD was replaced, and the API server answered the watch with 429 once. Afterwards the process
+/// stayed unready until a client wrote an object of that kind.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_started_again_in_silence_is_in_step() {
     for code in [429, 403, 503, 500] {
         let (_model, informer, _running) = at_work(&format!("before watch pods.core #1..3 -> answer {code}"));
         sleep(Duration::from_millis(200)).await;
-        assert_ne!(informer.health.phase(), Phase::Synced, "{code}: it was refused");
+        assert_ne!(informer.health.phase(), Phase::Synced, "{code}: the watch was refused");
         sleep(seconds(3)).await;
         assert_eq!(informer.health.phase(), Phase::Synced, "{code}");
     }
@@ -103,14 +105,14 @@ async fn w12_a_watch_that_stalls_in_silence_is_told_and_heals() {
     let pod = ObjectKey::new("default", "a");
     let (begun, mut told) = (Instant::now(), Vec::new());
     while informer.store.get(&pod).is_none() {
-        assert!(begun.elapsed() < seconds(900), "never seen");
+        assert!(begun.elapsed() < seconds(900), "the pod never reached the cache");
         sleep(seconds(10)).await;
         told.extend(informer.health.remark());
     }
     let silent = begun.elapsed();
     assert!(silent < seconds(240), "a stalled watch is given up in less than four minutes: {silent:?}");
     assert!(told.contains(&"pods not heard of for 180s".to_owned()), "{told:?}");
-    assert_eq!(informer.health.remark(), None, "heard again");
+    assert_eq!(informer.health.remark(), None, "the watch delivers again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,23 +131,23 @@ async fn what_was_there_is_in_the_cache_whatever_the_watch_has_delivered() {
         at_work("after watch pods.core -> stall; before list pods.core #2..3 -> answer 503");
     let informer = &informer;
     informer.list_for(0).await;
-    assert_eq!(asked(&model, Verb::List), 1, "the first list is one");
+    assert_eq!(asked(&model, Verb::List), 1, "the first list covers the first term");
     let put = |name| {
         model.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}}));
     };
     let holds = |name| informer.store.get(&ObjectKey::new("default", name)).is_some();
-    let list_for = |term| async move { timeout(seconds(60), informer.list_for(term)).await.expect("it is listed") };
+    let list_for = |term| async move { timeout(seconds(60), informer.list_for(term)).await.expect("a list") };
     put("a");
     sleep(seconds(10)).await;
     list_for(0).await;
-    assert!(!holds("a"), "the watch is behind");
+    assert!(!holds("a"), "the watch lags");
     futures::future::join_all((0..100).map(|_| list_for(1))).await;
     assert!(holds("a"));
-    assert_eq!(asked(&model, Verb::List), 4, "one for all who ask, after two that failed");
+    assert_eq!(asked(&model, Verb::List), 4, "one list for all callers, after two that failed");
     put("b");
     list_for(1).await;
     sleep(seconds(10)).await;
-    assert!(!holds("b"), "not once more for the same term");
+    assert!(!holds("b"), "no second list for the same term");
     list_for(2).await;
     assert!(holds("b"));
     assert_eq!(asked(&model, Verb::List), 5);

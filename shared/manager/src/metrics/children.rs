@@ -1,5 +1,5 @@
-//! What an operator does to children, for every operator the same: `<app>_operator_children_writes_total`,
-//! `<app>_operator_drift_repairs_total`, and where there are pods to replace `<app>_operator_rollout_duration_seconds`.
+//! Metrics of an operator's writes to children, the same for every operator: `<app>_operator_children_writes_total`,
+//! `<app>_operator_drift_repairs_total`, and for children with rollouts `<app>_operator_rollout_duration_seconds`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use prometheus::{Histogram, IntCounterVec};
 
 use super::MetricRegistry;
 
-/// The metrics of one controller.
+/// The child metrics of one controller.
 #[derive(Debug, Clone)]
 pub(crate) struct ChildMetrics {
     writes: IntCounterVec,
@@ -15,13 +15,13 @@ pub(crate) struct ChildMetrics {
     rollouts: Option<Histogram>,
 }
 
-/// Children whose pods are replaced step by step when their template changes.
+/// Kinds that replace their pods step by step when their template changes.
 const ROLLED_OUT: &[&str] = &["Deployment", "StatefulSet", "DaemonSet"];
 
-/// Upper bounds of a roll-out in seconds: from a few to an hour.
+/// Histogram buckets of a rollout, as upper bounds in seconds.
 const SECONDS: [f64; 9] = [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 3600.0];
 
-/// What is done to a child.
+/// A kind of write to a child.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Written {
     Created,
@@ -42,11 +42,11 @@ impl Written {
 }
 
 impl ChildMetrics {
-    /// All series at 0, so that rates work from the first scrape. `children` are kinds in `CamelCase`.
+    /// Creates all series with the value 0, so that rates work from the first scrape. `children` are kinds in `CamelCase`.
     pub(crate) fn new(registry: &MetricRegistry, app: &str, children: &[String]) -> Self {
         let rollouts = || {
             let name = format!("{app}_operator_rollout_duration_seconds");
-            let help = "How long it took from a change until all pods had it, in seconds";
+            let help = "Seconds from a change of the pod template until all pods had it";
             registry.histograms(&name, help, &[], &SECONDS).with_label_values::<&str>(&[])
         };
         let metrics = Self {
@@ -58,7 +58,7 @@ impl ChildMetrics {
             ),
             drift: registry.counters(
                 &format!("{app}_operator_drift_repairs_total"),
-                "Changes of somebody else that were put back",
+                "Changes by other clients that the operator reverted",
                 &["child"],
             ),
         };
@@ -75,12 +75,12 @@ impl ChildMetrics {
         self.writes.with_label_values(&[child, written.op()]).inc();
     }
 
-    /// Whether the pods of such a child are replaced step by step.
+    /// Whether a child of this kind replaces its pods step by step.
     pub(crate) fn rolls_out(child: &str) -> bool {
         ROLLED_OUT.contains(&child)
     }
 
-    /// A change of pods has reached all of them.
+    /// Records a finished rollout: a change has reached all pods after `took`.
     pub(crate) fn rolled_out(&self, took: Duration) {
         if let Some(rollouts) = &self.rollouts {
             rollouts.observe(took.as_secs_f64());

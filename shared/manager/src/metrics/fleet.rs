@@ -1,4 +1,4 @@
-//! The metrics that every operator of replicated pods has beside the runtime's: how many pods each object wants and has.
+//! Metrics for operators of replicated pods: how many pods each object wants and has.
 
 use kube::ResourceExt;
 use prometheus::IntGaugeVec;
@@ -6,7 +6,7 @@ use prometheus::IntGaugeVec;
 use super::MetricRegistry;
 use crate::{context::Root, controller::Objects};
 
-/// `<operator>_<pods>{namespace,name,state}`.
+/// The gauge `<operator>_<pods>{namespace,name,state}`.
 #[derive(Debug)]
 pub struct FleetMetrics {
     pods: IntGaugeVec,
@@ -15,16 +15,17 @@ pub struct FleetMetrics {
 /// How many pods one object wants and has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pods {
-    /// As the spec says.
+    /// Pods that the spec requests.
     pub desired: i32,
-    /// That serve.
+    /// Pods that serve.
     pub ready: i32,
-    /// That are as the spec says.
+    /// Pods of the current revision.
     pub updated: i32,
 }
 
 impl FleetMetrics {
-    /// Adds the metrics of kind `K`; `operator` is `memcached_operator`, `pods` what its users call them: `nodes`.
+    /// Registers the gauge of kind `K`. `operator` is for example `memcached_operator`, and `pods` the users' word for them,
+    /// such as `nodes`.
     pub fn new<K: Root>(registry: &MetricRegistry, operator: &str, pods: &str) -> Self {
         let kind = K::kind(&());
         let help = format!("The {pods} of every {kind}, by state: desired, ready, updated.");
@@ -32,9 +33,9 @@ impl FleetMetrics {
         Self { pods: gauges }
     }
 
-    /// Shows the pods of all objects; for [`on_scrape`](crate::ControllerBuilder::on_scrape).
+    /// Sets the gauge for all objects; to be called in [`on_scrape`](crate::ControllerBuilder::on_scrape).
     pub fn show<K: Root>(&self, objects: Objects<'_, K>, pods: impl Fn(&K) -> Pods) {
-        self.pods.reset(); // those that have gone
+        self.pods.reset(); // removes deleted objects
         for object in objects {
             let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
             let Pods { desired, ready, updated } = pods(&object);

@@ -1,4 +1,4 @@
-//! Where metrics are registered and described.
+//! The registry of metrics, which also keeps their descriptions for generated documentation.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,28 +8,28 @@ use prometheus::{
     core::{Collector, Desc},
 };
 
-/// The metrics of one process. A clone is the same registry.
+/// The metrics of one process. Clones share one registry.
 ///
 /// # Panics
 ///
-/// Every method that adds a metric does so when its name or a label is not a word that Prometheus takes, or is there
-/// already: mistakes that the first test of an operator finds.
+/// Every method that adds a metric panics when its name or a label is invalid in Prometheus, or the name is registered
+/// already. The first test of an operator finds such mistakes.
 #[derive(Debug, Clone, Default)]
 pub struct MetricRegistry {
     registry: Registry,
     described: Arc<Mutex<Vec<Described>>>,
 }
 
-/// A metric as people read of it.
+/// The description of a metric, for documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
-    /// `controller_runtime_reconcile_total`.
+    /// The full name, such as `controller_runtime_reconcile_total`.
     pub name: String,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
     /// Names of its labels.
     pub labels: Vec<String>,
-    /// What it counts, as in the `# HELP` line.
+    /// The text of its `# HELP` line.
     pub help: String,
 }
 
@@ -60,7 +60,7 @@ impl MetricRegistry {
         self.described("histogram", must(name, HistogramVec::new(options, labels)))
     }
 
-    /// All metrics that were added, by name.
+    /// All added metrics, sorted by name.
     pub fn descriptions(&self) -> Vec<Described> {
         let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
         described.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,4 +1,5 @@
-//! `--metrics-secure`: metrics over TLS, for those whom the API server lets read them. What the sidecar does, without it.
+//! `--metrics-secure`: serves metrics over TLS, to clients that the API server authenticates and authorizes. It does in this
+//! process what the `metrics-proxy` sidecar does otherwise.
 
 use std::{path::Path, sync::Arc};
 
@@ -6,7 +7,7 @@ use axum::{Router, middleware};
 use metrics_proxy::{ApiServer, Guard, Metrics, Rules, Times, admit, self_signed};
 use serving::{CertificateError, Certificates, Listener, Tls, TlsError};
 
-/// Why metrics cannot be served securely.
+/// Why secure metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("--metrics-cert-dir: {}", crate::error::chain(.0))]
@@ -17,7 +18,7 @@ pub(crate) enum Error {
     Metrics(#[from] prometheus::Error),
 }
 
-/// The listener with TLS, the routes behind a guard, and what the guard counts.
+/// Adds TLS to the listener and a guard to the routes. The certificate is `tls.crt` and `tls.key` in `folder`, or self-signed.
 pub(crate) fn secure(
     listener: Listener,
     routes: Router,
@@ -53,7 +54,7 @@ mod tests {
         Listener::bind(([127, 0, 0, 1], 0).into()).await.expect("a port")
     }
 
-    /// What a real API server says of tokens is tested with the binary, in `secure_metrics`.
+    /// The test `secure_metrics` checks tokens with the binary and a real API server.
     #[tokio::test]
     async fn who_shows_no_token_reads_nothing() {
         let routes = Router::new().route("/metrics", get(async || "secret"));
@@ -68,7 +69,7 @@ mod tests {
     #[tokio::test]
     async fn a_folder_without_a_certificate_is_told_with_its_flag() {
         let refused = secure(listener().await, Router::new(), Some(Path::new("nowhere")), Model::new().client());
-        let error = refused.err().expect("is refused").to_string();
+        let error = refused.err().expect("an error").to_string();
         assert!(error.starts_with("--metrics-cert-dir: ") && error.contains("nowhere"), "{error}");
     }
 }

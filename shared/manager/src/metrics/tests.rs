@@ -1,8 +1,8 @@
-//! Dashboards and alerts are written against names, labels and buckets: these are controller-runtime's, one by one.
+//! Compares names, labels and buckets with controller-runtime's, because dashboards and alerts depend on them.
 
 use super::*;
 
-/// Name, type and labels of what controller-runtime serves.
+/// Name, type and labels of controller-runtime's metrics.
 const UPSTREAM: &[(&str, &str, &[&str])] = &[
     ("certwatcher_read_certificate_errors_total", "counter", &[]),
     ("certwatcher_read_certificate_total", "counter", &[]),
@@ -31,7 +31,7 @@ const UPSTREAM: &[(&str, &str, &[&str])] = &[
     ("workqueue_work_duration_seconds", "histogram", &["name", "controller"]),
 ];
 
-/// What we serve beside it. Labels that name objects are bounded by `--metrics-max-objects`.
+/// Our own metrics. `--metrics-max-objects` bounds the cardinality of labels that name objects.
 const OURS: &[(&str, &str, &[&str])] = &[
     ("operator_build_info", "gauge", &["version", "commit"]),
     ("operator_events_dropped_total", "counter", &[]),
@@ -47,7 +47,7 @@ const OURS: &[(&str, &str, &[&str])] = &[
     ("operator_webhook_certificate_expiry_timestamp_seconds", "gauge", &[]),
 ];
 
-/// The upper bounds of each histogram, as `le` says them.
+/// The upper bounds of each histogram, as in the label `le`.
 const BUCKETS: &[(&str, &str)] = &[
     ("controller_runtime_reconcile_time_seconds", RECONCILE),
     ("controller_runtime_webhook_latency_seconds", TENFOLD),

@@ -1,4 +1,4 @@
-//! One copy of each name. A Memcached, its children and its pods carry the same few names again and again.
+//! Interned names: one copy of each in the process. A Memcached, its children and its pods repeat the same few names.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -7,7 +7,7 @@ use std::{
 
 use hashbrown::HashTable;
 
-/// Below this many names nobody looks for unused ones.
+/// With fewer names than this, unused ones are not removed.
 const FEW: usize = 1_024;
 
 static NAMES: LazyLock<Mutex<Names>> = LazyLock::new(Mutex::default);
@@ -21,7 +21,7 @@ pub(crate) fn shared(text: &str) -> Arc<str> {
 struct Names {
     table: HashTable<Arc<str>>,
     hasher: RandomState,
-    /// With so many names, those that nobody holds any more are thrown away.
+    /// The number of names at which the next insertion removes the unused ones.
     sweep_at: usize,
 }
 
@@ -55,6 +55,6 @@ mod tests {
             names.get(&number.to_string());
         }
         assert!(names.table.len() <= 2 * FEW, "{}", names.table.len());
-        assert!(Arc::ptr_eq(&held, &names.get("held")), "what somebody holds stays the one copy");
+        assert!(Arc::ptr_eq(&held, &names.get("held")), "a name in use stays interned");
     }
 }

@@ -1,16 +1,16 @@
-//! Changes as a JSON patch: one cheap request, where that does the same as an apply.
+//! Changes as a JSON patch: one cheap request, used where it has the same effect as a server-side apply.
 //!
-//! A child that we created is ours by an entry of operation `Update`. As long as fields are only *set*, a patch by the
-//! same manager leaves that entry as it should be: a field that somebody else had taken is ours again. What a patch
-//! cannot do exactly is left to an apply: fields that go (others may hold a part of them), and lists and whole objects
-//! (others may have something in them, or put something there meanwhile).
+//! Our entry on a child that we created has operation `Update`. A patch by the same manager that only *sets* fields keeps
+//! that entry correct: a field that another manager had taken over is ours again. The rest needs an apply: removed fields
+//! (other managers may own a part of them), and lists and whole objects (other managers may have values in them, or add
+//! some meanwhile).
 
 use serde_json::{Value, json};
 
 use super::{Change, Path, Step};
 
-/// The operations that carry `changes` out on `live`, guarded by tests, so that they change this very object and
-/// nothing else in it; `None` when only an apply is exact.
+/// The JSON patch that makes `changes` in `live`. Its tests guard that it changes only this object, as long as we own it, and
+/// only the intended list elements. `None` when only an apply is exact.
 pub(crate) fn edit(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> Option<Value> {
     let mut tests = guards(live, uid, owner)?;
     let mut edits = Vec::new();
@@ -29,14 +29,14 @@ pub(crate) fn edit(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> 
     (!changes.is_empty()).then_some(Value::Array(tests))
 }
 
-/// The operations of `changes`, to try them in a dry run: what they would take from others does not matter there. `None`
-/// when elements of lists come or go.
+/// The JSON patch of `changes` for a dry run, where it does not matter what it would take from other managers. `None`
+/// when list elements are added or removed.
 pub(crate) fn rehearsal(live: &Value, uid: &str, changes: &[Change]) -> Option<Value> {
     carried_out(live, vec![test("/metadata/uid", uid)], changes.iter())
 }
 
-/// The operations that put our alternative in the place of another one; `None` when there is none in the way. An apply
-/// would only add ours to what another manager holds, and both are refused.
+/// The JSON patch that replaces another manager's alternative by ours, such as the source of a volume; `None` when there is
+/// none to replace. An apply would only add ours beside the other, and the API server refuses both at once.
 pub(crate) fn make_room(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> Option<Value> {
     let in_the_way = |change: &&Change| change.desired.is_none() && change.path.is_alternative();
     let in_the_way: Vec<&Change> = changes.iter().filter(in_the_way).collect();
@@ -62,7 +62,7 @@ fn carried_out<'a>(
     Some(Value::Array(operations))
 }
 
-/// Tests that it is this very object, and ours.
+/// Tests that the object has this uid and this controller owner; `None` if `live` does not have this owner.
 fn guards(live: &Value, uid: &str, owner: &str) -> Option<Vec<Value>> {
     let owners = live.pointer("/metadata/ownerReferences")?.as_array()?;
     let ours = owners.iter().position(|reference| reference["uid"] == owner)?;
@@ -78,8 +78,8 @@ fn test(path: &str, value: impl Into<Value>) -> Value {
 }
 
 impl Path {
-    /// Where this field is in `live`, with tests that each element on the way is the one that is meant. `None` for an
-    /// element itself, and when there is nothing at the place above.
+    /// The JSON pointer of this field in `live`. Adds a test for the identity of each list element on the way. `None` if the path
+    /// ends in an element, or if its parent is absent.
     fn pointer(&self, live: &Value, tests: &mut Vec<Value>) -> Option<String> {
         let (last, way) = self.0.split_last()?;
         let Step::Field(last) = last else { return None };
@@ -110,7 +110,7 @@ impl Path {
     }
 }
 
-/// As RFC 6901 has it.
+/// Appends a segment with the escapes of RFC 6901.
 fn push(pointer: &mut String, segment: &str) {
     pointer.push('/');
     pointer.push_str(&segment.replace('~', "~0").replace('/', "~1"));
@@ -182,6 +182,6 @@ mod tests {
         let live = live();
         let changes = compare(&live, &Value::Null, &json!({"spec": {"replicas": 5}}), &json!({}));
         assert!(edit(&live, "u", "o", &changes).is_some());
-        assert_eq!(edit(&live, "u", "stranger", &changes), None);
+        assert_eq!(edit(&live, "u", "another-manager", &changes), None);
     }
 }

@@ -1,10 +1,10 @@
-//! Places in an object, and what kind of field stands there.
+//! Paths in an object, and rules about the fields at certain paths.
 
 use std::fmt::{self, Write as _};
 
 use serde_json::{Map, Value};
 
-/// A place in an object. Displayed as people write it: `spec.template.spec.containers[memcached].args`.
+/// A path in an object. Displayed as in events: `spec.template.spec.containers[memcached].args`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Path(pub(super) Vec<Step>);
 
@@ -18,7 +18,7 @@ pub(super) enum Step {
 }
 
 impl Path {
-    /// A path of plain fields, for tests and comparisons: `spec.replicas`.
+    /// Whether the path begins with these plain fields, such as `["spec", "replicas"]`.
     pub(crate) fn starts_with(&self, fields: &[&str]) -> bool {
         self.0.len() >= fields.len()
             && self.0.iter().zip(fields).all(|(step, field)| matches!(step, Step::Field(name) if name == field))
@@ -30,8 +30,8 @@ impl Path {
         Self(steps)
     }
 
-    /// Whether a field stands here of which an object may have only one: the sources of a volume, the value of a
-    /// variable, the handlers of a probe. With two of them the API server refuses the object.
+    /// Whether the field is one of several alternatives: the sources of a volume, the value of a variable, the handlers of a
+    /// probe. The API server refuses an object with two of them.
     pub(super) fn is_alternative(&self) -> bool {
         match self.0.as_slice() {
             [.., Step::Field(list), Step::Element(_), Step::Field(name)] => match &**list {
@@ -53,7 +53,7 @@ impl Path {
         parent(self) == parent(other)
     }
 
-    /// Only where a quantity stands may `1000m` equal `1`: in an argument or an image tag they differ.
+    /// Whether the field is a quantity, where `1000m` equals `1`. In an argument or an image tag they differ.
     pub(super) fn is_quantity(&self) -> bool {
         match self.0.as_slice() {
             [.., Step::Field(of), Step::Field(list), Step::Field(_)] if of == "resources" => {
@@ -64,12 +64,13 @@ impl Path {
         }
     }
 
+    /// Whether the path is in a field set (`fieldsV1`).
     pub(super) fn is_in(&self, fields: &Value) -> bool {
         let mut at = fields;
         for step in &self.0 {
             let Some(map) = at.as_object() else { return false };
             if map.is_empty() {
-                return true; // an atomic value above us: whoever holds it holds us too
+                return true; // an atomic value above the path: its owner owns everything below it
             }
             let next = match step {
                 Step::Field(name) => map.get(&format!("f:{name}")),

@@ -1,8 +1,8 @@
-//! Kubernetes quantities: one value, written in several ways.
+//! Comparison of Kubernetes quantities, which have several notations for one value.
 
 use serde_json::Value;
 
-/// Quantities are normalised by the API server: `1000m` is stored as `1`.
+/// Whether both are the same quantity. The API server normalises them: it stores `1000m` as `1`.
 pub(super) fn same_quantity(live: &Value, desired: &Value) -> bool {
     match (quantity(live), quantity(desired)) {
         (Some(a), Some(b)) => (a - b).abs() <= f64::EPSILON * a.abs().max(b.abs()),
@@ -10,7 +10,7 @@ pub(super) fn same_quantity(live: &Value, desired: &Value) -> bool {
     }
 }
 
-/// The number that a Kubernetes quantity such as `1500m` or `64Mi` stands for; `None` for any other text.
+/// The value of a Kubernetes quantity such as `1500m` or `64Mi`; `None` for any other text.
 fn quantity(value: &Value) -> Option<f64> {
     let text = match value {
         Value::Number(number) => return number.as_f64(),

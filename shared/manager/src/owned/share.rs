@@ -1,4 +1,4 @@
-//! The part of an object that one field manager owns, by `metadata.managedFields`.
+//! The part of an object that one field manager owns, according to `metadata.managedFields`.
 
 use std::cell::OnceCell;
 
@@ -11,16 +11,16 @@ use crate::object::ManagedFields;
 pub(crate) struct Share<'a> {
     /// In the format of `fieldsV1`.
     fields: Value,
-    /// One entry stems from a create (or another update) and owns defaulted fields too.
+    /// One entry stems from a create (or another update) and also owns defaulted fields.
     pub(crate) from_create: bool,
-    /// What the others own. Read only if it matters: most of the time it does not.
+    /// The field sets of other managers. Parsed only when needed, which is rare.
     others: Vec<&'a RawValue>,
     others_read: OnceCell<Vec<Value>>,
 }
 
 impl<'a> Share<'a> {
-    /// The entries of `manager` on the main resource, merged into one field set. `None` when there are none: then
-    /// nothing that is in the object counts as ours.
+    /// Merges the entries of `manager` on the main resource into one field set. `None` when there are none: then no field of
+    /// the object is ours.
     pub(crate) fn of(manager: &str, entries: &[ManagedFields<'a>]) -> Option<Self> {
         let mut merged: Option<Value> = None;
         let (mut from_create, mut others) = (false, Vec::new());
@@ -46,7 +46,7 @@ impl<'a> Share<'a> {
         self.fields
     }
 
-    /// The part of `live` that is in this share.
+    /// The part of `live` in this share.
     pub(crate) fn project(&self, live: &Value) -> Value {
         self.project_below(live, &self.fields, &mut Vec::new())
     }
@@ -82,8 +82,8 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// A value that our set names without anything below: all of it, if the value is atomic. If others own something
-    /// below, then it is a map or list that we left empty, and what they put there is theirs.
+    /// Our part of a value that our set names without fields below it. An atomic value is ours as a whole. If other managers
+    /// own fields below it, we left a map or list empty, and those fields are theirs.
     fn leaf(&self, live: &Value, way: &[&str]) -> Value {
         let mut kept = live.clone();
         let holds_something = match live {
@@ -104,7 +104,7 @@ impl<'a> Share<'a> {
     }
 }
 
-/// Takes the fields and elements that `fields` names out of `value`.
+/// Removes the fields and elements that `fields` names from `value`.
 fn take_out(value: &mut Value, fields: &Map<String, Value>) {
     match value {
         Value::Object(map) => map.retain(|name, _| !fields.contains_key(&format!("f:{name}"))),
@@ -119,7 +119,7 @@ fn take_out(value: &mut Value, fields: &Map<String, Value>) {
     }
 }
 
-/// Whether `k:{…}`, `v:…` or `i:…` of a field set means this element.
+/// Whether a selector of a field set (`k:{…}`, `v:…` or `i:…`) matches this element.
 fn selects(selector: &str, index: usize, item: &Value) -> bool {
     let Some((kind, text)) = selector.split_once(':') else { return false };
     match kind {
@@ -133,6 +133,7 @@ fn selects(selector: &str, index: usize, item: &Value) -> bool {
     }
 }
 
+/// Adds the fields of the field set `more` to `all`.
 pub(crate) fn unite(all: &mut Value, more: Value) {
     let (Value::Object(all), Value::Object(more)) = (all, more) else { return };
     for (key, value) in more {

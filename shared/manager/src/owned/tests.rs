@@ -1,10 +1,12 @@
+//! Tests of fingerprints and of the comparison between live and desired objects.
+
 use serde_json::json;
 
 use super::*;
 use crate::object::Head;
 
-/// A Deployment as the API server returns it: created by us with POST, then an `Update` by kubectl that added a sidecar
-/// and a label, and status written by the Deployment controller.
+/// A Deployment as the API server returns it: we created it by POST, then kubectl added a sidecar and a label by an `Update`,
+/// and the Deployment controller wrote the status.
 fn live() -> Value {
     json!({
         "metadata": {
@@ -90,7 +92,7 @@ fn sidecars_labels_and_status_of_others_do_not_matter() {
 
 #[test]
 fn a_field_that_somebody_took_over_shows() {
-    // `kubectl scale`: the value changes and the API server takes the field out of our entry.
+    // `kubectl scale` changes the value, and the API server takes the field out of our entry.
     let mut scaled = live();
     scaled["spec"]["replicas"] = json!(1);
     scaled["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"].as_object_mut().expect("fields").remove("f:replicas");
@@ -151,7 +153,7 @@ fn a_hash_does_not_depend_on_the_order_of_keys_but_on_everything_else() {
     }
 }
 
-/// A live object whose entries are these: manager and fields.
+/// A live object with these entries in `managedFields`: manager and fields.
 fn shared_by(object: Value, entries: &[(&str, Value)]) -> Value {
     let mut live = object;
     live["metadata"]["name"] = json!("cache");
@@ -190,7 +192,7 @@ fn an_empty_value_that_was_removed_is_missing() {
     }
     let live = shared_by(json!({"spec": {"kept": 1}}), &[(OURS, json!({"f:spec": {"f:kept": {}}}))]);
     let null = json!({"spec": {"kept": 1, "field": null}});
-    assert_eq!(changes(&live, &null, &null), [""; 0], "what is null is absent");
+    assert_eq!(changes(&live, &null, &null), [""; 0], "null counts as absent");
 }
 
 #[test]
@@ -225,7 +227,7 @@ fn what_others_put_below_our_empty_map_is_theirs() {
     assert_eq!(ours(&live), desired);
     assert_eq!(print_of(&live).hash, hash(&desired));
     assert_eq!(changes(&live, &desired, &desired), [""; 0]);
-    // Of an atomic map no other manager can hold a part.
+    // No other manager can own a part of an atomic map.
     let selector = json!({"spec": {"selector": {"app": "a"}}});
     let live = shared_by(
         selector.clone(),

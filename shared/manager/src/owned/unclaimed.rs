@@ -1,4 +1,5 @@
-//! What nobody holds although it must be ours: what is left of an earlier desired object when `managedFields` were cleared.
+//! Fields without an owner that must be ours. They remain of an earlier desired object after a client has cleared
+//! `managedFields`.
 
 use serde_json::{Map, Value, json};
 use workloads::Child;
@@ -6,7 +7,7 @@ use workloads::Child;
 use super::{Elements, Path, Step};
 use crate::object::ManagedFields;
 
-/// Where others write in objects of a kind, and where they do not.
+/// The paths at which other clients write in objects of a kind, and those at which they do not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writers {
     /// See [`Child::AUTHORS_ALONE`](workloads::Child::AUTHORS_ALONE).
@@ -26,11 +27,12 @@ impl Writers {
     }
 }
 
-/// What none of `entries` holds and nobody but us writes, as a field set: the elements of lists that `defaulted` (the desired object
-/// with the API server's defaults) has too, and the fields that it does not have at places which are the author's alone. An apply by
-/// whoever holds this set takes out what it does not say: this one, or a later one if this one fails.
+/// The fields that none of `entries` owns and that only we can have written, as a field set. These are the elements of lists
+/// that are in `defaulted` too, and fields that are not in `defaulted`, at paths where only the author writes. `defaulted` is
+/// the desired object with the API server's defaults.
 ///
-/// Without it these would stay for ever, and exclude ours: the API server refuses a Service with two ports of one name.
+/// We claim this set. Then our next apply removes those of its fields that are not desired, and a later apply does so if that one
+/// fails. Otherwise they would stay for ever and exclude ours: the API server refuses a Service with two ports of one name.
 pub(crate) fn unclaimed<'a>(
     live: &Value,
     defaulted: &Value,
@@ -51,7 +53,7 @@ pub(crate) fn unclaimed<'a>(
 fn below(live: &Value, desired: &Value, writers: Writers, at: &Path, found: &mut impl FnMut(Path)) {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {
-            // The child's own metadata has lists in which everybody has elements.
+            // Skip the child's own metadata: other clients add elements to its lists, such as owner references and finalizers.
             for (name, value) in live.iter().filter(|(name, _)| !(at.0.is_empty() && *name == "metadata")) {
                 let path = at.field(name);
                 match desired.get(name) {

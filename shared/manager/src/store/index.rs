@@ -1,8 +1,8 @@
-//! Indices that an operator declares: the objects that say something, found without looking at all of them.
+//! The indices that an operator declares with `.index(name, values)`, like controller-runtime's field indexer.
 //!
-//! A value is kept as its hash, and the object as its position: with the room that tables keep free, an object with one value
-//! takes about 75 bytes, and each further value about 45. Hashes may meet, so what is found is asked again what it says: a
-//! lookup is exact.
+//! An entry holds the hash of a value and the position of the object. With the free room of the tables, an object with one
+//! value takes about 75 bytes, and each further value about 45. Hashes may collide, so a lookup computes the values of each
+//! hit again: lookups are exact.
 
 use std::{
     fmt,
@@ -14,14 +14,14 @@ use hashbrown::HashTable;
 
 use crate::object::ObjectKey;
 
-/// What an object says under one index: none, one or many values.
+/// Computes the values of an object under one index: none, one or many.
 pub(crate) type Values<I> = Box<dyn Fn(&I) -> Vec<String> + Send + Sync>;
 
 /// All indices of one store.
 pub(super) struct Indices<I> {
     declared: Vec<(&'static str, Values<I>)>,
     entries: HashTable<Entry>,
-    /// The hashes of the object at each position.
+    /// For each position, the hashes of the object there.
     hashes: Vec<Box<[u64]>>,
     hasher: RandomState,
 }
@@ -39,13 +39,17 @@ impl<I> Default for Indices<I> {
 }
 
 impl<I> Indices<I> {
-    /// Adds an index, while there are no objects yet.
+    /// Adds an index. To be called before the first object arrives.
+    ///
+    /// # Panics
+    ///
+    /// When an index has this name already.
     pub(super) fn declare(&mut self, name: &'static str, values: Values<I>) {
-        assert!(self.number(name).is_none(), "there already is an index \"{name}\"");
+        assert!(self.number(name).is_none(), "the index \"{name}\" exists already");
         self.declared.push((name, values));
     }
 
-    /// The object at this position says what `item` says, whatever it said before.
+    /// Replaces the values of the object at this position by those of `item`.
     pub(super) fn put(&mut self, position: u32, key: &ObjectKey, item: &I) {
         if self.declared.is_empty() {
             return;
@@ -65,7 +69,7 @@ impl<I> Indices<I> {
         self.hashes[position] = hashes.into();
     }
 
-    /// The object at this position says nothing any more.
+    /// Removes the values of the object at this position.
     pub(super) fn remove(&mut self, position: u32) {
         for hash in self.hashes.get_mut(position as usize).map(std::mem::take).into_iter().flatten() {
             if let Ok(entry) = self.entries.find_entry(hash, |entry| *entry == Entry { hash, position }) {
@@ -74,7 +78,11 @@ impl<I> Indices<I> {
         }
     }
 
-    /// Positions of the objects in a namespace that may say this.
+    /// The positions of the objects in a namespace that may have this value.
+    ///
+    /// # Panics
+    ///
+    /// When no index has this name.
     pub(super) fn candidates(&self, name: &str, namespace: &str, value: &str) -> Vec<u32> {
         let Some(number) = self.number(name) else {
             panic!("there is no index \"{name}\": declare it with .index(…)")
@@ -83,7 +91,7 @@ impl<I> Indices<I> {
         self.entries.iter_hash(hash).filter(|entry| entry.hash == hash).map(|entry| entry.position).collect()
     }
 
-    /// Whether the object really does.
+    /// Whether the object has this value under the index.
     pub(super) fn says(&self, name: &str, value: &str, item: &I) -> bool {
         let index = self.declared.iter().find(|(declared, _)| *declared == name);
         index.is_some_and(|(name, values)| said(name, values, item).iter().any(|said| said == value))
@@ -98,10 +106,10 @@ impl<I> Indices<I> {
     }
 }
 
-/// An operator's function that panics at one object must not end the informer of all.
+/// The values of `item`; none if the operator's function panics: one object must not stop the informer of all.
 fn said<I>(name: &str, values: &Values<I>, item: &I) -> Vec<String> {
     catch_unwind(AssertUnwindSafe(|| values(item))).unwrap_or_else(|_| {
-        tracing::error!(index = name, "An index panicked at an object, which is left out of it");
+        tracing::error!(index = name, "An index function panicked; the object is left out of the index");
         Vec::new()
     })
 }

@@ -1,30 +1,31 @@
-//! Texts of objects of one kind, which are nearly the same: each is kept as what sets it apart from a template.
+//! Compressed object texts. The JSON texts of one kind are nearly the same, so each is kept as its difference from a template.
 //!
-//! Two Deployments of one operator differ in a name, two uids, a few numbers and times. With one of them as dictionary,
+//! Two Deployments of one operator differ in a name, two uids, a few numbers and times. With one of them as LZ4 dictionary,
 //! the 4 KB of the other become about 250 bytes, in a few microseconds.
 
 use std::{fmt, sync::Arc};
 
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 
-/// Makes [`Packed`] texts, and chooses their template.
+/// Packs texts and chooses the template for them.
 #[derive(Debug, Default)]
 pub(super) struct Packer {
     template: Option<Arc<str>>,
-    /// Texts that the present template did not suit.
+    /// The number of texts that the current template did not suit.
     misfits: u32,
-    /// How many of those make one of them the next template. Doubles, so that a mixed crowd settles.
+    /// After this many misfits, the next one becomes the template. About doubles each time, so that a mix of shapes does not
+    /// change the template for ever.
     patience: u32,
 }
 
-/// A text, kept small.
+/// A compressed text.
 pub(super) struct Packed {
     template: Arc<str>,
     bytes: Box<[u8]>,
     length: u32,
 }
 
-/// A text that is not packed to this part of its length does not resemble the template.
+/// The template suits a text that shrinks at least by this factor.
 const SUITS: usize = 4;
 
 impl Packer {
@@ -53,7 +54,7 @@ impl Packed {
         }
     }
 
-    /// The text as it was.
+    /// The original text; `None` if it does not decompress.
     pub(super) fn text(&self) -> Option<String> {
         let bytes = decompress_with_dict(&self.bytes, self.length as usize, self.template.as_bytes()).ok()?;
         String::from_utf8(bytes).ok()
@@ -104,6 +105,6 @@ mod tests {
         assert!(last.bytes.len() < 100, "{last:?}");
         assert_eq!(old.text(), Some(shape(1)));
         let changes = (3..203).filter(|&other| packer.pack(&shape(other)).bytes.len() < 100).count();
-        assert!(changes < 6, "a crowd without a common shape settles: {changes}");
+        assert!(changes < 6, "the template hardly changes for texts without a common shape: {changes}");
     }
 }

@@ -1,28 +1,28 @@
-//! How far one watch has come in the history of the cluster, and the list that is under way.
+//! The progress of one watch: the newest version that it has delivered, and a list that is under way.
 
 use std::collections::HashSet;
 
 use crate::object::{ObjectKey, Uid};
 
-/// What is known of one watch.
+/// The progress of one watch.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// The namespace that is watched; empty for all of them.
+    /// The watched namespace; empty for all of them.
     scope: Box<str>,
-    /// The newest version that lists, events and bookmarks have told of.
+    /// The newest version of all lists, events and bookmarks.
     delivered: u64,
     listing: Option<Listing>,
 }
 
-/// A list that is under way: what it does not contain will be gone.
+/// A list that is under way. When it is complete, objects that it did not contain are removed.
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// The version that all its pages show; 0 before the first.
+    /// The version that all its pages show; 0 before the first page.
     pub(super) version: u64,
     pub(super) seen: HashSet<ObjectKey>,
-    /// Objects that we had deleted before the list was requested.
+    /// Uids of objects that we had deleted before the list was requested.
     deleted: Vec<Uid>,
-    /// Whether an object has an older version than it had.
+    /// Whether the list had an older version of an object than the cache.
     pub(super) rewritten: bool,
 }
 
@@ -47,8 +47,11 @@ impl Progress {
         self.delivered
     }
 
-    /// An event or a bookmark of this version. Within one history versions only grow; the same twice does no harm. An object
-    /// without a readable version (0) says nothing.
+    /// Advances to the version of an event or a bookmark. A version of 0, which stands for an unreadable one, changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The version is lower than the newest one. Within one history versions never fall; the same version twice does no harm.
     pub(super) fn advance(&mut self, version: u64) -> Result<(), WentBack> {
         if version != 0 && version < self.delivered {
             return Err(WentBack { known: self.delivered, now: version });
@@ -61,15 +64,19 @@ impl Progress {
         self.listing = Some(Listing { version: 0, seen: HashSet::new(), deleted, rewritten: false });
     }
 
-    /// The first page is there. Returns what we had deleted before.
+    /// Records the version of the first page. Returns the uids that we had deleted before the list.
     pub(super) fn listed_at(&mut self, version: u64) -> Vec<Uid> {
         let Some(listing) = &mut self.listing else { return Vec::new() };
         listing.version = version;
         std::mem::take(&mut listing.deleted)
     }
 
-    /// Starts again from this version if it is earlier than what was delivered. A later one counts when the list is complete:
-    /// until then, what is not in the cache may be on a page to come.
+    /// Resets the progress if the list's version is lower than the newest one. A higher version counts only when the list is
+    /// complete: until then, an object that is not in the cache may be on a later page.
+    ///
+    /// # Errors
+    ///
+    /// The version is lower than the newest one.
     pub(super) fn restart(&mut self, version: u64) -> Result<(), WentBack> {
         if version >= self.delivered {
             return Ok(());

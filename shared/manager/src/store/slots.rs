@@ -1,4 +1,5 @@
-//! Where the objects are, and the indices over them: four bytes an entry, because an index is a position.
+//! Slab storage of the cached objects, with indices by name, owner and application label. Index entries are u32 positions,
+//! four bytes each.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -13,22 +14,22 @@ use crate::{
     wire::{AppKey, Facts},
 };
 
-/// One object.
+/// One cached object.
 #[derive(Debug)]
 pub(super) struct Slot<I> {
     pub(super) key: ObjectKey,
     pub(super) facts: Facts,
     pub(super) verified: Option<Verified>,
-    /// What reconcilers read, unless it is made of the text each time.
+    /// What reconcilers read; `None` for a representation that decodes `text` on each read.
     pub(super) item: Option<Arc<I>>,
     pub(super) text: Option<Packed>,
 }
 
-/// All objects, found by name, by owner and by application label.
+/// All objects, with indices by name, by owner and by application label.
 #[derive(Debug)]
 pub(super) struct Slots<I> {
     places: Vec<Option<Box<Slot<I>>>>,
-    /// Positions in `places` that hold nothing.
+    /// The empty positions in `places`.
     free: Vec<u32>,
     by_name: HashTable<u32>,
     by_owner: HashTable<u32>,
@@ -83,7 +84,7 @@ impl<I> Slots<I> {
         self.by_app.iter_hash(self.hasher.hash_one(app)).filter_map(|at| self.slot(*at)).filter(belongs)
     }
 
-    /// Puts an object in its place, in that of an earlier form of it if there is one, and says which it is.
+    /// Stores an object, in place of its earlier form if there is one. Returns its position.
     pub(super) fn put(&mut self, slot: Slot<I>) -> u32 {
         let Some(position) = self.position(&slot.key) else {
             let position = self.free.pop().unwrap_or_else(|| {
@@ -145,7 +146,7 @@ impl<I> Slots<I> {
 }
 
 impl<I> Slot<I> {
-    /// Where the object is in the three indices.
+    /// The hashes of the object in the three indices: name, owner, application label.
     fn hashes(&self, hasher: &RandomState) -> [Option<u64>; 3] {
         [
             Some(hasher.hash_one(&self.key)),

@@ -1,3 +1,5 @@
+//! Tests of the cache: own writes and their echoes, lists, restored clusters, and indices.
+
 use serde_json::json;
 use workloads::DeploymentView;
 
@@ -28,7 +30,7 @@ fn deliver_gone(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> 
     store.deliver_gone(0, object).expect("versions grow")
 }
 
-/// A list at this version, in one page. Returns what it changed, and whether the cluster went back in time.
+/// Stores a list of one page at this version. Returns the changed objects, and whether the cluster went back in time.
 fn list(store: &Deployments, version: u64, objects: &[Decoded<Live<DeploymentView>>]) -> (Vec<ObjectKey>, bool) {
     store.begin_list(0);
     let back = store.listed_at(0, version).is_err();
@@ -97,7 +99,7 @@ fn a_list_says_what_is_gone() {
     store.observe(&object("c", "3", 20, 1));
     let (gone, back) = store.end_list(0);
     assert_eq!((gone.into_iter().map(|delta| delta.key).collect::<Vec<_>>(), back), (vec![key("b")], false));
-    assert_eq!(replicas(&store, "c"), Some(1), "written after the list was taken");
+    assert_eq!(replicas(&store, "c"), Some(1), "we wrote it after the list's version");
 }
 
 #[test]
@@ -133,7 +135,7 @@ fn an_own_create_is_known_while_a_list_is_under_way() {
     store.observe(&object("a", "1", 80, 3));
     assert_eq!(replicas(&store, "a"), Some(3), "it may be on the next page");
     store.end_list(0);
-    assert_eq!(replicas(&store, "a"), None, "it was on none: deleted since");
+    assert_eq!(replicas(&store, "a"), None, "it was on no page: another client has deleted it");
 }
 
 #[test]
@@ -144,7 +146,7 @@ fn what_was_deleted_in_one_namespace_is_forgotten_with_its_own_list() {
     store.observe_gone(&key("a"), Uid::of("1"));
     store.begin_list(1);
     store.listed_at(1, 10).expect("versions grow");
-    assert!(store.list(1, &object("a", "1", 5, 3)).is_some(), "it is there: a finalizer holds it, or it was restored");
+    assert!(store.list(1, &object("a", "1", 5, 3)).is_some(), "it exists: a finalizer holds it, or it was restored");
     store.end_list(1);
     assert_eq!(store.read().gone.len(), 0);
 }
@@ -159,7 +161,7 @@ fn what_is_deleted_while_a_list_is_under_way_does_not_come_back_with_it() {
     assert!(store.list(0, &object("a", "1", 5, 3)).is_none());
 }
 
-/// As after etcd was restored from a backup.
+/// The list has lower versions than the cache, as after a restore of etcd from a backup.
 #[test]
 fn a_cluster_that_went_back_in_time_is_followed() {
     let store = Deployments::default();
@@ -173,18 +175,18 @@ fn a_cluster_that_went_back_in_time_is_followed() {
     let restored = names.map(|name| object(name, name, 1, 3));
     let (woken, back) = list(&store, 60, &restored);
     assert!(back);
-    assert_eq!(woken, [key("changed"), key("deleted"), key("created")], "the others are as they were");
+    assert_eq!(woken, [key("changed"), key("deleted"), key("created")], "the other objects have not changed");
     for name in names {
         assert_eq!((name, replicas(&store, name)), (name, Some(3)));
     }
-    // Changes in the new history have versions that the old one had, too.
+    // Changes in the new history repeat versions of the old one.
     assert!(deliver(&store, &object("untouched", "untouched", 61, 4)).is_some());
     assert!(deliver(&store, &object("changed", "changed", 62, 4)).is_some());
     store.observe(&object("created", "created", 63, 4));
     assert_eq!(replicas(&store, "created"), Some(4));
 }
 
-/// As after a restore that raises the versions, or one that is noticed late.
+/// The list has a higher version, but an older version of an object, as after a restore that the informer notices late.
 #[test]
 fn a_cluster_that_went_back_in_time_is_followed_though_its_versions_are_higher() {
     let store = Deployments::default();
@@ -197,7 +199,7 @@ fn a_cluster_that_went_back_in_time_is_followed_though_its_versions_are_higher()
     assert_eq!((woken, back), (vec![], false));
 }
 
-/// The restored cluster comes to the same version again, with another object.
+/// A restored cluster reaches a known version again, with other content.
 #[test]
 fn another_content_under_the_same_version_is_taken_in() {
     for by in ["list", "event", "answer"] {
@@ -227,7 +229,7 @@ fn an_older_event_than_the_last_means_that_the_cluster_went_back_in_time() {
     assert_eq!(store.deliver_bookmark(0, 60), Err(WentBack { known: 100, now: 60 }));
     assert!(store.deliver(0, &object("a", "1", 99, 3)).is_err());
     assert!(store.deliver_gone(0, &object("a", "1", 99, 3)).is_err());
-    assert!(store.deliver(0, &object("a", "1", 100, 3)).is_ok_and(|delta| delta.is_none()), "the same once more");
+    assert!(store.deliver(0, &object("a", "1", 100, 3)).is_ok_and(|delta| delta.is_none()), "the same version again");
 }
 
 #[test]
@@ -254,16 +256,16 @@ fn an_object_that_does_not_decode_is_set_aside_and_told_once() {
         });
         Decoded::read::<Seen<Deployment>>(&text.to_string()).expect("a name")
     };
-    let delta = deliver(&store, &broken(6)).expect("is told");
+    let delta = deliver(&store, &broken(6)).expect("a delta with the error");
     assert!(delta.undecodable.is_some_and(|undecodable| undecodable.error.contains("three")));
     assert_eq!(replicas(&store, "a"), None);
     assert_eq!(store.counts(), (0, 1));
     assert!(deliver(&store, &broken(7)).is_none(), "the same error again");
-    assert!(deliver(&store, &object("a", "1", 8, 3)).is_some(), "mended");
+    assert!(deliver(&store, &object("a", "1", 8, 3)).is_some(), "it decodes again");
     assert_eq!(store.counts(), (1, 0));
     deliver(&store, &broken(9));
     deliver_gone(&store, &object("a", "1", 10, 3));
-    assert_eq!(store.counts(), (0, 0), "an undecodable object that is deleted counts no more");
+    assert_eq!(store.counts(), (0, 0), "a deleted undecodable object no longer counts");
 }
 
 #[test]
@@ -290,12 +292,12 @@ fn agreement_is_forgotten_with_the_object_it_was_about() {
     assert_eq!(store.known(&key("a")).and_then(|known| known.verified), None);
 }
 
-/// What an index says, against looking at all objects, after each of many random changes.
+/// Compares each lookup with a scan of all objects, after each of many random changes.
 #[test]
 fn an_index_is_exact_after_every_change() {
     let mut random = fastrand::Rng::with_seed(4);
     let store = Deployments::default();
-    // Two values or none, and two objects with the same.
+    // No value, or a shared one and one of three; the shared one twice, to test that duplicates are removed.
     let values = |live: &Live<DeploymentView>| match live.wanted() {
         0 => Vec::new(),
         wanted => vec![(wanted % 3).to_string(), "some".to_owned(), "some".to_owned()],

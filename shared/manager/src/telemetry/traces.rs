@@ -1,5 +1,5 @@
-//! Traces: one for each reconcile, with its calls to the API server as children, sent by OTLP. Off unless asked for, and
-//! then a collector that is away costs a counter and nothing else.
+//! Traces over OTLP: one for each reconcile, with its requests to the API server as child spans. Off by default. An
+//! unreachable collector only increments a counter.
 
 use std::{
     sync::{
@@ -22,12 +22,12 @@ use tracing_subscriber::{Layer, filter::FilterFn, registry::LookupSpan};
 
 /// The target of the spans that make up traces. They have their own level, so that logs do not show them.
 pub(crate) const TARGET: &str = "manager::trace";
-/// How long the last spans may take to be sent at the end.
+/// Time limit for sending the last spans when the process ends.
 const FLUSH: Duration = Duration::from_secs(2);
 /// The standard variables that turn traces on.
 const VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
 
-/// Where traces go, if anywhere.
+/// The exporter of traces, if they are on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Traces {
     provider: Option<SdkTracerProvider>,
@@ -35,8 +35,12 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// Sends to `endpoint`, or where the standard variables say; nowhere when neither says anything. Has to be called
-    /// in a runtime, and sends nothing yet.
+    /// Sets up export to `endpoint`, or to that of the standard variables. Traces are off without either. Must be called in a
+    /// tokio runtime. Sends nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// The endpoint is invalid; the message names the flag.
     pub(super) fn start(endpoint: Option<&str>) -> Result<Self, String> {
         let from_environment = || VARIABLES.iter().any(|name| std::env::var_os(name).is_some_and(|it| !it.is_empty()));
         if endpoint.is_none() && !from_environment() {
@@ -67,12 +71,12 @@ impl Traces {
         Some(layer.with_tracked_inactivity(false).with_filter(FilterFn::new(ours)))
     }
 
-    /// Spans that no collector took.
+    /// The number of spans that could not be sent.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Sends what is still in the buffer. Blocks for a moment, at the end of the process.
+    /// Sends the buffered spans at the end of the process. Blocks for up to [`FLUSH`].
     pub(crate) fn flush(&self) {
         if let Some(provider) = &self.provider {
             drop(provider.shutdown_with_timeout(FLUSH));
@@ -80,7 +84,7 @@ impl Traces {
     }
 }
 
-/// Who sends: the pod, as the downward API tells it.
+/// The resource attributes of the sender: its pod, from variables of the downward API.
 fn resource() -> Resource {
     let mut resource =
         Resource::builder().with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
@@ -97,7 +101,7 @@ fn resource() -> Resource {
     resource.build()
 }
 
-/// The W3C `traceparent` of the reconcile that is running, for requests to outside systems; `None` when it is not traced.
+/// The W3C `traceparent` of the current reconcile, for requests to external systems; `None` when it is not traced.
 pub fn traceparent() -> Option<String> {
     let context = tracing::Span::current().context();
     let span = context.span();
@@ -106,7 +110,7 @@ pub fn traceparent() -> Option<String> {
     context.is_valid().then(|| format!("00-{trace}-{span}-{flags:02x}"))
 }
 
-/// Counts what could not be sent.
+/// Counts the spans that could not be sent.
 #[derive(Debug)]
 struct Counted {
     exporter: SpanExporter,

@@ -1,4 +1,4 @@
-//! The configurations that tell the API server which webhooks there are, made from the same declarations as the server.
+//! Builds the webhook configurations for the API server, from the same declarations as the server.
 
 use k8s_openapi::{
     ByteString,
@@ -17,12 +17,12 @@ use super::{Webhook, Work};
 pub(crate) enum Reach {
     /// Through a Service, in a cluster.
     Service {
-        /// Its namespace.
+        /// The namespace of the Service.
         namespace: String,
-        /// Its name.
+        /// The name of the Service.
         name: String,
     },
-    /// Directly, where the process runs outside of the cluster: `https://127.0.0.1:9443`.
+    /// By URL, such as `https://127.0.0.1:9443`, when the process runs outside of the cluster.
     Url(String),
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn all(name: &str, webhooks: &[Webhook], reach: &Reach) -> Vec<Value>
     validating.into_iter().chain(mutating).collect()
 }
 
-/// The resources that the configurations of these webhooks are objects of.
+/// The resource names of the configurations that these webhooks need.
 pub(crate) fn resources(webhooks: &[Webhook]) -> Vec<&'static str> {
     let has = |matches: fn(&Work) -> bool| webhooks.iter().any(|webhook| matches(&webhook.work));
     let mut resources = Vec::new();

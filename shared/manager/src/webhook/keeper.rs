@@ -1,7 +1,7 @@
-//! Keeps the certificate that all replicas share in a Secret, and the API server's trust in it.
+//! Keeps the certificate, which all replicas share in a Secret, and the API server's trust in it up to date.
 //!
-//! Every replica does this, also a standby. None of them locks anything: a create that comes second and an update of an
-//! old version are refused by the API server, and whoever lost looks again.
+//! Every replica does this, standbys too. They need no lock: the API server refuses a second create and an update of an old
+//! version, and the replica that lost reads the Secret again.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,33 +22,33 @@ use crate::{
     random::Random,
 };
 
-/// Where the certificate is kept.
+/// The storage of the certificate.
 pub(super) enum Vault {
     /// In a Secret that the replicas share.
     Secret { api: Api<Secret>, name: String },
-    /// In this process alone, outside of a cluster.
+    /// In this process only, outside of a cluster.
     Memory(Option<Material>),
 }
 
-/// Looks after certificate and trust.
+/// Renews certificate and trust, in rounds.
 pub(super) struct Keeper {
     pub(super) vault: Vault,
     pub(super) policy: Policy,
     pub(super) trust: Trust,
-    /// What the last round has found or made.
+    /// The certificates of the last round.
     pub(super) served: Option<Material>,
-    /// Since when the API server has been found to trust it.
+    /// How long the API server has had the bundle.
     pub(super) settled: Settled,
     pub(super) random: Random,
 }
 
-/// What a round has found or made.
+/// The result of a round.
 #[derive(Debug)]
 pub(super) struct Round {
     pub(super) material: Material,
-    /// What the API server trusts, as it was read back; `None` where it is told nowhere.
+    /// The bundle that the API server trusts, as read back; `None` when it is stored nowhere.
     pub(super) trusted: Option<String>,
-    /// What a person may have to mend, though we can go on.
+    /// A problem that an administrator may have to fix, though we can continue.
     pub(super) remark: Option<String>,
 }
 
@@ -60,16 +60,16 @@ pub(super) enum Error {
     Api { what: String, source: Box<kube::Error> },
     #[error("{what}: no answer within {}s", DEADLINE.as_secs())]
     Deadline { what: String },
-    #[error("Secret {0} keeps changing under us")]
+    #[error("other clients keep changing Secret {0}")]
     Contended(String),
 }
 
-/// For one request.
+/// The time-out of one request.
 const DEADLINE: Duration = Duration::from_secs(15);
-/// Replicas that begin at the same moment: each loses at most once against each other one.
+/// Attempts per round. Replicas that begin at the same moment lose at most once against each other replica.
 const ATTEMPTS: usize = 10;
 
-/// Sends a request, and says in words what it was for when it fails.
+/// Sends a request with a time-out. `what` begins the message of an error, such as "cannot read Secret a".
 pub(super) async fn ask<T>(what: &str, request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
     match tokio::time::timeout(DEADLINE, request).await {
         Ok(Ok(answer)) => Ok(answer),
@@ -88,7 +88,7 @@ impl Error {
 }
 
 impl Keeper {
-    /// Looks at what is stored and trusted, and brings both one step further.
+    /// Reads the stored certificate and the API server's trust, and brings both one step further.
     pub(super) async fn round(&mut self, now: Timestamp) -> Result<Round, Error> {
         let round = self.step(now).await?;
         self.served = Some(round.material.clone());
@@ -118,16 +118,18 @@ impl Keeper {
         Err(Error::Contended(self.vault.describe()))
     }
 
-    /// How long to wait before the next round, after so many in a row that did not succeed.
+    /// The wait before the next round, after this many failed rounds in a row.
     pub(super) fn pause(&self, failures: u32) -> Duration {
-        let usual = self.policy.step().mul_f64(self.random.fraction().mul_add(0.2, 1.0)); // what waits for a step is ripe then
+        // Longer than a step, so that a bundle has settled by the next round.
+        let usual = self.policy.step().mul_f64(self.random.fraction().mul_add(0.2, 1.0));
         let Some(doublings) = failures.checked_sub(1) else { return usual };
         let soon = FIRST_PAUSE.saturating_mul(1 << doublings.min(8)).min(LONGEST_PAUSE);
         soon.mul_f64(self.random.fraction().mul_add(0.5, 0.75)).min(usual)
     }
 }
 
-/// Before a round that failed is tried again, doubled with each that fails, up to the longest; all replicas fail together.
+/// The wait after the first failed round. It doubles with each further one up to [`LONGEST_PAUSE`], with jitter, because replicas
+/// tend to fail together.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -143,7 +145,7 @@ impl Vault {
         }
     }
 
-    /// What is stored, and the whole Secret in the version that was read.
+    /// The stored certificates, and the whole Secret in the version that was read.
     async fn load(&self) -> Result<(Option<Material>, Option<Secret>), Error> {
         match self {
             Self::Memory(material) => Ok((material.clone(), None)),
@@ -155,7 +157,7 @@ impl Vault {
         }
     }
 
-    /// Stores it in the version that was read. `false` when another replica was faster.
+    /// Stores the certificates if the Secret still has the version that was read. Returns false when another replica was faster.
     async fn save(&mut self, planned: &Material, version: Option<Secret>) -> Result<bool, Error> {
         match self {
             Self::Memory(stored) => {
@@ -165,7 +167,7 @@ impl Vault {
             Self::Secret { api, name } => {
                 let parameters = PostParams::default();
                 let written = if let Some(mut secret) = version {
-                    // What others keep in it stays: labels, and keys of a newer version.
+                    // Keep the data of others: labels, and keys of a newer version of this program.
                     let stored = secret.data.get_or_insert_default();
                     stored.remove(NEXT_KEY);
                     stored.extend(data(planned));
@@ -191,7 +193,7 @@ impl Vault {
     }
 }
 
-/// The keys of the Secret: those of `kubernetes.io/tls`, the bundle, and the keys of the authorities, in its order.
+/// The keys of the Secret: those of `kubernetes.io/tls`, the bundle, and the private keys of its first CAs, in the same order.
 const BUNDLE: &str = "ca.crt";
 const AUTHORITY_KEY: &str = "ca.key";
 const NEXT_KEY: &str = "next-ca.key";
@@ -211,7 +213,7 @@ fn data(material: &Material) -> BTreeMap<String, ByteString> {
     data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value.into_bytes()))).collect()
 }
 
-/// `None` when something is missing: then it is made anew.
+/// Parses the Secret. `None` when anything is missing: then new certificates are made.
 fn material(data: &BTreeMap<String, ByteString>) -> Option<Material> {
     let text = |key: &str| data.get(key).and_then(|value| String::from_utf8(value.0.clone()).ok());
     let mut certificates = blocks(&text(BUNDLE)?).into_iter();
@@ -239,7 +241,7 @@ mod tests {
     use crate::webhook::configuration::Reach;
 
     impl Keeper {
-        /// Keeps a certificate in a model of the API server, which calls no webhooks.
+        /// A keeper with a model API server, which calls no webhooks.
         pub(in crate::webhook) fn for_tests(model: &Model, policy: Policy) -> Self {
             let client = model.client();
             let trust = Trust {
@@ -289,8 +291,8 @@ mod tests {
         let announced = one.round(later).await.expect("a round").material;
         assert!(announced.next.is_some());
         tokio::time::advance(Duration::from_millis(5)).await;
-        // Of what differs, keys would be printed.
-        assert!(other.round(later).await.expect("a round").material == announced, "it is told everywhere, just now");
+        // Not `assert_eq`, which would print private keys.
+        assert!(other.round(later).await.expect("a round").material == announced, "the bundle was stored just now");
         tokio::time::advance(one.policy.step() * 9 / 10).await;
         assert!(other.round(later).await.expect("a round").material == announced);
         assert!(one.round(later).await.expect("a round").material == announced);
@@ -306,7 +308,7 @@ mod tests {
         let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) };
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
         let first = pki::plan(None, None, &policy, now, false).expect("plans").expect("a change");
-        assert!(vault.save(&first, None).await.expect("is created"));
+        assert!(vault.save(&first, None).await.expect("a Secret is created"));
 
         let mut of_newer = model.object("secrets", "default", "webhooks").expect("a Secret");
         of_newer["metadata"]["labels"] = serde_json::json!({"backup": "yes"});
@@ -314,11 +316,11 @@ mod tests {
         of_newer["data"][NEXT_KEY] = serde_json::json!("Mg==");
         model.put(of_newer);
         let (_, found) = vault.load().await.expect("is read");
-        assert!(vault.save(&first, found).await.expect("is replaced"));
+        assert!(vault.save(&first, found).await.expect("the Secret is replaced"));
         let stored = model.object("secrets", "default", "webhooks").expect("a Secret");
         assert_eq!(stored["metadata"]["labels"], serde_json::json!({"backup": "yes"}));
         assert_eq!(stored["data"]["format"], "Mg==");
-        assert!(stored["data"].get(NEXT_KEY).is_none(), "an authority that is not in the bundle");
+        assert!(stored["data"].get(NEXT_KEY).is_none(), "the key belongs to a CA that is not in the bundle");
         let read = vault.load().await.expect("is read").0.expect("is complete");
         assert_eq!(read.serving, first.serving);
     }

@@ -1,9 +1,9 @@
-//! Which certificate is made when. Pure: what is stored and the time go in, what is to be stored comes out.
+//! Decides when to issue which certificate. Pure: takes the stored certificates and the time, returns the ones to store.
 //!
-//! A certificate authority of our own signs the serving certificate. Both are renewed when two thirds of their life are
-//! over. A new authority is made one step before it signs anything: it is first added to the bundle that the API server
-//! trusts, and takes over when that has been read back everywhere for a whole step ([`Settled`]); the old one stays in the
-//! bundle until it expires. So there is no moment in which a replica's certificate is not trusted.
+//! A self-signed certificate authority (CA) signs the serving certificate. Both are renewed after two thirds of their lifetime. A
+//! new CA signs nothing at first: it is added to the bundle that the API server trusts. It takes over when that bundle has been
+//! in place everywhere for a whole step ([`Settled`]). The old CA stays in the bundle until it expires. So the API server trusts
+//! the certificates of all replicas at any time.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,47 +22,46 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
-/// All that the replicas share.
+/// The certificates that all replicas share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Material {
-    /// Who signs.
+    /// The current CA, which signs.
     pub(crate) authority: Pair,
-    /// Who will sign, and is already trusted or about to be.
+    /// The next CA: it is in the bundle, but does not sign yet.
     pub(crate) next: Option<Pair>,
-    /// Authorities that have signed and may still be met, in PEM; without the two above.
+    /// Former CAs in PEM, without the two above. Replicas may still serve certificates of them.
     pub(crate) former: Vec<String>,
     pub(crate) serving: Pair,
 }
 
-/// What is wanted.
+/// The settings of the certificates.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
-    /// DNS names or addresses under which the API server calls.
+    /// The DNS names or addresses at which the API server calls the webhooks.
     pub(crate) names: Vec<String>,
-    /// Life of the serving certificate; that of the authority is four times as long.
+    /// The lifetime of the serving certificate; that of a CA is four times as long.
     pub(crate) lifetime: SignedDuration,
 }
 
 const AUTHORITY_LIVES: i32 = 4;
 
 impl Policy {
-    /// How long one step takes: short enough that every step has its time in a life of any length.
+    /// The duration of one step: a twentieth of the lifetime, between 200 ms and 1 min, so that all steps of a renewal fit.
     pub(crate) fn step(&self) -> Duration {
         let step = Duration::try_from(self.lifetime / 20).unwrap_or(Duration::from_mins(1));
         step.clamp(Duration::from_millis(200), Duration::from_mins(1))
     }
 }
 
-/// Since when a bundle has been found in place, look after look.
+/// A bundle, and the time since which each look has found it in place.
 ///
-/// A stored bundle is not yet in use, whichever replica stored it: each API server learns of it from its own watch, a moment
-/// later.
+/// A stored bundle is not in use at once: each API server gets it from its own watch, a moment later.
 #[derive(Debug, Default)]
 pub(crate) struct Settled(Option<(String, Instant)>);
 
 impl Settled {
-    /// `bundle` is where the API server reads whom to trust, and was there already, or has just been put there. Says
-    /// whether it has been in place for a whole step.
+    /// Records that `bundle` is stored where the API server reads it: it was found there (`already`), or was just written.
+    /// Returns whether it has been in place for a whole step.
     pub(crate) fn look(&mut self, bundle: &str, already: bool, policy: &Policy, now: Instant) -> bool {
         match &self.0 {
             Some((known, since)) if already && known == bundle => {
@@ -76,7 +75,7 @@ impl Settled {
     }
 }
 
-/// What certificates could not be made or read.
+/// A certificate could not be made or read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot make a certificate for {names}: {source}")]
@@ -86,7 +85,7 @@ pub(crate) enum Error {
 }
 
 impl Material {
-    /// What the API server is to trust.
+    /// The `caBundle` for the API server: all CAs in PEM, the current one first.
     pub(crate) fn bundle(&self) -> String {
         let present = [Some(&self.authority), self.next.as_ref()];
         let present = present.into_iter().flatten().map(|pair| pair.certificate.as_str());
@@ -94,8 +93,9 @@ impl Material {
     }
 }
 
-/// What is to be stored instead of `stored`, if anything. `served` is what this process has last read or made; `trusted`
-/// says that the bundle of `stored` has been in place everywhere the API server reads it for a whole step ([`Settled`]).
+/// Returns the certificates to store instead of `stored`; `None` if nothing has to change. `served` are the ones that this
+/// process last read or made. `trusted` means that the bundle of `stored` has been in place for a whole step, everywhere the API
+/// server reads it ([`Settled`]).
 pub(crate) fn plan(
     stored: Option<&Material>,
     served: Option<&Material>,
@@ -109,7 +109,7 @@ pub(crate) fn plan(
         (authority.not_after > now).then_some((material, authority))
     };
     let Some((mut planned, authority)) = living(stored) else {
-        // Lost or damaged: what replicas serve has to be trusted until all of them have another certificate.
+        // Lost or damaged: the API server has to trust what replicas serve until all of them have another certificate.
         let planned = match living(served) {
             Some((served, _)) => announce(served, policy, now),
             None => fresh(policy, now),
@@ -130,7 +130,7 @@ pub(crate) fn plan(
     Ok((stored != Some(&planned)).then_some(planned))
 }
 
-/// Adds the authority that will take over, unless there is one.
+/// Adds the next CA, unless there is one.
 fn announce(mut material: Material, policy: &Policy, now: Timestamp) -> Result<Material, Error> {
     if material.next.is_none() {
         material.next = Some(sign_itself(policy, now)?);
@@ -149,7 +149,7 @@ fn sign_itself(policy: &Policy, now: Timestamp) -> Result<Pair, Error> {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        // Authorities of one name but different keys would be taken for each other.
+        // CAs need different names: clients look up a CA by name, and would find one with another key.
         params.distinguished_name = called(&format!("webhook authority of {now}"));
         live(&mut params, now, policy.lifetime * AUTHORITY_LIVES);
         let key = KeyPair::generate()?;
@@ -179,7 +179,7 @@ fn called(name: &str) -> DistinguishedName {
     names
 }
 
-/// Valid from a little earlier on, for API servers whose clock is late.
+/// Sets the validity. It begins a little in the past, for API servers whose clock is late.
 fn live(params: &mut CertificateParams, now: Timestamp, lifetime: SignedDuration) {
     let late = SignedDuration::from_mins(5).min(lifetime / 10);
     params.not_before = SystemTime::from(now.saturating_sub(late).unwrap_or(now)).into();
@@ -191,7 +191,7 @@ pub(crate) fn has_expired(certificate: &str, now: Timestamp) -> bool {
     Facts::of(certificate).is_ok_and(|facts| facts.not_after <= now)
 }
 
-/// What a certificate says of itself.
+/// The validity and the names of a certificate.
 struct Facts {
     not_before: Timestamp,
     not_after: Timestamp,
@@ -219,7 +219,7 @@ impl Facts {
         })
     }
 
-    /// Whether two thirds of its life are over.
+    /// Whether two thirds of its lifetime are over.
     fn is_due(&self, now: Timestamp) -> bool {
         let life = self.not_after.duration_since(self.not_before);
         now.duration_since(self.not_before) * 3 >= life * 2

@@ -1,11 +1,11 @@
-//! From the body of a review to the body of its answer. Pure: whatever comes in, something proper goes out.
+//! Answers admission and conversion reviews: from the request body to the response body. Pure functions, which handle any input.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
 use super::{FieldError, Findings, Reviewed, Webhook, Work};
 
-/// What the API server asks about one object.
+/// An admission request for one object.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Admission<'a> {
@@ -45,15 +45,15 @@ struct ConversionRequest {
     objects: Vec<Value>,
 }
 
-/// An object that may be stored.
+/// The object is allowed.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     warnings: Vec<String>,
-    /// How it is to be changed before.
+    /// Changes to the object before it is stored.
     patch: Option<json_patch::Patch>,
 }
 
-/// An object that may not be stored, as the API server tells it to the user.
+/// The object is refused; the API server passes these details to the user.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     code: u16,
@@ -63,17 +63,17 @@ pub(crate) struct Refusal {
     warnings: Vec<String>,
 }
 
-/// A body that is not a review: there is nobody whom an answer could be about.
+/// The body is not a review, so there is no request to answer. Holds the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) String);
 
-/// kubectl shows no more of a warning.
+/// The longest warning in bytes; kubectl shows no more.
 const WARNING_BYTES: usize = 256;
 
-/// The answer to an admission review. `Ok(false)` as its second part says that a panic was caught.
+/// Answers an admission review. Catches a panic of the operator's function, which refuses the object with code 500.
 pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(Value, Outcome), Malformed> {
     let review: AdmissionReview<'_> =
-        serde_json::from_slice(body).map_err(|error| Malformed(format!("this is no AdmissionReview: {error}")))?;
+        serde_json::from_slice(body).map_err(|error| Malformed(format!("not an AdmissionReview: {error}")))?;
     let (version, kind) = (review.api_version.as_str(), review.kind.as_str());
     if (version, kind) != ("admission.k8s.io/v1", "AdmissionReview") {
         return Err(Malformed(format!("expected admission.k8s.io/v1 AdmissionReview, not {version} {kind}")));
@@ -82,7 +82,7 @@ pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(Value, Outcome), 
         return Err(Malformed("the AdmissionReview has no request".to_owned()));
     };
     let (Work::Default(work) | Work::Validate(work, _)) = &webhook.work else {
-        return Err(Malformed("conversions have a path of their own".to_owned()));
+        return Err(Malformed("this path serves no conversions".to_owned()));
     };
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&admission)));
     let (result, outcome) = match caught {
@@ -94,17 +94,17 @@ pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(Value, Outcome), 
     Ok((admission.answer(&webhook.target.kind, &webhook.target.group, result), outcome))
 }
 
-/// How an answer came about, for the metrics.
+/// Whether the operator's function returned or panicked, for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Answered,
     Panicked,
 }
 
-/// The answer to a conversion review: all objects or, when one of them cannot be converted, none.
+/// Answers a conversion review: with all objects or, when one of them cannot be converted, with none.
 pub(crate) fn convert(webhooks: &[Webhook], body: &[u8]) -> Result<(Value, Outcome), Malformed> {
     let review: ConversionReview =
-        serde_json::from_slice(body).map_err(|error| Malformed(format!("this is no ConversionReview: {error}")))?;
+        serde_json::from_slice(body).map_err(|error| Malformed(format!("not a ConversionReview: {error}")))?;
     let (version, kind) = (review.api_version.as_str(), review.kind.as_str());
     if (version, kind) != ("apiextensions.k8s.io/v1", "ConversionReview") {
         return Err(Malformed(format!("expected apiextensions.k8s.io/v1 ConversionReview, not {version} {kind}")));
@@ -144,12 +144,12 @@ fn convert_one(webhooks: &[Webhook], object: Value, wanted: &str) -> Result<Valu
         _ => None,
     });
     let Some(convert) = convert else {
-        return Err(format!("{present} {kind} \"{name}\" cannot become {wanted}: nobody here converts it"));
+        return Err(format!("{present} {kind} \"{name}\" cannot become {wanted}: no webhook converts it"));
     };
     let metadata = object["metadata"].clone();
     let mut converted = convert(object, version).map_err(|why| format!("\"{name}\" cannot become {wanted}: {why}"))?;
     converted["apiVersion"] = json!(wanted);
-    // The API server refuses an answer that changes more of it than labels and annotations.
+    // The API server refuses a conversion that changes other metadata than labels and annotations.
     let identity = ["name", "namespace", "uid", "generateName"];
     if identity.iter().any(|key| converted["metadata"][key] != metadata[key]) {
         return Err(format!("\"{name}\" would change its identity when it becomes {wanted}"));
@@ -157,7 +157,7 @@ fn convert_one(webhooks: &[Webhook], object: Value, wanted: &str) -> Result<Valu
     Ok(converted)
 }
 
-/// Runs a validation and keeps what the object that is stored already had from being held against it.
+/// Runs a validation, and ignores errors that the stored object has too in fields that do not change (ratcheting).
 pub(super) fn validate<K: Reviewed>(
     admission: &Admission<'_>,
     validate: fn(Option<&K>, &K) -> Findings,
@@ -167,7 +167,7 @@ pub(super) fn validate<K: Reviewed>(
     if new.meta().deletion_timestamp.is_some() {
         return Ok(Answer::default());
     }
-    // What is stored and does not decode cannot speak for anything.
+    // A stored object that does not decode counts as none: nothing is ratcheted.
     let old: Option<(K, &RawValue)> = admission.old_object().and_then(|raw| decode(raw).ok().map(|old| (old, raw)));
     let Findings { mut errors, warnings } = validate(old.as_ref().map(|(old, _)| old), &new);
     if let (false, Some((old, old_raw))) = (errors.is_empty(), old) {
@@ -187,7 +187,7 @@ pub(super) fn default<K: Reviewed>(admission: &Admission<'_>, default: fn(&mut K
     if object.meta().deletion_timestamp.is_some() {
         return Ok(Answer::default());
     }
-    // Compared with its own form before, not with the raw text: fields that we do not know must survive.
+    // Compare with the object's own encoding, not with the raw text: fields that our type does not know must survive.
     let before = encode(&object)?;
     default(&mut object);
     let patch = json_patch::diff(&before, &encode(&object)?);
@@ -212,7 +212,7 @@ fn value(raw: &RawValue) -> Value {
     serde_json::from_str(raw.get()).unwrap_or_default()
 }
 
-/// The value of a field such as `spec.config.extraArgs[2]`; of an element of a list, the list: positions shift.
+/// The value of a field. For a list element such as `spec.config.extraArgs[2]`, the whole list, because positions shift.
 fn at<'a>(object: &'a Value, field: &str) -> Option<&'a Value> {
     let path = field.split(['[', ']']).next().unwrap_or_default();
     path.split('.').try_fold(object, |value, key| value.get(key))
@@ -256,7 +256,7 @@ impl Refusal {
         Self { code: 500, reason: "InternalError", message: message.to_owned(), causes, warnings }
     }
 
-    /// In the words of the API server's own validation.
+    /// The `Status`, in the format of the API server's own validation errors.
     fn status(&self, kind: &str, group: &str, name: &str) -> Value {
         let said: Vec<String> = self.causes.iter().map(|FieldError { field, why }| format!("{field}: {why}")).collect();
         let message = match said.as_slice() {

@@ -1,4 +1,4 @@
-//! Calls the own listener as the API server would: with the trust that was read back from where the API server reads it.
+//! The self-check: connects to the own listener as the API server would, with the `caBundle` that it reads.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -15,8 +15,12 @@ use tokio_rustls::TlsConnector;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Whether the listener answers, and shows a certificate for `name` that `bundle` vouches for. Without a bundle nobody
-/// has been told whom to trust, and answering is enough.
+/// Checks that the listener accepts connections, and has a certificate for `name` that the CAs in `bundle` have signed. Without
+/// a bundle or a name, it only has to accept connections.
+///
+/// # Errors
+///
+/// A message for `/readyz`.
 pub(super) async fn check(address: SocketAddr, bundle: Option<&str>, name: Option<&str>) -> Result<(), String> {
     let dial = async {
         let connection = TcpStream::connect(&*local(address))
@@ -33,8 +37,8 @@ pub(super) async fn check(address: SocketAddr, bundle: Option<&str>, name: Optio
     tokio::time::timeout(DEADLINE, dial).await.unwrap_or_else(|_| Err(format!("{address} does not answer")))
 }
 
-/// Where a listener at `address` can be called from here. All addresses are those of both families, of which a machine may
-/// have one only.
+/// The addresses at which to try a listener at `address`. One at `[::]` listens on IPv4 too, and the machine may lack either
+/// family.
 fn local(address: SocketAddr) -> Vec<SocketAddr> {
     let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()));
     match address.ip() {
@@ -69,7 +73,7 @@ mod tests {
             let listener = serving::Listener::bind(all.parse().expect("an address")).await.expect("a port");
             assert_eq!(check(listener.local_addr(), None, None).await, Ok(()), "{all}");
         }
-        // A machine with IPv6 switched off may have the socket, and not the address.
+        // With IPv6 disabled, a machine may have an IPv6 socket, but no `::1`.
         let only_v4 = serving::Listener::bind("127.0.0.1:0".parse().expect("an address")).await.expect("a port");
         let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, only_v4.local_addr().port()));
         assert_eq!(check(all, None, None).await, Ok(()));

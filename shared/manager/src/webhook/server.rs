@@ -1,4 +1,4 @@
-//! Serves the webhooks, on every replica, with the certificate that `keeper` or a folder of files gives.
+//! Serves the webhooks on every replica, with the certificate of `keeper` or from a folder of files.
 
 use std::{
     path::{Path, PathBuf},
@@ -28,11 +28,11 @@ use super::{
 };
 use crate::{error::chain, metrics::Metrics};
 
-/// As controller-runtime's.
+/// The largest body of a request in bytes, as in controller-runtime.
 const BODY: usize = 7 * 1024 * 1024;
-/// How often we look whether we answer with somebody else's certificate.
+/// The interval of self-checks with a certificate from a folder.
 const LOOK: Duration = Duration::from_secs(10);
-/// A folder of files is somebody else's to fill; until it is, and we answer, we look again.
+/// The interval of checks while the folder has no certificate yet, or the self-check fails.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// The server of all webhooks of the process.
@@ -46,17 +46,17 @@ pub(crate) struct WebhookServer {
 
 /// Where the certificate comes from.
 pub(super) enum Source {
-    /// We make it, and tell the API server.
+    /// We issue the certificate, and write the `caBundle` for the API server.
     Own(Box<Keeper>),
-    /// A folder with `tls.crt` and `tls.key`: cert-manager's, or anybody's. Whoever fills it tells the API server.
+    /// A folder with `tls.crt` and `tls.key`, from cert-manager or another source, which also has to write the `caBundle`.
     Folder {
         folder: PathBuf,
-        /// What the API server calls us, if it was said.
+        /// The name at which the API server calls us, if a flag sets it.
         name: Option<String>,
     },
 }
 
-/// Whether the webhooks answer, for readiness. A clone tells the same.
+/// Whether the webhooks answer, for readiness. Clones share one state.
 #[derive(Debug, Clone)]
 pub(crate) struct WebhookHealth(Arc<Mutex<Result<Option<String>, String>>>);
 
@@ -67,7 +67,7 @@ impl Default for WebhookHealth {
 }
 
 impl WebhookHealth {
-    /// `Ok` with a remark, or what is missing in words a user can act on.
+    /// `Ok` with a remark, or the problem in words on which a user can act.
     pub(crate) fn check(&self) -> Result<Option<String>, String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -86,7 +86,7 @@ impl WebhookHealth {
 }
 
 impl WebhookServer {
-    /// Serves until `stop`, then lets running requests end.
+    /// Serves until `stop`, then lets running requests finish.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let Self { listener, webhooks, source, metrics, health } = self;
         let address = listener.local_addr();
@@ -136,7 +136,8 @@ impl WebhookServer {
     }
 }
 
-/// With somebody else's certificate: does it answer, and would the authority beside it vouch for it?
+/// Checks a server whose certificate comes from a folder, for ever: it has to answer, with a certificate that `ca.crt` beside it
+/// has signed.
 async fn look(authority: &Path, address: std::net::SocketAddr, name: Option<&str>, health: &WebhookHealth) {
     loop {
         let bundle = std::fs::read_to_string(authority).ok();
@@ -160,7 +161,7 @@ async fn from_folder(folder: &Path, health: &WebhookHealth, stop: &CancellationT
     }
 }
 
-/// The API server may be away when we start: then nobody calls us either.
+/// Retries the first round until it succeeds. The API server may be down when we start, but then it calls no webhooks either.
 async fn first_round(keeper: &mut Keeper, health: &WebhookHealth, stop: &CancellationToken) -> Option<Round> {
     for failures in 1.. {
         match keeper.round(Timestamp::now()).await {
@@ -175,10 +176,10 @@ async fn first_round(keeper: &mut Keeper, health: &WebhookHealth, stop: &Cancell
     None
 }
 
-/// Renews, reloads, and calls itself as the API server would, for ever.
+/// Renews and reloads the certificate, and checks the own listener as the API server would, for ever.
 ///
-/// A round that fails says nothing about what is served: as long as the certificate is valid and the call is answered,
-/// the last round holds.
+/// A failed round does not make the webhooks unready: as long as the certificate is valid and the self-check passes, the result
+/// of the last round stays in use.
 async fn keep<C: Future<Output = Result<(), String>>>(
     keeper: &mut Keeper,
     mut last: Round,
@@ -232,7 +233,7 @@ fn routes(webhooks: Vec<Webhook>, metrics: &Arc<Metrics>) -> Router {
         let hook = Hook { path: CONVERT.into(), webhooks: converting.into(), metrics: metrics.clone() };
         routes = routes.route(CONVERT, post(answer).with_state(hook));
     }
-    routes.layer(DefaultBodyLimit::disable()) // the listener has one
+    routes.layer(DefaultBodyLimit::disable()) // the listener has its own limit
 }
 
 #[derive(Clone)]
@@ -276,7 +277,7 @@ fn respond(hook: &Hook, result: Result<(Value, Outcome), Malformed>) -> Response
     }
 }
 
-/// controller-runtime's certificate watcher, in metrics.
+/// Updates the metrics of controller-runtime's certificate watcher.
 struct Watched(Arc<Metrics>);
 
 impl serving::Observer for Watched {
@@ -289,7 +290,7 @@ impl serving::Observer for Watched {
         self.0.certificate_reads.inc();
         if let Err(error) = outcome {
             self.0.certificate_errors.inc();
-            tracing::error!(error = chain(error), "The webhook certificate is not replaced");
+            tracing::error!(error = chain(error), "Cannot replace the webhook certificate");
         }
     }
 }
@@ -307,7 +308,7 @@ mod tests {
 
     const MOMENT: Duration = Duration::from_millis(100);
 
-    /// What keeps a certificate in this API server, and how it calls the own listener.
+    /// Runs `keep` with a model API server. `call` replaces the self-check.
     async fn kept<C: Future<Output = Result<(), String>>>(
         model: Model,
         health: WebhookHealth,
@@ -333,7 +334,7 @@ mod tests {
         let mut failing: Option<Instant> = None;
         let begun = Instant::now();
         while asked() < before + 4 {
-            let told = health.check().expect("what is served is as good as before");
+            let told = health.check().expect("the webhooks stay ready");
             let told_why = told.is_none_or(|why| why.contains("cannot read Secret certificate"));
             assert!(told_why && begun.elapsed() < Duration::from_secs(90));
             if asked() > before {
@@ -341,13 +342,13 @@ mod tests {
             }
             sleep(MOMENT).await;
         }
-        let took = failing.expect("it failed").elapsed();
+        let took = failing.expect("a failed round").elapsed();
         assert!(took > Duration::from_secs(3) && took < Duration::from_secs(12), "1 s, 2 s and 4 s: {took:?}");
         sleep(MOMENT).await;
         assert_eq!(health.check(), Ok(None));
         let quiet = asked();
         sleep(Duration::from_secs(50)).await;
-        assert_eq!(asked(), quiet, "and then as before");
+        assert_eq!(asked(), quiet, "then rounds have the usual interval");
     }
 
     #[tokio::test(start_paused = true)]
@@ -359,7 +360,7 @@ mod tests {
         sleep(Duration::from_mins(58)).await;
         assert!(health.check().is_ok());
         sleep(Duration::from_mins(3)).await;
-        let why = health.check().expect_err("nobody trusts it");
+        let why = health.check().expect_err("the certificate has expired");
         assert!(why.contains("has expired") && why.contains("cannot read Secret"), "{why}");
         model.set_faults(NoFaults);
         sleep(Duration::from_secs(20)).await;
@@ -401,7 +402,7 @@ mod tests {
         let before = metrics.certificate_reads.get();
         certificates.replace(second.0.as_bytes(), second.1.as_bytes()).expect("a pair");
         assert_eq!((metrics.certificate_reads.get() - before, metrics.certificate_errors.get()), (1, 0));
-        certificates.replace(first.0.as_bytes(), second.1.as_bytes()).expect_err("no pair");
+        certificates.replace(first.0.as_bytes(), second.1.as_bytes()).expect_err("keys do not match");
         assert_eq!((metrics.certificate_reads.get() - before, metrics.certificate_errors.get()), (2, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! From the flags to a server that is ready to run.
+//! Builds the webhook server from the flags.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -16,16 +16,20 @@ use super::{
 };
 use crate::{metrics::Metrics, random::Random, run::Fatal, settings::Settings};
 
-/// How webhooks are served; `None` when they are off, or nobody could reach them.
+/// How to serve webhooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// With a certificate from a folder.
     Folder { address: SocketAddr, folder: std::path::PathBuf, name: Option<String> },
-    /// With a certificate of our own, that the replicas share if they are behind a Service.
+    /// With a certificate of our own. Replicas behind a Service share it.
     Own { address: SocketAddr, reach: Reach },
 }
 
-/// What the flags ask for, or why that cannot be.
+/// The plan that the flags request; `None` when webhooks are off, or no flag defines how the API server reaches them.
+///
+/// # Errors
+///
+/// A flag is invalid; the message names it.
 pub(crate) fn plan(settings: &Settings, namespace: Option<String>) -> Result<Option<Plan>, String> {
     let Some(address) = settings.webhook_bind_address.0.filter(|_| settings.enable_webhooks) else { return Ok(None) };
     let reach = reach(settings, namespace)?;
@@ -39,7 +43,7 @@ pub(crate) fn plan(settings: &Settings, namespace: Option<String>) -> Result<Opt
     })
 }
 
-/// How the API server reaches us; `None` when nobody has said.
+/// How the API server reaches the webhooks; `None` when no flag sets it.
 fn reach(settings: &Settings, namespace: Option<String>) -> Result<Option<Reach>, String> {
     if let Some(url) = settings.webhook_client_url.clone() {
         let is_https =
@@ -58,7 +62,7 @@ fn reach(settings: &Settings, namespace: Option<String>) -> Result<Option<Reach>
     Ok(Some(Reach::Service { namespace, name: name.to_owned() }))
 }
 
-/// Listens, and puts together what runs. Nothing is sent yet.
+/// Binds the port and builds the server. Sends no request yet.
 pub(crate) async fn prepare(
     plan: Plan,
     settings: &Settings,
@@ -97,7 +101,7 @@ pub(crate) async fn prepare(
     Ok((server, health))
 }
 
-/// What the API server will call us.
+/// The host names or addresses at which the API server calls the webhooks.
 fn names(reach: &Reach) -> Vec<String> {
     match reach {
         Reach::Service { namespace, name } => {
@@ -110,7 +114,7 @@ fn names(reach: &Reach) -> Vec<String> {
     }
 }
 
-/// Two webhooks on one path would answer for each other.
+/// Panics when two admission webhooks have the same path: one would answer for the other.
 pub(crate) fn assert_paths_differ(webhooks: &[Webhook]) {
     let mut paths: Vec<String> =
         webhooks.iter().filter(|webhook| !matches!(webhook.work, Work::Convert(_))).map(Webhook::path).collect();

@@ -1,9 +1,9 @@
-//! Whom the API server trusts: the `caBundle` in the webhook configurations, and in definitions that are converted.
+//! Writes the `caBundle` that the API server trusts, in the webhook configurations and in CRDs with conversion.
 //!
-//! In a cluster the configurations are the chart's, and only `caBundle` is written, by server-side apply, so that neither
-//! undoes the other's work. Then the ownership of it is given up: what we own would stay when the chart takes an entry away
-//! by server-side apply, an entry without anything but a `caBundle`, which is invalid, and so the upgrade would fail. With `--webhook-client-url` there is no chart: the configurations are written as a whole, and
-//! taken back at the end.
+//! In a cluster the chart owns the configurations. We only write `caBundle`, by server-side apply, so that neither undoes the
+//! other's work, and then give up its ownership. Otherwise an upgrade of the chart that removes an entry by server-side apply
+//! would leave our `caBundle` in it, which is invalid without the rest, and the upgrade would fail. With `--webhook-client-url`
+//! there is no chart: we write the configurations as a whole, and remove them at the end.
 
 use k8s_openapi::{
     ByteString,
@@ -27,38 +27,39 @@ use super::{
 };
 use crate::error::{Class, chain};
 
-/// The field manager of everything that is written here.
+/// The field manager of all server-side applies in this module.
 const MANAGER: &str = "webhook-certificates";
 
-/// Everywhere the API server reads whom to trust.
+/// The objects from which the API server reads the `caBundle`.
 pub(super) struct Trust {
     pub(super) client: Client,
     pub(super) reach: Reach,
-    /// Name of both configurations.
+    /// The name of both webhook configurations.
     pub(super) configuration: String,
     pub(super) webhooks: Vec<Webhook>,
-    /// Definitions as they were before we served them by URL.
+    /// CRDs as they were before we wrote our URL into them.
     pub(super) before: Vec<Before>,
 }
 
-/// A definition's versions and conversion, to be put back.
+/// A CRD's conversion and served versions, to be restored at the end.
 pub(super) struct Before {
     name: String,
     conversion: Option<CustomResourceConversion>,
     served: Vec<bool>,
 }
 
-/// What the API server was found to trust.
+/// The state of the `caBundle` after a check.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// The bundle was in place everywhere already, nothing had to be written.
+    /// The bundle was in place everywhere already, so nothing was written.
     pub(super) settled: bool,
-    /// The bundle, as it was read back; `None` when there is no configuration.
+    /// The bundle as read back; `None` when there is no configuration.
     pub(super) bundle: Option<String>,
+    /// A problem for the administrator, such as a missing configuration.
     pub(super) remark: Option<String>,
 }
 
-/// One configuration, with the two fields that matter here.
+/// A webhook configuration of either kind, with the names and client configs of its entries.
 trait Configuration:
     Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + std::fmt::Debug + Serialize + DeserializeOwned
 {
@@ -78,7 +79,7 @@ impl Configuration for MutatingWebhookConfiguration {
 }
 
 impl Trust {
-    /// Makes sure that the API server trusts `bundle` wherever it calls us, and says what it was found to trust.
+    /// Makes sure that the API server trusts `bundle` for all our webhooks. Returns what it found.
     pub(super) async fn establish(&mut self, bundle: &str) -> Result<Told, Error> {
         let mut all = Told { settled: true, ..Told::default() };
         let wanted = validating(&self.configuration, &self.webhooks, &self.reach, Some(bundle));
@@ -94,13 +95,13 @@ impl Trust {
         Ok(all)
     }
 
-    /// Takes back what was written for a URL; in a cluster there is nothing to take back.
+    /// Removes what was written for a URL. Does nothing in a cluster.
     pub(super) async fn withdraw(&mut self) {
         if !matches!(self.reach, Reach::Url(_)) {
             return;
         }
         let (name, parameters) = (self.configuration.clone(), DeleteParams::default());
-        let what = "cannot take the webhook configurations back";
+        let what = "cannot remove the webhook configurations";
         let gone = |error: &Error| error.class() == Class::NotFound;
         let validating = Api::<ValidatingWebhookConfiguration>::all(self.client.clone());
         let mutating = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
@@ -115,10 +116,10 @@ impl Trust {
             let restored = served(before.served.iter().copied(), &before.conversion);
             let (patch, parameters) = (Patch::<()>::Json(restored), PatchParams::default());
             let patched = definitions.patch(&before.name, &parameters, &patch);
-            failures.extend(ask("cannot put the conversion back", patched).await.err().filter(|error| !gone(error)));
+            failures.extend(ask("cannot restore the conversion", patched).await.err().filter(|error| !gone(error)));
         }
         for error in failures {
-            tracing::warn!(error = chain(&error), "Webhooks are not taken back");
+            tracing::warn!(error = chain(&error), "Cannot remove the webhooks from the cluster");
         }
     }
 
@@ -130,10 +131,10 @@ impl Trust {
         let stored = ask(&what, api.get_opt(name)).await?;
         let patch = match (&self.reach, &stored) {
             (Reach::Service { .. }, None) => {
-                let remark = format!("{kind} {name} is not installed: objects are stored without being looked at");
+                let remark = format!("{kind} {name} is not installed: the API server calls no webhook");
                 return Ok(Told { settled: true, bundle: None, remark: Some(remark) });
             }
-            // An entry that is not there (its operator is off, or it is an older chart's) must not be made.
+            // Do not create missing entries: the operator is off, or the chart is older.
             (Reach::Service { .. }, Some(stored)) => {
                 let ours: Vec<&str> = wanted.entries().into_iter().map(|(name, _)| name).collect();
                 let entries: Vec<Value> = stored
@@ -161,7 +162,7 @@ impl Trust {
         Ok(Told { settled: false, bundle: trusted(&written), remark: None })
     }
 
-    /// Gives up what we own of the object, without changing it.
+    /// Removes our entry from the object's `managedFields`, without changing the object.
     async fn disown<K>(&self, api: &Api<K>, stored: &K) -> Result<(), Error>
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
@@ -170,14 +171,14 @@ impl Trust {
         let ours = entries.iter().position(|entry| entry.manager.as_deref() == Some(MANAGER));
         let (Reach::Service { .. }, Some(at)) = (&self.reach, ours) else { return Ok(()) };
         let name = stored.meta().name.as_deref().unwrap_or_default();
-        // Whoever writes in between moves the entries: the API server refuses then, and another replica or the next round
-        // looks again.
+        // A write in between may move the entries. Then the API server refuses the patch, and another replica or the next round
+        // tries again.
         let removal = json!([
             {"op": "test", "path": "/metadata/resourceVersion", "value": stored.meta().resource_version},
             {"op": "remove", "path": format!("/metadata/managedFields/{at}")},
         ]);
         let patch = Patch::<()>::Json(serde_json::from_value(removal).unwrap_or_default());
-        let what = format!("cannot give up what is ours of {} {name}", K::kind(&()));
+        let what = format!("cannot give up our fields of {} {name}", K::kind(&()));
         match ask(&what, api.patch(name, &PatchParams::default(), &patch)).await {
             Err(error) if !matches!(error.class(), Class::Conflict | Class::Rejected) => Err(error),
             _ => Ok(()),
@@ -221,7 +222,7 @@ impl Trust {
                 }
                 if !self.before.iter().any(|before| before.name == name) {
                     let served = stored.spec.versions.iter().map(|version| version.served).collect();
-                    // What an earlier process left behind is not what the definition was before.
+                    // A conversion with our URL was left by an earlier process; do not restore it.
                     let conversion = conversion.filter(|_| !same_url);
                     self.before.push(Before { name: name.to_owned(), conversion, served });
                 }
@@ -245,7 +246,7 @@ impl Told {
     }
 }
 
-/// In a cluster only the bundle is ours; with a URL everything is.
+/// Whether an entry needs no write. In a cluster only the bundle matters; with a URL the whole entry does.
 fn is_in_place(wanted: &(&str, &WebhookClientConfig), stored: &[(&str, &WebhookClientConfig)], reach: &Reach) -> bool {
     match (stored.iter().find(|(name, _)| *name == wanted.0), reach) {
         (Some((_, stored)), Reach::Service { .. }) => stored.ca_bundle == wanted.1.ca_bundle,
@@ -265,7 +266,7 @@ fn encoded(bundle: &str) -> Value {
     json!(ByteString(bundle.as_bytes().to_vec()))
 }
 
-/// A patch that sets conversion, and for each version whether it is served.
+/// A JSON patch that sets a CRD's conversion, and `served` of each version.
 fn served(versions: impl Iterator<Item = bool>, conversion: &impl Serialize) -> json_patch::Patch {
     let mut operations = vec![json!({"op": "add", "path": "/spec/conversion", "value": conversion})];
     operations.extend(versions.enumerate().map(

@@ -1,4 +1,4 @@
-//! A kind that `workloads` does not know as a child.
+//! Mistake: a controller owns a kind that does not implement `workloads::Child`.
 
 mod greeting;
 

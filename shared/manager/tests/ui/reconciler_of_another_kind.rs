@@ -1,4 +1,4 @@
-//! A reconciler that takes another type than its controller's.
+//! Mistake: the reconciler takes another type than its controller's.
 
 mod greeting;
 

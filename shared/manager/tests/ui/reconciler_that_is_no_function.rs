@@ -1,4 +1,4 @@
-//! Something that is no function, as users of object-oriented frameworks would pass.
+//! Mistake: the reconciler is an object and not a function, as in object-oriented frameworks.
 
 mod greeting;
 

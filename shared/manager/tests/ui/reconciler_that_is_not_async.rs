@@ -1,4 +1,4 @@
-//! A reconciler that forgot to be async.
+//! Mistake: the reconciler is not async.
 
 mod greeting;
 

@@ -1,4 +1,4 @@
-//! What is found before anything starts.
+//! Mistakes in declarations that the runtime finds before it starts anything.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use manager::{Action, Controller, Findings, Manager, Operator, Webhook, permissions};

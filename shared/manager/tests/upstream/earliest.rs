@@ -1,4 +1,4 @@
-//! Of all times at which an object is to be looked at again, the earliest counts, also when something of it failed.
+//! If a reconcile requests several times for the next one, the earliest counts, even if the reconcile failed.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::kit::{Calls, MOMENT, TOYS, ToyStatus, change, failure, keep, model, p
 
 const QUOTA: &str = r#"before create services.core -> answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"services \\\"a\\\" is forbidden: exceeded quota: q\",\"code\":403}""#;
 
-/// The longest time between two reconciles, from the moment on when a back-off alone is longer than that.
+/// The longest time between two reconciles.
 fn longest(calls: &Calls) -> Duration {
-    calls.gaps().into_iter().max().expect("it was looked at twice")
+    calls.gaps().into_iter().max().expect("two reconciles")
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +64,7 @@ async fn an_error_drops_no_time_that_was_asked_for_before_it() {
     assert!(longest(&calls) <= 31 * MOMENT, "{:?}", longest(&calls));
 }
 
-/// A machine that was suspended goes on, or its clock is set: what waits for a time of day does not wait any longer.
+/// A suspended machine resumes, or its clock is set. A reconcile that waits for a time of day starts on time by the new clock.
 #[tokio::test(start_paused = true)]
 async fn a_time_of_day_is_kept_when_the_clock_jumps() {
     for asks in ["At", "wake_at"] {
@@ -90,14 +90,14 @@ async fn a_time_of_day_is_kept_when_the_clock_jumps() {
         sleep(60 * MOMENT).await;
         let before = calls.count();
         sleep(60 * MOMENT).await;
-        assert_eq!(calls.count(), before, "{asks}: a clock that goes on evenly wakes nobody");
+        assert_eq!(calls.count(), before, "{asks}: a clock that does not jump causes no reconcile");
         model.set_time(at);
-        let took = until("a look", || calls.count() > before).await;
+        let took = until("a reconcile", || calls.count() > before).await;
         assert!(took <= 11 * MOMENT, "{asks}: {took:?}");
     }
 }
 
-/// Which generation the status speaks of.
+/// The generation that the status reports.
 fn observed(model: &Model) -> Option<i64> {
     model.object(TOYS, "default", "a")?["status"]["observedGeneration"].as_i64()
 }
@@ -140,5 +140,5 @@ async fn a_new_token_is_tried_soon_after_it_is_there() {
     }
     assert!(begun.elapsed() <= 75 * MOMENT, "{:?}", begun.elapsed());
     let tried = calls.count();
-    assert!(tried < 60, "an API server that knows nobody is not stormed: {tried}");
+    assert!(tried < 60, "the runtime must not flood an API server that answers 401: {tried} attempts");
 }

@@ -1,4 +1,4 @@
-//! Objects that are large, hold unusual characters, or never come to rest: rows C3, C4 and C6 of `RELIABILITY.md`.
+//! Objects that are large, contain unusual characters, or change all the time: rows C3, C4 and C6 of `RELIABILITY.md`.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use tokio::time::sleep;
 
 use crate::kit::{Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, port, put, run, until, writes};
 
-/// One mebibyte and a half is the most that etcd takes.
+/// In bytes. etcd accepts at most one and a half mebibytes.
 const LARGE: usize = 1_000_000;
 
 #[tokio::test(start_paused = true)]
 async fn c3_c4_a_large_annotation_of_unusual_characters_is_answered_in_short() {
-    // Letters of one to four bytes, a combining mark, a change of the direction of writing, a line break, a zero.
+    // Characters of one to four bytes, a combining mark, a change of the writing direction, a line break, a null character.
     for unit in ["x", "ö", "o\u{308}", "字", "🙂", "\u{202e}", "\n", "\0"] {
         let model = model();
         put(&model, &["a", "b"]);
@@ -31,7 +31,7 @@ async fn c3_c4_a_large_annotation_of_unusual_characters_is_answered_in_short() {
         until("both are followed", || port(&model, "a") == Some(2) && port(&model, "b") == Some(2)).await;
         until("it is ready", || is_ready(&model, "a") && is_ready(&model, "b")).await;
         let toy = model.object(TOYS, "default", "a").expect("the object");
-        let handled = toy["status"]["lastHandledReconcileAt"].as_str().expect("it was asked for");
+        let handled = toy["status"]["lastHandledReconcileAt"].as_str().expect("a reconcile was requested");
         assert!(!handled.is_empty() && handled.len() <= 1_024, "{unit:?}: {} bytes", handled.len());
         assert!(token.starts_with(handled.trim_end_matches('…')), "{unit:?}");
     }
@@ -58,9 +58,9 @@ async fn c6_an_object_that_changes_a_hundred_times_a_second_delays_no_other() {
     let took = until("the last change is followed", || port(&model, "a") == Some(i64::from(99 + CHANGES))).await;
     assert!(took < MOMENT, "{took:?}");
     until("it is ready", || is_ready(&model, "a")).await;
-    // The Service is written for each change, and the status once for many.
+    // The operator writes the Service for each change, and the status once for many changes.
     let sent = writes(&model).len() - before;
     assert!(sent <= 550, "{sent} writes");
-    // For its change, for the event of its Service, which the model delivers before it answers, and for the status, which waits.
-    assert!(calls.of("b") <= looks + 3, "the other is looked at for its own changes only");
+    // Three causes: its change, the event of its Service, which the model delivers before it answers, and the delayed status.
+    assert!(calls.of("b") <= looks + 3, "the other object is reconciled only for its own changes");
 }

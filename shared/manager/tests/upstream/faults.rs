@@ -1,4 +1,4 @@
-//! What goes wrong on the way to the API server and back: rows A and C of `RELIABILITY.md`.
+//! Faults between the operator and the API server: rows A, C and O of `RELIABILITY.md`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,18 +20,18 @@ use crate::kit::{
     Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, run, say_size, until, value, writes,
 };
 
-/// Whether everything is as it should be, and nothing more is written.
+/// Waits for the final state, and checks that the operator then writes nothing for ten minutes. Returns how long the wait took.
 async fn settles(model: &Model, what: &str) -> Duration {
     let took = until(what, || port(model, "a") == Some(1) && is_ready(model, "a")).await;
     assert_eq!(model.objects("services").len(), 1, "{what}");
     sleep(MOMENT).await;
     let before = writes(model);
     sleep(600 * MOMENT).await;
-    assert_eq!(writes(model), before, "{what}: nothing is written any more");
+    assert_eq!(writes(model), before, "{what}: the operator still writes");
     took
 }
 
-/// How an attempt at the create of the Service may fail, and how long it may take to be over it.
+/// Each case is a way in which a request may fail, and how long the recovery may take.
 #[tokio::test(start_paused = true)]
 async fn a5_a7_a8_a9_a10_a14_a16_a17_whatever_becomes_of_a_write_it_is_done_once() {
     let cases = [
@@ -55,7 +55,7 @@ async fn a5_a7_a8_a9_a10_a14_a16_a17_whatever_becomes_of_a_write_it_is_done_once
         ("after patch toys.tests.example.com/status #1 -> drop", 2 * MOMENT),
         ("after list services.core #1 -> truncate 60", 2 * MOMENT),
         ("after list toys.tests.example.com #1 -> truncate 200", 2 * MOMENT),
-        // A right that is missing is looked for once a minute.
+        // The runtime retries a forbidden request once a minute.
         (
             r#"before create services.core #1..2 -> answer 403 body="{\"reason\":\"Forbidden\",\"message\":\"u cannot create it in API group c\",\"code\":403}""#,
             122 * MOMENT,
@@ -104,9 +104,9 @@ async fn a6_nothing_cuts_short_the_time_that_the_api_server_asks_for() {
                 .count()
         };
         sleep(MOMENT).await;
-        assert_eq!((asked(), port(&model, "b")), (1, Some(1)), "others go on");
+        assert_eq!((asked(), port(&model, "b")), (1, Some(1)), "other objects are still reconciled");
         for size in 2..7 {
-            change(&model, "a", size).await; // a live event, each of which would bring it back at once
+            change(&model, "a", size).await; // without the guard, this event would cause a reconcile at once
             sleep(4 * MOMENT).await;
             assert_eq!(asked(), 1, "{faults}");
         }
@@ -116,38 +116,38 @@ async fn a6_nothing_cuts_short_the_time_that_the_api_server_asks_for() {
     }
 }
 
-/// Of an API server that is away and comes back, each time at another of the operator's requests.
+/// The API server goes down for two minutes, in each round at another request of the operator.
 #[tokio::test(start_paused = true)]
 async fn a11_an_api_server_that_goes_away_at_any_request_and_comes_back_is_waited_for() {
-    // Two lists, two watches, child, event and status; and what is asked when watches end.
+    // Covers two lists, two watches, child, event and status, and the requests after the watches end.
     for at in 1..16 {
         let model = model();
         put(&model, &["a"]);
         let planned = plan(&model, &format!("before * * as toys #{at}.. -> drop; frame * * as toys -> cut"));
         let _harness = run(&model, &[], keeper(&Calls::default()));
-        sleep(120 * MOMENT).await; // back-off has grown by then
+        sleep(120 * MOMENT).await; // long enough for the back-off to grow
         assert!(planned.unused().len() < 2, "at {at}");
         model.set_faults(NoFaults);
         let took = settles(&model, &format!("at {at}")).await;
-        assert!(took < 10 * MOMENT, "at {at}: {took:?} after it was back");
+        assert!(took < 10 * MOMENT, "at {at}: {took:?} after it came back");
         change(&model, "a", 2).await;
-        until("it is followed again", || port(&model, "a") == Some(2)).await;
+        until("the Service has the new port", || port(&model, "a") == Some(2)).await;
     }
 }
 
-/// The crashes that there can be at the writes of an object's life: before each of them, after it, and behind its answer.
+/// All possible crashes at the writes of an object's life: before each write, after it, and after its answer.
 async fn crashes() -> Vec<Plan> {
     let model = model();
     put(&model, &["a"]);
     let _harness = run(&model, &[], keeper(&Calls::default()));
     settles(&model, "without a fault").await;
     let asked = model.requests().into_iter().filter(|it| it.client == "toys" && it.verb.writes());
-    let asked = asked.filter(|it| !it.resource.starts_with("events")); // whose names are never the same
+    let asked = asked.filter(|it| !it.resource.starts_with("events")); // names of events differ in each run
     let record: Vec<_> = asked.map(|it| Request::from(&it)).collect();
     enumerate::crashes(&record)
 }
 
-/// An object's life with these crashes, one after the other. A second one may find nothing to happen at any more.
+/// Runs an object's life with these crashes, one after the other. The second crash may find no request to happen at.
 async fn crashed(plans: &[&Plan]) {
     let what = plans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", then ");
     let model = model();
@@ -193,7 +193,7 @@ async fn a4_two_crashes_at_any_two_writes_leave_no_second_child() {
     }
 }
 
-/// Keeps a Service with as many ports as the object's size: a change that no JSON patch can do.
+/// Keeps a Service with as many ports as the object's size: a change of a list, which the runtime sends as an apply.
 async fn keep_ports(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
     let ports: Vec<_> = (1..=toy.spec.size).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
     let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": ports}});
@@ -216,16 +216,16 @@ async fn a_child_that_lost_our_label_and_then_is_not_wanted_goes_all_the_same() 
     put(&model, &["a"]);
     let _harness = run(&model, &[], keep_unless_zero);
     until("the Service", || port(&model, "a") == Some(80)).await;
-    // It cannot be put right, as nobody can read it.
+    // The operator cannot repair the label, because its reads fail.
     let planned = plan(&model, "before get services.core #1..3 -> answer 500");
-    let label = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}}}));
+    let label = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "another-manager"}}}));
     let services: Api<Service> = Api::namespaced(model.client(), "default");
-    services.patch("a", &PatchParams::default(), &label).await.expect("the patch is taken");
-    until("it is tried", || planned.unused().is_empty()).await;
+    services.patch("a", &PatchParams::default(), &label).await.expect("the API server accepts the patch");
+    until("three failed reads", || planned.unused().is_empty()).await;
     change(&model, "a", 0).await;
     until("the Service is gone", || model.object("services", "default", "a").is_none()).await;
 
-    // Asked once, and never again.
+    // The operator looks for the child once, and never again.
     model.clear_requests();
     change(&model, "a", -1).await;
     tokio::time::sleep(MOMENT).await;
@@ -248,10 +248,10 @@ async fn a5_what_changed_between_our_read_and_our_write_is_read_again_and_no_err
     assert_eq!(errors, Some(0.0));
 }
 
-/// Between our look at a child and our write, somebody puts his own in its place.
+/// Between our read of a child and our write, another client replaces it by its own object.
 #[tokio::test(start_paused = true)]
 async fn a_namesake_that_takes_a_childs_place_before_our_write_is_left_alone() {
-    // The second write of an apply is the apply itself; the first turns the entry of the create into one of an apply.
+    // The first patch turns the `managedFields` entry of the create into an apply entry; the second is the apply itself.
     for nth in [1, 2] {
         let model = model();
         put(&model, &["a"]);
@@ -265,7 +265,7 @@ async fn a_namesake_that_takes_a_childs_place_before_our_write_is_left_alone() {
             }),
         );
         let placed = theirs.clone();
-        let faults = format!("before patch services.core #{nth} -> signal stranger");
+        let faults = format!("before patch services.core #{nth} -> signal interfere");
         model.set_shared_faults(Arc::new(Planned::with_signals(&faults.parse().expect("a plan"), move |_| {
             stage.take("services", "default", "a");
             stage.put(placed.clone());
@@ -286,10 +286,10 @@ async fn a_namesake_that_takes_a_childs_place_before_our_write_is_left_alone() {
     }
 }
 
-/// While a status is on its way, its object is deleted, and another one of that name is created.
+/// While the operator writes a status, the object is deleted, and another one with the same name is created.
 #[tokio::test(start_paused = true)]
 async fn the_status_of_an_object_never_lands_on_its_namesake() {
-    // The first write finds no status, the second one has a status to change.
+    // The first write adds a status, the second changes it.
     for nth in [1, 2] {
         let model = model();
         let stage = model.clone();
@@ -324,7 +324,7 @@ async fn the_status_of_an_object_never_lands_on_its_namesake() {
     }
 }
 
-/// Made by hand, by another controller, or by an earlier object of our name: none of that is ours.
+/// An existing Service was created by a user, by another controller, or by an earlier object with our name: none of them is ours.
 #[tokio::test(start_paused = true)]
 async fn what_has_another_owner_is_left_alone() {
     let owner = |name: &str| json!([{"apiVersion": "tests.example.com/v1", "kind": "Toy", "name": name, "uid": "another", "controller": true}]);
@@ -346,14 +346,15 @@ async fn what_has_another_owner_is_left_alone() {
         let _harness = run(&model, &[], keeper(&calls));
         sleep(150 * MOMENT).await;
         assert_eq!(model.object("services", "default", "a").as_ref(), Some(&theirs));
-        assert!(calls.count() >= 3, "it is looked at again each minute: {}", calls.count());
+        assert!(calls.count() >= 3, "polled once a minute: {} calls", calls.count());
         model.take("services", "default", "a");
         let took = until("ours", || port(&model, "a") == Some(1)).await;
         assert!(took <= 61 * MOMENT, "{took:?}");
     }
 }
 
-/// One name, made and taken a thousand times: nothing is left of those that were, and nothing is mixed up.
+/// One name is created and deleted a thousand times. Nothing is left of the deleted objects, and the operator does not confuse
+/// them.
 #[tokio::test(start_paused = true)]
 async fn c10_a_name_that_comes_and_goes_leaves_nothing_behind() {
     let model = model();
@@ -365,7 +366,7 @@ async fn c10_a_name_that_comes_and_goes_leaves_nothing_behind() {
         put(&model, &["a"]);
         if round % 2 == 0 {
             sleep(Duration::from_millis(3)).await;
-            model.collect(); // not before there is another one of the name
+            model.collect(); // only after another object has the name
         }
         let pause = Instant::now();
         if round % 3 == 0 {
@@ -391,7 +392,7 @@ async fn c10_a_name_that_comes_and_goes_leaves_nothing_behind() {
     assert_eq!(
         model.objects("services"),
         Vec::<serde_json::Value>::new(),
-        "all are collected, and none made for nobody"
+        "all Services are collected, and none was created without an owner"
     );
     assert_eq!((harness.scrape().lines().count(), tasks()), (lines, alive));
     put(&model, &["a"]);

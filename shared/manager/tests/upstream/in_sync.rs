@@ -1,5 +1,5 @@
-//! When a child is in sync: what is missing is put back, what the cluster makes of our fields is let be, and the next
-//! process comes to the same verdict.
+//! Deciding whether a child is in sync. The operator restores missing fields, accepts what admission makes of our fields, and the
+//! next process decides the same.
 
 mod managed_fields;
 mod policies;
@@ -20,10 +20,10 @@ use workloads::Child;
 use crate::kit::{NO_RESYNC, Toy, ToyStatus, Toys, model};
 
 const NAME: &str = "a";
-/// Longer than anything is held back.
+/// Longer than any write is delayed.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// A cluster with one object, whose child is of this kind.
+/// A cluster with one primary, whose child has the kind `C`.
 struct World<C> {
     model: Model,
     running: Option<Harness>,
@@ -43,7 +43,7 @@ impl<C: Child + Namespaced + DeserializeOwned> World<C> {
         if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
     }
 
-    /// Another process, which wants this; returns what it has asked for beside watches, until it asks no more.
+    /// Starts a new process with this desired child. Returns its requests, without watches and lists, until it is quiet.
     async fn run(&mut self, desired: &Value) -> Vec<Entry> {
         self.stop().await;
         let before = self.model.requests().len();
@@ -71,7 +71,7 @@ impl<C: Child + Namespaced + DeserializeOwned> World<C> {
         }
     }
 
-    /// What is asked for beside watches and lists from now on, until nothing is any more.
+    /// Returns the requests from now on, without watches and lists, until the process is quiet.
     async fn quiet(&self) -> Vec<Entry> {
         self.since(self.model.requests().len()).await
     }
@@ -94,10 +94,10 @@ impl<C: Child + Namespaced + DeserializeOwned> World<C> {
         let api: Api<DynamicObject> = Api::namespaced_with(self.model.client(), "default", &resource);
         let parameters = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
         let child = serde_json::from_value(child).expect("an object");
-        api.replace(NAME, &parameters, &child).await.expect("the change is taken");
+        api.replace(NAME, &parameters, &child).await.expect("the API server accepts the change");
     }
 
-    /// Type, reason and text of all events, without those of creations.
+    /// Reason and note of all events, without those of creations.
     fn told(&self) -> Vec<String> {
         let events = self.model.objects("events.events.k8s.io").into_iter();
         let text = |event: Value| format!("{}: {}", event["reason"].as_str().unwrap_or_default(), event["note"]);
@@ -105,7 +105,7 @@ impl<C: Child + Namespaced + DeserializeOwned> World<C> {
     }
 }
 
-/// What is stored or would be, events aside.
+/// The writes among these requests, without dry runs and events: verb and resource.
 fn writes(asked: &[Entry]) -> Vec<(&str, &str)> {
     let writes = asked.iter().filter(|it| it.verb.writes() && !it.dry_run && !it.resource.starts_with("events"));
     writes.map(|it| (it.verb.as_str(), &*it.resource)).collect()
@@ -130,7 +130,7 @@ fn take(value: &mut Value, pointer: &str) {
     }
 }
 
-/// A Deployment with an empty value of each sort that the API server keeps.
+/// A Deployment with each sort of empty value that the API server keeps.
 fn deployment() -> Value {
     json!({"metadata": {"name": NAME}, "spec": {
         "replicas": 0, "paused": true,
@@ -185,14 +185,14 @@ async fn a_false_zero_or_empty_object_of_ours_that_is_removed_is_put_back() {
             } else {
                 world.quiet().await;
             }
-            // What the API server fills in by itself is not ours to tell apart.
+            // Where the API server's default equals our value, this holds without a write.
             assert_eq!(world.child().pointer(&pointer), Some(&whole), "{pointer} by {process} process");
         }
         assert!(world.quiet().await.is_empty());
     }
 }
 
-/// With both, the API server refuses the object, and an apply only adds.
+/// The API server refuses an object that has both alternatives, and an apply alone would only add ours.
 #[tokio::test(start_paused = true)]
 async fn another_alternative_than_ours_makes_room_for_it() {
     let container = "/spec/template/spec/containers/0";
@@ -231,7 +231,7 @@ async fn a_false_that_a_new_version_wants_reaches_children_that_exist() {
         world.run(&deployment()).await;
         assert!(world.child().pointer(pointer).is_some(), "{pointer}");
         let told = world.told();
-        assert!(told.iter().all(|it| !it.starts_with("DriftReverted")), "the new version is no drift: {told:?}");
+        assert!(told.iter().all(|it| !it.starts_with("DriftReverted")), "the new version is not drift: {told:?}");
         assert!(writes(&world.run(&deployment()).await).is_empty());
     }
 }
@@ -268,8 +268,8 @@ async fn only_what_a_write_has_changed_is_told() {
     assert!(told[0].contains("made by kubectl: spec.replicas; "), "{told:?}");
 }
 
-/// An empty selector is there in an empty `NetworkPolicy` too, so the API server does not record it as set by the create. A
-/// field that no entry holds could be changed by another client, and our entry would not show it.
+/// An empty `NetworkPolicy` has an empty selector too, so the API server does not record that the create set it. If no entry owns
+/// a field, another client could change the field, and our entry would not show it.
 #[tokio::test(start_paused = true)]
 async fn what_the_entry_of_a_create_does_not_hold_is_claimed_once() {
     let policy = json!({"metadata": {"name": NAME}, "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}});

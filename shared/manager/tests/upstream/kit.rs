@@ -1,4 +1,4 @@
-//! A kind whose reconciler is the test's.
+//! The tools of these tests: the kind `Toy`, an operator whose reconciler each test supplies, and helpers around the model.
 
 use std::{
     future::Future,
@@ -23,9 +23,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
 
-/// Long enough for whatever does not wait on purpose.
+/// Long enough for everything that does not wait deliberately.
 pub(crate) const MOMENT: Duration = Duration::from_secs(1);
-/// No resync in any test that does not want one.
+/// Turns resyncs off, so that only real causes start a reconcile.
 pub(crate) const NO_RESYNC: &str = "--resync-interval=10000h";
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -43,7 +43,7 @@ pub(crate) struct ToyStatus {
 }
 manager::standard_status!(ToyStatus);
 
-/// An operator of that kind, which adds the controllers that the function says.
+/// An operator of the kind `Toy`. The function adds its controllers.
 pub(crate) struct Toys<F>(pub(crate) F);
 
 impl<F: Fn(&mut Manager) + Send + Sync> Operator for Toys<F> {
@@ -64,14 +64,14 @@ impl<F: Fn(&mut Manager) + Send + Sync> Operator for Toys<F> {
     }
 }
 
-/// An API server that knows the kind.
+/// A model of the API server with the CRD of `Toy`.
 pub(crate) fn model() -> Model {
     let model = Model::new();
     model.install(&manager::normalize(&Toy::crd()));
     model
 }
 
-/// Starts a controller of the kind.
+/// Starts a controller of the kind `Toy`.
 pub(crate) fn run<F, R>(model: &Model, flags: &[&str], reconcile: F) -> Harness
 where
     F: Fn(Arc<Toy>, Context<Toy>) -> R + Clone + Send + Sync + 'static,
@@ -80,7 +80,7 @@ where
     run_as(model, "toys", flags, reconcile)
 }
 
-/// The same, under a name by which plans know it.
+/// Same as [`run`], with a client name that fault plans can match.
 pub(crate) fn run_as<F, R>(model: &Model, name: &str, flags: &[&str], reconcile: F) -> Harness
 where
     F: Fn(Arc<Toy>, Context<Toy>) -> R + Clone + Send + Sync + 'static,
@@ -94,7 +94,7 @@ where
     Harness::start(&Toys(setup), &flags, model.client_named(name), move || clock.now())
 }
 
-/// Makes objects.
+/// Creates objects with size 1.
 pub(crate) fn put(model: &Model, names: &[&str]) {
     for name in names {
         model.put(json!({
@@ -105,24 +105,24 @@ pub(crate) fn put(model: &Model, names: &[&str]) {
     }
 }
 
-/// Changes an object as a user does.
+/// Changes the size of an object, as a user does.
 pub(crate) async fn change(model: &Model, name: &str, size: i32) {
     let api: Api<Toy> = Api::namespaced(model.client(), "default");
     let patch = Patch::Merge(json!({"spec": {"size": size}}));
-    api.patch(name, &PatchParams::default(), &patch).await.expect("the patch is taken");
+    api.patch(name, &PatchParams::default(), &patch).await.expect("the API server accepts the patch");
 }
 
-/// An error that is tried again.
+/// An error that the runtime retries.
 pub(crate) fn failure() -> Error {
     Error::Other("no".into())
 }
 
-/// The value of one series, as it stands in a scrape.
+/// The value of one series in a scrape.
 pub(crate) fn value(scrape: &str, series: &str) -> Option<f64> {
     scrape.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// Which objects were reconciled, and when.
+/// Records which objects were reconciled, and when.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Calls(Arc<Mutex<Vec<(String, Instant)>>>);
 
@@ -139,13 +139,13 @@ impl Calls {
         self.0.lock().expect("no panic").iter().filter(|call| call.0 == name).count()
     }
 
-    /// The times between them.
+    /// The times between successive calls.
     pub(crate) fn gaps(&self) -> Vec<Duration> {
         self.0.lock().expect("no panic").windows(2).map(|pair| pair[1].1 - pair[0].1).collect()
     }
 }
 
-/// A reconciler that keeps one Service, with the object's size as its port, and tells that it is there.
+/// A reconciler that keeps one Service with the object's size as its port, and reports the object as ready.
 pub(crate) async fn keep(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
     let port = json!([{"name": "a", "port": toy.spec.size, "protocol": "TCP", "targetPort": toy.spec.size}]);
     let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": port}});
@@ -157,14 +157,14 @@ pub(crate) async fn keep(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action,
     Ok(Action::Done)
 }
 
-/// A reconciler that says the size of its object.
+/// A reconciler that writes the object's size into the message of `Ready`.
 pub(crate) async fn say_size(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
     let verdict = Verdict::yes("Ready", format!("size {}", toy.spec.size));
     context.apply_status_at_once(Report { status: ToyStatus::default(), health: Health::of(verdict) }).await?;
     Ok(Action::Done)
 }
 
-/// [`keep`], with every call noted.
+/// [`keep`], which also records every call.
 pub(crate) fn keeper(calls: &Calls) -> impl Fn(Arc<Toy>, Context<Toy>) -> Keeping + Clone + Send + Sync + 'static {
     let calls = calls.clone();
     move |toy, context| {
@@ -175,38 +175,38 @@ pub(crate) fn keeper(calls: &Calls) -> impl Fn(Arc<Toy>, Context<Toy>) -> Keepin
 
 type Keeping = Pin<Box<dyn Future<Output = Result<Action, Error>> + Send>>;
 
-/// What goes wrong from now on.
+/// Applies the fault plan from now on.
 pub(crate) fn plan(model: &Model, text: &str) -> Arc<Planned> {
     let planned = Arc::new(Planned::new(&text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))));
     model.set_shared_faults(planned.clone());
     planned
 }
 
-/// The port of the Service with this name, if it is of the object that has the name.
+/// The port of the Service with this name, if the present object with this name owns it.
 pub(crate) fn port(model: &Model, name: &str) -> Option<i64> {
     let (toy, service) = (model.object(TOYS, "default", name)?, model.object("services", "default", name)?);
     let is_its = service["metadata"]["ownerReferences"][0]["uid"] == toy["metadata"]["uid"];
     service["spec"]["ports"][0]["port"].as_i64().filter(|_| is_its)
 }
 
-/// Whether the object is told to be ready, as it is now.
+/// Whether the status reports the present generation of the object as ready.
 pub(crate) fn is_ready(model: &Model, name: &str) -> bool {
     let Some(toy) = model.object(TOYS, "default", name) else { return false };
     let ready = toy["status"]["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == "Ready");
     ready.is_some_and(|it| it["status"] == "True" && it["observedGeneration"] == toy["metadata"]["generation"])
 }
 
-/// Waits until it is so, and returns how long that took; at most an hour.
+/// Waits until `is_so`, and returns how long that took. Panics after one hour.
 pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) -> Duration {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_hours(1), "never so: {what}");
+        assert!(begun.elapsed() < Duration::from_hours(1), "not within one hour: {what}");
         tokio::time::sleep((begun.elapsed() / 50).max(Duration::from_millis(10))).await;
     }
     begun.elapsed()
 }
 
-/// The requests that changed something, or tried to: verb, resource, code.
+/// All write requests, also failed ones, without events and leases: verb, resource, status code.
 pub(crate) fn writes(model: &Model) -> Vec<(&'static str, String, Option<u16>)> {
     let entries = model.requests().into_iter().filter(|it| it.verb.writes() && it.client.starts_with("toys"));
     let told = entries.filter(|it| !it.resource.starts_with("events") && !it.resource.starts_with("leases"));

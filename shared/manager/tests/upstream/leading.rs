@@ -1,5 +1,5 @@
-//! What is done with the leadership, and when it is lost: rows L of `RELIABILITY.md`. The election itself is tested in
-//! `leader-election`.
+//! Controllers under leader election, and the loss of leadership: rows L of `RELIABILITY.md`. The crate `leader-election` tests
+//! the election itself.
 
 use std::{
     future::pending,
@@ -20,7 +20,7 @@ use crate::kit::{
 
 const ELECT: &[&str] = &["--leader-elect", "--leader-election-namespace=default", "--reconcile-timeout=10h"];
 
-/// Counts what runs.
+/// Counts the running reconciles.
 struct Running(Arc<AtomicUsize>);
 
 impl Running {
@@ -41,7 +41,7 @@ fn holder(model: &Model) -> String {
     lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// A reconcile that writes for ever, one child after the other.
+/// Reconciles without end: changes the child every half second.
 async fn write_on(toy: Arc<Toy>, context: Context<Toy>, running: Arc<AtomicUsize>) -> Result<Action, Error> {
     let _running = Running::new(&running);
     for port in 1.. {
@@ -63,12 +63,12 @@ async fn l1_l9_when_the_lease_cannot_be_renewed_reconciles_are_cancelled_in_time
     until("both are written", || port(&model, "a") > Some(3) && port(&model, "b") > Some(3)).await;
     assert_eq!(running.load(Ordering::Relaxed), 2);
 
-    // The lease alone is out of reach, and everything else answers.
+    // Only requests for the lease fail.
     for round in 0..3 {
         plan(&model, "before * leases.coordination.k8s.io -> drop");
         let begun = Instant::now();
         let took = until("no reconcile runs", || running.load(Ordering::Relaxed) == 0).await;
-        assert!(took > 5 * MOMENT && took <= 11 * MOMENT, "{round}: {took:?}, and a leader has 10 s");
+        assert!(took > 5 * MOMENT && took <= 11 * MOMENT, "{round}: {took:?}, but the renew deadline is 10 s");
         let before = writes(&model);
         sleep(60 * MOMENT).await;
         assert_eq!(writes(&model), before, "{round}: nothing is written after the deadline");
@@ -88,7 +88,7 @@ async fn l1_a_reconcile_between_two_writes_sends_no_second_one_when_the_lease_is
     put(&model, &["a"]);
     let harness = run_as(&model, "toys-1", ELECT, |toy, context| async move {
         keep(toy.clone(), context.clone()).await?;
-        // The task of another: nobody can cancel it.
+        // A separate task, which the runtime cannot cancel.
         let late = tokio::spawn(async move {
             sleep(60 * MOMENT).await;
             let mut next = (*toy).clone();
@@ -104,7 +104,7 @@ async fn l1_a_reconcile_between_two_writes_sends_no_second_one_when_the_lease_is
     sleep(90 * MOMENT).await;
     let sent = writes(&model).split_off(before);
     assert!(sent.iter().all(|(_, resource, _)| resource != "services"), "{sent:?}");
-    assert_eq!(port(&model, "a"), Some(1), "the second write was refused locally");
+    assert_eq!(port(&model, "a"), Some(1), "the client refused the second write before sending it");
     drop(harness);
 }
 
@@ -130,7 +130,7 @@ async fn l6_running_reconciles_end_before_the_lease_is_given_back_and_a_standby_
     assert_eq!(calls.count(), 0, "a standby does nothing");
     let lasts = async {
         while running.load(Ordering::Relaxed) > 0 {
-            assert_eq!(holder(&model), leader, "it leads as long as it works");
+            assert_eq!(holder(&model), leader, "it leads until its reconcile has ended");
             sleep(MOMENT / 100).await;
         }
         Instant::now()
@@ -182,7 +182,7 @@ async fn l5_a_lease_that_somebody_deletes_or_takes_is_fought_for_and_never_held_
     assert_eq!(most.load(Ordering::Relaxed), 1, "never two");
 }
 
-/// Away for eight seconds of every sixteen: less than a leader has.
+/// The API server is down for eight of every sixteen seconds, which is less than the renew deadline.
 #[tokio::test(start_paused = true)]
 async fn l9_an_api_server_that_flaps_ends_nobody() {
     let model = model();

@@ -1,8 +1,8 @@
-//! What controller-runtime's own tests hold it to, and what this project adds to that, held against this runtime:
-//! `UPSTREAM-TESTS.md` and `RELIABILITY.md` have the whole lists.
+//! Tests of the properties that controller-runtime's own tests check, and of those that this project adds. `UPSTREAM-TESTS.md`
+//! and `RELIABILITY.md` have the whole lists.
 //!
-//! Controllers run as they do in a process, against a model of the API server and in tokio's paused time: a wait of an hour
-//! takes no time, and is an hour exactly.
+//! Controllers run as they do in a process, but against a model of the API server and in tokio's paused time: a wait of one hour
+//! takes no real time, and exactly one hour of simulated time.
 
 mod declaring;
 mod earliest;

@@ -1,4 +1,4 @@
-//! What a scrape says about running controllers.
+//! The metrics of running controllers.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::{
@@ -64,7 +64,7 @@ async fn each_result_is_counted() {
     assert_eq!(observed, u32::try_from(calls.count()).ok().map(f64::from));
 }
 
-/// Makes objects that are ready.
+/// Puts objects with a true condition `Ready` into the model.
 fn put_ready(model: &Model, numbers: std::ops::Range<usize>) {
     for number in numbers {
         model.put(json!({
@@ -91,7 +91,7 @@ async fn a_deleted_object_leaves_no_series_behind() {
     assert_eq!(before.matches("name=\"toy-1\"").count(), 1, "{before}");
     assert_eq!(value(&before, COUNTED), Some(2.0));
 
-    model.take("toys.tests.example.com", "default", "toy-1").expect("it was there");
+    model.take("toys.tests.example.com", "default", "toy-1").expect("the object existed");
     sleep(MOMENT).await;
     let after = harness.scrape();
     assert!(!after.contains("toy-1"), "{after}");
@@ -142,7 +142,7 @@ async fn what_is_done_to_children_is_counted_by_kind() {
             .map(|it| it.map(|it| format!("{it}")).unwrap_or_default())
     };
     sleep(MOMENT).await;
-    assert_eq!(counted(), ["0", "0", "0", "0"], "there from the start");
+    assert_eq!(counted(), ["0", "0", "0", "0"], "all series exist from the start");
     put(&model, &["a"]);
     sleep(MOMENT).await;
     assert_eq!(counted(), ["1", "0", "0", "0"]);
@@ -151,7 +151,7 @@ async fn what_is_done_to_children_is_counted_by_kind() {
     assert_eq!(counted(), ["1", "1", "0", "0"]);
     let services: Api<Service> = Api::namespaced(model.client(), "default");
     let theirs = json!({"spec": {"ports": [{"name": "a", "port": 9, "protocol": "TCP", "targetPort": 9}]}});
-    services.patch("a", &PatchParams::default(), &Patch::Merge(theirs)).await.expect("it is taken");
+    services.patch("a", &PatchParams::default(), &Patch::Merge(theirs)).await.expect("the patch is accepted");
     sleep(MOMENT).await;
     assert_eq!(counted(), ["1", "2", "0", "1"]);
     change(&model, "a", 0).await;

@@ -1,5 +1,4 @@
-//! What a controller may declare beside what controller-runtime's tests look at: kinds that a cluster may not have, and
-//! indices.
+//! Declarations that controller-runtime's tests do not cover: optional kinds, which a cluster may not have, and indices.
 
 use std::{
     sync::{Arc, Mutex},
@@ -20,7 +19,7 @@ use workloads::{Child, Viewed};
 
 use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, change, model, put, value};
 
-/// Somebody else's kind, as `ServiceMonitor` is.
+/// A kind of another project, such as `ServiceMonitor`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(group = "gadgets.example.com", version = "v1", kind = "Gadget", namespaced)]
 struct GadgetSpec {
@@ -38,7 +37,7 @@ impl Child for Gadget {
     fn set_defaults(_: &mut Value) {}
 }
 
-/// Makes a gadget where that is possible, and a Service everywhere; notes which other toys have its size.
+/// Creates a Gadget if the kind is installed, and always a Service. Records which toys have the same size.
 #[derive(Clone, Default)]
 struct Gadgets {
     calls: Calls,
@@ -94,13 +93,13 @@ async fn a_kind_that_is_not_installed_holds_nothing_up_and_is_made_when_it_comes
     put(&model, &["a"]);
     let (gadgets, harness) = start(&model);
     sleep(MOMENT).await;
-    assert_eq!(model.objects("services").len(), 1, "the other children are there");
+    assert_eq!(model.objects("services").len(), 1, "the other children exist");
     let series = r#"controller_runtime_reconcile_errors_total{controller="toy"}"#;
     assert_eq!(value(&harness.scrape(), series), Some(0.0));
     let writes = |model: &Model| {
         model.requests().iter().filter(|it| it.resource.starts_with("gadgets") && it.verb.writes()).count()
     };
-    assert_eq!(writes(&model), 0, "nobody asks for what is not there");
+    assert_eq!(writes(&model), 0, "no request for a kind that is not installed");
     let before = gadgets.calls.count();
 
     model.install(&normalize(&Gadget::crd()));
@@ -108,7 +107,7 @@ async fn a_kind_that_is_not_installed_holds_nothing_up_and_is_made_when_it_comes
     assert_eq!(model.objects("gadgets.gadgets.example.com").len(), 1);
     assert!(gadgets.calls.count() > before);
 
-    // Taken away, it is left alone again; and it is made again when it is back.
+    // After the kind is uninstalled, the controller sends no request for it. After it is installed again, the Gadget is created.
     model.uninstall("gadgets.gadgets.example.com");
     sleep(600 * MOMENT).await;
     let asked = writes(&model);
@@ -116,7 +115,7 @@ async fn a_kind_that_is_not_installed_holds_nothing_up_and_is_made_when_it_comes
     sleep(10 * MOMENT).await;
     assert_eq!(writes(&model), asked);
     model.install(&normalize(&Gadget::crd()));
-    sleep(Duration::from_mins(10)).await; // the longest that nobody looks
+    sleep(Duration::from_mins(10)).await; // the longest back-off of an informer whose kind is missing
     assert_eq!(model.objects("gadgets.gadgets.example.com").len(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of an object after each way in which a reconcile can end.
+//! What follows each possible outcome of a reconcile: retry, back-off, wait for a change.
 
 use std::{
     future::pending,
@@ -116,9 +116,9 @@ async fn back_off_grows_until_there_is_no_error() {
     for gaps in [first, second] {
         for (gap, doublings) in gaps.into_iter().zip(0..) {
             let nominal = Duration::from_millis(5) * 2_u32.pow(doublings);
-            // Timers have a grain of a millisecond.
+            // Timers have a resolution of one millisecond.
             let allowed = nominal.mul_f64(0.8)..=nominal.mul_f64(1.2) + Duration::from_millis(2);
-            assert!(allowed.contains(&gap), "after {doublings} doublings {gap:?}, and not {allowed:?}");
+            assert!(allowed.contains(&gap), "after {doublings} doublings: {gap:?} instead of {allowed:?}");
         }
     }
 }

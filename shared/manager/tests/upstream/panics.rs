@@ -1,4 +1,4 @@
-//! What a panic in an operator's code ends, wherever it is called: that call, and nothing else.
+//! A panic in any function of an operator ends this one call, and nothing else.
 
 use kube::ResourceExt;
 use manager::{Action, Controller, Manager, harness::Harness};
@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::kit::{Calls, MOMENT, NO_RESYNC, TOYS, Toy, Toys, change, model, put, value};
 
-/// Starts a controller whose functions panic wherever they are called about the object "bad".
+/// Starts a controller whose functions panic for the object "bad".
 fn start(model: &Model, calls: &Calls) -> Harness {
     let setup = |manager: &mut Manager| {
         let noted = calls.clone();
@@ -44,11 +44,11 @@ async fn a_panic_in_on_gone_is_counted_and_the_worker_lives_on() {
         sleep(MOMENT).await;
         model.take(TOYS, "default", "bad").expect("it was there");
         sleep(60 * MOMENT).await;
-        assert_eq!(panics(&harness), Some(f64::from(round)), "once for each that has gone");
+        assert_eq!(panics(&harness), Some(f64::from(round)), "once per deleted object");
         let before = calls.of("good");
         change(&model, "good", round + 1).await;
         sleep(MOMENT).await;
-        assert_eq!(calls.of("good"), before + 1, "the only worker goes on");
+        assert_eq!(calls.of("good"), before + 1, "the only worker continues");
     }
 }
 
@@ -72,9 +72,9 @@ async fn a_panic_before_the_reconciler_waits_delays_no_other() {
     sleep(MOMENT).await;
     change(&model, "bad", 2).await;
     sleep(MOMENT).await;
-    assert!(calls.of("bad") > 3, "it is tried again: {}", calls.of("bad"));
+    assert!(calls.of("bad") > 3, "the runtime retries it: {} calls", calls.of("bad"));
     change(&model, "good", 2).await;
     sleep(MOMENT).await;
-    assert_eq!(calls.of("good"), 2, "the only worker goes on");
+    assert_eq!(calls.of("good"), 2, "the only worker continues");
     assert!(panics(&harness) > Some(3.0));
 }

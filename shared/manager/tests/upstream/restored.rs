@@ -1,4 +1,4 @@
-//! A cluster that is restored from a backup: versions go back, and with them what watches and writes were based on.
+//! A cluster that is restored from a backup: resource versions go back, although watches and pending writes rest on later ones.
 
 use std::{
     sync::{Arc, Mutex},
@@ -19,12 +19,12 @@ use crate::kit::{
     Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, run, say_size, until, value, writes,
 };
 
-/// How long the API server is away.
+/// How long the API server is down.
 const AWAY: Duration = Duration::from_secs(3);
-/// In this time everything must have been followed.
+/// Within this time the operator must have caught up.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Stops the API server, puts an earlier state in place, and starts it again.
+/// Stops the API server, restores an earlier state, and starts it again.
 async fn restore(model: &Model, snapshot: &Snapshot) {
     plan(model, "before * * -> drop");
     model.restore(snapshot);
@@ -40,7 +40,7 @@ async fn settled(model: &Model, sizes: &[(&str, i64)]) {
 
 #[tokio::test(start_paused = true)]
 async fn a_restored_cluster_is_followed() {
-    // The restored cluster overtakes what was known before anything is listed, or not.
+    // Whether the versions of the restored cluster overtake the known ones before the informers relist.
     for is_overtaken in [true, false] {
         let model = model();
         model.set_collecting(Collecting::AtOnce);
@@ -65,27 +65,27 @@ async fn a_restored_cluster_is_followed() {
         change(&model, "changed", 4).await;
         change(&model, "deleted", 5).await;
         model.take("services", "default", "robbed");
-        // No later event of the object itself tells that it is as it was.
+        // No later event of the object itself shows that it was reverted.
         model.take("services", "default", "reverted");
         put(&model, &["created"]);
         let wanted = [("untouched", 3), ("changed", 4), ("deleted", 5), ("robbed", 1), ("reverted", 1), ("created", 1)];
         let is_so = || wanted.iter().all(|(name, size)| port(&model, name) == Some(*size) && is_ready(&model, name));
-        let took = until("followed", is_so).await;
+        let took = until("the wanted state", is_so).await;
         assert!(took < SOON, "{is_overtaken}: {took:?}");
 
         let scrape = harness.scrape();
         let restarts = "operator_informer_restarts_total{kind=\"Toy\",reason=\"restored\"}";
-        // Versions that have overtaken what was known show nothing, and all is listed again anyway.
+        // Versions that have overtaken the known ones do not show the restore. The informers relist nevertheless.
         let is_told = value(&scrape, restarts).is_some_and(|count| count >= 1.0);
         assert!(is_told || is_overtaken, "{scrape}");
         sleep(60 * MOMENT).await;
         let before = writes(&model).len();
         sleep(600 * MOMENT).await;
-        assert_eq!(writes(&model).len(), before, "{is_overtaken}: nothing is fought over");
+        assert_eq!(writes(&model).len(), before, "{is_overtaken}: the operator still writes");
     }
 }
 
-/// A process that was stopped meanwhile finds the API server there as ever: nothing tells of an outage.
+/// The restore causes no failed request, as for a process that was suspended meanwhile. So no outage is visible.
 #[tokio::test(start_paused = true)]
 async fn a_restore_that_went_unnoticed_is_found_out_by_the_next_older_event() {
     let model = model();
@@ -98,12 +98,12 @@ async fn a_restore_that_went_unnoticed_is_found_out_by_the_next_older_event() {
     let none: Plan = Plan::default();
     model.set_faults(model_apiserver::Planned::new(&none));
     model.restore(&backup);
-    let took = until("followed", || port(&model, "a") == Some(1) && is_ready(&model, "a")).await;
+    let took = until("the restored state", || port(&model, "a") == Some(1) && is_ready(&model, "a")).await;
     assert!(took < Duration::from_mins(5), "{took:?}");
 }
 
-/// Found by a simulated world: each reconcile acted on the later object that the cache still held, read the restored one, and
-/// came back at once.
+/// A simulated world found this bug: each reconcile acted on the later object that the cache still held, read the restored one,
+/// and requeued itself at once.
 #[tokio::test(start_paused = true)]
 async fn while_the_restored_cluster_is_not_listed_yet_the_difference_is_not_looked_at_again_and_again() {
     let model = model();
@@ -113,9 +113,9 @@ async fn while_the_restored_cluster_is_not_listed_yet_the_difference_is_not_look
     let backup = model.snapshot();
     change(&model, "a", 2).await;
     settled(&model, &[("a", 2)]).await;
-    // Of a child that is gone right after it was made, the reconcile looks first whether its owner is still there.
+    // If a child disappears right after its creation, the reconcile first checks whether its owner still exists.
     model.take("services", "default", "a");
-    until("made again", || port(&model, "a") == Some(2)).await;
+    until("the second Service", || port(&model, "a") == Some(2)).await;
     plan(&model, "before create services.core -> answer 500; before list * -> delay 5s");
     model.take("services", "default", "a");
     sleep(MOMENT).await;
@@ -129,8 +129,8 @@ async fn while_the_restored_cluster_is_not_listed_yet_the_difference_is_not_look
     assert_eq!((port(&model, "a"), is_ready(&model, "a")), (Some(1), true));
 }
 
-/// Found by a simulated world: a write is on its way while the cluster is restored, and comes to the very version that the write
-/// before it had. Nothing but its answer shows that the write before is undone.
+/// A simulated world found this bug: the cluster is restored while a write is on its way, and this write gets the same version as
+/// the write before it. Only its answer shows that the restore undid the earlier write.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_repeats_the_version_of_an_undone_one_gives_the_restore_away() {
     let model = model();
@@ -141,11 +141,11 @@ async fn a_write_that_repeats_the_version_of_an_undone_one_gives_the_restore_awa
     let signal = move |name: &str| -> Signalled {
         let mut backup = backup.lock().expect("no panic");
         if name == "restore" {
-            stage.restore(backup.as_ref().expect("made before"));
+            stage.restore(backup.as_ref().expect("the backup exists"));
             return Box::pin(std::future::ready(()));
         }
         let stage = stage.clone();
-        // As the request is handled, the object has changed once more, so that the answer brings it back at once.
+        // Change the object once more before the API server handles the request, so that the answer causes a reconcile at once.
         let mut toy = stage.object(TOYS, "default", "a").expect("it is there");
         toy["spec"]["size"] = json!(3);
         toy["metadata"]["generation"] = json!(2);
@@ -170,8 +170,8 @@ async fn a_write_that_repeats_the_version_of_an_undone_one_gives_the_restore_awa
     assert_eq!((message(), &status()["lastHandledReconcileAt"]), (Some(json!("size 3")), &json!("now")));
 }
 
-/// The toys' watch is ahead of the restored cluster, and so finds out. The Services' watch is not, and goes on as if nothing had
-/// happened: it never shows that a repair was undone.
+/// The watch of Toys is ahead of the restored cluster, so its informer notices the restore. The watch of Services is not ahead
+/// and continues as if nothing had happened: it never shows that the restore undid a repair.
 #[tokio::test(start_paused = true)]
 async fn what_one_informer_finds_out_makes_the_others_list_too() {
     let model = model();
@@ -201,13 +201,13 @@ async fn what_one_informer_finds_out_makes_the_others_list_too() {
         toys.patch("a", &PatchParams::default(), &Patch::Merge(note)).await.expect("the patch is taken");
     }
     sleep(MOMENT).await;
-    let backup = backup.lock().expect("no panic").take().expect("made before the repair");
+    let backup = backup.lock().expect("no panic").take().expect("a backup from before the repair");
     model.restore(&backup);
     for number in 0..3 {
         model.put(json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": format!("new-{number}"), "namespace": "default"}}));
     }
-    assert!(model.version() >= repaired && !is_repaired(), "the Services' watch can go on");
+    assert!(model.version() >= repaired && !is_repaired(), "the watch of Services can continue");
     let took = until("repaired again", is_repaired).await;
     assert!(took < Duration::from_mins(5), "{took:?}");
 }

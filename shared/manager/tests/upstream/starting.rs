@@ -1,4 +1,4 @@
-//! Before the first reconcile.
+//! The time before the first reconcile.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::kit::{Calls, MOMENT, Toy, model, put, run};
 
-/// An object with a child, and a list of children that hangs.
+/// A model with a primary and its child, in which the list of children hangs.
 fn hanging() -> Model {
     let model = model();
     put(&model, &["a"]);
@@ -36,7 +36,7 @@ async fn nothing_is_reconciled_before_all_caches_are_filled() {
         async { Ok(Action::Done) }
     });
     sleep(60 * MOMENT).await;
-    assert!(seen.lock().expect("no panic").is_empty(), "a cache is not filled yet");
+    assert!(seen.lock().expect("no panic").is_empty(), "no reconcile before all caches are filled");
 
     model.release();
     sleep(MOMENT).await;
@@ -54,6 +54,6 @@ async fn a_stop_while_caches_fill_is_a_stop() {
         async { Ok(Action::Done) }
     });
     sleep(MOMENT).await;
-    timeout(MOMENT, harness.stop()).await.expect("it stops at once");
+    timeout(MOMENT, harness.stop()).await.expect("the stop takes effect at once");
     assert_eq!(calls.count(), 0);
 }

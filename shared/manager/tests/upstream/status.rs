@@ -1,4 +1,4 @@
-//! What a status rests on, and who else may have written it.
+//! Status writes while other processes write the same status.
 
 use std::sync::{
     Arc,
@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use crate::kit::{MOMENT, TOYS, Toy, ToyStatus, keep, model, plan, port, put, run, until};
 
-/// Keeps one Service, and says how often it has looked.
+/// Keeps one Service, and writes the number of earlier reconciles into the message of `Ready`.
 async fn count(toy: Arc<Toy>, context: Context<Toy>, looks: Arc<AtomicUsize>) -> Result<Action, Error> {
     keep(toy, context.clone()).await?;
     let look = looks.fetch_add(1, Ordering::Relaxed);
@@ -36,21 +36,21 @@ fn ready(model: &Model) -> Value {
     conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap_or_default()
 }
 
-/// Writes the condition `Ready` as another process does, without the knowledge of this one: its events are late.
+/// Writes the condition `Ready` as another process does. The watch of this process delivers it an hour late.
 async fn write_unseen(model: &Model, condition: &Value) {
     plan(model, "frame * toys.tests.example.com -> delay 3600s");
     let api: Api<Toy> = Api::namespaced(model.client_named("before"), "default");
     let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
-    api.patch_status("a", &PatchParams::default(), &patch).await.expect("the status is taken");
+    api.patch_status("a", &PatchParams::default(), &patch).await.expect("the API server accepts the status");
 }
 
-/// Another client changes the Service, so that the object is looked at.
+/// Deletes the Service as another client does, which causes a reconcile.
 async fn make_it_look(model: &Model) {
     model.take("services", "default", "a");
-    until("it is put back", || port(model, "a") == Some(1)).await;
+    until("the Service is created again", || port(model, "a") == Some(1)).await;
 }
 
-/// A new leader whose watch lags behind knows an older status than the one that the leader before it has written.
+/// The watch of a new leader lags behind, so it knows an older status than the one that the former leader wrote.
 #[tokio::test(start_paused = true)]
 async fn times_of_conditions_do_not_go_back_when_another_process_wrote_the_last_status() {
     let model = model();
@@ -70,7 +70,7 @@ async fn times_of_conditions_do_not_go_back_when_another_process_wrote_the_last_
     assert!(ready(&model)["lastTransitionTime"].as_str() >= Some(time), "{}", ready(&model));
 }
 
-/// Times can be written in many ways. The status that is stored is then never what we would write in its place.
+/// A time has several notations. In another notation, the stored status never equals the one that we would write.
 #[tokio::test(start_paused = true)]
 async fn a_status_that_another_client_wrote_in_its_own_way_is_written_again() {
     let model = model();

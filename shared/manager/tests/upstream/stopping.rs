@@ -1,4 +1,4 @@
-//! From the signal to the end.
+//! Shutdown, from the signal to the end of the last task.
 
 use std::{
     future::pending,
@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::kit::{Calls, MOMENT, model, put, run, value};
 
-/// Counts how often it was dropped.
+/// Increments the counter when it is dropped.
 struct Dropped(Arc<AtomicUsize>);
 
 impl Drop for Dropped {
@@ -46,20 +46,20 @@ async fn no_task_is_left_over() {
     let begun = Instant::now();
     harness.stop().await;
     let took = begun.elapsed();
-    assert!(took >= MOMENT / 2 && took < MOMENT, "the reconcile that runs may finish, and no other begins: {took:?}");
+    assert!(took >= MOMENT / 2 && took < MOMENT, "the running reconcile finishes, and no other starts: {took:?}");
     assert_eq!(calls.count(), 1);
-    assert_eq!(model.objects("events.events.k8s.io").len(), 1, "its event is still sent");
+    assert_eq!(model.objects("events.events.k8s.io").len(), 1, "the runtime still sends its event");
 
     drop(harness);
     let (requests, patience) = (model.requests().len(), Instant::now());
     while Handle::current().metrics().num_alive_tasks() > before && patience.elapsed() < MOMENT {
-        yield_now().await; // tasks of the client end when it has gone
+        yield_now().await; // tasks of the client end after the client is dropped
         sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(Handle::current().metrics().num_alive_tasks(), before);
     put(&model, &["d"]);
     sleep(60 * MOMENT).await;
-    assert_eq!((calls.count(), model.requests().len()), (1, requests), "nothing is done any more");
+    assert_eq!((calls.count(), model.requests().len()), (1, requests), "the stopped controller does nothing any more");
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,14 +76,14 @@ async fn a_reconcile_that_does_not_end_is_cancelled_at_the_time_out() {
         }
     });
     sleep(MOMENT).await;
-    assert_eq!(dropped.load(Ordering::Relaxed), 0, "it runs");
+    assert_eq!(dropped.load(Ordering::Relaxed), 0, "the reconcile runs");
     let begun = Instant::now();
     harness.stop().await;
     let took = begun.elapsed();
     assert!(took >= 5 * MOMENT && took < 6 * MOMENT, "{took:?}");
-    assert_eq!(dropped.load(Ordering::Relaxed), 1, "it is gone");
+    assert_eq!(dropped.load(Ordering::Relaxed), 1, "the reconcile was cancelled");
     let timeouts = value(&harness.scrape(), r#"controller_runtime_reconcile_timeouts_total{controller="toy"}"#);
-    assert_eq!(timeouts, Some(0.0), "it did not run out of its own time");
+    assert_eq!(timeouts, Some(0.0), "the reconcile time-out did not expire");
     let active = value(&harness.scrape(), r#"controller_runtime_active_workers{controller="toy"}"#);
-    assert_eq!(active, Some(0.0), "nobody works");
+    assert_eq!(active, Some(0.0), "no worker is active");
 }

@@ -1,4 +1,4 @@
-//! What goes wrong in watches: rows W of `RELIABILITY.md`. Those of one informer alone are in `src/informer/tests.rs`.
+//! Faults of watches: rows W of `RELIABILITY.md`. `src/informer/tests.rs` tests a single informer.
 
 use kube::CustomResourceExt;
 use manager::normalize;
@@ -10,10 +10,10 @@ use crate::kit::{
     Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, run, until, value, writes,
 };
 
-/// Verb, resource, code.
+/// Verb, resource and status code.
 type Write = (&'static str, String, Option<u16>);
 
-/// An object's life while this goes wrong in watches, and how often something was written in it.
+/// Runs an object through its life under these faults, and returns the writes.
 async fn live(faults: &str) -> (Model, Vec<Write>) {
     let model = model();
     put(&model, &["a"]);
@@ -24,7 +24,7 @@ async fn live(faults: &str) -> (Model, Vec<Write>) {
         change(&model, "a", size).await;
         sleep(MOMENT).await;
     }
-    model.take("services", "default", "a"); // by somebody else
+    model.take("services", "default", "a"); // as another client does
     let seen = until(faults, || port(&model, "a") == Some(3) && is_ready(&model, "a")).await;
     assert!(seen < 300 * MOMENT, "{faults}: {seen:?}");
     sleep(600 * MOMENT).await;
@@ -37,33 +37,33 @@ async fn live(faults: &str) -> (Model, Vec<Write>) {
 #[tokio::test(start_paused = true)]
 async fn w2_w3_w4_w5_w8_whatever_a_watch_does_the_end_is_the_same_and_nothing_is_written_twice() {
     let (_, usual) = live("").await;
-    assert_eq!(usual.iter().filter(|(verb, ..)| *verb == "create").count(), 2, "made, and made again: {usual:?}");
+    assert_eq!(usual.iter().filter(|(verb, ..)| *verb == "create").count(), 2, "created, and created again: {usual:?}");
     let mut cases: Vec<String> = [
-        // Kept back until a newer one takes its place.
+        // An event is held back until a newer one replaces it.
         "frame MODIFIED toys.tests.example.com #1 -> hold",
         "frame * services.core #1..2 -> hold",
-        // Expired, as an answer and within the stream.
+        // The watch has expired: as a response, and inside the stream.
         "before watch toys.tests.example.com #1 -> answer 410",
         "before watch services.core #1 -> answer 410",
         "frame MODIFIED toys.tests.example.com #1 -> gone",
         "frame DELETED services.core #1 -> gone",
-        // Twice.
+        // Each event arrives twice.
         "frame * * -> duplicate",
-        // Our own writes come back late.
+        // The watch delivers our own writes late.
         "frame * services.core own -> delay 20s",
         "frame * toys.tests.example.com own -> delay 20s",
-        // What no server sends.
+        // Frames that no real server sends.
         "frame MODIFIED toys.tests.example.com #1 -> truncate 50",
         "frame MODIFIED toys.tests.example.com #1 -> join",
         "frame * services.core #1 -> replace \"{\\\"type\\\": 3}\"",
-        // Letters in pieces, of which some are no letters.
+        // Single bytes, so that multi-byte characters arrive in pieces.
         "frame * toys.tests.example.com -> trickle 1 1ms",
-        // Half a list, where there was a whole one: what it lacks is not gone.
+        // A relist is truncated: the objects that it lacks still exist.
         "frame MODIFIED services.core #1 -> gone; after list services.core #2 -> truncate 60",
     ]
     .map(str::to_owned)
     .into();
-    // The stream ends after so many events.
+    // The stream ends after a number of events.
     for resource in [TOYS, "services.core"] {
         cases.extend((1..4).map(|frames| format!("after watch {resource} #1..8 -> cut {frames}")));
     }
@@ -72,12 +72,12 @@ async fn w2_w3_w4_w5_w8_whatever_a_watch_does_the_end_is_the_same_and_nothing_is
         let services = |verb: &str, of: &[Write]| of.iter().filter(|it| (it.0, &*it.1) == (verb, "services")).count();
         assert_eq!(services("create", &writes), 2, "{faults}: {writes:?}");
         assert!(services("patch", &writes) <= services("patch", &usual), "{faults}: {writes:?}");
-        assert!(writes.len() <= usual.len() + 1, "{faults}: {writes:?}, and usually {usual:?}");
+        assert!(writes.len() <= usual.len() + 1, "{faults}: {writes:?}, without faults {usual:?}");
         assert_eq!(model.objects("services").len(), 1, "{faults}");
     }
 }
 
-/// The deletion is in nobody's watch: the next list has another object of that name.
+/// No watch delivers the deletion. The next list has another object with the same name.
 #[tokio::test(start_paused = true)]
 async fn w7_an_object_that_was_replaced_unseen_is_another_object() {
     let model = model();
@@ -89,7 +89,7 @@ async fn w7_an_object_that_was_replaced_unseen_is_another_object() {
     model.take(TOYS, "default", "a");
     sleep(MOMENT).await;
     put(&model, &["a"]);
-    assert_eq!(port(&model, "a"), None, "nobody knows of the new one yet");
+    assert_eq!(port(&model, "a"), None, "no watch has delivered the new object yet");
     until("a Service of its own", || port(&model, "a") == Some(1) && is_ready(&model, "a")).await;
 }
 
@@ -110,7 +110,7 @@ async fn w10_one_object_that_does_not_decode_among_a_hundred_stops_no_other() {
     let told = model.objects("events.events.k8s.io").into_iter().find(|event| event["reason"] == "Undecodable");
     assert_eq!(told.expect("an event")["regarding"]["name"], "bad");
     change(&model, "bad", 4).await;
-    until("it is mended", || port(&model, "bad") == Some(4)).await;
+    until("its child, after the repair", || port(&model, "bad") == Some(4)).await;
     assert_eq!(value(&harness.scrape(), r#"operator_undecodable_objects{kind="Toy"}"#), Some(0.0));
 }
 
@@ -127,7 +127,7 @@ async fn w11_a_definition_that_goes_and_comes_back_is_followed_again() {
         assert!(model.objects("services").is_empty(), "{round}");
         model.install(&normalize(&Toy::crd()));
         put(&model, &["a", "b"]);
-        let took = until("followed again", || ["a", "b"].iter().all(|name| port(&model, name) == Some(1))).await;
+        let took = until("both Services", || ["a", "b"].iter().all(|name| port(&model, name) == Some(1))).await;
         assert!(took < 10 * MOMENT, "{round}: {took:?}");
     }
 }

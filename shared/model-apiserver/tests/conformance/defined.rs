@@ -1,4 +1,4 @@
-//! Definitions as they are installed, and random requests about them: valid objects, and such that break a rule.
+//! The CRDs of the chart, and random requests for their objects: valid ones, and ones that break a rule.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use crate::{
     values::Values,
 };
 
-/// A definition and an object of it that all its rules take.
+/// A CRD and an object that satisfies all its rules.
 pub(crate) struct Definition {
     pub(crate) definition: Value,
     sample: Value,
 }
 
-/// Every definition of the chart, in a group of its own: others may have installed the same.
+/// All CRDs of the chart. Each gets its own group, because another test may have installed the same CRD.
 pub(crate) fn of_the_chart(group: &str) -> Vec<Definition> {
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/operators/files");
     let folders = std::fs::read_dir(files).unwrap().map(|folder| folder.unwrap().path());
@@ -31,7 +31,7 @@ pub(crate) fn of_the_chart(group: &str) -> Vec<Definition> {
         definition["metadata"]["name"] =
             json!(format!("{}.{group}", definition["spec"]["names"]["plural"].as_str().unwrap()));
         definition["spec"]["group"] = json!(group);
-        // Short names and categories of two groups would be told apart by chance.
+        // Remove short names and categories: with two groups, the real server would resolve them at random.
         for field in ["shortNames", "categories"] {
             definition["spec"]["names"].as_object_mut().unwrap().remove(field);
         }
@@ -40,7 +40,7 @@ pub(crate) fn of_the_chart(group: &str) -> Vec<Definition> {
     files.iter().enumerate().map(read).collect()
 }
 
-/// Requests about the objects of one definition.
+/// Makes requests for the objects of one CRD.
 pub(crate) struct Defined {
     rng: Rng,
     values: Values,
@@ -51,7 +51,7 @@ pub(crate) struct Defined {
     schema: Value,
     sample: Value,
     subresources: Value,
-    /// What was sent last under each name: changes of it meet rules that compare with what was.
+    /// The last sent object for each name. Changes of it reach rules that compare with the old object.
     sent: Map<String, Value>,
 }
 
@@ -85,7 +85,7 @@ impl Defined {
         }
     }
 
-    /// An object: often what was sent before with a change, and often with one thing wrong.
+    /// Makes an object: often the last one with a change, and often with a single mistake.
     fn object(&mut self, name: &str) -> Value {
         let mut main = self.schema.clone();
         main["properties"].as_object_mut().unwrap().remove("status");
@@ -118,8 +118,8 @@ impl Defined {
         object
     }
 
-    /// Replicas that no scale asks for. A scale that changes nothing gives the manager of the replicas a second entry, and in
-    /// which order the real server writes the two is chance.
+    /// Replicas that no scale request uses. A scale that changes nothing gives the manager of the replicas a second entry, and
+    /// the real server writes the two in random order.
     fn even_replicas(&self, object: &mut Value) {
         let path = self.subresources["scale"]["specReplicasPath"].as_str().unwrap_or_default().replace('.', "/");
         if let Some(replicas) = object.pointer_mut(&path).filter(|replicas| !path.is_empty() && replicas.is_i64()) {
@@ -147,7 +147,7 @@ impl Defined {
         }
     }
 
-    /// One field of an object and what is around it.
+    /// One field of an object, with the objects around it.
     fn part(&mut self, object: &Value, root: &str) -> Value {
         let pointers = crate::values::pointers(object, root);
         if pointers.is_empty() {

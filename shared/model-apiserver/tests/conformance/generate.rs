@@ -1,4 +1,4 @@
-//! Random requests, the same for the same seed.
+//! Makes random requests. The same seed gives the same requests.
 
 mod objects;
 
@@ -38,7 +38,7 @@ pub(crate) struct Generator {
     rng: Rng,
     namespace: String,
     group: String,
-    /// What the sequence is mostly about, so that requests meet.
+    /// The kind that most requests of the sequence use, so that they act on the same objects.
     favourites: [Plural; 2],
 }
 
@@ -101,11 +101,11 @@ impl Generator {
                     "resourceVersion=0",
                     "limit=1",
                 ];
-                // A controller puts a ConfigMap of its own into every namespace of the real server.
+                // A controller of the real server puts its own ConfigMap into every namespace.
                 let count = if kind == Plural::ConfigMap { query.len() - 2 } else { query.len() };
                 Step::new("GET", &collection).query(query[self.rng.usize(..count)])
             }
-            // A PUT of a Job has to bring the selector that the server has made.
+            // A PUT of a Job must contain the selector that the server generated.
             22..36 if kind != Plural::Job => {
                 let mut body = self.object(kind, name);
                 self.versioned(&mut body);
@@ -145,7 +145,7 @@ impl Generator {
                 Step::new("DELETE", &object).body(Value::Object(options))
             }
         };
-        // What a Job has made of its uid is checked against another uid too, in Go's words.
+        // Send no other uid with a Job: the server would compare generated fields with it, and print them in Go's notation.
         if let Some(body) = step.body.as_mut().filter(|body| kind == Plural::Job && body["metadata"]["uid"] != UID) {
             body.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove("uid"));
         }
@@ -271,7 +271,7 @@ impl Requests for Generator {
 
     fn watches(&mut self) -> Vec<Step> {
         let mut out = Vec::new();
-        // Nobody here watches events, which the real server reads from its store and not from a cache.
+        // Do not watch events: the real server reads them from its store and not from a cache.
         for kind in self.favourites.into_iter().filter(|kind| *kind != Plural::Event) {
             let mut last = self.object(kind, LAST);
             last["metadata"]["labels"] = json!({"tier": "a"});

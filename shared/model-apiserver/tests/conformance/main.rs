@@ -1,7 +1,7 @@
-//! The same requests to the model and to a real API server, and the same answers.
+//! Conformance: sends the same requests to the model and to a real API server, and compares the answers.
 //!
-//! `MODEL_CASES` says how many sequences of requests are tried (40; `all` for as many as 20,000 requests are), `MODEL_SEED`
-//! where they begin (anywhere). Half of them are about the chart's definitions, half about built-in kinds and widgets.
+//! `MODEL_CASES` sets the number of request sequences (default 40; `all` for at least 20,000 requests). `MODEL_SEED` sets the
+//! first seed (default random). Half of the sequences use the chart's CRDs, half use built-in kinds and widgets.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 mod defined;
@@ -36,11 +36,11 @@ use crate::{
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const STEPS: usize = 30;
-/// How many requests `MODEL_CASES=all` sends at least.
+/// The minimum number of requests for `MODEL_CASES=all`.
 const ALL: u64 = 20_000;
-/// How many sequences are under way: the real server answers many clients sooner than one.
+/// The number of concurrent sequences. The real server answers many clients faster than one.
 const AT_ONCE: usize = 4;
-/// Each test has a definition of its own.
+/// Numbers the CRD groups, so that each test has its own CRDs.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 fn from_environment(name: &str, usual: u64) -> u64 {
@@ -55,7 +55,7 @@ async fn real(cluster: &Cluster) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// A model and a real server with the same definitions in them.
+/// A model and a real server with the same CRDs.
 struct Pair {
     group: String,
     definitions: Vec<Definition>,
@@ -85,7 +85,7 @@ impl Pair {
         Some(pair)
     }
 
-    /// What is installed: widgets and the definitions.
+    /// The CRDs of widgets and of the chart, which both servers have.
     fn installed(&self) -> Vec<Value> {
         let widgets = single::definition(&self.group);
         std::iter::once(widgets).chain(self.definitions.iter().map(|it| it.definition.clone())).collect()
@@ -119,13 +119,13 @@ impl Pair {
         drop(self.cluster);
     }
 
-    /// Sends one step to both: the model's answer code, and the difference, if there is one.
+    /// Sends one step to both servers. Returns the model's status code, and the difference if there is one.
     async fn step(&self, names: &mut (Names, Names), step: &Step) -> (u16, Option<String>) {
         let (model, real) = tokio::join!(self.model.run(&mut names.0, step), self.real.run(&mut names.1, step));
         (model.0, (model != real).then(|| difference(step, &model, &real)))
     }
 
-    /// One sequence, in a namespace of its own, up to the first difference: of built-in kinds and widgets, or of a definition.
+    /// Runs one sequence in its own namespace up to the first difference: for built-in kinds and widgets, or for a CRD.
     async fn case(&self, case: u64) -> Case {
         let namespace = format!("conf-{}-{case}", std::process::id());
         self.namespace(&namespace).await;
@@ -155,7 +155,7 @@ impl Pair {
     }
 }
 
-/// How a sequence went.
+/// The result of a sequence.
 #[derive(Default)]
 struct Case {
     requests: usize,
@@ -203,7 +203,7 @@ fn show(value: Option<Value>) -> String {
 async fn the_model_answers_as_the_real_server() {
     let wants_all = std::env::var("MODEL_CASES").is_ok_and(|text| text == "all");
     let Some(pair) = Pair::start(defined::of_the_chart).await else {
-        assert!(!wants_all, "without a cluster nothing is compared");
+        assert!(!wants_all, "MODEL_CASES=all needs a cluster to compare with");
         return;
     };
     let cases = if wants_all { ALL.div_ceil(STEPS as u64) } else { from_environment("MODEL_CASES", 40) };
@@ -221,16 +221,16 @@ async fn the_model_answers_as_the_real_server() {
     eprintln!("conformance: {} requests, {agreement} (seed {seed})", thousands(requests));
     let shown: Vec<&str> = differences.iter().take(10).map(|it| it.as_str()).collect();
     assert!(differences.is_empty(), "{}", shown.join("\n"));
-    assert!(good * 5 > requests * 2, "{good} of {requests} requests are successful, which compares little");
+    assert!(good * 5 > requests * 2, "only {good} of {requests} requests succeed, too few for a comparison");
     assert!(!wants_all || requests as u64 >= ALL, "{requests} requests are too few");
 }
 
-/// A number as people write it.
+/// Writes a number with thousands separators.
 fn thousands(number: usize) -> String {
     if number < 1_000 { number.to_string() } else { format!("{},{:03}", thousands(number / 1_000), number % 1_000) }
 }
 
-/// What a random sequence does not say.
+/// Compares the single requests that random sequences do not send.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_model_answers_single_questions_as_the_real_server() {
     let Some(pair) = Pair::start(|_| Vec::new()).await else { return };

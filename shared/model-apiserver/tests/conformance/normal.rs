@@ -1,4 +1,4 @@
-//! Taking out of answers what differs from server to server: uids, versions, times, addresses.
+//! Replaces the values in answers that differ between servers: uids, versions, times, addresses.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 
 use crate::step::{RV_FIRST, RV_LATEST, Step, UID};
 
-/// What one server calls things.
+/// The uids and versions of one server.
 #[derive(Default)]
 pub(crate) struct Names {
     uids: HashMap<String, String>,
     versions: HashMap<String, String>,
-    /// First and latest version, and uid, by path of the object.
+    /// First version, latest version and uid, by the path of the object.
     objects: HashMap<String, (String, String, String)>,
 }
 
 impl Names {
-    /// The step with this server's versions and uids.
+    /// Inserts this server's versions and uids into the step.
     pub(crate) fn fill(&self, step: &Step) -> Step {
         let unknown = ("1".to_owned(), "1".to_owned(), "00000000-0000-0000-0000-00000000dead".to_owned());
         let (first, latest, uid) = self.objects.get(&step.object).unwrap_or(&unknown);
@@ -59,7 +59,7 @@ impl Names {
         }
     }
 
-    /// The names of versions from old to new.
+    /// The placeholders of versions, from old to new.
     pub(crate) fn order(&self) -> Vec<String> {
         let number = |text: &String| text.parse::<u64>().unwrap_or_default();
         let mut order: Vec<(u64, &String)> =
@@ -128,7 +128,7 @@ impl Names {
         if let Some((begin, _)) = out.split_once(", current: ") {
             out = begin.to_owned();
         }
-        // Versions within messages.
+        // Replace versions inside messages.
         if out.contains("resource version") || out.contains("ResourceVersion in") {
             for (version, name) in &self.versions {
                 out = out.replace(&format!("({version})"), &format!("({name})"));
@@ -138,14 +138,14 @@ impl Names {
     }
 }
 
-/// The message of a refusal that lists what the real server finds by going through maps, which have no order.
+/// Makes the message of a refusal with several causes comparable: the real server lists them in the random order of Go's maps.
 fn in_any_order(body: &Value) -> Option<String> {
     let message = body["message"].as_str()?;
     if let Some((begin, list)) = message.split_once(" is invalid: [") {
         let listed = body["details"]["causes"].as_array().is_some_and(|causes| causes.len() > 1);
         return listed.then(|| format!("{begin} is invalid: {} letters", list.len()));
     }
-    // Of what cannot be applied, where it is: values are printed as Go programs print their memory.
+    // For a failed apply, keep only the paths: the real server prints values in Go's internal format.
     let (begin, list) = message.split_once("failed to create typed ")?;
     let (object, list) = list.split_once("): ")?;
     let path = |line: &str| line.trim().split_once(": ").map(|(path, _)| path.to_owned());

@@ -1,4 +1,4 @@
-//! Sending a step to one of the two servers.
+//! Sends a step to one of the two servers.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     step::{LAST, Step},
 };
 
-/// One of the two.
+/// One of the two servers.
 pub(crate) struct Server {
     client: Client,
 }
@@ -23,7 +23,7 @@ impl Server {
         Self { client }
     }
 
-    /// Sends a step with this server's uids and versions in it; the answer without them.
+    /// Sends a step with this server's uids and versions. Returns the answer with placeholders instead.
     pub(crate) async fn run(&self, names: &mut Names, step: &Step) -> (u16, Value) {
         let step = names.fill(step);
         let (code, mut body) = self.send(&step).await;
@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-/// Takes out what a controller of the real server puts into every namespace.
+/// Removes the `ConfigMap` that a controller of the real server puts into every namespace.
 fn without_strangers(body: &mut Value) {
     let strange = |object: &Value| object["metadata"]["name"] == "kube-root-ca.crt";
     match body {
@@ -67,7 +67,7 @@ fn without_strangers(body: &mut Value) {
     }
 }
 
-/// The events up to that of the last object, or an error.
+/// Reads events up to that of the last object, or up to an error.
 async fn events(body: Body) -> Value {
     let mut chunks = body.into_data_stream();
     let (mut buffer, mut events) = (Vec::new(), Vec::new());

@@ -1,10 +1,10 @@
-//! What a random sequence does not ask, and the definition that all is asked about.
+//! The CRD of widgets, and single requests that random sequences do not send.
 
 use serde_json::{Value, json};
 
 use crate::step::{APPLY, MERGE, Step};
 
-/// The definition of widgets: defaults, and every kind of list and map.
+/// The CRD of widgets: it has defaults, and every kind of list and map.
 pub(crate) fn definition(group: &str) -> Value {
     let text = json!({"type": "string"});
     let schema = json!({"type": "object", "properties": {
@@ -44,7 +44,7 @@ pub(crate) fn definition(group: &str) -> Value {
     })
 }
 
-/// Questions that a random sequence does not ask.
+/// The requests that random sequences do not send.
 pub(crate) fn questions(namespace: &str, group: &str) -> Vec<Step> {
     let core = format!("/api/v1/namespaces/{namespace}");
     let widgets = format!("/apis/{group}/v1/namespaces/{namespace}/widgets");
@@ -61,7 +61,7 @@ pub(crate) fn questions(namespace: &str, group: &str) -> Vec<Step> {
     let who = "fieldManager=one&force=true";
     vec![
         Step::new("GET", "/api/v1/namespaces/default/gadgets"),
-        Step::new("GET", "/apis/nobody.example.com/v1/gadgets"),
+        Step::new("GET", "/apis/unknown.example.com/v1/gadgets"),
         Step::new("GET", &format!("/apis/{group}/v1/gadgets")),
         Step::new("GET", &format!("/apis/{group}/v2/widgets")),
         Step::new("GET", &format!("{maps}/none")),
@@ -104,7 +104,7 @@ pub(crate) fn questions(namespace: &str, group: &str) -> Vec<Step> {
         Step::new("DELETE", &format!("{core}/serviceaccounts/sa")),
         Step::new("DELETE", &format!("{maps}/none")),
         Step::new("DELETE", &format!("{widgets}/w")),
-        // What loses its last label in an apply is stored with an empty map, which is not shown, and the next write takes away.
+        // An apply that removes the last label stores an empty map. Reads do not show it, and the next write removes it.
         Step::new("POST", &widgets).body(labelled(json!({"tier": "a"}))).query("fieldManager=two"),
         apply().body(labelled(json!({"tier": "b"}))).query(who),
         apply().body(unlabelled.clone()).query(format!("{who}&dryRun=All")),

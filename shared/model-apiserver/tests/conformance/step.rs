@@ -1,17 +1,17 @@
-//! What is asked of both servers.
+//! Steps: the requests that both servers get.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// Stand for what each server calls the versions and the uid of the object that a step is about.
+/// Placeholders for the versions and the uid of a step's object, which differ between the servers.
 pub(crate) const RV_LATEST: &str = "$LATEST";
 pub(crate) const RV_FIRST: &str = "$FIRST";
 pub(crate) const UID: &str = "$UID";
-/// The name of the object that ends a watch.
+/// The name of the object whose event ends a watch.
 pub(crate) const LAST: &str = "zzz-last";
 
-/// One request.
+/// One request to both servers.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) method: &'static str,
@@ -19,7 +19,7 @@ pub(crate) struct Step {
     pub(crate) query: String,
     pub(crate) content_type: &'static str,
     pub(crate) body: Option<Value>,
-    /// Which object it is about.
+    /// The path of the object that the request targets.
     pub(crate) object: String,
 }
 
@@ -64,14 +64,14 @@ pub(crate) const MERGE: &str = "application/merge-patch+json";
 pub(crate) const JSON: &str = "application/json-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
-/// A random sequence of requests in a namespace.
+/// A random sequence of requests in one namespace.
 pub(crate) trait Requests: Send {
     fn step(&mut self) -> Step;
-    /// The watches of all that has happened, and of some of it, and the object that ends them.
+    /// Watches of all changes and of a selection of them, and the create of the object that ends them.
     fn watches(&mut self) -> Vec<Step>;
 }
 
-/// The object from whose version on everything is watched.
+/// The object at whose version the watches start.
 pub(crate) fn first(namespace: &str) -> Step {
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "start"}});
     Step::new("POST", &format!("/api/v1/namespaces/{namespace}/configmaps"))

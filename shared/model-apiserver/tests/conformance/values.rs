@@ -1,4 +1,4 @@
-//! Random values of a schema: valid ones, ones at the edges, and ones with a single thing wrong.
+//! Makes random values of a schema: valid ones, boundary values, and ones with a single mistake.
 
 use fastrand::Rng;
 use regex::Regex;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 pub(crate) struct Values {
     rng: Rng,
-    /// What the rules of the schema speak of, which random values would hardly meet.
+    /// Values that occur in the rules of the schema. Random values would rarely hit them.
     spoken: Vec<Value>,
 }
 
@@ -28,7 +28,7 @@ impl Values {
         options[self.rng.usize(..options.len())]
     }
 
-    /// A value that the schema takes. Its rules may refuse it.
+    /// Makes a value that is valid for the schema. The schema's rules may refuse it.
     pub(crate) fn valid(&mut self, schema: &Value) -> Value {
         if let Some(allowed) = schema["enum"].as_array() {
             return allowed[self.rng.usize(..allowed.len())].clone();
@@ -97,7 +97,7 @@ impl Values {
         json!("a".repeat(usize::try_from(least).unwrap()))
     }
 
-    /// A text that a pattern matches, of printable ASCII where it leaves the choice.
+    /// Makes a text that matches a pattern, of printable ASCII characters where possible.
     fn matching(&mut self, pattern: &Hir, out: &mut String) {
         match pattern.kind() {
             HirKind::Literal(literal) => out.push_str(std::str::from_utf8(&literal.0).unwrap()),
@@ -173,7 +173,7 @@ impl Values {
         Value::Object(out)
     }
 
-    /// Another valid value somewhere in a value, or a field more or less.
+    /// Changes one place of a value: another valid value, an additional field, or one field less.
     pub(crate) fn change(&mut self, value: &mut Value, schema: &Value) {
         let places = places(value, schema);
         let (pointer, schema) = &places[self.rng.usize(..places.len())];
@@ -193,10 +193,10 @@ impl Values {
         }
     }
 
-    /// Breaks what the schema says of one place.
+    /// Breaks the schema at one place of a value.
     pub(crate) fn break_one(&mut self, value: &mut Value, schema: &Value) {
         let mut places = places(value, schema);
-        // The root is what the request is about: without it there would be another request.
+        // Leave the root as it is: another root would make it another request.
         places.retain(|(pointer, _)| !pointer.is_empty());
         if places.is_empty() {
             return;
@@ -206,9 +206,10 @@ impl Values {
         let mut broken =
             vec![json!(true), json!(5), json!(1.5), json!("x"), json!({"a": 1}), json!([]), json!(["x"]), Value::Null];
         if schema["type"] == "string" && schema["format"].is_string() {
-            broken.retain(|value| !value.is_array()); // which the real server takes, and its rules then cannot read
+            // The real server accepts lists here, and then its rules cannot read them.
+            broken.retain(|value| !value.is_array());
         }
-        // Half of the time one of its own kind.
+        // In half of the cases, break a bound of the right type.
         if self.rng.bool() {
             broken = Self::nearly(place, schema);
         }
@@ -217,7 +218,7 @@ impl Values {
         }
     }
 
-    /// Values of the right type that break one bound each, if there are such.
+    /// Values of the right type that each break one bound of the schema.
     fn nearly(value: &Value, schema: &Value) -> Vec<Value> {
         let mut out = Vec::new();
         let limit = |name: &str| schema[name].as_i64();
@@ -278,7 +279,7 @@ fn rules(schema: &Value) -> Vec<String> {
     own.chain(below.flat_map(rules)).collect()
 }
 
-/// Every place in a value that its schema speaks of.
+/// Every place in a value for which its schema has an entry.
 fn places<'a>(value: &Value, schema: &'a Value) -> Vec<(String, &'a Value)> {
     let mut out = Vec::new();
     walk(value, schema, String::new(), &mut out);
@@ -305,7 +306,7 @@ fn walk<'a>(value: &Value, schema: &'a Value, at: String, out: &mut Vec<(String,
     out.push((at, schema));
 }
 
-/// Pointers to what is below `root`, but not into lists.
+/// JSON pointers to everything below `root`, except into lists.
 pub(crate) fn pointers(object: &Value, root: &str) -> Vec<String> {
     let Some(fields) = object.pointer(root).and_then(Value::as_object) else { return Vec::new() };
     let mut out = Vec::new();

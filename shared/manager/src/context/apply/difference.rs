@@ -1,4 +1,4 @@
-//! What of a child differs from what is wanted.
+//! Compares a live child with the desired one.
 
 use serde_json::Value;
 use workloads::Child;
@@ -9,13 +9,13 @@ use crate::{
     owned::{Change, Share, compare, covers},
 };
 
-/// A live child, compared with what is wanted.
+/// The result of comparing a live child with the desired one.
 #[derive(Debug)]
 pub(super) struct Difference {
     pub(super) changes: Vec<Change>,
-    /// What we want and what is there is held by us.
+    /// Whether we own every desired field that the live child has.
     pub(super) covered: bool,
-    /// We hold it by an entry that also owns what the API server defaulted; see [`Share::from_create`].
+    /// Whether our entry also owns the fields that the API server defaulted; see [`Share::from_create`].
     pub(super) from_create: bool,
 }
 
@@ -32,7 +32,7 @@ impl Difference {
         Self { changes, covered: covers(live, &owned, &target.fields), from_create }
     }
 
-    /// Of an object as the API server sent it.
+    /// Compares an object as the API server sent it.
     pub(super) fn read<C: Child>(text: &str, manager: &str, target: &Target) -> Result<Self, serde_json::Error> {
         let live: Value = serde_json::from_str(text)?;
         Ok(Self::of::<C>(&live, &serde_json::from_str::<Head<'_>>(text)?.metadata, manager, target))
@@ -42,18 +42,18 @@ impl Difference {
         self.changes.is_empty() && self.covered
     }
 
-    /// Whether an apply does all that there is to do: from an entry that a create left it takes nothing away.
+    /// Whether one apply makes all changes. It removes no field that a create entry of ours owns.
     pub(super) fn is_for_an_apply(&self) -> bool {
         !self.from_create || self.changes.iter().all(|change| change.desired.is_some())
     }
 
-    /// Whether nothing differs but what `tried` did not change either: so it is what this cluster makes of it.
+    /// Whether every difference is one that `tried` did not change either: then the cluster itself keeps it so.
     pub(super) fn is_left_of(&self, tried: &[Change]) -> bool {
         self.covered && self.changes.iter().all(|left| tried.iter().any(|change| change.path == left.path))
     }
 }
 
-/// Those of `tried` after which nothing differs there any more.
+/// Returns the changes of `tried` that took effect: nothing differs there any more.
 pub(super) fn carried_out(mut tried: Vec<Change>, left: &Difference) -> Vec<Change> {
     tried.retain(|change| !left.changes.iter().any(|left| left.path == change.path));
     tried

@@ -1,4 +1,4 @@
-//! The cheapest change: one request, decided from what the cache keeps.
+//! The cheapest change of a child: one JSON patch, decided from the cached text.
 
 use serde_json::Value;
 use workloads::{Child, Live};
@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl<K: Root> Context<K> {
-    /// Changes a child of ours as the cache knows it: one request, if plain fields are to be set. `None` when that would
-    /// not be exact, or the child is not what the cache says.
+    /// Changes our child by one JSON patch, if only plain fields have to be set. Returns `None` if a patch would not be exact,
+    /// or if the child differs from the cache.
     pub(super) async fn edit<C: Child + Namespaced>(
         &self,
         requests: &Requests,
@@ -41,7 +41,7 @@ impl<K: Root> Context<K> {
         }
         let answer = match requests.edit(&target.key, &operations).await {
             Ok(answer) => answer,
-            // A test failed, or the result is refused: what is there now decides.
+            // A test in the patch failed, or the API server refused the result: the caller reads the child and decides.
             Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict | Class::Rejected) => {
                 return Ok(None);
             }
@@ -51,7 +51,7 @@ impl<K: Root> Context<K> {
         let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(broken)?;
         let is_all = left.is_left_of(&changes);
         self.tell_changes(requests, target, &metadata, &carried_out(changes, &left), known.verified);
-        // Otherwise another manager holds a field with the right value, or more has changed than the cache knew.
+        // If more is left, another manager holds a field with the right value, or the cache lagged behind.
         if is_all { self.observe::<C>(requests, target, &answer).map(Some) } else { Ok(None) }
     }
 }

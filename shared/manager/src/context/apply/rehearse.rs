@@ -1,10 +1,10 @@
-//! Asking the API server what a write would do, by a dry run, before a process first writes to a child that differs.
+//! Dry runs: before the first write of a process to a child that differs, the API server computes what the write would do.
 //!
-//! A webhook or policy of the cluster may rewrite a field of ours in each of our writes, and the API server drops what
-//! its types do not print (`omitempty`). Such a child differs from what is wanted for ever, and `managedFields` do not
-//! tell: admission is recorded as if we had written it. Whether it is so, is only known by a write. That it was so, is
-//! remembered as a pair of hashes, but not beyond the process. So the first write of a process to a child is rehearsed:
-//! one that would change nothing of ours is not sent, and nothing is told.
+//! A webhook or policy of the cluster may rewrite a field of ours in each of our writes, and the API server drops values
+//! that its types do not print (`omitempty`). Such a child differs from the desired one for ever. `managedFields` do not
+//! show this: they record the result of admission as if we had written it. Only a write shows it. The process remembers
+//! this result as a pair of hashes, which a restart loses. So the first write of a process to a child is rehearsed: a
+//! write that would change nothing of ours is not sent, and emits no event.
 
 use workloads::Child;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl<K: Root> Context<K> {
-    /// Whether a write that was rehearsed leaves all that is ours as it is in a child with this fingerprint.
+    /// Whether the rehearsed write leaves all our fields unchanged in a child with this fingerprint.
     pub(super) fn is_in_vain<C: Child>(
         &self,
         requests: &Requests,
@@ -27,8 +27,8 @@ impl<K: Root> Context<K> {
     ) -> Result<bool, Error> {
         let answer = match rehearsed {
             Ok(answer) => answer,
-            // Not allowed, or a webhook that takes no part in dry runs: what the write itself says counts. It also finds
-            // a child that is gone or another one.
+            // Forbidden, or a webhook does not support dry runs: the answer to the real write decides. The real write also
+            // detects a child that is gone or was replaced.
             Err(error) if error.class() != Class::Transient => return Ok(false),
             Err(error) => return Err(error),
         };

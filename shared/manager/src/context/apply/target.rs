@@ -1,4 +1,4 @@
-//! A child as it is wanted: what is sent, and what is compared.
+//! The desired child: the body to send, and the fields to compare.
 
 use serde_json::{Map, Value, json};
 use workloads::{Child, Live};
@@ -15,7 +15,7 @@ use crate::{
 /// A desired child, ready to be sent and compared.
 pub(in crate::context) struct Target {
     pub(in crate::context) key: ObjectKey,
-    /// The fields that we want to own: no name, no uid, no type.
+    /// The fields that we want to own: without name, namespace, type and status.
     pub(super) fields: Value,
     pub(super) hash: u64,
 }
@@ -68,7 +68,7 @@ impl Target {
         Verified { live, desired: self.hash }
     }
 
-    /// The body of a request that creates it.
+    /// Returns the body of a create request.
     pub(in crate::context) fn body(&self, requests: &Requests) -> Value {
         let mut body = self.fields.clone();
         let (api_version, kind) = requests.type_meta();
@@ -79,8 +79,8 @@ impl Target {
         body
     }
 
-    /// The body of an apply to the object that was read, and to nothing that became of it since: what it changes and drops was
-    /// decided from what was read.
+    /// Returns the body of an apply that succeeds only on the version that was read: what to change and what to drop was
+    /// decided from that version.
     pub(super) fn body_for(&self, requests: &Requests, read: &Metadata<'_>) -> Value {
         let mut body = self.body(requests);
         body["metadata"]["uid"] = json!(&*read.uid);
@@ -89,7 +89,7 @@ impl Target {
     }
 }
 
-/// A field that is null is one that is not there: the API server keeps none.
+/// Removes the fields that are null: the API server does not store them.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -101,8 +101,8 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
-/// Decides from two hashes whether the live object says what we want. Never of one in which nothing is ours: what
-/// others change there would not show.
+/// Decides from two hashes whether the live object is in sync. An object in which we own nothing never counts as in sync:
+/// changes of other managers would not show in its fingerprint.
 pub(super) fn agrees<C: Child>(target: &Target, known: &Known<Live<C::View>>) -> bool {
     if !known.fingerprint.is_some() {
         return false;

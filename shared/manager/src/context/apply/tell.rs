@@ -1,4 +1,4 @@
-//! Telling people what was done to a child.
+//! Emits events about the writes to a child.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::{
     store::Verified,
 };
 
-/// How many paths an event names.
+/// The largest number of paths in an event.
 const PATHS: usize = 10;
 
 impl<K: Root> Context<K> {
@@ -34,7 +34,7 @@ impl<K: Root> Context<K> {
         });
     }
 
-    /// Once for each object, as long as this process leads: it stays so, and is no fault of the object.
+    /// Emits an event, once per object and process: the kind may stay missing for ever, and the object is not at fault.
     pub(super) fn tell_missing(&self, requests: &Requests) {
         let (api_version, kind) = requests.type_meta();
         if lock(&self.scope.told_missing).entry(self.pass.key.clone()).or_default().insert(kind.to_owned()) {
@@ -47,7 +47,7 @@ impl<K: Root> Context<K> {
         }
     }
 
-    /// What was done to the child that had this metadata: `changes`, the ones that were carried out.
+    /// Emits the events for `changes`, which took effect in the child. `metadata` is from before the write.
     pub(super) fn tell_changes(
         &self,
         requests: &Requests,
@@ -86,7 +86,7 @@ impl<K: Root> Context<K> {
         }
     }
 
-    /// False while the first pods are on their way still: they will be of the new sort, which is no news.
+    /// Records the start of a rollout, and returns true. False during the initial rollout, which emits no event.
     fn begin_rollout(&self, target: &Target) -> bool {
         let mut rollouts = lock(&self.scope.rollouts);
         if rollouts.get(&self.pass.key).is_some_and(|rollout| rollout.replicas.is_none()) {

@@ -1,3 +1,5 @@
+//! Tests of issuing and renewing certificates, and of the API server's trust in them while replicas act at different times.
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;
@@ -72,14 +74,14 @@ fn a_new_authority_signs_only_after_it_is_trusted() {
     assert!(announced.bundle().contains(&next.certificate));
 
     let waiting = step(&announced, 246, false);
-    assert!(waiting.is_none_or(|waiting| waiting.authority == old.authority), "not read back yet");
+    assert!(waiting.is_none_or(|waiting| waiting.authority == old.authority), "the bundle is not in place yet");
 
     let taken_over = step(&announced, 246, true).expect("a change");
     assert_eq!(taken_over.authority, next);
     assert!(taken_over.bundle().contains(&old.authority.certificate), "replicas may still serve what it signed");
 
     let later = step(&taken_over, 361, true).expect("a change");
-    assert!(!later.bundle().contains(&old.authority.certificate), "expired");
+    assert!(!later.bundle().contains(&old.authority.certificate), "the old CA has expired");
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn what_has_expired_or_is_broken_is_made_anew() {
     let nothing = || Pair { certificate: "-".to_owned(), key: String::new() };
     let broken = Material { serving: nothing(), ..material.clone() };
     let mended = plan(Some(&broken), None, &policy, start(), true).expect("plans").expect("a change");
-    assert_eq!(mended.authority, material.authority, "only what is broken");
+    assert_eq!(mended.authority, material.authority, "only the broken part is replaced");
     let broken = Material { authority: nothing(), ..material };
     assert!(plan(Some(&broken), None, &policy, start(), true).expect("plans").is_some());
 }
@@ -111,16 +113,16 @@ fn what_is_lost_while_it_is_served_stays_trusted_until_another_has_taken_over() 
     assert!(!expired.bundle().contains(&served.authority.certificate));
 }
 
-/// Three replicas, each with a rhythm of its own, and API servers that hear of a bundle some time after it was stored, but
-/// within a step. Any of the replicas may be started anew at any time.
+/// Three replicas with different intervals between rounds, and API servers that see a bundle some time after it was stored, but
+/// within a step. Any replica may restart at any time.
 #[derive(Debug)]
 struct World {
     policy: Policy,
     zero: Instant,
     stored: Option<Material>,
-    /// Every bundle that was stored for the API servers, and when.
+    /// Every bundle that was stored for the API servers, with its time.
     told: Vec<(Duration, String)>,
-    /// Who has signed which certificate.
+    /// The CA of each serving certificate.
     signed: HashMap<String, String>,
     replicas: [Replica; 3],
 }
@@ -132,7 +134,7 @@ struct Replica {
 }
 
 impl World {
-    /// What the keeper of one replica does in a round.
+    /// One round of a replica, as its keeper does it.
     fn round(&mut self, number: usize, at: Duration) {
         let now = start() + SignedDuration::try_from(at).expect("it fits");
         let replica = &mut self.replicas[number];
@@ -155,7 +157,7 @@ impl World {
         replica.served.clone_from(&self.stored);
     }
 
-    /// Whether an API server that is `late` trusts what each replica serves.
+    /// Whether an API server that lags by `late` trusts the certificate of each replica.
     fn is_trusted(&self, at: Duration, late: Duration) -> bool {
         let heard = at.checked_sub(late).and_then(|heard| self.told.iter().rev().find(|(told, _)| *told <= heard));
         let Some((_, heard)) = heard.or(self.told.first()) else { return true };
@@ -180,7 +182,7 @@ proptest! {
         let mut world = World {
             policy, zero, stored: None, told: Vec::new(), signed: HashMap::new(), replicas: Default::default(),
         };
-        // Two authorities come and go in this time.
+        // Long enough for two CAs to come and go.
         let mut rounds: Vec<(u64, usize, bool)> = restarts.into_iter().map(|(number, at)| (at, number, true)).collect();
         for (number, (start, rhythm)) in starts.into_iter().zip(rhythms).enumerate() {
             rounds.extend((0..).map(|n| start + n * rhythm).take_while(|at| *at < 12_000_000).map(|at| (at, number, false)));
@@ -195,6 +197,6 @@ proptest! {
             prop_assert!(world.is_trusted(at, Duration::from_millis(late)), "at {at:?} by replica {number}");
         }
         let authorities: std::collections::HashSet<&String> = world.signed.values().collect();
-        prop_assert!(authorities.len() >= 3, "authorities take over in time: {}", authorities.len());
+        prop_assert!(authorities.len() >= 3, "too few CAs took over: {}", authorities.len());
     }
 }

@@ -1,3 +1,5 @@
+//! Tests of admission and conversion reviews, with a small custom resource.
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,7 +26,7 @@ fn rules(_: Option<&Cache>, new: &Cache) -> Findings {
         findings.refuse(format!("spec.arguments[{index}]"), "the port is spec.port");
     }
     if new.spec.size == 0 {
-        findings.warn("0 nodes serve nobody");
+        findings.warn("0 nodes serve no client");
     }
     assert!(new.spec.size >= 0, "a bug for size {}", new.spec.size);
     findings
@@ -69,7 +71,7 @@ fn what_is_stored_is_not_held_against_an_update_that_leaves_it_alone() {
     let stored = cache(&json!({"size": 9, "arguments": ["-p"]}));
     let allowed = |spec: &Value| ask(&webhook, Some(&stored), &cache(spec))["allowed"] == true;
     assert!(allowed(&json!({"size": 9, "arguments": ["-p"], "image": "x"})), "another field");
-    assert!(allowed(&json!({"size": 2, "arguments": ["-p"]})), "one of two is mended");
+    assert!(allowed(&json!({"size": 2, "arguments": ["-p"]})), "one of two errors is fixed");
     assert!(!allowed(&json!({"size": 8, "arguments": ["-p"]})), "another wrong value");
     assert!(!allowed(&json!({"size": 9, "arguments": ["-p", "-p"]})), "the same list, longer");
 }
@@ -93,7 +95,7 @@ fn talkative(_: Option<&Cache>, _: &Cache) -> Findings {
 #[test]
 fn warnings_reach_people_and_are_not_longer_than_they_are_shown() {
     let webhook = Webhook::warning(rules);
-    assert_eq!(ask(&webhook, None, &cache(&json!({"size": 0})))["warnings"], json!(["0 nodes serve nobody"]));
+    assert_eq!(ask(&webhook, None, &cache(&json!({"size": 0})))["warnings"], json!(["0 nodes serve no client"]));
     let said = ask(&Webhook::warning(talkative), None, &cache(&json!({})));
     assert!(said["warnings"][0].as_str().expect("a text").len() <= 256);
 }
@@ -175,7 +177,7 @@ fn objects_are_converted_all_or_none() {
     assert_eq!(answer["convertedObjects"], json!([]));
 
     let same = ask_to_convert(std::slice::from_ref(&good), "cache.example.com/v1");
-    assert_eq!(same["convertedObjects"][0], good, "as it is");
+    assert_eq!(same["convertedObjects"][0], good, "unchanged: it has this version already");
     let strange = ask_to_convert(&[good], "other.example.com/v1");
     assert_eq!(strange["result"]["status"], "Failure");
 }

@@ -1,4 +1,4 @@
-//! Clients may clear `managedFields`, at any moment. What a new version drops goes all the same.
+//! Other clients clear `managedFields`, at any moment. The runtime must still remove fields that a new operator version drops.
 
 use std::{
     fmt::Write as _,
@@ -22,7 +22,7 @@ use workloads::Child;
 use super::{CONTAINER_FALSE, NAME, World, deployment, without, writes};
 
 impl<C: Child + Namespaced + DeserializeOwned> World<C> {
-    /// Replaces the `managedFields` of the child at a moment that the plan signals. Returns how often that happened.
+    /// Replaces the `managedFields` of the child whenever the plan signals. Returns a counter of the replacements.
     fn replace_managed_fields_at(&self, faults: &str, entries: &Value) -> Arc<AtomicUsize> {
         let resource = ApiResource::erase::<C>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(self.model.client(), "default", &resource);
@@ -52,7 +52,7 @@ async fn after_managed_fields_were_cleared_drift_is_seen_and_dropped_fields_go()
         let entries = child["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
         entries.iter().filter_map(|it| it["manager"].as_str().map(str::to_owned)).collect()
     };
-    assert_eq!(managers(&world.child()), ["toy-controller"], "our entry is made anew, and no other");
+    assert_eq!(managers(&world.child()), ["toy-controller"], "the runtime creates our entry again, and no other");
     assert_eq!(world.told(), [""; 0]);
 
     world.edit("kubectl", |child| child["spec"]["replicas"] = json!(7)).await;
@@ -72,7 +72,7 @@ async fn after_managed_fields_were_cleared_drift_is_seen_and_dropped_fields_go()
     assert!(writes(&world.run(&without(&lighter, CONTAINER_FALSE)).await).is_empty());
 }
 
-/// Nobody can tell any more whose the old port is. With two ports of one name the API server would refuse the Service.
+/// No entry shows any more that the old port is ours. If it stayed, the API server would refuse two ports with one name.
 #[tokio::test(start_paused = true)]
 async fn an_element_of_ours_that_is_dropped_goes_even_if_managed_fields_were_cleared_meanwhile() {
     let service = |port: u16| json!({"metadata": {"name": NAME}, "spec": {"ports": [{"name": "p", "port": port}]}});
@@ -95,7 +95,7 @@ async fn an_element_of_ours_that_is_dropped_goes_even_if_managed_fields_were_cle
     }
 }
 
-/// The entry is made anew, and then the apply fails; the next one wants something else.
+/// The runtime creates the entry again, then the apply fails. The next apply wants another port.
 #[tokio::test(start_paused = true)]
 async fn an_element_of_ours_that_is_dropped_goes_even_if_the_apply_after_the_new_entry_failed() {
     let service = |port: u16| json!({"metadata": {"name": NAME}, "spec": {"ports": [{"name": "p", "port": port}]}});
@@ -103,7 +103,7 @@ async fn an_element_of_ours_that_is_dropped_goes_even_if_the_apply_after_the_new
     world.run(&service(1)).await;
     world.stop().await;
     world.edit("kubectl-patch", |child| child["metadata"]["managedFields"] = json!([{}])).await;
-    // The first patch is a dry run, the second makes the entry, the third is the apply.
+    // The first patch is a dry run, the second creates the entry, the third is the apply.
     let planned = crate::kit::plan(&world.model, "before patch services.core #3..99 -> answer 500");
     world.run(&service(1)).await;
     assert!(planned.unused().is_empty());
@@ -112,8 +112,8 @@ async fn an_element_of_ours_that_is_dropped_goes_even_if_the_apply_after_the_new
     assert_eq!(world.child()["spec"]["ports"].as_array().map(Vec::len), Some(1), "{:#}", world.child()["spec"]);
 }
 
-/// `managedFields` are cleared right before the API server handles one of the requests that change a child; all later ones fail,
-/// or none. The next version of the operator drops something.
+/// Another client clears `managedFields` right before the API server handles one of the patches of a child. After that, all later
+/// patches fail, or none. The next operator version drops a field.
 #[tokio::test(start_paused = true)]
 async fn what_is_dropped_goes_even_if_managed_fields_are_cleared_while_a_change_is_on_its_way() {
     let fewer = without(&deployment(), "/spec/template/spec/tolerations");
@@ -121,7 +121,7 @@ async fn what_is_dropped_goes_even_if_managed_fields_are_cleared_while_a_change_
     more["spec"]["replicas"] = json!(3);
     let mut happened = 0;
     let ours_or_all = [labelled_by("kubectl"), json!([{}])];
-    // Another client's change is put back by an edit; a new version changes a field, or drops one, by an apply.
+    // `None`: revert another client's change, by a JSON patch. `more`: change a field. `fewer`: drop a field, by an apply.
     for (next, left) in
         [None, Some(&more), Some(&fewer)].into_iter().flat_map(|next| ours_or_all.iter().map(move |left| (next, left)))
     {
@@ -149,10 +149,11 @@ async fn what_is_dropped_goes_even_if_managed_fields_are_cleared_while_a_change_
             assert!(writes(&world.run(&fewer).await).is_empty(), "{faults}");
         }
     }
-    assert!(happened >= 24, "{happened} of 36 happened");
+    assert!(happened >= 24, "only {happened} of 36 cases cleared the fields");
 }
 
-/// At the first apply of an object without `managedFields`, the API server gives all that is there to `before-first-apply`.
+/// When an object without `managedFields` is applied for the first time, the API server gives all its fields to
+/// `before-first-apply`.
 #[tokio::test(start_paused = true)]
 async fn what_is_dropped_goes_even_if_another_client_applied_after_managed_fields_were_cleared() {
     let mut world = World::<Deployment>::new();
@@ -164,17 +165,17 @@ async fn what_is_dropped_goes_even_if_another_client_applied_after_managed_field
     });
     let api: Api<DynamicObject> =
         Api::namespaced_with(world.model.client(), "default", &ApiResource::erase::<Deployment>(&()));
-    let forced = PatchParams::apply("somebody").force();
+    let forced = PatchParams::apply("another-manager").force();
     api.patch(NAME, &forced, &Patch::Apply(seized)).await.expect("it is applied");
     assert!(world.child()["metadata"]["managedFields"].to_string().contains("before-first-apply"));
 
     world.run(&deployment()).await;
     world.run(&without(&deployment(), "/spec/template/spec/tolerations")).await;
     assert_eq!(world.child().pointer("/spec/template/spec/tolerations"), None);
-    assert_eq!(world.child()["spec"]["minReadySeconds"], 3, "somebody holds it");
+    assert_eq!(world.child()["spec"]["minReadySeconds"], 3, "another manager owns it");
 }
 
-/// Entries of `managedFields` of which none holds anything of ours.
+/// Entries of `managedFields` that own no field of ours.
 fn labelled_by(manager: &str) -> Value {
     json!([{
         "manager": manager, "operation": "Apply", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",

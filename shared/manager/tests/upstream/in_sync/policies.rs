@@ -1,4 +1,4 @@
-//! A policy of the cluster may change every child that is written.
+//! Policies of the cluster that change every child on admission.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -14,7 +14,7 @@ use workloads::{Child, ServiceMonitor};
 
 use super::{NAME, World, deployment, take, without, writes};
 
-/// Every place of a value that holds no object or list with something in it, as JSON pointers.
+/// Finds the JSON pointers of all leaves of `value`: scalars, and empty objects and lists.
 fn leaves(value: &Value, at: &str, found: &mut Vec<String>) {
     let step = |name: &str| format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
     match value {
@@ -28,8 +28,8 @@ fn leaves(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whatever single field of a child a policy of the cluster takes out or rewrites: a process comes to rest, and the next
-/// one writes and tells nothing. `other` is what a new version of the operator wants.
+/// For each single field of a child, a policy removes or rewrites this field. Then a process must come to rest, and the next
+/// process must write nothing and emit no event. `other` is the desired object of a new operator version.
 async fn lives_with_every_policy<C>(desired: Value, other: Value)
 where
     C: Child + Namespaced + DeserializeOwned,
@@ -37,13 +37,13 @@ where
     let mut places = Vec::new();
     leaves(&desired, "", &mut places);
     places.retain(|place| place.starts_with("/spec") || place.starts_with("/data"));
-    // Identities and what decides whose the child is.
+    // Leave out keys of list elements, and selectors.
     places.retain(|place| !place.ends_with("/name") && !place.contains("/selector/"));
     places.retain(|place| !["ort", "/protocol", "/mountPath"].iter().any(|key| place.ends_with(key)));
     assert!(!places.is_empty());
     for place in places {
         for rewrites in [false, true] {
-            let what = format!("{} {place}, {}", C::kind(&()), if rewrites { "rewritten" } else { "taken out" });
+            let what = format!("{} {place}, {}", C::kind(&()), if rewrites { "rewritten" } else { "removed" });
             let mut world = World::<C>::new();
             let there = place.clone();
             world.model.mutate(&World::<C>::resource(), move |object| match object.pointer_mut(&there) {

@@ -1,4 +1,4 @@
-//! Random objects that the real server takes.
+//! Makes random objects that the real server accepts.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::{Generator, Plural};
 use crate::step::LAST;
 
 impl Generator {
-    /// A whole object that the real server takes.
+    /// Makes a whole object that the real server accepts.
     pub(super) fn object(&mut self, kind: Plural, name: &str) -> Value {
         let (version, _, kind_name) = self.version(kind);
         let mut metadata = json!({"name": name});
@@ -110,7 +110,8 @@ impl Generator {
         spec
     }
 
-    /// Its template stays: how the real server prints one that has changed is Go's own.
+    /// Makes a Job. Its template never changes, because the real server refuses a changed one with a message in Go's internal
+    /// format.
     fn job(&mut self) -> Value {
         let mut spec = json!({"template": {"metadata": {"labels": {"app": "x"}}, "spec": {
             "restartPolicy": "Never", "containers": [{"name": "c", "image": "app:1"}]}}});
