@@ -1,5 +1,5 @@
-//! The second port: probes and metrics for machines, the status page and the journal for people, and, behind the flag, the
-//! airline and the faults for tests.
+//! The second port. It serves probes, metrics, the status page, the audit and the journal. With `--fault-injection`, it also
+//! serves the endpoints for tests: the actions of the airline, and the faults.
 
 use std::{collections::BTreeMap, sync::Arc, sync::atomic::Ordering};
 
@@ -67,7 +67,7 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
     probe("readyz", &[("database", app.store.check().await), ("shutdown", going), ("tokens", tokens)])
 }
 
-/// In the format of Kubernetes: `ok`, or a line for each check.
+/// Formats a probe's answer as Kubernetes components do: `ok`, or one line per check.
 fn probe(name: &str, checks: &[(&str, Result<(), String>)]) -> Response {
     if checks.iter().all(|(_, result)| result.is_ok()) {
         return "ok".into_response();
@@ -116,7 +116,7 @@ async fn arm(State(app): State<Arc<App>>, request: Request) -> Answer {
         .map_err(|error| Problem::new(Code::Invalid, format!("not a fault: {error}")))?;
     let Some(mut faults) = app.faults() else { return Err(api::nothing().await) };
     let armed = faults.arm(fault)?;
-    tracing::warn!(id = armed.id, op = armed.fault.op, mode = armed.fault.mode.name(), "A fault was asked for");
+    tracing::warn!(id = armed.id, op = armed.fault.op, mode = armed.fault.mode.name(), "Fault armed");
     Ok(respond(StatusCode::CREATED, &armed))
 }
 
@@ -185,7 +185,7 @@ async fn status(
         Err(problem) => return problem.into_response(),
     };
     let mut response = Html(page::render(&view, clock::now()).into_string()).into_response();
-    // Should a text ever get through unescaped, it still can do nothing.
+    // Defence in depth: with this policy, unescaped text from a client could not run scripts either.
     let policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -203,7 +203,7 @@ async fn view(app: &App, parameters: &BTreeMap<String, String>) -> Result<page::
     };
     let filter = Filter {
         state: search.state,
-        // What cannot be a reference is nobody's: nothing is found.
+        // Text that is not a valid reference must match no booking, rather than switch the filter off.
         reference: search.reference.as_deref().map(|text| Reference::parse(text).unwrap_or_else(Reference::of_nobody)),
         from: search.from.as_deref().map(folded),
         to: search.to.as_deref().map(folded),

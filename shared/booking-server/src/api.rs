@@ -1,4 +1,5 @@
-//! The API: one handler a route. Each reads its request, asks the ledger, and writes the answer.
+//! The public API: one handler per route. Each handler parses its request, lets [`crate::ledger`] decide within a transaction,
+//! and writes the answer.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -43,13 +44,13 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Served without a token, so that people can read it before they have one.
+/// Serves the contract. It needs no token, so that developers can read it before they have one.
 pub(crate) async fn document() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/yaml")], DOCUMENT)
 }
 
 pub(crate) async fn nothing() -> Problem {
-    Problem::new(Code::NotFound, "there is nothing here; /booking-api.yaml describes what there is")
+    Problem::new(Code::NotFound, "there is nothing at this path; /booking-api.yaml lists the paths")
 }
 
 async fn no_method() -> Problem {
@@ -81,7 +82,7 @@ async fn create(State(app): State<Arc<App>>, request: Request) -> Answer {
     Ok(response)
 }
 
-/// A booking and its version.
+/// Answers with a booking, and with its version as `ETag`.
 fn shown(status: StatusCode, booking: &Booking) -> Response {
     let mut response = respond(status, &wire::booking(booking));
     response.headers_mut().insert(header::ETAG, wire::tag(booking));
@@ -103,7 +104,7 @@ async fn read(State(app): State<Arc<App>>, Path(id): Path<String>, headers: Head
 
 async fn modify(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Answer {
     let expected = wire::tags(request.headers(), header::IF_MATCH, false).ok_or_else(|| {
-        let detail = "read the booking and send its ETag as If-Match, so that no other change is undone";
+        let detail = "read the booking and send its ETag as If-Match, so that no other change is lost";
         Problem { field: Some("If-Match"), ..Problem::new(Code::IfMatchRequired, detail) }
     })?;
     let number = wire::new_number(body::json(request).await?)?;
@@ -162,7 +163,7 @@ async fn list(State(app): State<Arc<App>>, query: Result<Query<Parameters>, Quer
 
 type Parameters = BTreeMap<String, String>;
 
-/// Which part of which list.
+/// The parsed query of a list request.
 #[derive(Debug, PartialEq, Eq)]
 struct Page {
     filter: Filter,
@@ -178,11 +179,11 @@ impl Page {
             Some(Ok(limit @ 1..=500)) => limit,
             Some(_) => return Err(Problem::invalid("limit", "limit must be a whole number from 1 to 500")),
         };
-        // The place of the last booking of the page before: new ones come after all others.
+        // A cursor is the sequence number of the previous page's last booking. New bookings sort last, so no page misses one.
         let after = match parameters.remove("cursor").map(|text| i64::from_str_radix(&text, 16)) {
             None => 0,
             Some(Ok(after @ 1..)) => after,
-            Some(_) => return Err(Problem::invalid("cursor", "cursor must be the nextCursor of the page before")),
+            Some(_) => return Err(Problem::invalid("cursor", "cursor must be the nextCursor of the previous page")),
         };
         match parameters.keys().next() {
             None => Ok(Self { filter, after, limit }),

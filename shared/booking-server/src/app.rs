@@ -1,4 +1,4 @@
-//! What all requests of a server share.
+//! State that all request handlers share, the check of tokens, and answers in JSON.
 
 use std::{
     path::Path,
@@ -20,7 +20,7 @@ use crate::{
     tokens::{self, Guard, Verdict},
 };
 
-/// What all requests of a server share.
+/// State that the request handlers of both ports share.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) store: Arc<Store>,
@@ -28,23 +28,23 @@ pub(crate) struct App {
     pub(crate) policy: Policy,
     pub(crate) metrics: Metrics,
     pub(crate) recent: Recent,
-    /// None unless faults can be asked for.
+    /// `None` without `--fault-injection`.
     pub(crate) faults: Option<Mutex<Faults>>,
     pub(crate) started: Instant,
     pub(crate) stopping: CancellationToken,
-    /// Cleared when the writer has ended, which it does only on being told.
+    /// False once the writer thread has ended. Before the stop of the server, only a panic ends it.
     pub(crate) writer_lives: Arc<AtomicBool>,
 }
 
 impl App {
-    /// Lets in who has a token.
+    /// Checks the bearer token of a request.
     pub(crate) fn authorise(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         self.verdict(header.and_then(tokens::bearer))
     }
 
-    /// Lets in who has a token, also a browser that asked for it as a password. Not for anything that changes something:
-    /// browsers send passwords along with other people's links.
+    /// Checks the token of a request. A browser may also send it as a password. For reads only: browsers add stored passwords
+    /// also to requests that other sites trigger.
     pub(crate) fn authorise_browser(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let password = header.and_then(tokens::basic);
@@ -61,7 +61,7 @@ impl App {
         }
     }
 
-    /// The faults, where they can be asked for.
+    /// The faults; `None` without `--fault-injection`.
     pub(crate) fn faults(&self) -> Option<MutexGuard<'_, Faults>> {
         self.faults.as_ref().map(|faults| faults.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -83,14 +83,14 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A JSON document.
+/// Answers with a JSON document.
 pub(crate) fn json(status: http::StatusCode, document: &impl serde::Serialize) -> Response {
-    // Values, numbers and texts always have a form in JSON.
+    // Cannot fail: the documents hold only JSON values, numbers and strings.
     let text = serde_json::to_string(document).unwrap_or_default();
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// Whether the folder of a file exists: the error of the database would not say.
+/// Whether the folder of a file exists. The database's own error would not name a missing folder.
 pub(crate) fn has_folder(path: &Path) -> bool {
     path.parent().is_none_or(|folder| folder.as_os_str().is_empty() || folder.is_dir())
 }

@@ -1,4 +1,4 @@
-//! Whether the books agree with themselves: for tests, and for people who wonder.
+//! Consistency checks of the database, for tests, the status page and `/admin/audit`.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::{self, OpenError};
 
-/// What must never have a row, and how to say so when it has.
+/// A message and a query for each rule. In a consistent database, no query returns a row.
 const RULES: &[(&str, &str)] = &[
     (
         "a reference has more than one live booking",
@@ -18,44 +18,44 @@ const RULES: &[(&str, &str)] = &[
         "SELECT reference FROM bookings JOIN tombstones USING(reference) WHERE state IN('PENDING','CONFIRMED')",
     ),
     (
-        "a route counts other seats than its live bookings have",
+        "the seat count of a route differs from that of its live bookings",
         "SELECT r.from_key || ' - ' || r.to_key FROM routes r WHERE r.seats_taken != (SELECT coalesce(sum(number), 0)
          FROM bookings b WHERE b.route_id = r.id AND state IN('PENDING','CONFIRMED'))",
     ),
     (
-        "a route has taken seats that it does not have",
+        "a route has a taken seat beyond its total",
         "SELECT r.from_key || ' - ' || r.to_key FROM routes r JOIN seats s ON s.route_id = r.id WHERE s.seat >= r.seats_total",
     ),
     (
-        "a booking holds another number of seats than it should",
+        "a booking holds a wrong number of seats",
         "SELECT b.id FROM bookings b WHERE (SELECT count(*) FROM seats s WHERE s.booking_id = b.id)
          != iif(state IN('PENDING','CONFIRMED'), number, 0)",
     ),
     (
-        "a booking was not noted when it was made",
+        "a booking has not exactly one journal entry of its creation",
         "SELECT b.id FROM bookings b WHERE (SELECT count(*) FROM journal j WHERE j.booking_id = b.id AND event LIKE 'BOOKED %') != 1",
     ),
     (
-        "a booking has another version than the journal has entries",
+        "the version of a booking differs from its number of journal entries",
         "SELECT b.id FROM bookings b WHERE version != (SELECT count(*) FROM journal j WHERE j.booking_id = b.id)",
     ),
 ];
 
-/// What an audit found.
+/// The result of an audit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Audit {
-    /// Bookings of each state.
+    /// Number of bookings by state.
     pub bookings: BTreeMap<String, u64>,
     /// Seats that live bookings hold.
     pub seats_taken: u64,
     /// Entries in the journal.
     pub journal: u64,
-    /// What is wrong; empty in a healthy database.
+    /// Violated rules, each with the row at fault; empty in a healthy database.
     pub violations: Vec<String>,
 }
 
-/// Audits a database file, also while a server uses it.
+/// Audits a database file. A server may use the file at the same time.
 pub fn audit(path: &Path) -> Result<Audit, OpenError> {
     let mut connection = file::for_reading(path)?;
     let snapshot = connection.transaction()?;

@@ -1,4 +1,4 @@
-//! The body of a request: JSON, complete, and not too large.
+//! Reads request bodies: complete JSON of at most 64 KiB.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::problem::{Code, Problem};
 
-/// The largest body that is read.
+/// Largest accepted body, in bytes.
 pub(crate) const LIMIT: usize = 64 << 10;
 
 /// Reads the body as JSON.
@@ -32,7 +32,7 @@ fn told(error: &axum::Error) -> Problem {
     let mut cause: Option<&dyn Error> = Some(error);
     while let Some(error) = cause {
         if error.is::<LengthLimitError>() {
-            return Problem::new(Code::PayloadTooLarge, format!("a body has at most {LIMIT} bytes"));
+            return Problem::new(Code::PayloadTooLarge, format!("the body has more than {LIMIT} bytes"));
         }
         if error.is::<serving::BodyTimeout>() {
             return Problem::new(Code::RequestTimeout, "the body did not arrive in time");

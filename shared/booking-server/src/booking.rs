@@ -1,4 +1,4 @@
-//! What a booking is. Values only: nothing here reads a clock, a file or a socket.
+//! The domain types: booking, order, route, seat. Values only: nothing here reads a clock, a file or a socket.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use crate::problem::{Code, Problem};
 
-/// Seats of one booking, at most.
+/// Most seats of one booking.
 pub const MOST_SEATS: u8 = 10;
 
-/// Seats of one route, at most. The taken ones are looked through for every booking.
+/// Most seats of one route. Limited, because each booking scans the taken seats of its route.
 pub const LARGEST_ROUTE: u32 = 10_000;
 
-/// The client's own name for a booking, and the key that makes repeating safe.
+/// The client's own name for a booking. It is the idempotency key that makes repeated requests safe.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reference(String);
 
 impl Reference {
-    /// Takes 1 to 128 letters, digits, dots, underscores and hyphens.
+    /// Accepts 1 to 128 ASCII letters, digits, dots, underscores and hyphens.
     pub fn parse(text: &str) -> Option<Self> {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         ((1..=128).contains(&text.len()) && text.bytes().all(is_allowed)).then(|| Self(text.to_owned()))
     }
 
-    /// One that no client can have.
+    /// A reference that no client can have: the empty text.
     pub(crate) fn of_nobody() -> Self {
         Self(String::new())
     }
@@ -41,24 +41,24 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Where a booking stands.
+/// The state of a booking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Taken down, seats held, not yet confirmed.
+    /// Accepted; holds seats; not yet confirmed.
     Pending,
     /// Bought.
     Confirmed,
-    /// Refused by the airline after it was taken down. The reference is free again.
+    /// Refused by the airline after acceptance. Its reference is free again.
     Rejected,
-    /// Given back, for ever.
+    /// Cancelled for ever, by the client or by the airline.
     Cancelled,
 }
 
 impl State {
-    /// In the order in which people want to see them.
+    /// All states, in the order of the status page.
     pub const ALL: [Self; 4] = [Self::Confirmed, Self::Pending, Self::Cancelled, Self::Rejected];
 
-    /// As the API and the database write it.
+    /// The name in the API and in the database.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "PENDING",
@@ -73,13 +73,13 @@ impl State {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// Whether it holds seats.
+    /// Whether a booking in this state holds seats.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Pending | Self::Confirmed)
     }
 }
 
-/// Where one sits.
+/// The class of a seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cabin {
     /// At the back.
@@ -92,7 +92,7 @@ pub enum Cabin {
 }
 
 impl Cabin {
-    /// As the API and the database write it.
+    /// The name in the API and in the database.
     pub fn name(self) -> &'static str {
         match self {
             Self::Economy => "Economy",
@@ -107,7 +107,7 @@ impl Cabin {
     }
 }
 
-/// A seat of a route, counted from zero: six in a row.
+/// A seat of a route, counted from zero. A row has six seats, A to F.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seat(pub u32);
 
@@ -118,35 +118,35 @@ impl fmt::Display for Seat {
     }
 }
 
-/// What has a number of seats: a pair of cities, and a day where one was given.
+/// The key of a stock of seats: a pair of cities, and a day if the order has one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey {
-    /// The city at the start, folded for comparing.
+    /// The departure city, normalised by [`folded`].
     pub from: String,
-    /// The city at the end, folded for comparing.
+    /// The destination city, normalised by [`folded`].
     pub to: String,
-    /// The day; none for "any day".
+    /// The day; `None` for "any day".
     pub date: Option<Date>,
 }
 
 impl RouteKey {
-    /// The key of a trip. Case and the way of composing letters make no difference.
+    /// The key of a trip. Cities that differ only in case or in Unicode composition have the same key.
     pub fn new(from: &str, to: &str, date: Option<Date>) -> Self {
         Self { from: folded(from), to: folded(to), date }
     }
 
-    /// The same cities on no particular day: its seats are what a single day starts with.
+    /// The same cities without a day. A new day starts with the number of seats of this key.
     pub fn any_day(&self) -> Self {
         Self { date: None, ..self.clone() }
     }
 }
 
-/// A city for comparing: composed letters, lower case.
+/// Normalises the name of a city for comparison: Unicode NFC, lower case.
 pub fn folded(city: &str) -> String {
     city.nfc().collect::<String>().to_lowercase().nfc().collect()
 }
 
-/// What is wrong with the name of a city, if anything.
+/// Validates the name of a city: 1 to 64 characters, no white space at the ends, no control characters.
 pub fn check_city(field: &'static str, name: &str) -> Result<(), Problem> {
     let length = name.chars().count();
     if !(1..=64).contains(&length) {
@@ -161,7 +161,7 @@ pub fn check_city(field: &'static str, name: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Whom a booking is for, in the client's words.
+/// The object that a booking is for, as the client names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contact {
     /// Such as a Kubernetes namespace.
@@ -170,78 +170,78 @@ pub struct Contact {
     pub name: String,
 }
 
-/// A trip that somebody asks for.
+/// A client's order of seats for a trip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// The key of the request.
+    /// The idempotency key of the request.
     pub reference: Reference,
-    /// City at the start, as written.
+    /// Departure city, as the client wrote it.
     pub from: String,
-    /// City at the end, as written.
+    /// Destination city, as the client wrote it.
     pub to: String,
     /// How many seats.
     pub number: u8,
-    /// The day, where it matters.
+    /// The day of the trip, if the client gave one.
     pub date: Option<Date>,
     /// Which class.
     pub cabin: Cabin,
-    /// Whom to tell.
+    /// The object that the booking is for.
     pub contact: Option<Contact>,
 }
 
 impl Order {
-    /// What the order takes seats from.
+    /// The stock that the order takes seats from.
     pub fn route(&self) -> RouteKey {
         RouteKey::new(&self.from, &self.to, self.date)
     }
 }
 
-/// A booking as it is kept.
+/// A booking as the database stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Booking {
     /// "BK-" and ten letters or digits.
     pub id: String,
     /// The client's name for it.
     pub reference: Reference,
-    /// City at the start, as first written.
+    /// Departure city, as the first request wrote it.
     pub from: String,
-    /// City at the end, as first written.
+    /// Destination city, as the first request wrote it.
     pub to: String,
-    /// Seats, kept also when they have been given back.
+    /// Number of seats. It stays when the booking is cancelled or rejected.
     pub number: u8,
-    /// The day, where one was given.
+    /// The day of the trip, if the client gave one.
     pub date: Option<Date>,
     /// Which class.
     pub cabin: Cabin,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// What the passenger shows; none before confirmation.
+    /// The code that the passenger shows; `None` before confirmation.
     pub confirmation: Option<String>,
-    /// The seats that it holds; none unless live.
+    /// The seats that it holds; empty unless the booking is live.
     pub seats: Vec<Seat>,
-    /// One more with each change.
+    /// Starts at 1; each change adds one.
     pub version: u32,
-    /// Whom it is for.
+    /// The object that the booking is for.
     pub contact: Option<Contact>,
-    /// What the airline says about it.
+    /// A message from the airline.
     pub message: Option<String>,
-    /// When it will be confirmed.
+    /// When the server will confirm a pending booking.
     pub confirm_at: Option<Timestamp>,
-    /// Whether the airline says that the flight has left.
+    /// Whether the airline has reported the departure.
     pub departed: bool,
-    /// When it was taken down.
+    /// When the booking was made.
     pub created_at: Timestamp,
-    /// When it changed last.
+    /// When the booking last changed.
     pub updated_at: Timestamp,
 }
 
 impl Booking {
-    /// What its seats belong to.
+    /// The stock that its seats belong to.
     pub fn route(&self) -> RouteKey {
         RouteKey::new(&self.from, &self.to, self.date)
     }
 
-    /// Whether it is for the same trip. The number may differ: it can change, the trip cannot.
+    /// Whether the order is for the same trip. The number of seats may differ: clients can change the number, but not the trip.
     pub fn is_same_trip(&self, order: &Order) -> bool {
         self.route() == order.route() && self.cabin == order.cabin
     }
@@ -258,7 +258,7 @@ pub fn is_past(date: Date, now: Timestamp) -> bool {
     date < now.to_zoned(westernmost).date()
 }
 
-/// Names that are drawn for a new booking.
+/// Random identifiers for a new booking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fresh {
     /// The id.
@@ -268,7 +268,7 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// Draws them. They are names, not secrets; the database refuses an id that exists.
+    /// Draws random identifiers. They are names, not secrets. A unique index refuses an id that already exists.
     pub fn draw() -> Self {
         const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
         let text = |length| (0..length).map(|_| char::from(CROCKFORD[fastrand::usize(..32)])).collect::<String>();
@@ -276,7 +276,7 @@ impl Fresh {
     }
 }
 
-/// The refusal of an id that nobody has.
+/// The refusal of an unknown id. The id comes from a client, so only 40 characters of it are shown, without control characters.
 pub fn no_such_booking(id: &str) -> Problem {
     let shown: String = id.chars().filter(|c| !c.is_control()).take(40).collect();
     Problem::new(Code::BookingNotFound, format!("there is no booking {shown:?}"))

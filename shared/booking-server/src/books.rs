@@ -1,4 +1,4 @@
-//! The books: the tables, what is read from them, and how the changes of [`crate::ledger`] are written.
+//! The tables (the "books"): the queries, and the writes that carry out what [`crate::ledger`] decides.
 
 use jiff::{Timestamp, civil::Date};
 use rusqlite::{Connection, OptionalExtension as _, Row, params, types::Type};
@@ -18,7 +18,7 @@ const BOOKING: &str = "SELECT id, reference, from_name, to_name, number, travel_
     contact_namespace, contact_name, message, confirm_at, departed, created_at, updated_at, seq FROM bookings";
 
 impl Books<'_> {
-    /// What an order depends on.
+    /// Reads the facts that the decision about an order depends on.
     pub(crate) fn availability(self, reference: &Reference, route: &RouteKey) -> Result<Availability> {
         let seats = self.seats(route)?;
         let free = if seats.is_some() { self.free(route)? } else { Vec::new() };
@@ -35,13 +35,13 @@ impl Books<'_> {
         self.0.prepare_cached("SELECT 1 FROM tombstones WHERE reference = ?1")?.exists([reference.as_str()])
     }
 
-    /// The booking that has the reference. Rejected ones have given it back.
+    /// The booking that has the reference. Rejected bookings do not count: they have freed their reference.
     pub(crate) fn current(self, reference: &Reference) -> Result<Option<Booking>> {
         let sql = format!("{BOOKING} WHERE reference = ?1 AND state IN('PENDING','CONFIRMED','CANCELLED')");
         self.one(&sql, reference.as_str())
     }
 
-    /// The last booking under the reference, whatever became of it.
+    /// The latest booking under the reference, in any state.
     pub(crate) fn latest(self, reference: &Reference) -> Result<Option<Booking>> {
         self.one(&format!("{BOOKING} WHERE reference = ?1 ORDER BY seq DESC LIMIT 1"), reference.as_str())
     }
@@ -55,7 +55,7 @@ impl Books<'_> {
         found.map(|booking| self.with_seats(booking)).transpose()
     }
 
-    /// Seats that a route has, if it is open.
+    /// The number of seats of a route; `None` if the route is not open yet.
     pub(crate) fn seats(self, route: &RouteKey) -> Result<Option<u32>> {
         let sql = "SELECT seats_total FROM routes WHERE from_key = ?1 AND to_key = ?2 AND travel_date = ?3";
         self.0
@@ -64,7 +64,7 @@ impl Books<'_> {
             .optional()
     }
 
-    /// The first free seats of an open route, as many as one booking can need.
+    /// The first free seats of an open route, at most [`MOST_SEATS`].
     pub(crate) fn free(self, route: &RouteKey) -> Result<Vec<Seat>> {
         let Some((id, total)) = self.route(route)? else { return Ok(Vec::new()) };
         let mut statement = self.0.prepare_cached("SELECT seat FROM seats WHERE route_id = ?1 ORDER BY seat")?;
@@ -90,18 +90,18 @@ impl Books<'_> {
         self.0.prepare_cached(sql)?.query_row(key, |row| Ok((row.get(0)?, row.get(1)?))).optional()
     }
 
-    /// When the next pending booking is to be confirmed, and which.
+    /// The pending booking that is due first: its time and its id.
     pub(crate) fn next_to_confirm(self) -> Result<Option<(Timestamp, String)>> {
         let sql = "SELECT confirm_at, id FROM bookings WHERE state = 'PENDING' AND confirm_at IS NOT NULL ORDER BY confirm_at LIMIT 1";
         self.0.prepare_cached(sql)?.query_row([], |row| Ok((time(row, 0)?, row.get(1)?))).optional()
     }
 
-    /// The bookings after `after` in the order in which they were made, with their places in it.
+    /// The bookings with a sequence number above `after`, oldest first, each with its sequence number.
     pub(crate) fn list(self, filter: &Filter, after: i64, limit: u32) -> Result<Vec<(i64, Booking)>> {
         self.query("seq > ?6", "ASC", filter, after, limit)
     }
 
-    /// The last bookings before `before`, the newest first.
+    /// The bookings with a sequence number below `before`, newest first, each with its sequence number.
     pub(crate) fn newest(self, filter: &Filter, before: i64, limit: u32) -> Result<Vec<(i64, Booking)>> {
         self.query("seq < ?6", "DESC", filter, before, limit)
     }
@@ -126,9 +126,10 @@ impl Books<'_> {
         Ok(booking)
     }
 
-    /// Sets the seats of a route, or opens it. False if more are taken already.
+    /// Sets the number of seats of a route, and opens the route if needed. Returns false, without a change, if a seat beyond the
+    /// new number is taken.
     pub(crate) fn set_seats(self, route: &RouteKey, seats: u32) -> Result<bool> {
-        // A freed seat may have a high number, so it is the highest taken one that counts.
+        // The number of taken seats is not enough: after cancellations, a seat with a high number may still be taken.
         let sql = "SELECT coalesce(max(seat) + 1, 0) FROM seats WHERE route_id = ?1";
         if let Some((id, _)) = self.route(route)? {
             let highest: u32 = self.0.query_row(sql, [id], |row| row.get(0))?;
@@ -146,7 +147,7 @@ impl Books<'_> {
         self.0.prepare_cached(sql)?.execute(params![route.from, route.to, day(route.date), seats]).map(drop)
     }
 
-    /// The routes with the most taken seats.
+    /// The twelve routes with the largest share of taken seats.
     pub(crate) fn fullest(self) -> Result<Vec<Taken>> {
         let sql = "SELECT from_key, to_key, travel_date, seats_taken, seats_total FROM routes WHERE seats_taken > 0
              ORDER BY seats_taken * 1.0 / seats_total DESC, seats_taken DESC, from_key, to_key LIMIT 12";
@@ -157,7 +158,7 @@ impl Books<'_> {
         rows.collect()
     }
 
-    /// The first thousand entries of the journal after one of them.
+    /// The first 1000 entries of the journal with a sequence number above `after`.
     pub(crate) fn journal(self, reference: Option<&Reference>, after: i64) -> Result<Vec<Entry>> {
         let sql = "SELECT seq, at, booking_id, reference, event FROM journal
              WHERE seq > ?2 AND (?1 IS NULL OR reference = ?1) ORDER BY seq LIMIT 1000";
@@ -169,7 +170,7 @@ impl Books<'_> {
         rows.collect()
     }
 
-    /// Carries out what was decided.
+    /// Writes the changes that the ledger has decided on.
     pub(crate) fn apply(self, changes: &[Change], now: Timestamp) -> Result<()> {
         for change in changes {
             match change {
@@ -222,7 +223,7 @@ impl Books<'_> {
         self.hold(route, booking)
     }
 
-    /// Writes what can change of a booking.
+    /// Writes the mutable columns of a booking, and replaces its seats.
     fn update(self, booking: &Booking) -> Result<()> {
         let sql = "UPDATE bookings SET reference = ?2, number = ?3, state = ?4, code = ?5, version = ?6, message = ?7,
              confirm_at = ?8, departed = ?9, updated_at = ?10 WHERE id = ?1 RETURNING route_id";
@@ -247,7 +248,7 @@ impl Books<'_> {
         self.hold(route, booking)
     }
 
-    /// The table of seats has one row for each, so that no seat can be given twice, whatever anybody decided.
+    /// Inserts one row per seat. The primary key of the table prevents a double sale, even if a decision was wrong.
     fn hold(self, route: i64, booking: &Booking) -> Result<()> {
         let mut statement =
             self.0.prepare_cached("INSERT INTO seats(route_id, seat, booking_id) VALUES(?1, ?2, ?3)")?;
@@ -258,7 +259,7 @@ impl Books<'_> {
         self.0.prepare_cached(sql)?.execute(params![route, booking.seats.len()]).map(drop)
     }
 
-    /// Adds to the journal.
+    /// Adds an entry to the journal.
     fn note(self, now: Timestamp, booking: Option<&str>, reference: &Reference, event: &str) -> Result<()> {
         let sql = "INSERT INTO journal(at, booking_id, reference, event) VALUES(?1, ?2, ?3, ?4)";
         let values = params![now.as_millisecond(), booking, reference.as_str(), event];
@@ -266,7 +267,7 @@ impl Books<'_> {
     }
 }
 
-/// Which bookings of a list are wanted. Cities are folded.
+/// Filter of a list of bookings. Its cities are normalised by [`crate::booking::folded`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     pub(crate) reference: Option<Reference>,
@@ -275,7 +276,7 @@ pub(crate) struct Filter {
     pub(crate) to: Option<String>,
 }
 
-/// How full a route is, for people.
+/// Occupancy of a route, for the status page.
 #[derive(Debug, Clone)]
 pub(crate) struct Taken {
     pub(crate) from: String,
@@ -286,7 +287,7 @@ pub(crate) struct Taken {
     pub(crate) total: u32,
 }
 
-/// Something that happened.
+/// An entry of the journal.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Entry {
@@ -305,7 +306,7 @@ fn next_seat(rows: &mut rusqlite::Rows<'_>) -> Result<Option<u32>> {
     rows.next()?.map(|row| row.get(0)).transpose()
 }
 
-/// A day in the tables; empty where there is none, as NULLs would all be different.
+/// A day as the tables store it. No day is the empty text, since a unique index treats all NULLs as different.
 fn day(date: Option<Date>) -> String {
     date.map(|date| date.to_string()).unwrap_or_default()
 }
@@ -345,7 +346,7 @@ fn time(row: &Row<'_>, column: usize) -> Result<Timestamp> {
 fn parsed<T>(row: &Row<'_>, column: usize, parse: impl Fn(&str) -> Option<T>) -> Result<T> {
     let text: String = row.get(column)?;
     parse(&text).ok_or_else(|| {
-        let why = format!("{text:?} is none");
+        let why = format!("{text:?} is not a valid value");
         rusqlite::Error::FromSqlConversionFailure(column, Type::Text, why.into())
     })
 }

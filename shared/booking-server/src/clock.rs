@@ -1,8 +1,8 @@
-//! The time of day, no finer than the database keeps it: what is told is what will be read again.
+//! The current time in the resolution of the database, so that an answer has the same times as a later read.
 
 use jiff::Timestamp;
 
-/// Now, in whole milliseconds.
+/// The current time, in whole milliseconds.
 pub(crate) fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)

@@ -1,5 +1,5 @@
-//! Faults on demand, for testing those who call this server. A fault is for the requests it names, skips some, and is used
-//! up; which request gets which depends on nothing but their order.
+//! Injected faults, for testing clients of this server. Each fault selects requests by operation and subject, skips some of them,
+//! and hits a limited number. The choice is deterministic: it depends only on the order of the requests.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,39 +8,39 @@ use crate::{
     problem::{Code, Problem},
 };
 
-/// What goes wrong, and for whom. As JSON it is the body of `POST /admin/faults`.
+/// A fault: what goes wrong, and for which requests. Its JSON form is the body of `POST /admin/faults`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fault {
     /// An operation, or `any`.
     pub op: String,
-    /// What happens.
+    /// What goes wrong.
     pub mode: Mode,
     /// The status of a `status` fault, or of a `hostile` one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The code of a `status` fault, where the usual one of that status will not do.
+    /// The code of a `status` fault; by default the usual one of the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// `Retry-After`, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// How long to wait before anything is done.
+    /// Delay before the server does anything, in milliseconds.
     #[serde(default)]
     pub delay_ms: u64,
-    /// Whether a `status`, `hang` or `hostile` fault comes after the work has been done.
+    /// Whether the server executes the request before a `status`, `hang` or `hostile` fault.
     #[serde(default)]
     pub commit: bool,
-    /// What a `hostile` answer looks like.
+    /// The kind of a `hostile` answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Hostile>,
-    /// Only requests with this reference (in the key or the path) or this booking's id in the path.
+    /// Limits the fault to requests with this reference (in the key or the path) or this booking's id (in the path).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Requests that pass first.
+    /// Matching requests that pass before the first hit.
     #[serde(default)]
     pub skip: u64,
-    /// Requests that are hit; 0 for all that follow.
+    /// Requests that the fault hits; 0 for all that follow.
     #[serde(default = "once")]
     pub times: u64,
 }
@@ -49,26 +49,26 @@ fn once() -> u64 {
     1
 }
 
-/// The ways to go wrong.
+/// The kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// The connection ends, and nothing was done.
+    /// Ends the connection without executing the request.
     BeforeCommitDrop,
-    /// The work is done, and the connection ends without an answer.
+    /// Executes the request, then ends the connection without an answer.
     AfterCommitDrop,
-    /// There is no answer, and the connection stays.
+    /// Sends no answer, and keeps the connection open.
     Hang,
-    /// The work is done late, also if the caller has gone by then.
+    /// Executes the request late, even if the client has disconnected by then.
     Delay,
-    /// An answer with another status.
+    /// Answers with another status.
     Status,
-    /// An answer that does harm to who trusts it.
+    /// Sends an answer that harms a client that trusts it.
     Hostile,
 }
 
 impl Mode {
-    /// As plans write it.
+    /// The name in JSON.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::BeforeCommitDrop => "before-commit-drop",
@@ -81,7 +81,7 @@ impl Mode {
     }
 }
 
-/// Harmful answers.
+/// The kinds of `hostile` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hostile {
@@ -89,33 +89,33 @@ pub enum Hostile {
     Redirect,
     /// 100 MB of JSON.
     Huge,
-    /// 100 MB behind 100 kB of gzip, which nobody asked for.
+    /// 100 MB, compressed to 100 kB of gzip, even if the client does not accept gzip.
     GzipBomb,
     /// A booking whose texts contain escape sequences, line breaks and HTML.
     ControlCharacters,
-    /// A booking whose fields have other types.
+    /// A booking whose fields have wrong types.
     WrongTypes,
     /// JSON that ends too soon.
     Malformed,
-    /// A body that ends before its announced length, with the connection.
+    /// A body that ends, with the connection, before its announced length.
     Truncated,
-    /// A byte a second, for ever.
+    /// A byte per second, for ever.
     Trickle,
-    /// A head, and then nothing.
+    /// Headers, and then no body.
     HeadersOnly,
 }
 
-/// A fault that waits for its requests.
+/// A fault in the list of a server, with its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Armed {
-    /// Its number, for removing it.
+    /// Its number, counted from 1.
     pub id: u64,
     /// What it does.
     #[serde(flatten)]
     pub fault: Fault,
-    /// Requests that it was for.
+    /// Requests that matched it so far.
     pub seen: u64,
-    /// Requests that it hit.
+    /// Requests that it has hit so far.
     pub fired: u64,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Adds a fault, if it makes sense.
+    /// Adds a fault. Refuses one whose fields are invalid or contradict each other.
     pub(crate) fn arm(&mut self, fault: Fault) -> Result<Armed, Problem> {
         check(&fault)?;
         self.next_id += 1;
@@ -140,12 +140,12 @@ impl Faults {
         &self.armed
     }
 
-    /// Removes all.
+    /// Removes all faults.
     pub(crate) fn clear(&mut self) {
         self.armed.clear();
     }
 
-    /// The fault that hits this request: the first that has not been used up. All that match count it.
+    /// Returns the fault that hits this request: the first matching one that is ready. Every matching fault counts the request.
     pub(crate) fn strike(&mut self, op: Op, subjects: &[&str]) -> Option<Fault> {
         let mut hit = None;
         for armed in self.armed.iter_mut().filter(|armed| armed.fault.is_for(op, subjects)) {
@@ -188,7 +188,7 @@ impl Fault {
         }
     }
 
-    /// When the answer says to come back. Those statuses that come with a time have one.
+    /// `Retry-After` of the answer, in seconds. 429 and 503 always have one, as the contract requires.
     pub(crate) fn retry_after(&self) -> Option<u64> {
         self.retry_after.or([429, 503].contains(&self.status()).then_some(1))
     }
@@ -210,10 +210,10 @@ fn check(fault: &Fault) -> Result<(), Problem> {
         return Err(Problem::invalid("status", "status must be between 200 and 599"));
     }
     if !fault.code.as_ref().is_none_or(is_known) {
-        return Err(Problem::invalid("code", "code must be one of the API's"));
+        return Err(Problem::invalid("code", "code must be one of the API's codes"));
     }
     if (fault.mode == Mode::Hostile) != fault.body.is_some() {
-        return Err(Problem::invalid("body", "body goes with mode hostile, and only with it"));
+        return Err(Problem::invalid("body", "mode hostile needs body, and no other mode takes it"));
     }
     if fault.mode == Mode::Delay && fault.delay_ms == 0 {
         return Err(Problem::invalid("delayMs", "mode delay needs delayMs"));
@@ -229,7 +229,7 @@ mod tests {
         serde_json::from_str(json).unwrap()
     }
 
-    /// What each of these requests meets: the status, or 0.
+    /// The status of the fault that hits each request, or 0 without a fault.
     fn met(faults: &mut Faults, requests: &[(Op, &str)]) -> Vec<u16> {
         requests.iter().map(|(op, subject)| faults.strike(*op, &[subject]).map_or(0, |fault| fault.status())).collect()
     }

@@ -1,30 +1,30 @@
-//! The database file: how it is opened, and which version of the tables it has.
+//! Opens the database file, and migrates its schema to the version of this program.
 
 use std::{path::Path, time::Duration};
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-/// The steps from an empty file to the tables of today. Only ever add to the end.
+/// The migrations from an empty file to the current schema. Append only: `user_version` in the file counts those that have run.
 const MIGRATIONS: &[&str] = &[include_str!("schema/1.sql")];
 
 /// Why the database cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// `SQLite` says no.
+    /// `SQLite` returned an error.
     #[error("cannot use the database: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// A later release has changed the tables.
+    /// A later release has changed the schema of the file.
     #[error(
         "the database has version {found}, this program knows {known}: use the program that wrote it, or a newer one"
     )]
     Newer {
-        /// In the file.
+        /// Schema version of the file.
         found: usize,
-        /// In this program.
+        /// Schema version of this program.
         known: usize,
     },
-    /// Something else lies there, or a file system without locks.
-    #[error("the database cannot be journalled ahead (journal mode is {0:?}): put it on a local disk")]
+    /// The file cannot have a write-ahead log, for example on a file system without locks.
+    #[error("the database cannot have a write-ahead log (journal mode is {0:?}): put it on a local disk")]
     Journal(String),
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn for_writing(path: &Path) -> Result<Connection, OpenError> {
     if mode != "wal" {
         return Err(OpenError::Journal(mode));
     }
-    // FULL: the log is on the disk before a commit returns, so before anybody is answered.
+    // FULL: a commit returns only after the log is on disk. So no client gets an answer that a crash could undo.
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")?;
     migrate(&mut connection, MIGRATIONS)?;
     Ok(connection)
@@ -57,7 +57,7 @@ fn migrate(connection: &mut Connection, steps: &[&str]) -> Result<(), OpenError>
         return Err(OpenError::Newer { found, known: steps.len() });
     };
     if missing.is_empty() {
-        return Ok(()); // and nothing is written
+        return Ok(()); // without a write
     }
     for step in missing {
         transaction.execute_batch(step)?;

@@ -1,4 +1,5 @@
-//! What happens around every request of the API: who asks, what is to go wrong, and what is remembered of it.
+//! Middleware around every request of the API: checks the token, injects faults, and records the request in the metrics, the log
+//! and the list of recent requests.
 
 use std::{
     convert::Infallible,
@@ -34,10 +35,10 @@ use crate::{
 
 /// Marks a response that is never sent: the connection ends instead.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("a fault that was asked for ends this connection")]
+#[error("an injected fault ends this connection")]
 pub(crate) struct NoAnswer;
 
-/// Asks for the token, lets the fault strike that is due, and counts what came of it.
+/// Checks the token, applies the fault that hits this request, if any, and records the outcome.
 pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (op, in_path) = match Op::of(request.method(), request.uri().path()) {
         Some((op, subject)) => (Some(op), subject.unwrap_or_default().to_owned()),
@@ -62,7 +63,7 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
 
 /// Carries out a fault.
 async fn suffer(fault: &Fault, op: Op, request: Request, next: Next) -> Response {
-    // Read first: what is done late must be done also if the caller has gone by then.
+    // Read the body first, and execute the request in a task: it must run even if the client disconnects during the delay.
     let (parts, body) = request.into_parts();
     let Ok(bytes) = to_bytes(body, body::LIMIT).await else {
         return Problem::new(Code::PayloadTooLarge, "a fault reads the body first, and this one is too large")
@@ -91,12 +92,12 @@ async fn suffer(fault: &Fault, op: Op, request: Request, next: Next) -> Response
 fn answered(fault: &Fault, op: Op) -> Response {
     let status = StatusCode::from_u16(fault.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let problem =
-        Problem { retry_after: fault.retry_after(), ..Problem::new(fault.code(op), "a fault that was asked for") };
+        Problem { retry_after: fault.retry_after(), ..Problem::new(fault.code(op), "a fault that a test injected") };
     let mut document = problem.to_json();
     document["status"] = status.as_u16().into();
     let (mut parts, _) = problem.into_response().into_parts();
     parts.status = status;
-    // The length is that of the body to come.
+    // The header has the length of the old body; the HTTP server computes it anew.
     parts.headers.remove(http::header::CONTENT_LENGTH);
     Response::from_parts(parts, Body::from(document.to_string()))
 }
@@ -107,7 +108,7 @@ fn no_answer() -> Response {
     response
 }
 
-/// Remembers a request when it ends, also when its caller goes away.
+/// Records a request when it is dropped, so also when the client disconnects before the answer.
 struct Record {
     app: Arc<App>,
     op: Option<Op>,
@@ -121,7 +122,7 @@ struct Record {
 
 impl Record {
     fn begin(app: Arc<App>, op: Option<Op>, subject: &str) -> Self {
-        // What has not the form of a reference is nobody's, and could be anything.
+        // Keep only text in the form of a reference, which ids have, too. Anything else is unchecked input of a client.
         let subject = Reference::parse(subject).map(|subject| subject.to_string()).unwrap_or_default();
         let (at, begun) = (clock::now(), Instant::now());
         Self { app, op, subject, at, begun, status: None, code: None, fault: None }
@@ -154,7 +155,7 @@ impl Drop for Record {
     }
 }
 
-/// The routes as a service whose error ends the connection.
+/// Wraps the routes as a service. Its error ends the connection without an answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Answering(pub(crate) Router);
 
@@ -167,7 +168,7 @@ where
     type Future = BoxFuture<'static, Result<Response, NoAnswer>>;
 
     fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), NoAnswer>> {
-        std::task::Poll::Ready(Ok(())) // as a router always is
+        std::task::Poll::Ready(Ok(())) // an axum router is always ready
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {

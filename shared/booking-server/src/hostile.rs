@@ -1,4 +1,4 @@
-//! Answers that do harm to who trusts them; see [`Hostile`].
+//! Answers that harm a client that trusts them, for the `hostile` fault; see [`Hostile`].
 
 use std::{convert::Infallible, io::Write as _, time::Duration};
 
@@ -14,15 +14,15 @@ use serde_json::json;
 
 use crate::faults::Hostile;
 
-/// What the large ones come to.
+/// Size of the large answers, in bytes, after decompression.
 const LARGE: usize = 100 << 20;
 const CHUNK: usize = 1 << 16;
 
-/// The answer.
+/// Builds the answer of this kind.
 pub(crate) fn answer(kind: Hostile, status: u16) -> Response {
     let mut response = match kind {
         Hostile::Redirect => {
-            // A port that nobody listens on, so that following it shows.
+            // No server listens on this port, so a client that follows the redirect fails visibly.
             let to = (header::LOCATION, "http://127.0.0.1:9/v1/bookings");
             return (StatusCode::TEMPORARY_REDIRECT, [to]).into_response();
         }
@@ -53,7 +53,7 @@ fn streamed(chunks: impl futures::Stream<Item = Bytes> + Send + 'static) -> Resp
     Response::new(Body::from_stream(chunks.map(Ok::<_, Infallible>)))
 }
 
-/// With a length that the body will not reach.
+/// Announces a length that the body will not reach.
 fn announced(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("100000"));
     response

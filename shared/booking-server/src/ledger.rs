@@ -1,9 +1,9 @@
-//! The rules: what an answer is and what it changes, given the facts. Pure; [`crate::books`] reads the facts and carries
-//! the changes out, both in one transaction, and the answer is sent after that has been committed.
+//! The rules: pure functions from facts to a [`Decision`], which is an answer and the changes to write. [`crate::books`] reads
+//! the facts and writes the changes in one transaction. The server sends the answer after the commit.
 //!
-//! Exactly once follows from three of them. A reference that has a booking gives that booking again, so repeating is safe.
-//! A reference that was cancelled stays so, also if it never had a booking: a late request cannot make one. And a refusal
-//! is not remembered, so the same request may succeed later.
+//! Three rules make booking exactly-once. A reference that has a booking returns that booking again, so clients can repeat
+//! requests. A closed reference stays closed, even if it never had a booking, so a delayed request cannot book. And refusals are
+//! not stored, so the same request may succeed later.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,49 +12,49 @@ use crate::{
     problem::{Code, Problem},
 };
 
-/// How generous the airline is.
+/// How the airline sells seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Seats of a route that nobody has listed; none refuses such routes.
+    /// Seats of a route that is not listed; `None` refuses such routes.
     pub default_seats: Option<u32>,
-    /// How long a booking stays pending.
+    /// How long a booking stays pending; zero confirms it at once.
     pub confirm_delay: SignedDuration,
 }
 
-/// A change of the books.
+/// A change to write to the tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A route that has seats from now on.
+    /// Opens a route with this number of seats.
     Open(RouteKey, u32),
-    /// A new booking.
+    /// Inserts a new booking.
     Insert(Booking),
-    /// A booking as it is from now on, and what happened.
+    /// Replaces a booking, and writes the event to the journal.
     Update(Event, Booking),
-    /// A reference that can never be booked again.
+    /// Closes a reference for ever.
     Bury(Reference),
 }
 
-/// What the journal calls a change of a booking.
+/// What happened to a booking, for the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// The airline confirmed.
     Confirmed,
     /// The airline refused.
     Rejected,
-    /// Another number of seats.
+    /// The number of seats changed.
     Modified,
-    /// Given back by the client.
+    /// The client cancelled.
     Cancelled,
-    /// Taken away by the airline.
+    /// The airline cancelled.
     CancelledByAirline,
-    /// Under another reference.
+    /// The booking moved to another reference.
     Moved,
     /// The flight has left.
     Departed,
 }
 
 impl Event {
-    /// As the journal writes it.
+    /// The name in the journal.
     pub fn name(self) -> &'static str {
         match self {
             Self::Confirmed => "CONFIRMED",
@@ -68,12 +68,12 @@ impl Event {
     }
 }
 
-/// An answer, and what has to be true before it is given.
+/// An answer, and the changes to commit before it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision<T> {
-    /// What is told.
+    /// The answer to the client.
     pub answer: T,
-    /// What is written first; nothing for a question or a repetition.
+    /// The changes to write first; empty for a read or a repeated request.
     pub changes: Vec<Change>,
 }
 
@@ -83,16 +83,16 @@ impl<T> Decision<T> {
     }
 }
 
-/// What a new booking depends on.
+/// The facts that a new booking depends on.
 #[derive(Debug, Clone, Default)]
 pub struct Availability {
-    /// Whether the reference was cancelled or given up.
+    /// Whether the reference is closed.
     pub is_buried: bool,
     /// The booking that has the reference; rejected ones do not count.
     pub current: Option<Booking>,
-    /// Seats of the route on that day, if it is open.
+    /// Seats of the route on that day; `None` if the route is not open yet.
     pub seats: Option<u32>,
-    /// Seats of the route on a day without its own.
+    /// Seats of the route without a day, which a new day starts with.
     pub usual_seats: Option<u32>,
     /// The first free seats of the open route.
     pub free: Vec<Seat>,
@@ -101,13 +101,13 @@ pub struct Availability {
 /// The answer to an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Booked {
-    /// As it is now.
+    /// The current booking.
     pub booking: Booking,
-    /// Whether it was there before.
+    /// Whether the booking existed before this request.
     pub is_replay: bool,
 }
 
-/// Books, or finds what was booked under the same reference.
+/// Makes a booking, or returns the one that the reference already has.
 pub fn book(
     order: &Order,
     facts: Availability,
@@ -134,7 +134,7 @@ pub fn book(
         facts.free
     } else {
         let Some(seats) = facts.usual_seats.or(policy.default_seats) else {
-            let detail = format!("nobody flies from {:?} to {:?}", order.from, order.to);
+            let detail = format!("there is no route from {:?} to {:?}", order.from, order.to);
             return Err(Problem::new(Code::RouteNotFound, detail));
         };
         changes.push(Change::Open(order.route(), seats));
@@ -171,17 +171,17 @@ fn take(free: &[Seat], number: usize) -> Result<Vec<Seat>, Problem> {
     })
 }
 
-/// What the caller says that it knows: versions in `If-Match`.
+/// The versions that the client expects, from `If-Match` or `If-None-Match`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// `*`: whatever it is.
+    /// `*`: any version.
     Any,
-    /// One of these.
+    /// One of these versions.
     OneOf(Vec<String>),
 }
 
 impl Expected {
-    /// Whether the caller knows the booking as it is.
+    /// Whether the booking has an expected version.
     pub fn holds(&self, booking: &Booking) -> bool {
         match self {
             Self::Any => true,
@@ -231,7 +231,7 @@ fn changed(event: Event, mut booking: Booking, now: Timestamp) -> Decision<Booki
     Decision { answer: booking.clone(), changes: vec![Change::Update(event, booking)] }
 }
 
-/// Gives a booking back. One that is over already stays as it is.
+/// Cancels a booking. A cancelled or rejected booking stays unchanged.
 pub fn cancel(booking: Booking, now: Timestamp) -> Result<Decision<Booking>, Problem> {
     if !booking.state.is_live() {
         return Ok(Decision::unchanged(booking));
@@ -251,18 +251,18 @@ fn ended(event: Event, state: State, message: Option<&str>, mut booking: Booking
     changed(event, booking, now)
 }
 
-/// What is told about a reference.
+/// The state of a reference, as the API reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// The reference.
     pub reference: Reference,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// The booking that has it, or had it.
+    /// The id of the booking that has or had the reference.
     pub booking: Option<String>,
 }
 
-/// Gives back whatever a reference has, and closes it, so that a request that is still on its way cannot book.
+/// Cancels the booking under a reference, if there is one, and closes the reference, so that a delayed request cannot book.
 pub fn cancel_reference(
     reference: &Reference,
     is_buried: bool,
@@ -280,20 +280,20 @@ pub fn cancel_reference(
     Ok(Decision { answer: Standing { reference: reference.clone(), state: State::Cancelled, booking }, changes })
 }
 
-/// Where a reference stands. `latest` is the last booking under it, also a rejected one.
+/// Returns the state of a reference. `latest` is the latest booking under it, in any state.
 pub fn standing(reference: &Reference, is_buried: bool, latest: Option<&Booking>) -> Result<Standing, Problem> {
     let state = match latest {
         _ if is_buried => State::Cancelled,
         Some(booking) => booking.state,
         None => {
-            let detail = format!("nothing was ever asked under reference {reference}");
+            let detail = format!("reference {reference} is unknown");
             return Err(Problem::new(Code::ReferenceNotFound, detail));
         }
     };
     Ok(Standing { reference: reference.clone(), state, booking: latest.map(|booking| booking.id.clone()) })
 }
 
-/// Puts a booking under another reference. The old one is closed: who still uses it must not book a second time.
+/// Moves a booking to another reference. Closes the old reference, so that a client that still uses it cannot book a second time.
 pub fn adopt(
     mut booking: Booking,
     new: &Reference,
@@ -310,7 +310,7 @@ pub fn adopt(
     }
     ensure_modifiable(&booking, now)?;
     if is_new_taken {
-        let detail = format!("reference {new} has, or had, a booking of its own");
+        let detail = format!("reference {new} is closed or has a booking");
         return Err(Problem::new(Code::ReferenceTaken, detail));
     }
     let old = std::mem::replace(&mut booking.reference, new.clone());
@@ -319,20 +319,20 @@ pub fn adopt(
     Ok(decision)
 }
 
-/// What the airline does on its own.
+/// The actions of the airline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Airline {
-    /// Confirms what is pending.
+    /// Confirms a pending booking.
     Confirm,
-    /// Refuses what is pending.
+    /// Refuses a pending booking.
     Reject,
-    /// Takes away what is live.
+    /// Cancels a live booking.
     Cancel,
-    /// Flies.
+    /// Reports that the flight has left.
     Depart,
 }
 
-/// Does what the airline decides. `code` is the confirmation code, where there is none yet.
+/// Carries out an action of the airline. `code` becomes the confirmation code of a booking that it confirms.
 pub fn airline(act: Airline, mut booking: Booking, code: String, now: Timestamp) -> Result<Decision<Booking>, Problem> {
     let needed = if matches!(act, Airline::Confirm | Airline::Reject) {
         booking.state == State::Pending

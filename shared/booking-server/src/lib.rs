@@ -1,12 +1,13 @@
 //! The reference booking provider that `FlightTicket` talks to.
 //!
-//! One process, one database file, two ports: the API, and one for probes, metrics and people. It promises what a client
-//! needs for buying exactly once: the same request gives the same booking, for ever; a cancelled reference stays closed; a
-//! seat is sold once; and nothing is answered before it is on the disk. `booking-api.yaml` is the contract.
+//! One process with one database file and two ports: one for the API, and one for probes, metrics and the status page. It
+//! promises what a client needs to buy exactly once: the same request always returns the same booking, a cancelled reference
+//! stays closed, no seat is sold twice, and the server answers only after a change is on disk. The contract is
+//! `booking-api.yaml`.
 //!
-//! Reading order: [`ledger`] is the rules, pure; `books` is the tables; `store` puts both into transactions on one thread;
-//! `api` is a handler a route; `guard` is what happens around each (tokens, faults, counting); `admin` and `page` are the
-//! second port; [`BookingServer`] puts it together.
+//! Reading order: [`ledger`] has the rules as pure functions, and `books` reads and writes the tables. `store` runs both in
+//! transactions on one thread. `api` has one handler per route, and `guard` wraps them (tokens, faults, counting). `admin` and
+//! `page` are the second port. [`BookingServer`] puts it together.
 //!
 //! ```ignore
 //! let server = BookingServer::bind(Options::for_tests(&database)).await?;

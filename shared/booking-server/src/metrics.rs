@@ -1,4 +1,4 @@
-//! What the server counts.
+//! The Prometheus metrics of the server.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use rusqlite::Connection;
 
 use crate::{booking::State, op::Op};
 
-/// From a tenth of a millisecond, the time of a read, to ten seconds.
+/// Buckets in seconds, from 0.1 ms, the time of a read, to 10 s.
 const SECONDS: &[f64] = &[0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Routes with a series of their own, at most: their names come from clients.
+/// Most routes with a series of their own. Limits the cardinality, since the names come from clients.
 const ROUTES: u32 = 100;
 
 /// The metrics of one server.
@@ -37,11 +37,11 @@ impl Metrics {
             registry: Registry::new(),
             requests: counter(
                 "booking_server_requests_total",
-                "Requests by operation and status; status 0 is an answer that was never sent",
+                "Requests by operation and status; status 0 means that the connection ended without an answer",
                 &["op", "code"],
             )?,
             seconds: HistogramVec::new(seconds, &["op"])?,
-            replays: IntCounter::new("booking_server_replays_total", "Bookings that were asked for again")?,
+            replays: IntCounter::new("booking_server_replays_total", "Repeated requests for an existing booking")?,
             busy: IntCounter::new(
                 "booking_server_db_busy_total",
                 "Writes that failed because the database was locked",
@@ -66,21 +66,21 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Counts an answer; none if the connection was ended instead.
+    /// Counts an answer. `status` is `None` if the connection ended without one.
     pub(crate) fn observe(&self, op: &str, status: Option<u16>, took: Duration) {
         let code = status.unwrap_or_default().to_string();
         self.requests.with_label_values(&[op, &code]).inc();
         self.seconds.with_label_values(&[op]).observe(took.as_secs_f64());
     }
 
-    /// Reads what only the database knows.
+    /// Updates the gauges from the database.
     pub(crate) fn refresh(&self, connection: &Connection) -> rusqlite::Result<()> {
         for state in State::ALL {
             let sql = "SELECT count(*) FROM bookings WHERE state = ?1";
             let count = connection.prepare_cached(sql)?.query_row([state.name()], |row| row.get(0))?;
             self.bookings.with_label_values(&[state.name()]).set(count);
         }
-        self.seats.reset(); // a route that is not among the fullest any more
+        self.seats.reset(); // drops the routes that are no longer among the fullest
         let sql = "SELECT from_key || ' - ' || to_key, sum(seats_taken) AS taken FROM routes
              GROUP BY from_key, to_key ORDER BY taken DESC, 1 LIMIT ?1";
         let mut statement = connection.prepare_cached(sql)?;
@@ -91,7 +91,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// Everything, in the text format of Prometheus.
+    /// Renders all metrics in the text format of Prometheus.
     pub(crate) fn render(&self) -> prometheus::Result<Vec<u8>> {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;

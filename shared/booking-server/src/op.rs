@@ -1,4 +1,4 @@
-//! What a request is about: the word in metrics, in faults and on the status page.
+//! The operation of a request, as metrics, faults and the status page name it.
 
 use http::Method;
 
@@ -26,7 +26,7 @@ impl Op {
     pub const ALL: [Self; 7] =
         [Self::Create, Self::List, Self::Get, Self::Modify, Self::Cancel, Self::Adopt, Self::Lookup];
 
-    /// The word for it.
+    /// Its name in metrics, in faults and on the status page.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -39,12 +39,12 @@ impl Op {
         }
     }
 
-    /// The operation with this word.
+    /// The operation with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|op| op.name() == name)
     }
 
-    /// What a request is, if it is one of the API, and the id or reference in its path.
+    /// The operation of a request, and the id or reference in its path. `None` if the request is not one of the API's.
     pub fn of<'a>(method: &Method, path: &'a str) -> Option<(Self, Option<&'a str>)> {
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let (op, subject) = match (method.as_str(), parts.as_slice()) {

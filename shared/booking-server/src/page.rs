@@ -1,4 +1,4 @@
-//! The status page: what is booked and what was asked, for people. Pure: values in, HTML out. `maud` escapes every text.
+//! The status page: bookings, routes and recent requests. Pure: values in, HTML out. `maud` escapes every text.
 
 use std::time::Duration;
 
@@ -26,16 +26,16 @@ pub(crate) struct View {
     pub(crate) routes: Vec<Taken>,
     /// The newest first.
     pub(crate) bookings: Vec<Booking>,
-    /// Where the next page begins.
+    /// Cursor of the page with older bookings, if there are any.
     pub(crate) older: Option<String>,
     pub(crate) search: Search,
     pub(crate) requests: Vec<Seen>,
-    /// None where faults cannot be asked for.
+    /// `None` without `--fault-injection`.
     pub(crate) faults: Option<Vec<Armed>>,
     pub(crate) running: Duration,
 }
 
-/// What somebody looks for, as typed.
+/// The search of the user, as typed.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
     pub(crate) state: Option<State>,
@@ -64,7 +64,7 @@ pub(crate) fn render(view: &View, now: Timestamp) -> Markup {
                     nav { a href="booking-api.yaml" { "API" } " " a href="metrics" { "Metrics" } " " a href="readyz" { "Readiness" } }
                 }
                 main {
-                    @for violation in &view.audit.violations { p.alarm role="alert" { "The books are wrong: " (violation) } }
+                    @for violation in &view.audit.violations { p.alarm role="alert" { "Inconsistent data: " (violation) } }
                     @if let Some(faults) = &view.faults { (fault_notice(faults)) }
                     (totals(&view.audit))
                     (bookings(view, now))
@@ -182,7 +182,7 @@ fn booking_table(bookings: &[Booking], now: Timestamp) -> Markup {
     }
 }
 
-/// "12A–12C", or one by one where they are not neighbours.
+/// "12A–12C" for adjacent seats, otherwise a list.
 fn seats(seats: &[Seat]) -> String {
     match seats {
         [first, .., last] if last.0 - first.0 + 1 == u32::try_from(seats.len()).unwrap_or(0) => {
@@ -247,7 +247,7 @@ fn class(status: Option<u16>) -> &'static str {
     }
 }
 
-/// How long ago, with the exact time for those who point at it.
+/// The age of a time, with the exact time as a tooltip.
 fn moment(at: Timestamp, now: Timestamp) -> Markup {
     let ago = Duration::try_from(now.duration_since(at)).unwrap_or_default();
     html! { time datetime=(at) title=(at) { (duration(ago)) " ago" } }

@@ -1,4 +1,4 @@
-//! Refusals and failures as the API tells them: `application/problem+json` with a code that programs can rely on.
+//! Refusals and failures of the API: `application/problem+json` with a stable code for programs.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 /// Declares every code once: its name on the wire, its status and its title.
 macro_rules! codes {
     ($($(#[$doc:meta])* $code:ident = $name:literal, $status:ident, $title:literal;)*) => {
-        /// Why a request was not done.
+        /// Why the server did not execute a request.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Code { $($(#[$doc])* $code,)* }
 
         impl Code {
-            /// Every code that there is.
+            /// All codes.
             pub const ALL: &[Self] = &[$(Self::$code,)*];
 
             /// The code as the API writes it.
@@ -19,7 +19,7 @@ macro_rules! codes {
                 match self { $(Self::$code => $name,)* }
             }
 
-            /// The status that goes with it.
+            /// The status of an answer with this code.
             pub fn status(self) -> StatusCode {
                 match self { $(Self::$code => StatusCode::$status,)* }
             }
@@ -34,51 +34,51 @@ macro_rules! codes {
 codes! {
     /// A booking without a key could not be repeated safely.
     IdempotencyKeyMissing = "IDEMPOTENCY_KEY_MISSING", BAD_REQUEST, "The Idempotency-Key header is missing";
-    /// Not JSON, not a key, not a parameter.
+    /// The body, a header or a parameter cannot be parsed.
     Malformed = "MALFORMED", BAD_REQUEST, "The request cannot be read";
     /// No valid token.
     Unauthenticated = "UNAUTHENTICATED", UNAUTHORIZED, "A valid bearer token is needed";
-    /// A valid token without this right.
+    /// The token is valid but does not allow the request.
     Forbidden = "FORBIDDEN", FORBIDDEN, "This token may not do that";
     /// No such path.
     NotFound = "NOT_FOUND", NOT_FOUND, "There is nothing at this address";
-    /// Nobody flies there.
+    /// The server does not offer the route.
     RouteNotFound = "ROUTE_NOT_FOUND", NOT_FOUND, "No such route";
     /// No booking has this id.
     BookingNotFound = "BOOKING_NOT_FOUND", NOT_FOUND, "No such booking";
-    /// Nothing was ever asked under this reference.
+    /// The reference is unknown: it has no booking and is not closed.
     ReferenceNotFound = "REFERENCE_NOT_FOUND", NOT_FOUND, "No such reference";
-    /// The path exists, the method does not.
-    MethodNotAllowed = "METHOD_NOT_ALLOWED", METHOD_NOT_ALLOWED, "This address does not know the method";
+    /// The path does not support the method.
+    MethodNotAllowed = "METHOD_NOT_ALLOWED", METHOD_NOT_ALLOWED, "This address does not support the method";
     /// The body took too long.
     RequestTimeout = "REQUEST_TIMEOUT", REQUEST_TIMEOUT, "The request took too long to arrive";
-    /// The same key is being worked on.
+    /// Another request with the same key is in progress.
     InProgress = "IN_PROGRESS", CONFLICT, "The same request is in progress";
-    /// Fewer seats are free than were asked for.
+    /// Fewer seats are free than the request needs.
     InsufficientSeats = "INSUFFICIENT_SEATS", CONFLICT, "Not enough seats";
     /// The booking is cancelled, rejected, or has flown.
     NotModifiable = "NOT_MODIFIABLE", CONFLICT, "The booking cannot be changed";
     /// The flight has left.
     NotCancellable = "NOT_CANCELLABLE", CONFLICT, "The booking cannot be cancelled";
-    /// Another booking has, or had, this reference.
+    /// The new reference is closed or has a booking.
     ReferenceTaken = "REFERENCE_TAKEN", CONFLICT, "The reference is taken";
-    /// Cancelled once is cancelled for ever.
+    /// The reference is closed for ever.
     ReferenceCancelled = "REFERENCE_CANCELLED", GONE, "The reference was cancelled";
-    /// The booking is not as the caller expects.
+    /// The booking differs from what the client expects.
     VersionMismatch = "VERSION_MISMATCH", PRECONDITION_FAILED, "The booking has changed";
-    /// More than the limit.
+    /// The body exceeds the limit.
     PayloadTooLarge = "PAYLOAD_TOO_LARGE", PAYLOAD_TOO_LARGE, "The body is too large";
-    /// Something else than JSON.
+    /// The body is not JSON.
     UnsupportedMediaType = "UNSUPPORTED_MEDIA_TYPE", UNSUPPORTED_MEDIA_TYPE, "Send application/json";
-    /// Readable, and against the rules.
+    /// The request is well-formed but invalid.
     Invalid = "INVALID", UNPROCESSABLE_ENTITY, "The request breaks a rule";
-    /// The same key with another trip.
+    /// The same key came with another trip.
     ReferenceReused = "REFERENCE_REUSED", UNPROCESSABLE_ENTITY, "The reference belongs to another request";
-    /// Header and body disagree.
+    /// Header and body name different references.
     ReferenceMismatch = "REFERENCE_MISMATCH", UNPROCESSABLE_ENTITY, "Header and body name different references";
-    /// A change without a version could undo another one.
+    /// Without a version, a change could overwrite another one.
     IfMatchRequired = "IF_MATCH_REQUIRED", PRECONDITION_REQUIRED, "The If-Match header is missing";
-    /// Slow down.
+    /// The client sends too many requests.
     TooManyRequests = "TOO_MANY_REQUESTS", TOO_MANY_REQUESTS, "Too many requests";
     /// A defect of this server.
     Internal = "INTERNAL", INTERNAL_SERVER_ERROR, "The server failed";
@@ -91,31 +91,31 @@ codes! {
 pub struct Problem {
     /// For programs.
     pub code: Code,
-    /// For people.
+    /// An explanation for humans.
     pub detail: String,
     /// The field, header or parameter at fault.
     pub field: Option<&'static str>,
-    /// When it is worth trying again, in seconds.
+    /// When to try again, in seconds.
     pub retry_after: Option<u64>,
 }
 
 impl Problem {
-    /// A problem with a sentence about it.
+    /// A problem with an explanation.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self { code, detail: detail.into(), field: None, retry_after: None }
     }
 
-    /// A rule that a field breaks.
+    /// A field that is invalid.
     pub fn invalid(field: &'static str, detail: impl Into<String>) -> Self {
         Self { field: Some(field), ..Self::new(Code::Invalid, detail) }
     }
 
-    /// The server cannot answer now, and may in a second.
+    /// The server cannot answer now; the client may retry after a second.
     pub fn unavailable(detail: impl Into<String>) -> Self {
         Self { retry_after: Some(1), ..Self::new(Code::Unavailable, detail) }
     }
 
-    /// The document that is sent.
+    /// The body of the answer.
     pub fn to_json(&self) -> Value {
         let mut document = json!({
             "type": "about:blank",

@@ -1,4 +1,4 @@
-//! The program: flags, log, signals, exit codes.
+//! The command-line program: flags, log, signals, exit codes.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -30,12 +30,12 @@ pub fn main() -> ExitCode {
         Err(error) => return complain(&format!("cannot start threads: {error}"), 1),
     };
     let ended = runtime.block_on(run(options));
-    // What was cut off is not waited for.
+    // Do not wait for tasks of requests that were cut.
     runtime.shutdown_background();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error, "Cannot go on");
+            tracing::error!(error, "The server failed");
             ExitCode::FAILURE
         }
     }
@@ -71,7 +71,7 @@ fn start_log(settings: &Settings) -> Result<(), String> {
     started.map_err(|error| format!("cannot start logging: {error}"))
 }
 
-/// What is wrong, without the usage that follows it.
+/// The first paragraph of an error of clap, without the usage that follows it.
 fn first_line(text: &str) -> String {
     let paragraph = text.split("\n\n").next().unwrap_or(text);
     let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");

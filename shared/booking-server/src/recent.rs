@@ -10,17 +10,17 @@ use jiff::Timestamp;
 
 use crate::problem::Code;
 
-/// How many are remembered.
+/// Number of requests to keep.
 const KEPT: usize = 100;
 
-/// One request and what became of it. Texts of clients in it are not to be trusted.
+/// A request and its outcome. Its texts come from clients: escape them.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) at: Timestamp,
     pub(crate) op: &'static str,
-    /// The reference or booking that it was about.
+    /// The reference or the booking id of the request.
     pub(crate) subject: String,
-    /// None if the connection was ended without an answer.
+    /// `None` if the connection ended without an answer.
     pub(crate) status: Option<u16>,
     pub(crate) code: Option<Code>,
     pub(crate) fault: Option<&'static str>,

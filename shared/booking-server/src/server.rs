@@ -1,4 +1,4 @@
-//! The server as a whole: opens, listens, serves, and stops in order.
+//! The server as a whole: opens the database, listens on both ports, serves, and stops in order.
 
 use std::{
     io,
@@ -30,38 +30,38 @@ use crate::{
 /// How long running requests may go on after the stop.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// How a server is to be.
+/// The options of a server.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Where the API listens.
     pub listen: SocketAddr,
     /// Where probes, metrics and the status page listen.
     pub admin_listen: SocketAddr,
-    /// The database file. Made if it is not there.
+    /// The database file, created if it does not exist.
     pub database: PathBuf,
-    /// Who may ask.
+    /// Which clients may use the server.
     pub access: Access,
-    /// Routes whose seats are known.
+    /// Routes with a given number of seats.
     pub routes: Vec<Route>,
-    /// Seats of all other routes; none refuses them.
+    /// Seats of each other route; `None` refuses them.
     pub default_seats: Option<u32>,
-    /// How long a booking stays pending.
+    /// How long a booking stays pending; zero confirms it at once.
     pub confirm_delay: Duration,
-    /// Whether faults can be asked for.
+    /// Whether the second port accepts faults and actions of the airline.
     pub fault_injection: bool,
-    /// Certificate and key of the API; without, it speaks plain HTTP.
+    /// Files of the certificate and the key of the API; `None` serves plain HTTP.
     pub tls: Option<(PathBuf, PathBuf)>,
 }
 
 impl Options {
-    /// On free ports of this machine, for everybody, with faults.
+    /// Free ports on loopback, no tokens, and fault injection.
     pub fn for_tests(database: impl Into<PathBuf>) -> Self {
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         Self {
             listen: anywhere,
             admin_listen: anywhere,
             database: database.into(),
-            access: Access::Anybody,
+            access: Access::Public,
             routes: Vec::new(),
             default_seats: Some(100),
             confirm_delay: Duration::ZERO,
@@ -71,50 +71,50 @@ impl Options {
     }
 }
 
-/// A route and its seats, on every day.
+/// A route and its number of seats on each day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// City at the start.
+    /// Departure city.
     pub from: String,
-    /// City at the end.
+    /// Destination city.
     pub to: String,
-    /// How many there are.
+    /// Number of seats.
     pub seats: u32,
 }
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The database.
+    /// The database cannot be opened.
     #[error(transparent)]
     Database(#[from] OpenError),
-    /// Its folder.
+    /// The folder of the database does not exist.
     #[error("the folder of the database {} does not exist: make it, or mount a volume there", .0.display())]
     NoFolder(PathBuf),
-    /// A port.
+    /// The server cannot listen at an address.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// The certificate or its key.
+    /// The certificate or its key cannot be used.
     #[error("cannot use the certificate: {0}")]
     Certificate(#[from] serving::CertificateError),
-    /// The set-up of TLS.
+    /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] serving::TlsError),
-    /// The listed routes.
+    /// The seats of the listed routes cannot be stored.
     #[error("cannot set the seats of the listed routes: {0}")]
     Routes(String),
-    /// A defect of ours.
+    /// The metrics cannot be registered, which is a bug.
     #[error("cannot set up metrics: {0}")]
     Metrics(#[from] prometheus::Error),
 }
 
-/// A server that listens. [`run`](Self::run) serves.
-#[must_use = "nobody is served before `run`"]
+/// A server that listens. It serves only within [`run`](Self::run).
+#[must_use = "the server answers no request before `run`"]
 pub struct BookingServer {
     app: Arc<App>,
     api: Listener,
@@ -169,15 +169,15 @@ impl BookingServer {
         format!("{}://{}", if self.is_tls { "https" } else { "http" }, self.address())
     }
 
-    /// Cancelled, it stops the server.
+    /// Cancelling this token stops the server.
     pub fn stop_handle(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// Serves until the stop. Running requests are finished first, then the log is written back into the database.
+    /// Serves until the stop. Then finishes running requests, and writes the write-ahead log back into the database.
     pub async fn run(self) {
         let Self { app, api, admin, writer, stop, is_tls: _ } = self;
-        tracing::info!(api = %api.local_addr(), admin = %admin.local_addr(), "Selling seats");
+        tracing::info!(api = %api.local_addr(), admin = %admin.local_addr(), "Listening");
         let limits = Limits { body_size: usize::MAX, drain: DRAIN, ..Limits::default() };
         let admin_limits = Limits { drain: Duration::from_secs(1), ..limits.clone() };
         let served = CancellationToken::new();
@@ -188,17 +188,17 @@ impl BookingServer {
         let stopping = app.stopping.clone();
         let until = async move {
             stop.cancelled().await;
-            tracing::info!("Stopping: running requests are finished");
+            tracing::info!("Stopping: waiting for running requests");
             stopping.cancel();
         };
         let Drained { cut } = api.limits(limits).serve(Answering(api::routes(Arc::clone(&app))), until).await;
         if cut > 0 {
-            tracing::warn!(connections = cut, "Requests that had not ended were cut off");
+            tracing::warn!(connections = cut, "Connections with unfinished requests were cut");
         }
         served.cancel();
         drop(admin.await);
         app.store.close();
-        // The writer ends after what it was given before.
+        // Wait for the writer: it first finishes the jobs in its queue.
         drop(tokio::task::spawn_blocking(move || writer.join()).await);
         tracing::info!("Stopped");
     }
@@ -208,7 +208,7 @@ async fn listen(address: SocketAddr) -> Result<Listener, StartError> {
     Listener::bind(address).await.map_err(|error| StartError::Listen { address, error })
 }
 
-/// Seats that are listed hold, unless more are taken already.
+/// Sets the seats of the listed routes. A route with a taken seat beyond the new number keeps its old number.
 async fn set_routes(store: &Store, routes: Vec<Route>) -> Result<(), StartError> {
     let full = store
         .write(move |books| {
@@ -223,7 +223,7 @@ async fn set_routes(store: &Store, routes: Vec<Route>) -> Result<(), StartError>
         .await
         .map_err(|problem| StartError::Routes(problem.detail))?;
     for Route { from, to, seats } in full {
-        tracing::warn!(from, to, seats, "More seats are taken than are listed: the route keeps its seats");
+        tracing::warn!(from, to, seats, "A seat beyond the listed number is taken: the route keeps its seats");
     }
     Ok(())
 }

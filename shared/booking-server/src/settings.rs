@@ -1,4 +1,4 @@
-//! The command line. Every flag is an environment variable too.
+//! The command line. Every flag has an environment variable, too.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -20,24 +20,24 @@ use crate::{
 then look at http://127.0.0.1:8081/ and http://127.0.0.1:8080/booking-api.yaml"
 )]
 pub(crate) struct Settings {
-    /// Where the API listens; without an address, at all of both families
+    /// Address of the API; a port alone, such as :8080, means all IPv4 and IPv6 addresses
     #[arg(long, env = "BOOKING_LISTEN", value_name = "ADDRESS", default_value = ":8080",
           value_parser = serving::parse_address)]
     listen: SocketAddr,
-    /// Where probes, metrics and the status page listen
+    /// Address of probes, metrics and the status page
     #[arg(long, env = "BOOKING_ADMIN_LISTEN", value_name = "ADDRESS", default_value = ":8081",
           value_parser = serving::parse_address)]
     admin_listen: SocketAddr,
-    /// The database file; made if it is not there
+    /// The database file; created if it does not exist
     #[arg(long, env = "BOOKING_DB", value_name = "FILE", default_value = "/data/bookings.db")]
     db: PathBuf,
-    /// Tokens that clients may use, one a line; read again when it changes
+    /// File with the tokens that clients may use, one per line; changes take effect within a second
     #[arg(long, env = "BOOKING_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Let in everybody, without tokens
+    /// Accept all requests without a token
     #[arg(long, env = "BOOKING_INSECURE")]
     insecure: bool,
-    /// Certificate chain of the API, PEM; read again when it changes
+    /// Certificate chain of the API, PEM; reloaded when it changes
     #[arg(long, env = "BOOKING_TLS_CERT_FILE", value_name = "FILE")]
     tls_cert_file: Option<PathBuf>,
     /// Private key of the certificate, PEM
@@ -56,13 +56,13 @@ pub(crate) struct Settings {
     /// How long a booking stays pending, such as 500ms, 2s or 5m; 0s confirms at once
     #[arg(long, env = "BOOKING_CONFIRM_DELAY", value_name = "TIME", default_value = "0s", value_parser = time)]
     confirm_delay: Duration,
-    /// Let clients ask for faults, and play the airline: for tests only
+    /// Let clients inject faults and act as the airline; for tests only
     #[arg(long, env = "BOOKING_FAULT_INJECTION")]
     fault_injection: bool,
-    /// Form of the log
+    /// Format of the log
     #[arg(long, env = "BOOKING_LOG_FORMAT", value_enum, default_value = "json")]
     pub(crate) log_format: LogFormat,
-    /// What is logged, such as info, debug, or `warn,booking_server=debug`
+    /// Filter of the log, such as info, debug, or `warn,booking_server=debug`
     #[arg(long, env = "BOOKING_LOG_LEVEL", value_name = "FILTER", default_value = "info")]
     pub(crate) log_level: String,
 }
@@ -70,29 +70,29 @@ pub(crate) struct Settings {
 /// What to do with routes that are not listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum UnknownRoutes {
-    /// They have the default number of seats
+    /// Sell them with the default number of seats
     Allow,
-    /// Nobody flies there
+    /// Refuse to book them
     Reject,
 }
 
-/// The form of the log.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For machines
+    /// One JSON object per line
     Json,
-    /// For people
+    /// Text for a terminal
     Text,
 }
 
 impl Settings {
-    /// How the server is to be, or what contradicts itself.
+    /// Converts the flags to options. Fails if flags contradict each other, or if the routes file cannot be used.
     pub(crate) fn options(&self) -> Result<Options, String> {
         let access = match (&self.token_file, self.insecure) {
             (Some(file), false) => Access::Tokens(file.clone()),
-            (None, true) => Access::Anybody,
+            (None, true) => Access::Public,
             (None, false) => {
-                return Err("--token-file is not set: name one, or let everybody in with --insecure".to_owned());
+                return Err("--token-file is not set: name one, or allow all clients with --insecure".to_owned());
             }
             (Some(_), true) => {
                 return Err("--token-file and --insecure contradict each other: leave one out".to_owned());
@@ -158,7 +158,7 @@ mod tests {
     fn somebody_must_say_who_may_ask() {
         assert!(options(&[]).unwrap_err().starts_with("--token-file is not set"));
         assert!(options(&["--insecure", "--token-file", "a"]).unwrap_err().contains("contradict"));
-        assert_eq!(options(&["--insecure"]).unwrap().access, Access::Anybody);
+        assert_eq!(options(&["--insecure"]).unwrap().access, Access::Public);
         assert_eq!(options(&["--token-file", "a"]).unwrap().access, Access::Tokens("a".into()));
     }
 

@@ -1,7 +1,7 @@
-//! One thread that writes, a few connections that read.
+//! Transactions on the database: one thread writes, a few connections read.
 //!
-//! Every change is one transaction on the writer's thread, and is answered after its commit. A caller that goes away does
-//! not take its change back: it has to ask again, with the same key.
+//! Every change is one transaction on the writer's thread, which answers after the commit. If a client disconnects, its change
+//! happens all the same: the client has to send the request again, with the same key, to learn the outcome.
 
 use std::{
     path::{Path, PathBuf},
@@ -27,19 +27,19 @@ use crate::{
     problem::{Code, Problem},
 };
 
-/// Requests that may wait for the writer. One commit takes about a millisecond, so this is well below a time-out.
+/// Most requests that wait for the writer. A commit takes about a millisecond, so the last one waits well below a time-out.
 const QUEUE: usize = 1024;
-/// Questions that are answered at once.
+/// Concurrent reads.
 const READERS: usize = 4;
-/// How long the writer sleeps when nothing is to be confirmed.
+/// How long the writer waits for a job when no booking is to be confirmed.
 const IDLE: Duration = Duration::from_hours(1);
 
 /// Why a request failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// By the rules.
+    /// The rules refuse the request.
     Refused(Problem),
-    /// By the disk, or by a defect.
+    /// The database failed, because of the disk or of a bug.
     Database(rusqlite::Error),
 }
 
@@ -55,7 +55,7 @@ impl From<rusqlite::Error> for Failure {
     }
 }
 
-/// Something for the writer to do.
+/// A job for the writer.
 enum Job {
     Write(Box<dyn FnOnce(&mut Connection) + Send>),
     Close,
@@ -72,7 +72,7 @@ pub(crate) struct Store {
     writer_lives: Arc<AtomicBool>,
 }
 
-/// Whether the last write worked.
+/// The outcome of the last write.
 #[derive(Debug)]
 struct Health {
     trouble: Mutex<Option<String>>,
@@ -103,18 +103,18 @@ impl Store {
         Ok((store, writer))
     }
 
-    /// Says whether the writer runs.
+    /// Returns a flag that is true while the writer runs.
     pub(crate) fn writer_lives(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.writer_lives)
     }
 
-    /// Ends the writer, after all that it was given before. Waits for a place in the queue.
+    /// Ends the writer after the jobs in its queue. Blocks while the queue is full.
     pub(crate) fn close(&self) {
-        // It may have ended already.
+        // The send fails if the writer has already ended.
         drop(self.jobs.send(Job::Close));
     }
 
-    /// Decides within a transaction and carries the decision out. What comes back is on the disk.
+    /// Decides within a transaction, and writes the changes. They are on disk when this returns.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         decide: impl FnOnce(Books<'_>) -> Result<ledger::Decision<T>, Failure> + Send + 'static,
@@ -124,7 +124,7 @@ impl Store {
         let job = Job::Write(Box::new(move |connection| {
             let result = transact(connection, decide);
             health.observe(result.as_ref().err());
-            // Nobody listens any more: done all the same.
+            // The send fails if the client has disconnected. The change is committed all the same.
             drop(answer.send(result));
         }));
         self.jobs.try_send(job).map_err(|error| match error {
@@ -135,7 +135,7 @@ impl Store {
         result.map_err(told)
     }
 
-    /// Answers a question from a consistent snapshot.
+    /// Reads from a consistent snapshot.
     pub(crate) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         ask: impl FnOnce(Books<'_>) -> Result<T, Failure> + Send + 'static,
@@ -144,7 +144,7 @@ impl Store {
         let _turn = self.turns.acquire().await.map_err(|_| Problem::unavailable("the server is stopping"))?;
         let store = Arc::clone(self);
         let asked = tokio::task::spawn_blocking(move || store.ask(ask)).await;
-        asked.unwrap_or_else(|_| Err(Problem::new(Code::Internal, "the question failed").into())).map_err(told)
+        asked.unwrap_or_else(|_| Err(Problem::new(Code::Internal, "the read failed").into())).map_err(told)
     }
 
     fn ask<T>(&self, ask: impl FnOnce(Books<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
@@ -160,7 +160,8 @@ impl Store {
         Ok(answer)
     }
 
-    /// Whether writing works. While it does not, this tries: nobody else will, once the server is not ready.
+    /// Whether writing works. After a failed write, this writes by itself: a server that is not ready gets no requests, so no
+    /// other write would notice the recovery.
     pub(crate) async fn check(&self) -> Result<(), String> {
         if self.health.trouble().is_none() {
             return Ok(());
@@ -173,7 +174,7 @@ impl Store {
     }
 }
 
-/// Runs jobs, and confirms bookings when their time has come, until the store is closed.
+/// Runs jobs, and confirms bookings when they are due, until the store is closed.
 fn write(mut connection: Connection, queue: &Receiver<Job>, health: &Health) {
     loop {
         match queue.recv_timeout(confirm_due(&mut connection, health)) {
@@ -182,13 +183,13 @@ fn write(mut connection: Connection, queue: &Receiver<Job>, health: &Health) {
             Ok(Job::Close) | Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    // So that the file alone is the whole database, for whoever copies it.
+    // Write the log back: then the file alone is the whole database, and can be copied.
     if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
         tracing::warn!(%error, "The log was not written back; the next start does it");
     }
 }
 
-/// Confirms what is due, and says how long to wait for the next.
+/// Confirms the bookings that are due, and returns how long to wait for the next.
 fn confirm_due(connection: &mut Connection, health: &Health) -> Duration {
     loop {
         let due = Books(connection).next_to_confirm();
@@ -213,7 +214,7 @@ fn confirm_due(connection: &mut Connection, health: &Health) -> Duration {
     }
 }
 
-/// Tells that the writer has ended, however it ended.
+/// Clears the flag when the writer ends, also by a panic.
 struct Alive(Arc<AtomicBool>);
 
 impl Drop for Alive {
@@ -261,7 +262,7 @@ fn is_busy(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
 }
 
-/// What a client is told. The words of the database are for the log.
+/// Converts a failure to the answer for the client. The database's own message goes only to the log.
 fn told(failure: Failure) -> Problem {
     match failure {
         Failure::Refused(problem) => problem,
@@ -273,7 +274,7 @@ fn told(failure: Failure) -> Problem {
                 Some(ErrorCode::SystemIoFailure | ErrorCode::ReadOnly | ErrorCode::CannotOpen) => {
                     Problem::unavailable("the disk fails")
                 }
-                _ => Problem::new(Code::Internal, "the database refused; see the log of the server"),
+                _ => Problem::new(Code::Internal, "the database failed; see the log of the server"),
             }
         }
     }

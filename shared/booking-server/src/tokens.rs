@@ -1,4 +1,4 @@
-//! Who may ask. The file is read again while the server runs, so that tokens can be replaced without a restart.
+//! Checks the tokens of clients. The server rereads the token file, so that tokens can be replaced without a restart.
 
 use std::{
     io,
@@ -11,28 +11,28 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
 
-/// How old what was read may be.
+/// How long the tokens are used before the file is read again.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Who may ask.
+/// Which clients may use the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody: for trying out and for tests.
-    Anybody,
-    /// Who has a token from this file, which has one on each line.
+    /// Any client, without a token: for trials and tests.
+    Public,
+    /// Clients with a token from this file, which has one on each line.
     Tokens(PathBuf),
 }
 
-/// What a request is, given its token.
+/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Welcome,
     Unknown,
-    /// There are no tokens yet, so nobody can be told from anybody else.
+    /// The token file does not exist yet, so no token can be checked.
     TooEarly,
 }
 
-/// The guard of a running server.
+/// Checks tokens for a running server.
 #[derive(Debug)]
 pub(crate) struct Guard {
     access: Access,
@@ -42,12 +42,12 @@ pub(crate) struct Guard {
 #[derive(Debug, Default)]
 struct Known {
     read_at: Option<Instant>,
-    /// None until the file was there for the first time.
+    /// `None` until the file was read for the first time.
     hashes: Option<Vec<Hash>>,
     is_failing: bool,
 }
 
-/// Tokens are kept and compared as hashes: all have one length, and memory holds nothing worth stealing.
+/// Tokens are kept and compared as hashes: all have the same length, and memory holds no token that could be stolen.
 type Hash = [u8; 32];
 
 impl Guard {
@@ -55,7 +55,7 @@ impl Guard {
         Self { access, known: Mutex::default() }
     }
 
-    /// Whether a request with this token may pass.
+    /// Decides whether a request with this token may pass.
     pub(crate) fn judge(&self, token: Option<&str>) -> Verdict {
         let Access::Tokens(file) = &self.access else { return Verdict::Welcome };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,14 +71,14 @@ impl Guard {
 }
 
 impl Guard {
-    /// Whether somebody can be let in.
+    /// Whether the tokens are known.
     pub(crate) fn is_ready(&self) -> bool {
         self.judge(None) != Verdict::TooEarly
     }
 }
 
 impl Known {
-    /// A file of a line or two, read at most once a second: not worth a thread.
+    /// Reads the file in the calling thread: it is short, and is read at most once a second.
     fn read(&mut self, file: &Path) {
         self.read_at = Some(Instant::now());
         match std::fs::read_to_string(file) {
@@ -86,7 +86,7 @@ impl Known {
                 self.hashes = Some(hashes(&text));
                 self.is_failing = false;
             }
-            // What is known stays valid: a file that is being replaced must not lock everybody out.
+            // Keep the known tokens: a file that is being replaced must not lock out all clients.
             Err(error) => {
                 if !std::mem::replace(&mut self.is_failing, true) {
                     let waits = error.kind() == io::ErrorKind::NotFound && self.hashes.is_none();
@@ -103,7 +103,7 @@ fn hashes(text: &str) -> Vec<Hash> {
     tokens.map(|token| Sha256::digest(token).into()).collect()
 }
 
-/// Takes the same time whichever token it is, and however much of one is right.
+/// Takes constant time, whichever token matches, and however much of it.
 fn accepts(hashes: &[Hash], token: &str) -> bool {
     let asked: Hash = Sha256::digest(token).into();
     hashes.iter().fold(Choice::from(0), |found, hash| found | hash.ct_eq(&asked)).into()
@@ -115,7 +115,7 @@ pub(crate) fn bearer(header: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// The token in what a browser sends: `Basic base64(anyone:TOKEN)`.
+/// The token in the header that a browser sends: `Basic base64(anyone:TOKEN)`.
 pub(crate) fn basic(header: &str) -> Option<String> {
     let (scheme, coded) = header.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
@@ -137,7 +137,7 @@ mod tests {
         for wrong in ["", "on", "onee", "ONE", "one\ntwo", "three"] {
             assert!(!accepts(&known, wrong), "{wrong:?}");
         }
-        assert!(!accepts(&hashes("\n \n"), ""), "an empty file lets nobody in");
+        assert!(!accepts(&hashes("\n \n"), ""), "an empty file has no token");
     }
 
     #[test]
@@ -174,6 +174,6 @@ mod tests {
 
     #[test]
     fn anybody_is_anybody() {
-        assert_eq!(Guard::new(Access::Anybody).judge(None), Verdict::Welcome);
+        assert_eq!(Guard::new(Access::Public).judge(None), Verdict::Welcome);
     }
 }

@@ -1,4 +1,4 @@
-//! JSON in and out. Reading is strict: a purchase with a misspelt field would be another purchase.
+//! Converts between JSON and the domain types. Parsing refuses unknown fields: a misspelt one would change what a client buys.
 
 use http::{HeaderMap, HeaderValue, header};
 use jiff::civil::Date;
@@ -10,7 +10,7 @@ use crate::{
     problem::{Code, Problem},
 };
 
-/// The fields of a JSON object, each of which may be asked for once; `end` refuses what nobody asked for.
+/// The fields of a JSON object. Each method takes one field out; `end` refuses the fields that are left, which are unknown.
 struct Fields(Map<String, Value>);
 
 impl Fields {
@@ -21,7 +21,7 @@ impl Fields {
         }
     }
 
-    /// A field that may be missing; null is the same.
+    /// Takes an optional field; null is the same as missing.
     fn optional(&mut self, name: &'static str) -> Option<Value> {
         self.0.remove(name).filter(|value| !value.is_null())
     }
@@ -49,7 +49,7 @@ impl Fields {
 
     fn date(&mut self, name: &'static str) -> Result<Option<Date>, Problem> {
         let Some(text) = self.optional_text(name)? else { return Ok(None) };
-        // Nothing but the form of RFC 3339: the parser takes more.
+        // Only the form of RFC 3339: the parser accepts more forms.
         let date = text.parse::<Date>().ok().filter(|date| date.to_string() == text);
         date.map(Some).ok_or_else(|| Problem::invalid(name, format!("{name} must be a day like 2027-01-31")))
     }
@@ -81,13 +81,13 @@ fn shape_of_reference(name: &str) -> String {
     format!("{name} must have 1 to 128 letters, digits, dots, underscores and hyphens")
 }
 
-/// The reference in a header or a path.
+/// Parses the reference in a header or a path.
 pub(crate) fn reference(name: &'static str, text: &str) -> Result<Reference, Problem> {
     let malformed = || Problem { field: Some(name), ..Problem::new(Code::Malformed, shape_of_reference(name)) };
     Reference::parse(text).ok_or_else(malformed)
 }
 
-/// The header that makes a booking repeatable.
+/// Parses the header that makes a booking repeatable. It must occur exactly once.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Reference, Problem> {
     const NAME: &str = "Idempotency-Key";
     let mut values = headers.get_all(NAME).iter();
@@ -103,7 +103,7 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Reference, Problem>
     }
 }
 
-/// What a client wants to book.
+/// Parses the body of a booking request. Its reference must equal the idempotency key.
 pub(crate) fn order(body: Value, key: &Reference) -> Result<Order, Problem> {
     let mut fields = Fields::of(body)?;
     let reference = fields.reference("reference")?;
@@ -140,21 +140,21 @@ fn contact(value: Value) -> Result<Contact, Problem> {
     Ok(contact)
 }
 
-/// The number of seats that a booking is to have.
+/// Parses the new number of seats of a booking.
 pub(crate) fn new_number(body: Value) -> Result<u8, Problem> {
     let mut fields = Fields::of(body)?;
     let number = fields.number()?;
     fields.end().map(|()| number)
 }
 
-/// The new reference of a booking, and the one that it has so far.
+/// Parses the new reference of a booking, and its current one.
 pub(crate) fn new_reference(body: Value) -> Result<(Reference, Reference), Problem> {
     let mut fields = Fields::of(body)?;
     let both = (fields.reference("reference")?, fields.reference("expect")?);
     fields.end().map(|()| both)
 }
 
-/// Seats of a route, on a day or usually.
+/// The number of seats of a route, on one day or on any day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seats {
     pub(crate) from: String,
@@ -163,7 +163,7 @@ pub(crate) struct Seats {
     pub(crate) total: u32,
 }
 
-/// Seats of a route as the airline sets them, or as a file lists them.
+/// Parses the seats of a route, as the airline sets them or a routes file lists them.
 pub(crate) fn seats(body: Value) -> Result<Seats, Problem> {
     let mut fields = Fields::of(body)?;
     let (from, to) = (fields.city("from")?, fields.city("to")?);
@@ -172,7 +172,7 @@ pub(crate) fn seats(body: Value) -> Result<Seats, Problem> {
     fields.end().map(|()| Seats { from, to, date, total: seats })
 }
 
-/// What `If-Match` or `If-None-Match` lists; `None` without such a header. Weak tags never match strongly.
+/// Parses `If-Match` or `If-None-Match`; `None` without such a header. Weak tags count only with `weak_too`.
 pub(crate) fn tags(headers: &HeaderMap, name: header::HeaderName, weak_too: bool) -> Option<Expected> {
     let mut versions = Vec::new();
     let mut is_there = false;
@@ -189,13 +189,13 @@ pub(crate) fn tags(headers: &HeaderMap, name: header::HeaderName, weak_too: bool
     is_there.then_some(Expected::OneOf(versions))
 }
 
-/// The tag of a booking as it is.
+/// The `ETag` of the current version of a booking.
 pub(crate) fn tag(booking: &Booking) -> HeaderValue {
     let quoted = HeaderValue::try_from(format!("\"{}\"", booking.version));
     quoted.unwrap_or_else(|_| HeaderValue::from_static("\"0\"")) // digits are always a valid value
 }
 
-/// A booking as clients see it.
+/// A booking in the JSON of the API.
 pub(crate) fn booking(booking: &Booking) -> Value {
     let mut document = json!({
         "id": booking.id,
@@ -220,7 +220,7 @@ pub(crate) fn booking(booking: &Booking) -> Value {
     document
 }
 
-/// Where a reference stands, as clients see it.
+/// The state of a reference in the JSON of the API.
 pub(crate) fn standing(standing: &Standing) -> Value {
     json!({
         "reference": standing.reference.as_str(),

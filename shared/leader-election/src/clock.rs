@@ -1,24 +1,24 @@
-//! Where time comes from.
+//! The clocks of the election.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// A point in time on a [`Clock`]: how long after the clock's zero it is.
+/// A point in time on a [`Clock`], as the duration since the clock's zero.
 pub(crate) type Moment = Duration;
 
-/// The two clocks of a machine. Only the first decides anything.
+/// The two clocks of a machine. All decisions use [`now`](Self::now) only.
 pub trait Clock: Send + Sync + 'static {
-    /// The time since some fixed moment. It never steps, and goes on while the machine sleeps.
+    /// The time since a fixed moment. It never steps, and also runs while the machine sleeps.
     fn now(&self) -> Duration;
 
-    /// The time of day, to be written into the lease for people to read.
+    /// The time of day. It is written into the lease, only as information.
     fn wall(&self) -> Timestamp;
 }
 
 /// The machine's own clocks: `CLOCK_BOOTTIME` where there is one.
 ///
-/// A monotonic clock stands still while a machine is suspended, and who wakes up would believe that it still leads.
+/// `CLOCK_MONOTONIC` stands still while a machine is suspended: a leader that wakes up would assume that it still leads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BootClock;
 

@@ -1,13 +1,13 @@
-//! Which lease, who we are, and how long things take.
+//! The configuration of an election: the lease, the identity and the durations.
 
 use std::time::Duration;
 
-/// A wait of a standby is longer than the retry period by up to this factor, as in client-go.
+/// Jitter: a standby waits for the retry period plus up to this factor of it, as in client-go.
 pub(crate) const JITTER: f64 = 1.2;
 
-/// Which lease it is about, who we are, and how long things take.
+/// The configuration of an election: the lease, the identity and the durations.
 ///
-/// All candidates for a lease should have the same times; those that do not are still safe, as a candidate waits for the
+/// All candidates for a lease should have the same durations. Different ones are still safe, because a candidate waits for the
 /// longer of its own lease duration and the holder's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -15,20 +15,20 @@ pub struct Config {
     pub namespace: String,
     /// The name of the lease.
     pub name: String,
-    /// Who we are. Must be another one for each start of each process: two of the same name both lead.
+    /// The identity of this process. Each start of a process must have its own: two with the same identity would both lead.
     pub identity: String,
-    /// How long a candidate waits after the last sign of life before it takes over.
+    /// How long a candidate waits after the last renewal that it saw before it takes over.
     pub lease_duration: Duration,
-    /// How long a leader leads after its last sign of life.
+    /// How long a leader leads after its last renewal.
     pub renew_deadline: Duration,
-    /// How often the leader gives a sign of life.
+    /// How often the leader renews.
     pub retry_period: Duration,
 }
 
-/// Why a [`Config`] is refused.
+/// Why a [`Config`] is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Then a second leader could begin before the first knows that it has ended.
+    /// A second leader could begin before the first has ended.
     #[error("the lease duration ({lease:?}) must be longer than the renew deadline ({renew:?})")]
     Lease {
         /// [`Config::lease_duration`].
@@ -36,7 +36,7 @@ pub enum ConfigError {
         /// [`Config::renew_deadline`].
         renew: Duration,
     },
-    /// Then a leader would have no second try.
+    /// A leader would have no second try.
     #[error("the renew deadline ({renew:?}) must be longer than {JITTER} times the retry period ({retry:?})")]
     Renew {
         /// [`Config::renew_deadline`].
@@ -44,16 +44,16 @@ pub enum ConfigError {
         /// [`Config::retry_period`].
         retry: Duration,
     },
-    /// Leases count in seconds, up to 68 years; and without a pause between them, requests would be a flood.
+    /// A Lease counts whole seconds, up to 68 years. A shorter retry period would flood the API server with requests.
     #[error("the lease duration must be at least 1s and the retry period at least 10ms")]
     Short,
-    /// Something that identifies the lease or us is missing.
+    /// The named field is empty.
     #[error("the {0} of the leader election must not be empty")]
     Empty(&'static str),
 }
 
 impl Config {
-    /// A lease with the usual times: 15 s, 10 s and 2 s. We are host name and a random UUID.
+    /// A configuration with the usual durations: 15 s, 10 s and 2 s. The identity is the host name and a random UUID.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self {
@@ -66,12 +66,16 @@ impl Config {
         }
     }
 
-    /// How long one request may take.
+    /// The time-out of one request.
     pub(crate) fn call_timeout(&self) -> Duration {
         call_timeout(self.renew_deadline)
     }
 
-    /// Whether such an election can be held.
+    /// Checks the fields and durations.
+    ///
+    /// # Errors
+    ///
+    /// The first problem, see [`ConfigError`].
     pub fn validate(&self) -> Result<(), ConfigError> {
         let Self { namespace, name, identity, lease_duration: lease, renew_deadline: renew, retry_period: retry } =
             self;
@@ -96,7 +100,7 @@ impl Config {
     }
 }
 
-/// As client-go: a leader whose request hangs has time for another one before its deadline.
+/// The time-out of one request, as in client-go: a leader whose request hangs has time for another one before its deadline.
 pub(crate) fn call_timeout(renew_deadline: Duration) -> Duration {
     (renew_deadline / 2).max(Duration::from_secs(1))
 }

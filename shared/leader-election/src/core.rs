@@ -1,8 +1,9 @@
 //! The whole behaviour of an elector as a state machine: no clock, no network, no waiting.
 //!
-//! Two rules keep leaders apart. A leader's time runs from *before* its last successful write was sent, a candidate's from
-//! *after* it saw that write, and the first is shorter; nobody compares clocks. And every write names the version it
-//! replaces, so of two candidates that waited equally long, one is refused.
+//! Two rules ensure that there is never more than one leader. First, a leader's time runs from *before* it sent its last
+//! successful write, a candidate's from *after* it saw that write, and the leader's is shorter; clocks of different machines are
+//! never compared. Second, every write names the version that it replaces, so of two candidates that waited equally long, the
+//! API server refuses one.
 
 mod decide;
 mod learn;
@@ -21,40 +22,40 @@ use crate::{
     lease::{self, holder, uid, version},
 };
 
-/// What an elector knows and wants.
+/// The state of an elector.
 #[expect(clippy::struct_excessive_bools, reason = "four facts that do not depend on each other")]
 pub(crate) struct Core {
     config: Config,
     random: fastrand::Rng,
     role: Role,
     seen: Seen,
-    /// What we have seen may be outdated: look before writing.
+    /// `seen` may be outdated: get the lease before writing.
     look: bool,
-    /// The highest transitions that this lease had, should a hand lower them.
+    /// The highest `leaseTransitions` of this lease so far, in case a user lowers them.
     highest: i32,
     /// The request that has no answer yet.
     pending: Option<Pending>,
     not_before: Moment,
-    /// When to look without a reason, unless somebody watches for us.
+    /// When to get the lease again, unless a watch reports its changes.
     poll_at: Moment,
     watched: bool,
     conflicts: u32,
-    /// A claim of ours may have succeeded without our knowing.
+    /// A claim of ours may have succeeded although its answer was lost.
     perhaps_ours: bool,
-    /// The `acquireTime` of our last claim: our name alone could have been written by a hand.
+    /// The `acquireTime` of our last claim. It identifies the claim, because a user may have written our name as the holder.
     claimed: Option<Timestamp>,
     stopping: bool,
     slow_paths: u64,
 }
 
-/// What we are.
+/// The role of this process.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Role {
     Standby,
     Leading(Term),
-    /// We do not lead any more, but the guarded work has not ended yet.
+    /// It no longer leads, but the guarded work has not ended yet.
     Ending(Loss),
-    /// The work has ended; the lease is given back if it is ours, unless that takes too long.
+    /// The work has ended. The lease is released if it is ours, but only until the moment `until`.
     Releasing {
         until: Moment,
     },
@@ -69,18 +70,18 @@ pub(crate) struct Term {
     /// When it ends unless it is renewed.
     pub(crate) until: Moment,
     renew_at: Moment,
-    /// The time of day that we wrote last: the next must be later, or the write would change nothing.
+    /// The time of day of the last write. The next must be later, or the write would change nothing.
     written: Timestamp,
 }
 
 #[derive(Debug)]
 enum Seen {
     Nothing,
-    /// There is none. `fresh`: at the first look, so there has probably never been one, and nobody leads by it.
+    /// The lease does not exist. `fresh`: it was absent at the first look, so it has probably never existed, and has no leader.
     Absent {
         fresh: bool,
     },
-    /// `since`: when we first saw it as it is.
+    /// `since`: when this process first saw this version.
     Present {
         lease: Box<Lease>,
         since: Moment,
@@ -91,7 +92,7 @@ enum Seen {
 struct Pending {
     get: bool,
     sent: Moment,
-    /// The version it was to replace, and the time of day it wrote.
+    /// The version that it replaces; `written` is the time of day that it writes.
     replaces: String,
     written: Timestamp,
 }
@@ -100,7 +101,7 @@ struct Pending {
 #[derive(Debug)]
 pub(crate) enum Step {
     Send(Request),
-    /// Nothing before this moment, or before something happens.
+    /// Wait until this moment, or until an answer or an event arrives.
     Wait(Option<Moment>),
     Finished,
 }
@@ -112,14 +113,14 @@ pub(crate) enum Request {
     Replace(Box<Lease>),
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Lease(Box<Lease>),
     Absent,
-    /// Somebody else wrote before us.
+    /// Another client wrote first.
     Conflict,
-    /// No answer, or one that says nothing about the lease. The request may have been carried out, or may yet be.
+    /// No answer, or one without information about the lease. The request may have been executed, or may still be.
     Unknown,
 }
 
@@ -148,13 +149,13 @@ impl Core {
         &self.role
     }
 
-    /// Whether the lease was ever there, as far as we know.
+    /// Whether the lease is known to exist or to have existed.
     #[cfg(test)]
     pub(crate) fn knows_the_lease(&self) -> bool {
         matches!(self.seen, Seen::Present { .. } | Seen::Absent { fresh: false })
     }
 
-    /// Who holds the lease, as far as we know.
+    /// The holder of the lease, as last seen.
     pub(crate) fn holder(&self) -> Option<&str> {
         match &self.seen {
             Seen::Present { lease, .. } => Some(holder(lease)).filter(|holder| !holder.is_empty()),
@@ -162,17 +163,17 @@ impl Core {
         }
     }
 
-    /// How many renewals took more than one request.
+    /// The number of renewals that took more than one request.
     pub(crate) fn slow_paths(&self) -> u64 {
         self.slow_paths
     }
 
-    /// Whether changes are reported by [`Core::noticed`]; if not, the core polls.
+    /// Sets whether a watch reports changes through [`Core::noticed`]. Otherwise the core polls.
     pub(crate) fn watched(&mut self, watched: bool) {
         self.watched = watched;
     }
 
-    /// What to do now. A request that is returned must be answered before there is another one.
+    /// The next step. After it has returned a request, it returns no other one before [`Core::answered`].
     pub(crate) fn next(&mut self, now: Moment, wall: Timestamp) -> Step {
         let wall = lease::in_micros(wall);
         self.expire(now);
@@ -192,7 +193,7 @@ impl Core {
             let get = matches!(request, Request::Get);
             self.pending = Some(Pending { get, sent: now, replaces, written: written.unwrap_or(wall) });
             if let Role::Leading(term) = &mut self.role {
-                term.written = written.unwrap_or(term.written); // now, as the answer may be lost and the write not
+                term.written = written.unwrap_or(term.written); // now: the write counts even if its answer is lost
             }
             if matches!(self.role, Role::Standby) {
                 let claim = request.lease().filter(|lease| self.is_ours(lease));
@@ -202,7 +203,7 @@ impl Core {
         step
     }
 
-    /// The answer to the last request.
+    /// Processes the answer to the last request.
     pub(crate) fn answered(&mut self, now: Moment, answer: Answer) {
         self.expire(now);
         let Some(pending) = self.pending.take() else { return };
@@ -217,7 +218,7 @@ impl Core {
                 self.gone(now);
                 self.lose(Loss::Deleted);
             }
-            // Somebody else was there in between: look who. Twice in a row, and we let others go first.
+            // Another client wrote in between: look who. After two conflicts in a row, pause and let others go first.
             Answer::Conflict if !pending.get => {
                 self.look = true;
                 self.conflicts += 1;
@@ -238,7 +239,8 @@ impl Core {
         }
     }
 
-    /// A watch says how the lease is. A leader does not listen: its own writes tell it the truth.
+    /// Processes the lease from a watch event; `None` if it was deleted. A leader ignores it, because its own writes show the
+    /// current lease.
     pub(crate) fn noticed(&mut self, now: Moment, lease: Option<Lease>) {
         if !matches!(self.role, Role::Standby) {
             return;
@@ -249,12 +251,12 @@ impl Core {
         }
     }
 
-    /// The token died on its own: the clock went on after we looked at it.
+    /// Records that the token has died by itself, after the core's last look at the clock.
     pub(crate) fn expired(&mut self) {
         self.lose(Loss::Expired);
     }
 
-    /// There was a term with so many transitions, whatever the lease says now.
+    /// Records that a term with this number has existed, whatever the lease shows now. Ends our term if that one is later.
     pub(crate) fn witnessed(&mut self, transitions: u32) {
         let transitions = i32::try_from(transitions).unwrap_or(i32::MAX);
         if self.term().is_some_and(|term| term.transitions < transitions) {
@@ -263,7 +265,7 @@ impl Core {
         }
     }
 
-    /// The guarded work has ended.
+    /// Records that the guarded work has ended.
     pub(crate) fn work_ended(&mut self, now: Moment) {
         match &self.role {
             Role::Leading(_) => self.begin_release(now),
@@ -280,11 +282,11 @@ impl Core {
         }
     }
 
-    /// Take no leadership any more. One that we have goes on until the work has ended.
+    /// Stops taking leadership. The current one continues until the work has ended.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
         if matches!(self.role, Role::Standby) && self.pending.as_ref().is_some_and(|pending| pending.get) {
-            self.pending = None; // nobody needs the answer
+            self.pending = None; // the answer does not matter any more
         }
     }
 
@@ -300,7 +302,7 @@ impl Core {
         }
     }
 
-    /// Notices that the renew deadline has passed.
+    /// Ends the term if its renew deadline has passed.
     pub(crate) fn expire(&mut self, now: Moment) {
         if self.term().is_some_and(|term| now >= term.until) {
             self.lose(Loss::Expired);
@@ -313,11 +315,11 @@ impl Core {
         }
     }
 
-    /// How long a failure waits, from when it was sent.
+    /// Sets the wait after a failed request, counted from when it was sent.
     fn pause(&mut self, now: Moment, sent: Moment) {
         let wait = match self.role {
-            Role::Leading(_) => self.config.retry_period / 2, // its time is running out
-            Role::Releasing { .. } => self.config.retry_period / 4, // someone waits for us to exit
+            Role::Leading(_) => self.config.retry_period / 2, // the renew deadline is near
+            Role::Releasing { .. } => self.config.retry_period / 4, // the process waits for this to exit
             Role::Standby | Role::Ending(_) | Role::Finished => self.jittered(),
         };
         self.not_before = now.max(sent + wait);
@@ -341,7 +343,7 @@ impl Core {
 }
 
 impl Request {
-    /// What it writes.
+    /// The lease that it writes.
     pub(crate) fn lease(&self) -> Option<&Lease> {
         match self {
             Self::Get => None,

@@ -1,4 +1,4 @@
-//! The election: answers, events and time go to the core, and what it wants is done.
+//! The election loop. It passes answers, events and time to the core, and carries out the core's decisions.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -30,13 +30,13 @@ pub struct Elector {
     random: fastrand::Rng,
 }
 
-/// What this process is.
+/// Whether this process leads.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum State {
     /// It does not lead.
     #[default]
     Standby,
-    /// It leads, as long as the token is alive: ask the token, not the state.
+    /// It leads, as long as the token is alive: check the token, not the state.
     Leading(Leadership),
 }
 
@@ -44,17 +44,21 @@ pub enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "work that ended by itself is usually an error"]
 pub enum Ended {
-    /// It was told to.
+    /// The caller stopped it.
     Stopped,
-    /// The guarded work ended although nobody had asked it to: the lease was given back, so that another replica works.
+    /// The guarded work ended by itself. The lease was released, so that another replica takes over.
     Work,
 }
 
-/// The task looks at the clock at least this often, as timers stand still while a machine sleeps.
+/// The elector reads the clock at least this often, because timers stand still while a machine sleeps.
 const LOOK: Duration = Duration::from_secs(10);
 
 impl Elector {
-    /// A candidate. The client should be its own: see [`client`](crate::client).
+    /// A candidate. It should have its own client: see [`client`](crate::client).
+    ///
+    /// # Errors
+    ///
+    /// The configuration is invalid, see [`Config::validate`].
     pub fn new(client: Client, config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
@@ -68,7 +72,7 @@ impl Elector {
         })
     }
 
-    /// Tells `observer` what happens.
+    /// Reports what happens to `observer`.
     pub fn observed_by(mut self, observer: impl Observer) -> Self {
         self.observer = Arc::new(observer);
         self
@@ -86,12 +90,12 @@ impl Elector {
         self
     }
 
-    /// What this process is, now and from now on.
+    /// Whether this process leads, now and on each change.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    /// For probes.
+    /// The state of the elector, for probes.
     pub fn health(&self) -> Health {
         self.health.clone()
     }
@@ -99,14 +103,14 @@ impl Elector {
     /// Runs the election until `stop`, and `work` while this process leads.
     ///
     /// * Each leadership gets its own call of `work`; the next one begins only after its future has ended.
-    /// * When leadership is lost, the token dies first. Then [`Leadership::lost`] returns, and the future has to end; it
-    ///   is not dropped. The elector stands by again, however long the API server is away.
-    /// * At `stop`, a leader goes on renewing until the future has ended, so `work` should end at `stop`, too. After that,
-    ///   and never before, the lease is given back; this takes no longer than one request may.
+    /// * When leadership is lost, the token dies first. Then [`Leadership::lost`] returns, and the future has to end by itself:
+    ///   the elector does not drop it. Then the elector stands by again, however long the API server is down.
+    /// * After `stop`, a leader continues to renew until the future has ended, so `work` should end at `stop` too. Only then does
+    ///   the elector release the lease, within the time-out of one request.
     /// * A future that ends by itself ends the leadership and the run.
     ///
-    /// The future is polled by the elector's own task: it should spawn what computes. Dropping the run kills the token
-    /// and drops the work, but gives nothing back: the lease has to run out.
+    /// The elector's own task polls the future, so the future should spawn long computations. Dropping the run kills the token
+    /// and drops the work, but does not release the lease, which has to expire.
     pub async fn run<W, F>(self, stop: CancellationToken, work: W) -> Ended
     where
         W: FnMut(Leadership) -> F,
@@ -161,7 +165,7 @@ where
             let until = match self.core.next(now, self.elector.clock.wall()) {
                 Step::Send(request) => {
                     self.answer = Some(self.requests.send(request).boxed());
-                    continue; // what to wait for depends on it
+                    continue; // the core's next wait depends on this request
                 }
                 Step::Wait(until) => until,
                 Step::Finished => return ended,
@@ -187,7 +191,7 @@ where
                     self.work = None;
                     let now = self.now();
                     self.core.expire(now);
-                    self.settle(); // the work may have seen the end before us
+                    self.settle(); // the work may have noticed the loss before this task
                     if matches!(self.core.role(), Role::Leading(_)) && !stopping {
                         ended = Ended::Work;
                     }
@@ -209,7 +213,7 @@ where
         let now = self.now();
         self.core.answered(now, answer);
         if conflict && matches!(self.core.role(), Role::Standby) {
-            self.stop_watching(now); // it should have told us
+            self.stop_watching(now); // it has missed the other write
         }
         let trouble = error.filter(|_| failed);
         if let Some(trouble) = &trouble
@@ -235,7 +239,7 @@ where
         }
     }
 
-    /// A standby watches, so that it hears of a release at once. A leader does not.
+    /// Keeps a watch while this process stands by, so that it takes over at once after a release. A leader needs none.
     fn keep_watch(&mut self, now: Moment) {
         if !matches!(self.core.role(), Role::Standby) {
             self.stop_watching(Moment::ZERO);
@@ -250,7 +254,7 @@ where
         self.watch_again = now + self.elector.config.retry_period;
     }
 
-    /// Makes token, state and work follow the core.
+    /// Brings token, state and work in line with the core.
     fn settle(&mut self) {
         if let Some(token) = &self.token {
             self.core.witnessed(token.witnessed());
@@ -258,7 +262,7 @@ where
         if let (Role::Leading(term), Some(token)) = (self.core.role(), &self.token)
             && !token.extend(term.until)
         {
-            self.core.expired(); // somebody looked at the clock after we did
+            self.core.expired(); // a reader of the token has found it expired since our own look at the clock
         }
         match self.core.role() {
             Role::Leading(term) if self.token.is_none() => {
@@ -290,9 +294,9 @@ where
         let mut says = match (self.core.role(), self.core.holder()) {
             (Role::Leading(term), _) => format!("leading, term {}", term.transitions),
             (Role::Ending(loss), _) => format!("not leading: {}; waiting for the work to end", loss.describe()),
-            (Role::Releasing { .. } | Role::Finished, _) => "giving the lease back".to_owned(),
+            (Role::Releasing { .. } | Role::Finished, _) => "releasing the lease".to_owned(),
             (Role::Standby, Some(holder)) => format!("standing by, {holder} leads"),
-            (Role::Standby, None) => "standing by, nobody leads".to_owned(),
+            (Role::Standby, None) => "standing by, no replica leads".to_owned(),
         };
         if let Some(trouble) = &self.trouble {
             says = format!("{says}; cannot reach the lease: {trouble}");
@@ -302,7 +306,7 @@ where
 }
 
 impl<W, F> Run<W, F> {
-    /// The token dies first.
+    /// Ends the leadership. The token dies before any notification.
     fn end(&mut self, loss: Loss) {
         if let Some(token) = self.token.take() {
             token.kill();

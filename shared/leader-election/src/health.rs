@@ -1,4 +1,4 @@
-//! For probes: does the elector make progress, and what is it doing?
+//! The elector's health, for probes: whether it makes progress, and what it does.
 
 use std::{
     fmt,
@@ -8,38 +8,41 @@ use std::{
 
 use tokio::time::Instant;
 
-/// So much later than it should be, a task does not run any more; as client-go.
+/// A task that is late by this much counts as stuck; the same as in client-go.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A look at the elector from outside. Cheap to clone.
+/// A view of the elector's health. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Health {
     progress: Arc<Mutex<Progress>>,
 }
 
-/// What is wrong with the elector: for a liveness probe to say.
+/// Why the liveness check fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Stuck {
     /// The task that renews the lease does not run.
     #[error("the leader elector has not moved for {}s", .0.as_secs())]
     Elector(Duration),
-    /// The work goes on without leadership: there is no standby, and perhaps two of them at work.
+    /// The work continues without leadership. This replica cannot stand by, and another leader may be working at the same time.
     #[error("leadership ended {}s ago and the work has not", .0.as_secs())]
     Work(Duration),
 }
 
 #[derive(Default)]
 struct Progress {
-    /// When the task last ran, and when it will again, at the latest; `None` before it begins and after it ends.
+    /// When the task last ran, and how long it waits at most until the next time; `None` before it begins and after it ends.
     ran: Option<(Instant, Duration)>,
-    /// Since when the token has been dead and the work has not ended.
+    /// When the token died, while the work has not ended since.
     overdue: Option<Instant>,
     says: String,
 }
 
 impl Health {
-    /// Fails when the elector's task is stuck, or its work does not end after the leadership. Never because the API
-    /// server is away: a restart would not mend that.
+    /// The liveness check. An API server that is down does not fail it, because a restart would not help.
+    ///
+    /// # Errors
+    ///
+    /// The elector's task is stuck, or its work does not end after the leadership.
     pub fn check(&self) -> Result<(), Stuck> {
         let progress = self.lock();
         if let Some((at, wait)) = progress.ran
@@ -53,7 +56,7 @@ impl Health {
         }
     }
 
-    /// What the elector is doing or waiting for, in one line for people.
+    /// One line of text about what the elector does or waits for.
     pub fn describe(&self) -> String {
         self.lock().says.clone()
     }

@@ -1,4 +1,4 @@
-//! What a leader holds: a token that dies by the clock, whatever else is stuck.
+//! The leader's token, which expires by the local clock even if the elector is stuck.
 
 use std::{
     fmt,
@@ -13,20 +13,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Moment};
 
-/// Which term of which lease: never the same twice, and never lower for the same lease.
+/// A term of a lease. Each term has its own number, which only rises for the same lease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Epoch {
     /// The uid of the Lease.
     pub lease_uid: Arc<str>,
-    /// Its `leaseTransitions`, raised at each acquisition, also by the same process.
+    /// Its `leaseTransitions`. Each acquisition raises them, also one by the same process.
     pub transitions: u32,
 }
 
 /// The proof that this process leads. Cheap to clone; all clones die together, once and for ever.
 ///
-/// It dies at the renew deadline by its own look at the clock, even if the elector's task never runs again. A write
-/// should ask [`is_alive`](Self::is_alive) as its last step before it is sent, and should not take longer than the time
-/// between renew deadline and lease duration to arrive; who needs certainty puts the [`Epoch`] into what it writes.
+/// It dies at the renew deadline. Each check reads the clock, so this works even if the elector's task never runs again. A
+/// write should check [`is_alive`](Self::is_alive) as its last step before it is sent, and should arrive within the time between
+/// renew deadline and lease duration. To be certain, put the [`Epoch`] into what you write.
 #[derive(Clone)]
 pub struct Leadership {
     term: Arc<Term>,
@@ -35,16 +35,16 @@ pub struct Leadership {
 struct Term {
     epoch: Epoch,
     clock: Arc<dyn Clock>,
-    /// Alive before this moment, in nanoseconds; [`DEAD`] for ever after.
+    /// The moment at which the token dies, in nanoseconds; [`DEAD`] for ever after.
     until: AtomicU64,
-    /// The latest term of this lease that [`Leadership::witness`] was told of.
+    /// The latest term that [`Leadership::witness`] has received.
     witnessed: AtomicU32,
     over: CancellationToken,
 }
 
 const DEAD: u64 = 0;
 
-/// [`Leadership::lost`] looks at the clock at least this often, as timers stand still while a machine sleeps.
+/// [`Leadership::lost`] reads the clock at least this often, because timers stand still while a machine sleeps.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Leadership {
@@ -54,7 +54,7 @@ impl Leadership {
         Self { term: Arc::new(Term { epoch, clock, until, witnessed, over: CancellationToken::new() }) }
     }
 
-    /// One that nobody renews, for tests of what holds it.
+    /// A token without an elector that renews it, for tests of its users.
     #[doc(hidden)]
     pub fn scripted(epoch: Epoch, clock: Arc<dyn Clock>, life: Duration) -> Self {
         let until = clock.now() + life;
@@ -66,12 +66,12 @@ impl Leadership {
         !self.remaining().is_zero()
     }
 
-    /// How long this process leads at least, if nobody takes the lease away by hand. Zero when it is over.
+    /// How long this process still leads at least, unless a client edits or deletes the lease. Zero when the term is over.
     pub fn remaining(&self) -> Duration {
         loop {
             let until = self.term.until.load(Ordering::SeqCst);
             let left = until.saturating_sub(nanos(self.term.clock.now()));
-            // Who has been told "dead" must not see it alive again: a renewal that comes now is too late.
+            // A caller that saw the token dead must never see it alive again: from now on a renewal is too late.
             if until == DEAD || left > 0 || self.swap(until, DEAD) {
                 return Duration::from_nanos(if until == DEAD { 0 } else { left });
             }
@@ -83,9 +83,9 @@ impl Leadership {
         &self.term.epoch
     }
 
-    /// Something that is guarded by this lease was written under a later term than this one. Either another process leads and
-    /// this one has not noticed yet, or the lease was restored from a backup. In both cases this leadership is over; the next
-    /// one of this process gets a later term than the witnessed one.
+    /// Reports the term under which an object guarded by this lease was written. If it is later than this one, this leadership
+    /// ends: either another process leads and this one has not noticed yet, or the lease was restored from a backup. The next
+    /// leadership of this process gets a later term than the witnessed one.
     pub fn witness(&self, transitions: u32) {
         if transitions > self.term.epoch.transitions {
             self.term.witnessed.fetch_max(transitions, Ordering::SeqCst);
@@ -97,7 +97,7 @@ impl Leadership {
         self.term.witnessed.load(Ordering::SeqCst)
     }
 
-    /// Returns when it is over.
+    /// Returns when the leadership is over.
     pub async fn lost(&self) {
         loop {
             let left = self.remaining();
@@ -112,13 +112,13 @@ impl Leadership {
         }
     }
 
-    /// A renewal succeeded; `false` if it came too late.
+    /// Extends the token's life after a renewal. Returns false if the token has died before.
     pub(crate) fn extend(&self, until: Moment) -> bool {
         let alive = self.term.until.load(Ordering::SeqCst);
         alive != DEAD && self.swap(alive, nanos(until))
     }
 
-    /// Dead first; then those who wait are told.
+    /// Kills the token, and then wakes the tasks that wait in [`Leadership::lost`].
     pub(crate) fn kill(&self) {
         self.term.until.store(DEAD, Ordering::SeqCst);
         self.term.over.cancel();
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock that is set by hand.
+    /// A clock that the test sets.
     #[derive(Default)]
     struct HandClock(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! What is read from a Lease and written into one. Values in, values out.
+//! Reads and builds Lease objects. Pure functions.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 
-/// What a released lease has as its duration, beside the empty holder; as client-go.
+/// The duration of a released lease, in addition to an empty holder; the same as in client-go.
 const RELEASED_SECONDS: i32 = 1;
 
-/// A lease that nobody has had before.
+/// A new lease, for a create.
 pub(crate) fn first(namespace: &str, name: &str, identity: &str, duration: Duration, wall: Timestamp) -> Lease {
     let metadata = ObjectMeta { namespace: Some(namespace.into()), name: Some(name.into()), ..ObjectMeta::default() };
     claimed(&Lease { metadata, spec: None }, identity, duration, 0, wall)
 }
 
-/// The lease, newly ours.
+/// The lease, newly acquired by `identity`.
 pub(crate) fn claimed(lease: &Lease, identity: &str, duration: Duration, transitions: i32, wall: Timestamp) -> Lease {
     let acquired =
         Lease { spec: Some(LeaseSpec { acquire_time: Some(MicroTime(wall)), ..spec(lease) }), ..lease.clone() };
     renewed(&acquired, identity, duration, transitions, wall)
 }
 
-/// The lease, still ours. `wall` must differ from that of our last write, or the API server would change nothing.
+/// The lease, renewed by `identity`. `wall` must differ from that of its last write, or the API server would change nothing.
 pub(crate) fn renewed(lease: &Lease, identity: &str, duration: Duration, transitions: i32, wall: Timestamp) -> Lease {
     let spec = LeaseSpec {
         holder_identity: Some(identity.into()),
@@ -36,7 +36,7 @@ pub(crate) fn renewed(lease: &Lease, identity: &str, duration: Duration, transit
     Lease { spec: Some(spec), ..lease.clone() }
 }
 
-/// The lease, free to be taken at once.
+/// The lease, released: any candidate may take it at once.
 pub(crate) fn released(lease: &Lease, wall: Timestamp) -> Lease {
     let spec = LeaseSpec {
         holder_identity: Some(String::new()),
@@ -48,8 +48,8 @@ pub(crate) fn released(lease: &Lease, wall: Timestamp) -> Lease {
     Lease { spec: Some(spec), ..lease.clone() }
 }
 
-/// Whether its holder gave it back. An empty holder alone does not say so: a hand that empties the field does not know
-/// whether the leader has stopped.
+/// Whether its holder has released it. An empty holder alone is not enough: a user who empties the field does not know whether
+/// the leader has stopped.
 pub(crate) fn is_released(lease: &Lease) -> bool {
     holder(lease).is_empty() && spec(lease).lease_duration_seconds == Some(RELEASED_SECONDS)
 }
@@ -58,7 +58,7 @@ pub(crate) fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// How long its holder may be silent; nothing if that is not a duration.
+/// The holder's lease duration; zero if it is missing or negative.
 pub(crate) fn duration(lease: &Lease) -> Duration {
     Duration::from_secs(spec(lease).lease_duration_seconds.unwrap_or_default().try_into().unwrap_or_default())
 }
@@ -83,12 +83,13 @@ pub(crate) fn renewed_at(lease: &Lease) -> Option<Timestamp> {
     lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0)
 }
 
-/// As the API server keeps it.
+/// Rounds to microseconds, as the API server stores times.
 pub(crate) fn in_micros(wall: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(wall.as_microsecond()).unwrap_or(wall)
 }
 
-/// Whether nobody wrote in between. Any write counts, of an annotation too: a hand could make two renewals look alike.
+/// Whether no client wrote in between. Any write counts, even of an annotation, because a manual edit could make two renewals
+/// look alike.
 pub(crate) fn same(one: &Lease, other: &Lease) -> bool {
     uid(one) == uid(other) && version(one) == version(other)
 }

@@ -1,4 +1,4 @@
-//! One leader among replicas, by a Lease: whoever leads knows when it ends, even if nobody can tell.
+//! Leader election among replicas, by a Lease. The leader's token expires by the local clock, even if nothing can reach it.
 //!
 //! ```ignore
 //! let elector = Elector::new(client, Config::new("operators", "controller-manager.operators"))?;
@@ -6,14 +6,14 @@
 //! let ended = elector
 //!     .run(stop.clone(), async |leadership| {
 //!         work_until(leadership.lost(), stop.cancelled()).await
-//!         // … each write asks `leadership.is_alive()` first.
+//!         // … each write checks `leadership.is_alive()` first.
 //!     })
-//!     .await; // The lease was released after the work had ended, not before.
+//!     .await; // The work has ended, and then the lease was released.
 //! ```
 //!
-//! Reading order: [`Config`] says how long things take, [`Leadership`] is what a leader holds, [`Elector`] runs the
-//! election. Inside, `core` is the whole behaviour as a state machine without clock, network or waiting, `lease` is what
-//! is written, `requests` how, and `elector` moves answers, events and time between them.
+//! Reading order: [`Config`] holds the durations, [`Leadership`] is the leader's token, [`Elector`] runs the election. Inside,
+//! `core` is the whole behaviour, as a state machine without clock, network or waiting. `lease` builds the Lease objects,
+//! `requests` sends them, and `elector` moves answers, events and time between these parts.
 
 mod clock;
 mod config;

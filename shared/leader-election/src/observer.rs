@@ -1,15 +1,16 @@
-//! Who is told what happens. The crate knows no metrics library and sends no events.
+//! The observer of an elector. The crate depends on no metrics library and emits no Kubernetes events.
 
 use crate::Leadership;
 
-/// Told what happens; for metrics and events. Called in the elector's task: an implementation must be quick.
+/// Receives what happens, for metrics and events. The elector's task calls it, so an implementation must be quick.
 pub trait Observer: Send + Sync + 'static {
-    /// We lead. For `leader_election_master_status` = 1 and the event "… became leader".
+    /// This process leads now. For `leader_election_master_status` = 1 and the event "… became leader".
     fn started_leading(&self, leadership: &Leadership) {
         let _ = leadership;
     }
 
-    /// The token is dead already. For `leader_election_master_status` = 0 and the event "… stopped leading".
+    /// This process no longer leads; its token is dead already. For `leader_election_master_status` = 0 and the event "… stopped
+    /// leading".
     fn stopped_leading(&self, leadership: &Leadership, loss: Loss) {
         let _ = (leadership, loss);
     }
@@ -24,13 +25,13 @@ impl Observer for () {}
 /// Why a leadership ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// The guarded work ended, as after a stop: the lease is given back next.
+    /// The guarded work ended, by itself or after a stop; the elector releases the lease next.
     Released,
     /// No renewal succeeded within the renew deadline.
     Expired,
-    /// Somebody else is, or wrote that somebody else is, the holder.
+    /// This process is no longer the holder of the lease: another process took it, or a client edited it.
     Taken,
-    /// A later term of the lease has left its mark, see [`Leadership::witness`].
+    /// An object was written under a later term of the lease, see [`Leadership::witness`].
     Outdated,
     /// The lease is gone.
     Deleted,
@@ -39,10 +40,10 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// In words, to follow "stopped leading: ".
+    /// The reason as text, to follow "stopped leading: ".
     pub fn describe(self) -> &'static str {
         match self {
-            Self::Released => "the work has ended and the lease is given back",
+            Self::Released => "the work has ended and the lease is released",
             Self::Expired => "the lease could not be renewed in time",
             Self::Taken => "the lease has another holder",
             Self::Outdated => "there was a later term",

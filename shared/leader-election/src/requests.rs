@@ -1,4 +1,4 @@
-//! Requests for one lease: each with a deadline, none repeated.
+//! The requests for one lease. Each has a time-out, and none is repeated.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use crate::{
 /// The API server ends a watch after this time, and a new one begins.
 const WATCH_SECONDS: u32 = 240;
 
-/// A connection of the elector's own, so that a busy cache cannot starve it, without retries, as those of the elector
-/// know about deadlines.
+/// A client with its own connection, so that busy caches cannot starve the elector. It does not retry: the elector does, and
+/// knows the deadlines.
 ///
-/// `renew_deadline` is that of the [`Config`] it will be used with.
+/// `renew_deadline` has to be that of the elector's [`Config`].
 pub fn client(mut config: kube::Config, renew_deadline: Duration) -> kube::Result<Client> {
     config.default_retry = false;
     config.connect_timeout = Some(call_timeout(renew_deadline));
@@ -37,11 +37,11 @@ pub(crate) struct Requests {
     timeout: Duration,
 }
 
-/// What a watch says.
+/// An event of a watch.
 pub(crate) enum Event {
     Changed(Box<Lease>),
     Gone,
-    /// It has ended, for whatever reason.
+    /// The watch has ended, for this reason.
     Ended(String),
 }
 
@@ -51,7 +51,7 @@ impl Requests {
         Self { leases, name: config.name.clone(), timeout: config.call_timeout() }
     }
 
-    /// Sends one request. The error is for people; what it means is in the answer.
+    /// Sends one request. Returns its meaning for the election, and the text of an error for logs and probes.
     pub(crate) fn send(&self, request: Request) -> impl Future<Output = (Answer, Option<String>)> + Send + 'static {
         let (leases, name, timeout) = (self.leases.clone(), self.name.clone(), self.timeout);
         async move {
@@ -60,7 +60,7 @@ impl Requests {
                 match request {
                     Request::Get => leases.get(&name).await,
                     Request::Create(lease) => leases.create(&parameters, &lease).await,
-                    // The whole object with its resourceVersion and uid: whoever wrote in between, we notice.
+                    // The whole object with its resourceVersion and uid: the API server refuses it if another client wrote.
                     Request::Replace(lease) => leases.replace(&name, &parameters, &lease).await,
                 }
             };
@@ -74,11 +74,11 @@ impl Requests {
         }
     }
 
-    /// The lease as it is, and then its changes. Ends with [`Event::Ended`].
+    /// The current lease, and then its changes. Ends with [`Event::Ended`].
     pub(crate) fn watch(&self) -> BoxStream<'static, Event> {
         let leases = self.leases.clone();
         let parameters = WatchParams::default().fields(&format!("metadata.name={}", self.name)).timeout(WATCH_SECONDS);
-        // Version 0: from the API server's memory, however old it is. What is too old to be true, a write finds out.
+        // Version 0 reads from the API server's cache, however old. A write that is based on an outdated lease is refused.
         let events = stream::once(async move { leases.watch(&parameters, "0").await }).try_flatten();
         events
             .map(|event| match event {
@@ -94,7 +94,7 @@ impl Requests {
     }
 }
 
-/// The error and its causes, in one line; causes that are in the text already are not repeated.
+/// The error and its causes, in one line. Skips causes that are in the text already.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! The whole elector on paused time, against a small API server in memory.
+//! Tests of the whole elector on paused time, against a small API server in memory.
 
 mod candidate;
 mod promises;

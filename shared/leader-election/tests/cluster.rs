@@ -1,5 +1,5 @@
-//! Elections on a real API server. Times are short, so that many fit into a minute.
-#![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
+//! Elections on a real API server. Durations are short, so that many elections fit into a minute.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{
     sync::{
@@ -23,14 +23,14 @@ use tokio_util::sync::CancellationToken;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A lease of its own on an API server.
+/// A namespace with its own lease, on a real API server.
 struct World {
     cluster: Arc<Cluster>,
     name: String,
     arena: Arena,
 }
 
-/// Who holds a token, and when that began and ended.
+/// All tokens of a test. Asserts that at most one of them is alive.
 #[derive(Clone, Default)]
 struct Arena {
     tokens: Arc<Mutex<Vec<Leadership>>>,
@@ -67,7 +67,7 @@ impl World {
         Api::namespaced(self.client().await, &self.name)
     }
 
-    /// A replica whose work goes on for a moment after leadership or stop.
+    /// Starts a replica whose work continues for this time after the end of the leadership or after `stop`.
     async fn start(&self, work_goes_on: Duration) -> Candidate {
         let config = Config {
             lease_duration: Duration::from_secs(2),
@@ -114,23 +114,23 @@ impl Candidate {
         let leads = self.state.wait_for(|state| matches!(state, State::Leading(_)));
         match &*timeout(PATIENCE, leads).await.unwrap().unwrap() {
             State::Leading(token) => token.clone(),
-            State::Standby => unreachable!("it was waited for"),
+            State::Standby => unreachable!("`wait_for` excludes it"),
         }
     }
 
-    /// Stops it cleanly.
+    /// Stops it and waits for its end.
     async fn stop(self) {
         self.stop.cancel();
         assert_eq!(timeout(PATIENCE, self.task).await.unwrap().unwrap(), Ended::Stopped);
     }
 
-    /// As `kill -KILL`.
+    /// Kills it, like `kill -KILL`.
     async fn kill(self) {
         self.task.abort();
         drop(self.task.await);
     }
 
-    /// Waits until it stands by and has a look at the lease.
+    /// Waits until it stands by and watches the lease.
     async fn until_standing_by(&self) {
         timeout(PATIENCE, async {
             while !self.health.describe().contains(" leads") {
@@ -173,8 +173,8 @@ async fn leadership_is_handed_over_at_once_after_a_release_and_after_the_lease_a
     eprintln!("after a crash: {crashed:?}");
     assert!(clean[clean.len() / 2] < Duration::from_millis(500), "{clean:?}");
     assert!(*clean.last().unwrap() < Duration::from_secs(1), "{clean:?}");
-    assert!(more < 3, "{more} terms too many: only a machine that stands still may cause one");
-    // Lease and retry, and a loaded machine.
+    assert!(more < 3, "{more} terms too many: only a machine that pauses may cause one");
+    // Lease duration, retry period with jitter, and one second for a loaded machine.
     assert!(*crashed.last().unwrap() < Duration::from_millis(2_000 + 660 + 1_000), "{crashed:?}");
     leader.stop().await;
     world.end().await;
@@ -189,7 +189,7 @@ async fn l6_a_successor_begins_after_the_work_has_ended() {
     next.until_standing_by().await;
     leader.stop.cancel();
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    assert!(token.is_alive(), "longer than the lease, as it goes on renewing");
+    assert!(token.is_alive(), "alive for longer than the lease duration, because it keeps renewing");
     next.until_leading().await;
     assert!(!token.is_alive());
     leader.stop().await;

@@ -1,8 +1,8 @@
-//! What a proxy costs: memory at rest, processor time and latency of scrapes. The program is given, so kube-rbac-proxy can be
-//! measured in the same way: both know the flags that are used.
+//! Measures what a proxy costs: memory at rest, CPU time and latency of scrapes. The arguments name the programs, so
+//! kube-rbac-proxy can be measured in the same way: it has the same flags.
 //!
 //! `cargo run --release -p metrics-proxy --example measure -- target/release/metrics-proxy`
-#![expect(clippy::print_stdout, reason = "that is what it is for")]
+#![expect(clippy::print_stdout, reason = "the table is its result")]
 
 use std::{
     error::Error,
@@ -32,10 +32,10 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 const SCRAPES: usize = 1_000;
 const CONNECTIONS: usize = 200;
-/// As long as what a busy controller tells.
+/// Size of the metrics of a busy controller, in bytes.
 const PAGE: usize = 64 * 1024;
 
-/// Ends with us.
+/// The measured program. Dropping it kills the process.
 struct Program(Child);
 
 impl Drop for Program {
@@ -120,7 +120,7 @@ fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Knows everybody and allows everything.
+/// A stub of the API server that accepts any token and allows everything.
 fn api_server() -> Router {
     let answer = async |body: Bytes| {
         let mut review: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -143,7 +143,7 @@ fn free() -> Result<SocketAddr, Failure> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// Writes a certificate and its key, and trusts it.
+/// Writes a self-signed certificate and its key. Returns a client that trusts it.
 fn certificate(folder: &Path) -> Result<TlsConnector, Failure> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     fs::write(folder.join("tls.crt"), made.cert.pem())?;
@@ -157,7 +157,7 @@ fn certificate(folder: &Path) -> Result<TlsConnector, Failure> {
     Ok(Arc::new(config).into())
 }
 
-/// Waits until it listens.
+/// Connects with TLS. Retries until the program listens.
 async fn connect(connector: &TlsConnector, address: SocketAddr) -> Result<TlsStream<TcpStream>, Failure> {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
@@ -175,7 +175,7 @@ async fn connect(connector: &TlsConnector, address: SocketAddr) -> Result<TlsStr
 async fn scrape(stream: &mut TlsStream<TcpStream>) -> Result<(), Failure> {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer token\r\n\r\n").await?;
     let mut answer = Vec::with_capacity(PAGE + 1024);
-    // Both kinds of program say how long their answer is, or end it with an empty chunk.
+    // The answer has a content length, or ends with an empty chunk: that differs between the programs.
     loop {
         if stream.read_buf(&mut answer).await? == 0 {
             return Err("the connection has ended".into());
@@ -202,7 +202,7 @@ fn resident(program: &Program) -> Result<u64, Failure> {
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
 }
 
-/// Time that its threads have run, by the scheduler's own account: ticks would be too coarse.
+/// CPU time of its threads, from the scheduler's statistics: clock ticks would be too coarse.
 fn processor(program: &Program) -> Result<Duration, Failure> {
     let mut nanoseconds = 0;
     for task in fs::read_dir(format!("/proc/{}/task", program.0.id()))? {

@@ -1,4 +1,4 @@
-//! The reviewer that everybody trusts: the API server, by `TokenReview` and `SubjectAccessReview`.
+//! The reviewer in production: the API server, by `TokenReview` and `SubjectAccessReview`.
 
 use std::{path::Path, time::Duration};
 
@@ -28,7 +28,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Asks with this client. A token must be for one of the audiences, or for the API server itself if there are none.
+    /// Sends reviews with this client. A token must be for one of the audiences, or for the API server itself if there are none.
     pub fn new(client: Client, audiences: Vec<String>) -> Self {
         Self { tokens: Api::all(client.clone()), accesses: Api::all(client), audiences }
     }
@@ -52,7 +52,7 @@ impl Reviewer for ApiServer {
             let review = self.accesses.create(&PostParams::default(), &review).await.map_err(failed)?;
             let status = review.status.ok_or_else(|| ReviewError("the answer has no status".to_owned()))?;
             let denied = status.denied.unwrap_or(false);
-            // Authorizers that failed may come with an answer of others; only a bare failure is none.
+            // With several authorizers, an error may come with the decision of another one. Without a decision, it is a failure.
             match status.evaluation_error {
                 Some(error) if !status.allowed && !denied && !error.is_empty() => Err(ReviewError(error)),
                 _ => Ok(Decision { allowed: status.allowed && !denied, reason: status.reason.unwrap_or_default() }),
@@ -64,7 +64,7 @@ impl Reviewer for ApiServer {
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failed(error: kube::Error) -> ReviewError {
-    // What was sent is not part of it, so no token is.
+    // The error does not contain the request, so it contains no token.
     let mut text = error.to_string();
     let mut source = std::error::Error::source(&error);
     while let Some(error) = source {
@@ -77,14 +77,14 @@ fn failed(error: kube::Error) -> ReviewError {
     ReviewError(text)
 }
 
-/// Who it is, unless the token is nobody's or is meant for somebody else.
+/// The user of a reviewed token; `None` if the token is invalid or for another audience.
 fn user(review: TokenReview, audiences: &[String]) -> Result<Option<User>, ReviewError> {
     let status = review.status.ok_or_else(|| ReviewError("the answer has no status".to_owned()))?;
     if !status.authenticated.unwrap_or(false) {
         return Ok(None);
     }
     let accepted = status.audiences.unwrap_or_default();
-    // One that knows nothing of audiences would take any token.
+    // An authenticator that does not know audiences accepts a token for any audience.
     if !audiences.is_empty() && !audiences.iter().any(|audience| accepted.contains(audience)) {
         return Ok(None);
     }
@@ -131,7 +131,7 @@ fn access(user: &User, to: &Attributes) -> SubjectAccessReviewSpec {
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The file cannot be used.
+    /// The kubeconfig cannot be used.
     #[error("--kubeconfig {path}: {source}")]
     Kubeconfig {
         /// Which file.
@@ -139,7 +139,7 @@ pub enum ClientError {
         /// Why.
         source: kube::config::KubeconfigError,
     },
-    /// There is none, and we are in no pod.
+    /// No kubeconfig is given, and the process does not run in a pod.
     #[error("not in a pod with a service account ({0}); outside of a cluster, give --kubeconfig")]
     InCluster(kube::config::InClusterError),
     /// The configuration was found, but cannot be used.
@@ -147,7 +147,7 @@ pub enum ClientError {
     Client(String),
 }
 
-/// A client by kubeconfig, or by the pod's service account. Sends nothing yet.
+/// Makes a client from a kubeconfig, or from the pod's service account. Sends no request.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
     let mut config = match kubeconfig {
         None => Config::incluster().map_err(ClientError::InCluster)?,
@@ -158,7 +158,7 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
         }
     };
     config.connect_timeout = Some(Duration::from_secs(5));
-    config.default_retry = false; // whoever scrapes asks again
+    config.default_retry = false; // the scraper retries
     Client::try_from(config).map_err(|error| ClientError::Client(failed(error).0))
 }
 
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(review(Some(false), ours, Some("ann")), None);
         assert_eq!(review(None, ours, Some("ann")), None);
         assert_eq!(review(Some(true), Some(&["other"]), Some("ann")), None);
-        assert_eq!(review(Some(true), None, Some("ann")), None, "it knows nothing of audiences");
+        assert_eq!(review(Some(true), None, Some("ann")), None, "an answer without audiences");
         assert_eq!(review(Some(true), ours, None), None);
         assert_eq!(review(Some(true), ours, Some("")), None);
         assert!(user(TokenReview::default(), &[]).is_err());

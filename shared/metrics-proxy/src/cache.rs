@@ -1,4 +1,4 @@
-//! Answers that are remembered for a while, and asked for once at a time.
+//! A cache of review answers with a TTL for each. Concurrent lookups of a key share one review.
 
 use std::{
     collections::HashMap,
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 
 use crate::ReviewError;
 
-/// A digest of what was asked: neither tokens nor names are kept.
+/// A digest of the question: the cache keeps neither tokens nor names.
 pub(crate) type Key = [u8; 32];
 
 type Flight<V> = Shared<BoxFuture<'static, Result<V, ReviewError>>>;
 
-/// Answers that are remembered for a while. Clones are the same.
+/// A cache of at most `limit` answers.
 pub(crate) struct Cache<V> {
     limit: usize,
     state: Arc<Mutex<State<V>>>,
@@ -27,7 +27,7 @@ pub(crate) struct Cache<V> {
 
 struct State<V> {
     answers: HashMap<Key, (V, Instant)>,
-    /// Questions that have been asked, and not been answered yet.
+    /// Reviews that have no answer yet.
     asked: HashMap<Key, Flight<V>>,
 }
 
@@ -36,8 +36,8 @@ impl<V: Clone + Send + Sync + 'static> Cache<V> {
         Self { limit, state: Arc::new(Mutex::new(State { answers: HashMap::new(), asked: HashMap::new() })) }
     }
 
-    /// The answer that is known, or the one that `ask` gives. However many want to know, it is asked once; and it is asked to
-    /// the end, even if nobody waits for it any more. `lasts` says how long an answer is good for. Errors are not kept.
+    /// Returns the cached answer, or else the one of `ask`. Concurrent callers share one call of `ask`, which runs to its end
+    /// even if all callers are cancelled. `lasts` gives the TTL of an answer. Errors are not cached.
     pub(crate) async fn get<F>(
         &self,
         key: Key,
@@ -71,7 +71,7 @@ impl<V: Clone + Send + Sync + 'static> Cache<V> {
     {
         let (state, limit) = (self.state.clone(), self.limit);
         let task = tokio::spawn(async move {
-            // However it ends, the next one must be able to ask again.
+            // Dropped also after an error or a panic, so that the next caller can ask again.
             let _asked = Asked { key, state: &state };
             let answer = answer.await?;
             let until = Instant::now() + lasts(&answer);
@@ -86,11 +86,11 @@ impl<V: Clone + Send + Sync + 'static> Cache<V> {
 /// Where an answer came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// It was still known.
+    /// From the cache.
     Remembered,
-    /// Somebody else had just asked.
+    /// From a review that another caller had started.
     Shared,
-    /// We asked.
+    /// From a new review.
     Asked,
 }
 
@@ -100,7 +100,7 @@ impl<V> State<V> {
             let now = Instant::now();
             self.answers.retain(|_, (_, until)| *until > now);
         }
-        // What lasts shortest goes first, so a crowd of refusals does not drive out those who are let in.
+        // Evict what expires first. Refusals have the shorter TTL, so a flood of them does not evict the users with access.
         while self.answers.len() >= limit {
             let first = self.answers.iter().min_by_key(|(_, (_, until))| *until).map(|(key, _)| *key);
             let Some(first) = first else { break };
@@ -152,7 +152,7 @@ mod tests {
         tokio::time::advance(Duration::from_millis(59_999)).await;
         assert_eq!(get(&cache, 1, MINUTE).await, Known::Remembered);
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(get(&cache, 1, MINUTE).await, Known::Asked, "looking does not lengthen it");
+        assert_eq!(get(&cache, 1, MINUTE).await, Known::Asked, "a lookup does not extend the TTL");
     }
 
     #[tokio::test(start_paused = true)]
@@ -173,10 +173,10 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
-        crowd[0].abort(); // The one who asked may go: the others still get the answer.
+        crowd[0].abort(); // Cancel the caller that started the review: the others still get the answer.
         permits.add_permits(1);
         for (n, one) in crowd.into_iter().enumerate() {
-            let answer = tokio::time::timeout(MINUTE, one).await.expect("somebody was left without an answer");
+            let answer = tokio::time::timeout(MINUTE, one).await.expect("a caller got no answer");
             assert_eq!(answer.ok(), (n > 0).then_some(Ok(7)));
         }
         assert_eq!(count.load(Ordering::Relaxed), 1);
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(get(&cache, 0, MINUTE).await, Known::Remembered);
         tokio::time::advance(MINUTE).await;
         get(&cache, 1, MINUTE).await;
-        assert_eq!(lock(&cache.state).answers.len(), 2, "what is over goes when there is no room");
+        assert_eq!(lock(&cache.state).answers.len(), 2, "a full cache drops expired answers");
         assert!(lock(&cache.state).asked.is_empty());
     }
 }

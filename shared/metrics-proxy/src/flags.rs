@@ -19,75 +19,75 @@ use crate::{
     policy::{Authorization, ConfigError, PathError, Patterns},
 };
 
-/// Lets in who may read metrics: TLS, `TokenReview` and `SubjectAccessReview` in front of an endpoint that has none of them.
+/// Protects a metrics endpoint with TLS, `TokenReview` and `SubjectAccessReview`.
 ///
-/// The flags are those of kube-rbac-proxy. Only GET and HEAD are let through, both as the verb "get".
+/// The flags are those of kube-rbac-proxy. The proxy forwards only GET and HEAD, and authorises both as the verb "get".
 #[derive(Debug, Clone, Parser)]
 #[command(name = "metrics-proxy", version, max_term_width = 120)]
 pub struct Flags {
     /// Address to listen on with TLS, such as :8443 or 127.0.0.1:8443.
     #[arg(long, value_name = "ADDRESS", help_heading = "Serving")]
     pub secure_listen_address: Option<String>,
-    /// Address to listen on without TLS: tokens can be read on the way. Deprecated, as in kube-rbac-proxy.
+    /// Address to listen on without TLS: tokens can be read on the network. Deprecated, as in kube-rbac-proxy.
     #[arg(long, value_name = "ADDRESS", help_heading = "Serving")]
     pub insecure_listen_address: Option<String>,
-    /// Port for our own /healthz, /readyz and /metrics, with TLS, on the host of --secure-listen-address. 0 is none.
+    /// Port for the proxy's own /healthz, /readyz and /metrics, with TLS, on the host of --secure-listen-address. 0 means none.
     #[arg(long, value_name = "PORT", default_value_t = 0, help_heading = "Serving")]
     pub proxy_endpoints_port: u16,
-    /// File with the certificate to show, and the chain behind it. Read again when it changes.
+    /// File with the serving certificate and its chain. Reloaded when it changes.
     #[arg(long, value_name = "FILE", help_heading = "Serving", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
-    /// File with its key. Without both, a certificate that nobody has signed is made at each start.
+    /// File with the key of the certificate. Without both files, the proxy makes a self-signed certificate at each start.
     #[arg(long, value_name = "FILE", help_heading = "Serving", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Oldest version of TLS.
+    /// Minimum version of TLS.
     #[arg(long, value_name = "VersionTLS12|VersionTLS13", default_value = "VersionTLS12", help_heading = "Serving")]
     pub tls_min_version: String,
-    /// Cipher suites, by the names of Go, separated by commas. All that are sound when left out.
+    /// Cipher suites, by the names of Go, separated by commas. Default: all secure ones.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Serving")]
     pub tls_cipher_suites: Vec<String>,
     /// Speak HTTP/1.1 only.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true",
           action = ArgAction::Set, help_heading = "Serving")]
     pub http2_disable: bool,
-    /// Requests at once on one HTTP/2 connection.
+    /// Concurrent requests on one HTTP/2 connection.
     #[arg(long, value_name = "N", default_value_t = 100, help_heading = "Serving")]
     pub http2_max_concurrent_streams: u32,
-    /// Bytes of one HTTP/2 stream that a client may send before we have read them.
+    /// Flow-control window of one HTTP/2 stream, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 262_144, help_heading = "Serving",
           value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
     pub http2_max_size: u32,
-    /// Open connections. For one more, the one that has waited longest without a request is closed.
+    /// Maximum of open connections. For one more, the one that has waited longest without a request is closed.
     #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Serving")]
     pub max_connections: usize,
     /// How long running requests may go on after SIGTERM.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, help_heading = "Serving")]
     pub graceful_shutdown_timeout: Duration,
 
-    /// URL of what is behind us.
+    /// URL of the endpoint behind the proxy.
     #[arg(long, value_name = "http://127.0.0.1:8080/", help_heading = "Upstream")]
     pub upstream: String,
-    /// Speak HTTP/2 without TLS with it.
+    /// Speak HTTP/2 without TLS to the upstream.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true",
           action = ArgAction::Set, help_heading = "Upstream")]
     pub upstream_force_h2c: bool,
-    /// File with the authorities of its certificate. The system's when left out.
+    /// File with the authorities that sign the upstream's certificate. Default: the system's.
     #[arg(long, value_name = "FILE", help_heading = "Upstream")]
     pub upstream_ca_file: Option<PathBuf>,
-    /// File with the certificate to show to it.
+    /// File with the client certificate for the upstream.
     #[arg(long, value_name = "FILE", help_heading = "Upstream", requires = "upstream_client_key_file")]
     pub upstream_client_cert_file: Option<PathBuf>,
-    /// File with its key.
+    /// File with the key of the client certificate.
     #[arg(long, value_name = "FILE", help_heading = "Upstream", requires = "upstream_client_cert_file")]
     pub upstream_client_key_file: Option<PathBuf>,
-    /// How long it may take to begin an answer, and again to end it.
+    /// How long the upstream may take to begin an answer, and again to end it.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, help_heading = "Upstream")]
     pub upstream_timeout: Duration,
 
-    /// File with resource attributes, rewrites and static rules. Without it, paths are authorised.
+    /// File with resource attributes, rewrites and static rules. Without it, the path of a request is authorised.
     #[arg(long, value_name = "FILE", help_heading = "Who may")]
     pub config_file: Option<PathBuf>,
-    /// Patterns of paths, separated by commas; all others are answered with 404. * and ? do not cross a /.
+    /// Patterns of allowed paths, separated by commas; all other paths get 404. * and ? do not match a /.
     #[arg(
         long,
         value_name = "PATTERNS",
@@ -96,45 +96,45 @@ pub struct Flags {
         conflicts_with = "ignore_paths"
     )]
     pub allow_paths: Vec<String>,
-    /// Patterns of paths, separated by commas, that are for everybody.
+    /// Patterns of paths without authentication, separated by commas.
     #[arg(long, value_name = "PATTERNS", value_delimiter = ',', help_heading = "Who may")]
     pub ignore_paths: Vec<String>,
-    /// File with the authorities of clients that show certificates: common name is user, organisations are groups.
+    /// File with the authorities that sign client certificates. The common name is the user, organisations are groups.
     #[arg(long, value_name = "FILE", help_heading = "Who may")]
     pub client_ca_file: Option<PathBuf>,
-    /// Audiences, separated by commas, one of which a token must be for. Recommended.
+    /// Audiences, separated by commas. A token must be for one of them. Recommended.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Who may")]
     pub auth_token_audiences: Vec<String>,
-    /// Tell the upstream who asks, by headers.
+    /// Send the user and the groups to the upstream, in headers.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true",
           action = ArgAction::Set, help_heading = "Who may")]
     pub auth_header_fields_enabled: bool,
-    /// Header with the name of the user. Clients can never send it.
+    /// Header with the name of the user. The proxy removes it from client requests.
     #[arg(long, value_name = "NAME", default_value = "x-remote-user", help_heading = "Who may")]
     pub auth_header_user_field_name: String,
-    /// Header with the user's groups. Clients can never send it.
+    /// Header with the user's groups. The proxy removes it from client requests.
     #[arg(long, value_name = "NAME", default_value = "x-remote-groups", help_heading = "Who may")]
     pub auth_header_groups_field_name: String,
-    /// What is between two groups.
+    /// Separator between two groups.
     #[arg(long, value_name = "TEXT", default_value = "|", help_heading = "Who may")]
     pub auth_header_groups_field_separator: String,
-    /// How long it is remembered whose token it is.
+    /// TTL of the cached user of a token.
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = duration, help_heading = "Who may")]
     pub authentication_token_webhook_cache_ttl: Duration,
-    /// How long it is remembered that somebody may.
+    /// TTL of a cached "allowed".
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration, help_heading = "Who may")]
     pub authorization_webhook_cache_authorized_ttl: Duration,
-    /// How long it is remembered that somebody may not.
+    /// TTL of a cached "denied".
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, help_heading = "Who may")]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
 
-    /// Path of a kubeconfig. The pod's service account when left out.
+    /// Path of a kubeconfig. Default: the pod's service account.
     #[arg(long, value_name = "FILE", help_heading = "Process")]
     pub kubeconfig: Option<PathBuf>,
-    /// How much is logged: 2 each request, 5 everything. Never a token.
+    /// Verbosity of the log: 2 logs each request, 5 everything, but never a token.
     #[arg(short = 'v', long = "v", value_name = "N", default_value_t = 0, help_heading = "Process")]
     pub verbosity: u8,
-    /// Log as json or text.
+    /// Format of the log: json or text.
     #[arg(long, value_name = "FORMAT", default_value = "json", help_heading = "Process")]
     pub log_format: LogFormat,
 
@@ -142,18 +142,18 @@ pub struct Flags {
     others: Others,
 }
 
-/// How the log is written.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// For people.
+    /// Text for a terminal.
     Text,
 }
 
 macro_rules! others {
     ($($switch:ident)*; $($field:ident)*; $($oidc:ident)*) => {
-        /// Flags that kube-rbac-proxy has and that do nothing here, and those of a feature that is not here.
+        /// Flags of kube-rbac-proxy that have no effect here, and those of OIDC, which is not supported.
         #[derive(Debug, Clone, Args)]
         struct Others {
             $(#[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -171,7 +171,7 @@ macro_rules! others {
                 [$(&self.$oidc,)* &self.oidc_client_id].into_iter().any(Option::is_some)
             }
 
-            /// The flags that were given and do nothing.
+            /// The given flags that have no effect.
             fn ignored(&self) -> impl Iterator<Item = String> {
                 let given = [$((&self.$switch, stringify!($switch)),)* $((&self.$field, stringify!($field)),)*];
                 given.into_iter().filter(|(value, _)| value.is_some()).map(|(_, name)| name.replace('_', "-"))
@@ -187,33 +187,33 @@ others! {
     oidc_issuer oidc_groups_claim oidc_username_claim oidc_groups_prefix oidc_sign_alg oidc_ca_file
 }
 
-/// Why flags cannot be followed.
+/// Why the flags are refused.
 #[derive(Debug, thiserror::Error)]
 pub enum FlagError {
-    /// There is nothing to do.
+    /// There is no address to listen on.
     #[error("give --secure-listen-address (or --insecure-listen-address)")]
     NowhereToListen,
-    /// No such address.
-    #[error("--{flag} {value:?} is no address to listen on: use such as :8443 or 127.0.0.1:8443")]
+    /// The address is invalid.
+    #[error("--{flag} {value:?} is no address to listen on: use for example :8443 or 127.0.0.1:8443")]
     Address {
         /// The flag.
         flag: &'static str,
         /// What was given.
         value: String,
     },
-    /// There is no host for it.
+    /// The host of the endpoints is that of the secure address, which is missing.
     #[error("--proxy-endpoints-port needs --secure-listen-address")]
     EndpointsWithoutHost,
-    /// No such URL.
-    #[error("--upstream {0:?} is no URL of a server: use such as http://127.0.0.1:8080/ (paths are kept as they come)")]
+    /// The URL of the upstream is invalid.
+    #[error("--upstream {0:?} is no URL of a server: use for example http://127.0.0.1:8080/ (without a path)")]
     Upstream(String),
-    /// Without TLS there is nothing to check or to show.
+    /// Certificates for the upstream have no effect without TLS.
     #[error("--upstream-ca-file and --upstream-client-cert-file need an --upstream that begins with https")]
     UpstreamWithoutTls,
-    /// Both at once make no sense.
+    /// HTTP/2 without TLS contradicts an https upstream.
     #[error("--upstream-force-h2c needs an --upstream that begins with http:, as it means HTTP/2 without TLS")]
     H2cWithTls,
-    /// No such TLS.
+    /// A setting of TLS is invalid.
     #[error("{flag}: {source}")]
     Tls {
         /// The flag.
@@ -221,7 +221,7 @@ pub enum FlagError {
         /// Why.
         source: TlsError,
     },
-    /// No such pattern.
+    /// A pattern of paths is invalid.
     #[error("{flag}: {source}")]
     Paths {
         /// The flag.
@@ -229,7 +229,7 @@ pub enum FlagError {
         /// Why.
         source: PathError,
     },
-    /// No such header.
+    /// The name of a header is invalid.
     #[error("{flag}: {value:?} is not the name of a header")]
     Header {
         /// The flag.
@@ -237,7 +237,7 @@ pub enum FlagError {
         /// What was given.
         value: String,
     },
-    /// The file cannot be read.
+    /// The configuration file cannot be read.
     #[error("--config-file {}: {source}", path.display())]
     ConfigUnreadable {
         /// Which file.
@@ -245,7 +245,7 @@ pub enum FlagError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file cannot be used.
+    /// The configuration file is invalid.
     #[error("--config-file {}: {source}", path.display())]
     Config {
         /// Which file.
@@ -253,15 +253,15 @@ pub enum FlagError {
         /// Why.
         source: ConfigError,
     },
-    /// Without TLS nobody shows a certificate.
+    /// Without TLS, no client can show a certificate.
     #[error("--client-ca-file needs --secure-listen-address")]
     ClientsWithoutTls,
-    /// It is not here.
-    #[error("--oidc-* is not supported: let the API server know the issuer, and its tokens are accepted here")]
+    /// OIDC is not supported.
+    #[error("--oidc-* is not supported: configure the issuer in the API server, and the proxy accepts its tokens")]
     Oidc,
 }
 
-/// What the flags mean.
+/// The parsed and checked flags.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) secure: Option<SocketAddr>,
@@ -275,7 +275,7 @@ pub(crate) struct Settings {
     pub(crate) identity: IdentityHeaders,
     pub(crate) rules: Rules,
     pub(crate) times: Times,
-    /// Flags that were given and do nothing.
+    /// Given flags that have no effect.
     pub(crate) ignored: Vec<String>,
 }
 
@@ -357,7 +357,7 @@ impl Flags {
     }
 }
 
-/// As Go reads it: without a host, it is all addresses; and a host may be a name.
+/// Parses an address as Go does: without a host, it means all addresses, and the host may be a name.
 fn listen(flag: &'static str, value: Option<&str>) -> Result<Option<SocketAddr>, FlagError> {
     let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
     let named = || value.to_socket_addrs().ok()?.next();

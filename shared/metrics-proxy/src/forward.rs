@@ -1,4 +1,4 @@
-//! What goes on to the upstream and back: each head is made anew.
+//! Builds the upstream's request from the client's, and cleans the upstream's response of headers that are not for the client.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, Uri,
@@ -9,17 +9,17 @@ use http::{
 
 use crate::{Admitted, policy::User};
 
-/// How the upstream is told who asks.
+/// The headers that carry the user's identity to the upstream.
 #[derive(Debug, Clone)]
 pub(crate) struct IdentityHeaders {
-    /// Whether it is told at all. Clients can never tell it themselves.
+    /// Whether to send them. In any case, the proxy removes them from client requests.
     pub(crate) enabled: bool,
     pub(crate) user: HeaderName,
     pub(crate) groups: HeaderName,
     pub(crate) separator: String,
 }
 
-/// Headers of one connection, not of what is sent over it.
+/// Headers that belong to one connection, not to the request or the answer.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -31,7 +31,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "transfer-encoding",
     "upgrade",
 ];
-/// What a client sends for us, and what it could send to look like us or somebody else.
+/// Headers that are meant for the proxy, or with which a client could impersonate the proxy or another user.
 const OURS: [&str; 10] = [
     "authorization",
     "content-length",
@@ -46,7 +46,7 @@ const OURS: [&str; 10] = [
 ];
 const OURS_BEGIN: [&str; 5] = ["impersonate-", "x-forwarded-", "x-remote-", "x-rewrite-", "ssl-client-"];
 
-/// What the upstream is asked. `None` if somebody has a name that no header can hold.
+/// Builds the request to the upstream. `None` if the names of the user or the groups do not fit in a header.
 pub(crate) fn request<B: Default>(
     from: &Parts,
     admitted: &Admitted,
@@ -74,7 +74,7 @@ pub(crate) fn request<B: Default>(
     Some(request)
 }
 
-/// What the client is answered.
+/// Removes the headers of the upstream's connection and software, and its cookies. Forbids caches to store the answer.
 pub(crate) fn response<B>(mut from: Response<B>) -> Response<B> {
     let named = named_by_connection(from.headers());
     let headers = from.headers_mut();
@@ -98,7 +98,7 @@ fn is_ours(name: &HeaderName, identity: &IdentityHeaders) -> bool {
         || is(&identity.groups)
 }
 
-/// The headers that a `Connection` header makes its own.
+/// The headers that `Connection` names as headers of the connection.
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect()
@@ -156,7 +156,7 @@ mod tests {
             ("x-namespace", "a"),
         ];
         for enabled in [false, true] {
-            let forwarded = forwarded(&headers, &Admitted::Anybody, enabled);
+            let forwarded = forwarded(&headers, &Admitted::Anonymous, enabled);
             assert_eq!(forwarded.unwrap(), ["accept: text/plain", "x-namespace: a"], "{enabled}");
         }
         let expected = ["accept: text/plain", "x-namespace: a", "x-remote-user: ann", "who-groups: a|b"];

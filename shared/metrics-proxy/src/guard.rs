@@ -1,4 +1,4 @@
-//! Decides about requests: first what can be decided without asking, then what is remembered, then by asking.
+//! Admits or refuses requests: first by checks without the API server, then by cached answers, then by a review.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,29 +20,29 @@ use crate::{
     policy::{Attributes, Authorization, Credentials, Patterns, User, credentials, shape, user_of_certificate},
 };
 
-/// What the command line says about who may do what.
+/// The access rules of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    /// If there are any, other paths do not exist.
+    /// If there are any, all other paths get 404.
     pub allow_paths: Patterns,
-    /// Paths for everybody.
+    /// Paths that need no authentication.
     pub ignore_paths: Patterns,
-    /// The file.
+    /// The rules of `--config-file`.
     pub authorization: Authorization,
 }
 
-/// How long answers are remembered, and how long one is waited for.
+/// TTLs of cached answers, and the time limit of a review.
 #[derive(Debug, Clone)]
 pub struct Times {
-    /// Whose token it is.
+    /// TTL of the user of a token.
     pub token: Duration,
-    /// That a token is nobody's.
+    /// TTL of the answer that a token is invalid.
     pub no_token: Duration,
-    /// That somebody may.
+    /// TTL of a cached "allowed".
     pub allowed: Duration,
-    /// That somebody may not.
+    /// TTL of a cached "denied".
     pub denied: Duration,
-    /// For one answer of the API server.
+    /// Time limit of a review, including its wait for a free place.
     pub review: Duration,
 }
 
@@ -58,12 +58,12 @@ impl Default for Times {
     }
 }
 
-/// How many answers of each kind are remembered.
+/// Cached answers of each kind, at most.
 const REMEMBERED: usize = 1024;
-/// How many questions are on their way at once. More have to wait: tokens that are made up must not become a flood.
+/// Concurrent reviews, at most. Others wait: made-up tokens must not flood the API server.
 const ASKED: usize = 16;
 
-/// Decides about requests.
+/// Admits or refuses requests.
 pub struct Guard {
     rules: Rules,
     times: Times,
@@ -74,23 +74,23 @@ pub struct Guard {
     metrics: Arc<Metrics>,
 }
 
-/// A request that is let in.
+/// The identity of an admitted request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admitted {
-    /// As this user.
+    /// An authenticated and authorised user.
     User(Arc<User>),
-    /// On a path for everybody, as nobody.
-    Anybody,
+    /// No identity: the path needs no authentication.
+    Anonymous,
 }
 
 impl Guard {
-    /// Decides by these rules, and by what the reviewer says.
+    /// Makes a guard with these rules. The reviewer decides what they leave open.
     pub fn new(rules: Rules, reviewer: Arc<dyn Reviewer>, times: Times, metrics: Arc<Metrics>) -> Self {
         let (tokens, accesses) = (Cache::new(REMEMBERED), Cache::new(REMEMBERED));
         Self { rules, times, reviewer, tokens, accesses, asked: Arc::new(Semaphore::new(ASKED)), metrics }
     }
 
-    /// Whether a request is let in, and as whom.
+    /// Admits a request, and returns its identity.
     pub async fn admit(&self, request: &Parts, has_body: bool) -> Result<Admitted, Refusal> {
         let path = request.uri.path();
         if !self.rules.allow_paths.is_empty() && !self.rules.allow_paths.matches(path) {
@@ -98,7 +98,7 @@ impl Guard {
         }
         shape(request, has_body).map_err(Refusal::Shape)?;
         if self.rules.ignore_paths.matches(path) {
-            return Ok(Admitted::Anybody);
+            return Ok(Admitted::Anonymous);
         }
         let user = self.authenticate(request).await?;
         let wishes = self.rules.authorization.attributes(request);
@@ -167,7 +167,7 @@ async fn in_time<T>(
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn unavailable(error: ReviewError) -> Refusal {
-    tracing::warn!(%error, "the API server could not be asked; refusing");
+    tracing::warn!(%error, "the review failed; refusing the request");
     Refusal::Unavailable
 }
 
@@ -176,8 +176,8 @@ fn digest(of: &impl Serialize) -> Result<Key, ReviewError> {
     Ok(Sha256::digest(&text).into())
 }
 
-/// Lets in to the handlers behind it only who may: for `axum::middleware::from_fn_with_state`. They find an [`Admitted`] in the
-/// request's extensions, and no token.
+/// Passes only admitted requests to the handlers behind it: for `axum::middleware::from_fn_with_state`. The handlers find an
+/// [`Admitted`] in the request's extensions, and no token.
 pub async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let answer = match guard.admit(&parts, !body.is_end_stream()).await {

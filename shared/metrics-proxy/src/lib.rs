@@ -1,16 +1,16 @@
-//! Lets in who may read metrics.
+//! Protects a metrics endpoint: the API server authenticates and authorises each client.
 //!
-//! As a program, it is the sidecar in front of a metrics endpoint, with the flags of kube-rbac-proxy. As a library, it puts
-//! the same guard before a handler of one's own:
+//! As a program, it is a sidecar in front of a metrics endpoint, with the flags of kube-rbac-proxy. As a library, it puts the
+//! same guard in front of an axum handler:
 //!
 //! ```ignore
 //! let guard = Arc::new(Guard::new(Rules::default(), Arc::new(ApiServer::new(client, vec![])), Times::default(), metrics));
 //! let routes = Router::new().route("/metrics", get(metrics)).layer(middleware::from_fn_with_state(guard, metrics_proxy::admit));
 //! ```
 //!
-//! Reading order: [`policy`] is everything that can be decided without asking, [`Guard`] asks the rest, through `cache`, of a
-//! [`Reviewer`], which is the [`ApiServer`]. `proxy` hands on what was admitted, `forward` what of it; [`Flags`] are the command line
-//! and [`Program`] the whole process.
+//! Reading order: [`policy`] has the decisions that need no API server. [`Guard`] sends the others, through `cache`, to a
+//! [`Reviewer`], which is the [`ApiServer`] in production. `proxy` forwards admitted requests, and `forward` selects their
+//! headers. [`Flags`] are the command line, and [`Program`] is the whole process.
 
 mod api_server;
 mod cache;

@@ -1,4 +1,4 @@
-//! The sidecar. Exits with 2 when flags or files are wrong.
+//! The sidecar: runs [`Program`] until SIGTERM or SIGINT. Exits with 2 for invalid flags or files, with 1 at a second signal.
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         }
     };
     start_log(&flags);
-    // One thread: what there is to do is waiting.
+    // One thread is enough: most of the work is waiting.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         }
     };
     let result = runtime.block_on(run(&flags));
-    // A look at a file may hang; that must not keep the process.
+    // A thread may hang in the read of a certificate file; the process must end all the same.
     runtime.shutdown_background();
     match result {
         Ok(code) => code,
@@ -73,7 +73,7 @@ async fn run(flags: &Flags) -> Result<ExitCode, Fatal> {
     }
 }
 
-/// Only what we write ourselves is logged in detail: libraries might write down what they send.
+/// Logs details only of our own crates: libraries could log the requests that they send, with tokens.
 fn start_log(flags: &Flags) {
     let level = match flags.verbosity {
         0..2 => LevelFilter::INFO,

@@ -1,4 +1,4 @@
-//! What the proxy tells about itself.
+//! The Prometheus metrics of the proxy.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use serving::{CertificateError, Dropped, Observer};
 
 use crate::{ReviewError, cache::Known};
 
-/// What the proxy tells about itself. All names begin with `metrics_proxy_`.
+/// The Prometheus metrics of the proxy. All names begin with `metrics_proxy_`.
 pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
@@ -21,7 +21,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All at zero.
+    /// Makes all metrics, with counters at zero.
     pub fn new() -> Result<Self, prometheus::Error> {
         let name = |name: &str, help: &str| Opts::new(format!("metrics_proxy_{name}"), help);
         let counter = |it: &str, help: &str, labels: &[&str]| IntCounterVec::new(name(it, help), labels);
@@ -36,17 +36,17 @@ impl Metrics {
             requests: counter("requests_total", "Requests that were answered, by status.", &["code"])?,
             reviews: counter(
                 "reviews_total",
-                "Questions about tokens and access, by answer (yes, no, error) and where it came from (asked, shared, cache).",
+                "Reviews of tokens and access, by answer (yes, no, error) and its source (asked, shared, cache).",
                 &["kind", "answer", "from"],
             )?,
             upstream: HistogramVec::new(upstream.buckets(buckets), &["code"])?,
-            reloads: counter("certificate_reloads_total", "Certificates and bundles that had changed.", &["result"])?,
+            reloads: counter("certificate_reloads_total", "Reloads of changed certificates and bundles.", &["result"])?,
             certificate: gauge(
                 "certificate_expiry_timestamp_seconds",
                 "When the serving certificate expires, in seconds since 1970.",
             )?,
             connections: gauge("connections", "Open connections.")?,
-            dropped: counter("connections_dropped_total", "Connections that we ended, by reason.", &["reason"])?,
+            dropped: counter("connections_dropped_total", "Connections that the proxy ended, by reason.", &["reason"])?,
         };
         let Self { registry, requests, reviews, upstream, reloads, certificate, connections, dropped } = &metrics;
         for counter in [requests, reviews, reloads, dropped] {
@@ -94,7 +94,7 @@ impl Metrics {
         self.upstream.with_label_values(&[code]).observe(took.as_secs_f64());
     }
 
-    /// As Prometheus reads it.
+    /// Renders all metrics in the text format of Prometheus.
     pub fn text(&self) -> Result<String, prometheus::Error> {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;

@@ -1,4 +1,4 @@
-//! Who may do what, as pure functions: values in, values out.
+//! Decisions without the API server, as pure functions: values in, values out.
 
 mod attributes;
 mod config;

@@ -1,4 +1,4 @@
-//! The whole process: listens, serves, drains.
+//! The whole process: reads files, listens, serves, drains.
 
 use std::{
     io,
@@ -34,8 +34,8 @@ use crate::{
     proxy::{Proxy, Upstream},
 };
 
-/// A proxy that listens.
-#[must_use = "nobody is served before `run`"]
+/// A proxy that listens. It serves only within [`run`](Self::run).
+#[must_use = "the proxy answers no request before `run`"]
 pub struct Program {
     secure: Option<Listener>,
     insecure: Option<Listener>,
@@ -46,10 +46,10 @@ pub struct Program {
     ready: Arc<AtomicBool>,
 }
 
-/// Why it does not begin.
+/// Why the proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Fatal {
-    /// The flags cannot be followed.
+    /// The flags are invalid.
     #[error(transparent)]
     Flags(#[from] FlagError),
     /// A certificate, a key or a bundle cannot be used.
@@ -63,7 +63,7 @@ pub enum Fatal {
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// What is needed to speak TLS with the upstream cannot be used.
+    /// A certificate or a key for TLS with the upstream cannot be used.
     #[error("{flag} {}: {problem}", path.display())]
     Upstream {
         /// The flag.
@@ -73,13 +73,13 @@ pub enum Fatal {
         /// Why.
         problem: String,
     },
-    /// The API server cannot be asked.
+    /// The client of the API server cannot be made.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Somebody else listens there, or we may not.
+    /// The address is in use, or the process may not listen on it.
     #[error("cannot listen on {address}: {source}; choose another address with {flag}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// Why.
         source: io::Error,
@@ -92,7 +92,7 @@ pub enum Fatal {
 }
 
 impl Fatal {
-    /// Whether other flags or files would help: then the exit code is 2.
+    /// Whether other flags or files would help; then the exit code is 2.
     pub fn is_usage(&self) -> bool {
         !matches!(self, Self::Listen { .. } | Self::Metrics(_))
     }
@@ -103,15 +103,15 @@ fn cause(error: &CertificateError) -> String {
 }
 
 impl Program {
-    /// Reads all files and listens. Asks the API server only when somebody comes.
+    /// Reads all files and listens. Sends nothing to the API server before the first request of a client.
     pub async fn start(flags: &Flags) -> Result<Self, Fatal> {
-        let settings = flags.settings()?; // First what is wrong without looking for a cluster.
+        let settings = flags.settings()?; // Report invalid flags before a missing cluster.
         let client = api_server::client(flags.kubeconfig.as_deref()).await?;
         let reviewer = ApiServer::new(client, flags.auth_token_audiences.clone());
         Self::listen(flags, settings, Arc::new(reviewer)).await
     }
 
-    /// As [`start`](Self::start), but asks somebody else than the API server.
+    /// As [`start`](Self::start), but with another reviewer than the API server.
     pub async fn with_reviewer(flags: &Flags, reviewer: Arc<dyn Reviewer>) -> Result<Self, Fatal> {
         Self::listen(flags, flags.settings()?, reviewer).await
     }
@@ -172,22 +172,22 @@ impl Program {
         })
     }
 
-    /// Where it listens with TLS.
+    /// The address with TLS.
     pub fn secure_address(&self) -> Option<SocketAddr> {
         self.secure.as_ref().map(Listener::local_addr)
     }
 
-    /// Where it listens without.
+    /// The address without TLS.
     pub fn insecure_address(&self) -> Option<SocketAddr> {
         self.insecure.as_ref().map(Listener::local_addr)
     }
 
-    /// Where its own endpoints are.
+    /// The address of the proxy's own endpoints.
     pub fn endpoints_address(&self) -> Option<SocketAddr> {
         self.endpoints.as_ref().map(Listener::local_addr)
     }
 
-    /// Looks at the certificates' files now, rather than when it is time.
+    /// Returns a function that reads the certificate files at once, rather than at the next interval.
     pub fn reloader(&self) -> impl Fn() + Send + 'static {
         let (certificates, authorities) = (self.certificates.clone(), self.authorities.clone());
         move || {
@@ -209,7 +209,7 @@ impl Program {
                 listener.serve(service, stop.cancelled_owned()).await;
             }
         };
-        // Probes are answered until everything else has ended.
+        // Answer probes until all other requests have ended.
         let done = CancellationToken::new();
         let probes = async {
             if let Some(listener) = endpoints {
@@ -264,11 +264,11 @@ fn certificates_of(flags: &Flags) -> Result<Certificates, Fatal> {
     if let (Some(certificate), Some(key)) = (&flags.tls_cert_file, &flags.tls_private_key_file) {
         return Certificates::from_files(certificate, key).map_err(failed);
     }
-    tracing::warn!("no --tls-cert-file: using a certificate that nobody has signed");
+    tracing::warn!("no --tls-cert-file: using a self-signed certificate");
     self_signed().map_err(failed)
 }
 
-/// A certificate that nobody has signed, for `localhost`: for those who check nothing, such as a scraper that was told so.
+/// Makes a self-signed certificate for `localhost`, for clients that do not verify it, such as a scraper with verification off.
 pub fn self_signed() -> Result<Certificates, CertificateError> {
     let problem = |error: rcgen::Error| CertificateError::Bundle(error.to_string());
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).map_err(problem)?;

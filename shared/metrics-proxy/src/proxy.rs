@@ -1,4 +1,4 @@
-//! One request: admitted or refused, handed on, answered.
+//! Handles one request: admits or refuses it, forwards it, and returns the answer.
 
 use std::{
     pin::Pin,
@@ -33,11 +33,11 @@ pub(crate) struct Upstream {
     pub(crate) client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
-    /// How long it may take to begin an answer, and again to end it.
+    /// How long the upstream may take to begin an answer, and again to end it.
     pub(crate) timeout: Duration,
 }
 
-/// Hands on what the guard admits.
+/// Forwards what the guard admits.
 pub(crate) struct Proxy {
     pub(crate) guard: Arc<Guard>,
     pub(crate) upstream: Upstream,
@@ -59,7 +59,7 @@ impl Proxy {
             }
         };
         self.metrics.answered(response.status());
-        // Neither the query nor a header: whatever is secret is there.
+        // Log neither the query nor headers: they may hold secrets.
         tracing::debug!(method = %parts.method, path = parts.uri.path(), status = response.status().as_u16(), "answered");
         response
     }
@@ -92,7 +92,7 @@ fn own(status: StatusCode, text: &'static str) -> Response {
     (status, [(CACHE_CONTROL, "no-store")], text).into_response()
 }
 
-/// An answer that has to end some time. When it does not, the connection is cut: half an answer must not look like a whole one.
+/// A body with a deadline. Its error cuts the connection: half an answer must not look like a whole one.
 struct Bounded<B> {
     body: B,
     sleep: Pin<Box<Sleep>>,

@@ -1,4 +1,4 @@
-//! Why somebody is not let in, and what they are told.
+//! Why the proxy refuses a request, and what it answers.
 
 use axum::response::{IntoResponse, Response};
 use http::{
@@ -8,20 +8,20 @@ use http::{
 
 use crate::policy::{Attributes, Shape, User};
 
-/// Why somebody is not let in.
+/// Why the proxy refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The path is not one of `--allow-paths`.
     NotAllowedPath,
-    /// The request is one that nobody may send.
+    /// The proxy never forwards such a request.
     Shape(Shape),
-    /// Nobody knows who it is.
+    /// The client is not authenticated.
     Unauthorized,
-    /// What is to be authorised cannot be said.
+    /// The access cannot be determined, or the user's name fits in no header.
     Malformed,
-    /// Somebody who may not.
+    /// The user lacks the permission.
     Forbidden(Box<(User, Attributes)>),
-    /// The API server could not be asked.
+    /// The review failed: the API server is not reachable, or gave no answer.
     Unavailable,
 }
 
@@ -50,13 +50,13 @@ impl Refusal {
                 let verb = attributes.verb;
                 format!("Forbidden (user={name}, verb={verb}, resource={resource}, subresource={subresource})")
             }
-            Self::Unavailable => "The API server cannot be asked who may do this.".to_owned(),
+            Self::Unavailable => "The API server could not review this request.".to_owned(),
         }
     }
 }
 
 impl Refusal {
-    /// What the client is told. After a request that nobody may send, what follows on the connection is not read.
+    /// The answer to the client. After a request of a wrong shape, it ends an HTTP/1 connection: the rest of the input is unsafe.
     pub(crate) fn answer(self, version: Version) -> Response {
         let ends = matches!(self, Self::Shape(_)) && version <= Version::HTTP_11;
         let mut response = self.into_response();

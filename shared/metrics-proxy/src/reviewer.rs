@@ -1,28 +1,28 @@
-//! Who knows what we do not.
+//! The interface to the system that authenticates tokens and authorises users.
 
 use futures::future::BoxFuture;
 
 use crate::policy::{Attributes, User};
 
-/// Knows who has a token, and who may do what.
+/// Authenticates tokens and authorises users. [`crate::ApiServer`] does it in production.
 pub trait Reviewer: Send + Sync + 'static {
-    /// Whose token it is, if anybody's who may use it here.
+    /// Returns the user of a token; `None` if the token is invalid, or not for this audience.
     fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ReviewError>>;
 
-    /// Whether the user may do it.
+    /// Decides whether the user has this access.
     fn access<'a>(&'a self, user: &'a User, to: &'a Attributes) -> BoxFuture<'a, Result<Decision, ReviewError>>;
 }
 
-/// What a reviewer thinks of a user's wish.
+/// The answer to an access review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it may be.
+    /// Whether the user has access.
     pub allowed: bool,
-    /// Why, in words.
+    /// The reason, as text for the log.
     pub reason: String,
 }
 
-/// Nobody could be asked, or there was no answer.
+/// The reviewer is not reachable, or gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ReviewError(pub String);

@@ -1,4 +1,4 @@
-//! What a step costs: `cargo bench -p schedule`.
+//! Benchmarks of searching, counting and parsing: `cargo bench -p schedule`.
 
 use std::hint::black_box;
 
@@ -6,7 +6,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
 use schedule::{Schedule, Zone};
 
-/// Expressions from dense to empty.
+/// Expressions from many times to none.
 const EXPRESSIONS: [(&str, &str); 7] = [
     ("minute", "* * * * *"),
     ("quarter", "*/15 * * * *"),

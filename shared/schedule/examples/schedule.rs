@@ -1,4 +1,4 @@
-//! The command line on its own: `cargo run -p schedule --example schedule -- next '0 9 * * mon-fri'`.
+//! A binary with only the command line: `cargo run -p schedule --example schedule -- next '0 9 * * mon-fri'`.
 
 use std::io;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use schedule::command::{Command, run};
 
-/// Look at a cronSpec before a cluster does.
+/// Test a cronSpec without a cluster.
 #[derive(Parser)]
 #[command(name = "schedule")]
 struct Arguments {

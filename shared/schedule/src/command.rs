@@ -1,6 +1,6 @@
 //! The command line `schedule next`, `schedule explain` and `schedule check`.
 //!
-//! A binary hangs [`Command`] below its own `schedule` and hands it to [`run`]. The clock and the streams come from outside.
+//! A binary adds [`Command`] to its own subcommand `schedule` and passes it to [`run`], with the current time and the streams.
 
 mod table;
 
@@ -15,12 +15,12 @@ use crate::explain;
 use crate::schedule::{Effect, Schedule, Times};
 use crate::zone::Zone;
 
-/// The exit code for a schedule, a zone or an instant that is wrong.
+/// The exit code for an invalid schedule, zone or instant.
 const WRONG: u8 = 2;
-/// How far `explain` looks for changes of clocks.
+/// How many days ahead `explain` looks for changes of the zone's offset.
 const DAYS_OF_NOTES: i64 = 400;
 
-/// Look at a cronSpec before a cluster does.
+/// Test a cronSpec without a cluster.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Print the next times of a schedule
@@ -30,16 +30,16 @@ Examples:
   schedule next '*/15 * * * *' --from 2026-10-25T00:30:00Z --count 8
   schedule next @daily --time-zone=+05:30 --output json
 
-Quote the expression, or else the shell puts file names in the place of *.
-A schedule that never fires has no times: the list is empty, and the exit code 0.")]
+Quote the expression, or the shell replaces * by file names.
+For a schedule that never fires, the list is empty and the exit code is 0.")]
     Next(Next),
-    /// Say in words what a schedule means, and what may surprise
+    /// Explain a schedule in words, with notes about unexpected effects
     #[command(after_help = "\
 Examples:
   schedule explain '* * * * */5'
   schedule explain '30 2 * * *' --time-zone America/New_York")]
     Explain(Subject),
-    /// Refuse a schedule that is wrong or never fires, with exit code 2
+    /// Check a schedule; exit code 2 if it is invalid or never fires
     #[command(after_help = "\
 Examples:
   schedule check '0 0 30 2 *'
@@ -53,23 +53,23 @@ pub struct Subject {
     /// Five fields (minute, hour, day of month, month, day of week), @daily and the like, or @every 1h30m
     #[arg(value_name = "cronSpec")]
     cron_spec: String,
-    /// The clocks to go by: a name such as Europe/Berlin, or an offset such as +05:30
+    /// Time zone: a name such as Europe/Berlin, or an offset such as +05:30
     #[arg(long, value_name = "ZONE", default_value = "UTC", allow_hyphen_values = true)]
     time_zone: String,
 }
 
-/// What `schedule next` takes.
+/// The arguments of `schedule next`.
 #[derive(Args, Debug)]
 pub struct Next {
     #[command(flatten)]
     subject: Subject,
-    /// Print times after this one: RFC 3339, or local such as 2026-10-25T00:30 [default: now]
+    /// Print times after this time: RFC 3339, or local time such as 2026-10-25T00:30 [default: now]
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
-    /// How many to print
+    /// How many times to print
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     count: u16,
-    /// A table for people, or a JSON array of instants in UTC
+    /// Output format: a table, or a JSON array of instants in UTC
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -81,7 +81,11 @@ enum Output {
     Json,
 }
 
-/// Runs the command. Answers go to `out`, and what is wrong to `err`. Gives the exit code.
+/// Runs the command, with results to `out` and mistakes of the user to `err`. Returns the exit code: 0, or 2 for a mistake.
+///
+/// # Errors
+///
+/// If a write to `out` or `err` fails.
 pub fn run(command: &Command, now: Timestamp, out: &mut impl Write, err: &mut impl Write) -> io::Result<u8> {
     let answer = match command {
         Command::Next(next) => self::next(next, now),
@@ -135,13 +139,13 @@ fn read(subject: &Subject) -> Result<(Schedule, Zone), String> {
     Ok((schedule, zone))
 }
 
-/// With an offset, or else on the clocks of the zone.
+/// Parses an instant with an offset, or a local time in the zone.
 fn instant(text: &str, zone: &Zone) -> Result<Timestamp, String> {
     let local = || zone.time_zone().to_timestamp(text.parse::<DateTime>().ok()?).ok();
     text.parse().ok().or_else(local).ok_or_else(|| {
         let text = shown(text);
         format!(
-            "error: --from: \"{text}\" is no time\n  write it as 2026-10-25T00:30:00Z, or without Z as time in {zone}\n"
+            "error: --from: \"{text}\" is not a time\n  write 2026-10-25T00:30:00Z, or without Z for a time in {zone}\n"
         )
     })
 }

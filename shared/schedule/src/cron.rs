@@ -1,4 +1,4 @@
-//! An expression of five fields, and how it is written.
+//! A parsed expression of five fields, and its canonical text.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -12,23 +12,24 @@ pub(crate) struct Cron {
     pub(crate) days: Set,
     pub(crate) months: Set,
     pub(crate) weekdays: Set,
-    /// The field holds `*` or `?` without a step. More than all of its numbers: it changes what the other field means.
+    /// Whether the field is `*` or `?` without a step. The set alone does not tell: `1-31` has the same numbers, but another
+    /// meaning together with the other day field.
     pub(crate) any_day: bool,
     pub(crate) any_weekday: bool,
 }
 
 impl Cron {
-    /// The rule for the two fields of days: either is enough, unless one of them takes any day.
+    /// Whether a day must match both day fields: if one of them is a star. Otherwise one match is enough.
     pub(crate) fn both_days_must_match(&self) -> bool {
         self.any_day || self.any_weekday
     }
 
-    /// Whether no month that is named has a day that is named, as on 30 February.
+    /// Whether none of the months has any of the days, as in 30 February.
     pub(crate) fn never_fires(&self) -> bool {
         const LEAP_YEAR: [u32; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
         let longest =
             LEAP_YEAR.iter().zip(1..).filter(|(_, month)| self.months.contains(*month)).map(|(days, _)| *days).max();
-        // Every month has every day of the week.
+        // A day-of-week field fires in every month, because every month has every day of the week.
         self.any_weekday && self.days.first() > longest
     }
 
@@ -42,7 +43,7 @@ impl Cron {
         }
     }
 
-    /// Whether the field is written as a star. A full day field without one is written as a range: that is something else.
+    /// Whether to print the field as a star. A full day field without a star prints as a range, which has another meaning.
     pub(crate) fn is_star(&self, field: Field) -> bool {
         match field {
             Field::DayOfMonth => self.any_day,
@@ -63,7 +64,7 @@ impl Display for Cron {
     }
 }
 
-/// The shortest of the usual ways to write a set: with a step, or as ranges and single numbers.
+/// Formats a set in the shortest usual way: with a step, or as ranges and single numbers.
 fn written(field: Field, set: Set) -> String {
     if let Some((first, step)) = progression(field, set) {
         let first = if first == field.min().into() { "*".to_owned() } else { first.to_string() };
@@ -80,7 +81,7 @@ fn written(field: Field, set: Set) -> String {
     parts.join(",")
 }
 
-/// The first number and the step, if the set is every so many numbers up to the end of the field.
+/// Returns the first number and the step, if the set has at least three numbers at equal steps up to the end of the field.
 pub(crate) fn progression(field: Field, set: Set) -> Option<(u32, u32)> {
     let (first, second) = (set.first()?, set.from(set.first()? + 1).first()?);
     let step = second - first;
@@ -88,7 +89,7 @@ pub(crate) fn progression(field: Field, set: Set) -> Option<(u32, u32)> {
     (step > 1 && same && set.len() > 2).then_some((first, step))
 }
 
-/// The stretches of consecutive numbers.
+/// Returns the ranges of consecutive numbers.
 pub(crate) fn runs(set: Set) -> Vec<(u32, u32)> {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for n in set.iter() {

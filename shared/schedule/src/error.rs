@@ -1,14 +1,14 @@
-//! What is wrong with an expression, where, and what is right.
+//! The error of an invalid expression: what is wrong, where, and the correction.
 
 use std::fmt::{Display, Formatter, Result, Write};
 use std::ops::Range;
 
 use crate::field::Field;
 
-/// Why a text is no schedule.
+/// Why a text is not a valid schedule.
 ///
-/// [`Display`] gives one line for conditions, events and webhooks, [`Error::why`] that line without its beginning, and
-/// [`Error::pointed`] a picture for the terminal:
+/// [`Display`] gives one line for conditions, events and webhooks, [`Error::why`] the same line without its beginning, and
+/// [`Error::pointed`] several lines for the terminal:
 ///
 /// ```
 /// let error = "0 9 * * mon-7".parse::<schedule::Schedule>().unwrap_err();
@@ -28,7 +28,7 @@ use crate::field::Field;
 pub struct Error {
     text: String,
     field: Option<Field>,
-    /// The bytes of the text that are wrong.
+    /// The byte range of the mistake.
     span: Range<usize>,
     what: String,
     advice: String,
@@ -42,21 +42,21 @@ impl Error {
         what: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
-        // What is wrong may repeat the text.
+        // `what` may quote the text, so control characters must go.
         Self { text: text.to_owned(), field, span, what: shown(&what.into()), advice: advice.into() }
     }
 
-    /// The field that is wrong, if it is one of the five.
+    /// Returns the field with the mistake, if it is in one of the five.
     pub fn field(&self) -> Option<Field> {
         self.field
     }
 
-    /// Where the mistake is: the number of its first character, counted from one.
+    /// Returns the position of the mistake: the number of its first character, counted from 1.
     pub fn position(&self) -> usize {
         self.text[..self.span.start].chars().count() + 1
     }
 
-    /// The reason alone, in one line.
+    /// Returns only the reason, in one line.
     pub fn why(&self) -> String {
         let mut why = String::new();
         if let Some(field) = self.field {
@@ -65,7 +65,7 @@ impl Error {
         why + &self.what + "; " + &self.advice
     }
 
-    /// Several lines for the terminal: what is wrong, the text, and an arrow with what would be right.
+    /// Returns several lines for the terminal: the mistake, the text, and an arrow with the correction.
     pub fn pointed(&self) -> String {
         let field = self.field.map(|field| format!("{}: ", field.name())).unwrap_or_default();
         let mut arrows = " ".repeat(shown(&self.text[..self.span.start]).chars().count());
@@ -82,7 +82,7 @@ impl Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The text without what would move the cursor or end the line.
+/// Replaces all characters of the text that would move the cursor or end the line.
 pub(crate) fn shown(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_whitespace() { ' ' } else { c })

@@ -1,13 +1,13 @@
-//! `@every`: a grid of seconds, and Go's way to write durations.
+//! The period of `@every`, in the syntax of Go's durations.
 
 use crate::error::Error;
 use crate::parse::Part;
 
-/// The shortest, in seconds.
+/// The shortest period, in seconds.
 const SHORTEST: u64 = 10;
-/// Go's durations are a 64-bit number of nanoseconds.
+/// The longest duration in nanoseconds: Go stores it in 64 bits.
 const LONGEST: u128 = i64::MAX as u128;
-/// In the order in which they are looked for: a unit comes before one that it begins with.
+/// The units, with their length in nanoseconds.
 const UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -20,7 +20,7 @@ const UNITS: [(&str, u128); 8] = [
 ];
 const ADVICE: &str = "write hours, minutes and seconds without blanks, such as 1h30m or 45s";
 
-/// The whole seconds of a duration.
+/// Parses a duration, and returns its whole seconds.
 pub(crate) fn period(part: Part<'_>) -> Result<u64, Error> {
     let text = part.text();
     if text.starts_with('-') {
@@ -47,7 +47,7 @@ pub(crate) fn period(part: Part<'_>) -> Result<u64, Error> {
     }
 }
 
-/// A number with its unit: how many bytes they take, and the nanoseconds.
+/// Parses a number with its unit at byte `at`. Returns their length in bytes, and the nanoseconds.
 fn element(part: Part<'_>, at: usize) -> Result<(usize, u128), Error> {
     let rest = &part.text()[at..];
     let whole = digits(rest);
@@ -55,21 +55,21 @@ fn element(part: Part<'_>, at: usize) -> Result<(usize, u128), Error> {
     let length = whole.len() + fraction.map_or(0, |it| it.len() + 1);
     let to_the_end = part.slice(at..part.text().len());
     if whole.is_empty() && fraction.is_none_or(str::is_empty) {
-        return Err(to_the_end.error(format!("\"{rest}\" is no duration"), ADVICE));
+        return Err(to_the_end.error(format!("\"{rest}\" is not a duration"), ADVICE));
     }
     let unit =
         rest[length..].split(|c: char| c.is_ascii_digit() || c == '.' || c.is_whitespace()).next().unwrap_or_default();
     let Some((_, size)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
         let what = match unit {
             "" => format!("\"{rest}\" lacks a unit"),
-            _ => format!("\"{unit}\" is no unit"),
+            _ => format!("\"{unit}\" is not a unit"),
         };
         return Err(to_the_end.error(what, ADVICE));
     };
     let too_long = || to_the_end.error("is too long", "use at most ten years");
     let whole = if whole.is_empty() { 0 } else { whole.parse::<u128>().map_err(|_| too_long())? };
     let mut nanoseconds = whole.checked_mul(size).filter(|it| *it <= LONGEST).ok_or_else(too_long)?;
-    // Further digits are below a nanosecond.
+    // Digits after the 18th are far below a nanosecond.
     let mut place = 1;
     let mut of_fraction = 0;
     let digits = fraction.unwrap_or_default().bytes().take(18).map(|digit| u128::from(digit - b'0'));
@@ -85,7 +85,7 @@ fn digits(text: &str) -> &str {
     &text[..text.bytes().take_while(u8::is_ascii_digit).count()]
 }
 
-/// As `@every` takes it.
+/// Formats a period in the syntax of `@every`.
 pub(crate) fn written(seconds: u64) -> String {
     let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
     let parts: Vec<_> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();

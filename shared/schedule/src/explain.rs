@@ -1,14 +1,14 @@
-//! Schedules in words.
+//! Explains schedules in words.
 
 use crate::cron::{Cron, progression, runs};
 use crate::every;
 use crate::field::{Field, MONTHS, Set, WEEKDAYS};
 use crate::schedule::{Schedule, When};
 
-/// More times of a day than these are not listed one by one.
+/// The maximum number of times of a day that a sentence lists one by one.
 const LISTED: u32 = 6;
 
-/// What it says, in one sentence without its full stop.
+/// Returns the meaning of a schedule in one sentence, without a full stop.
 ///
 /// ```
 /// let said = |text: &str| text.parse().map(|it| schedule::explain::sentence(&it));
@@ -16,12 +16,12 @@ const LISTED: u32 = 6;
 /// assert_eq!(said("30 9,17 * jan-mar mon-fri")?, "at 09:30 and 17:30, Monday to Friday, in January to March");
 /// assert_eq!(said("0 0 1,15 * 0")?, "at 00:00, on days 1 and 15 of the month, and on Sunday");
 /// assert_eq!(said("*/20 9-17 * * *")?, "every 20 minutes, from 09:00 to 17:59");
-/// assert_eq!(said("@every 90m")?, "every 1h30m from the last run on");
+/// assert_eq!(said("@every 90m")?, "every 1h30m, counted from the last run");
 /// # Ok::<(), schedule::Error>(())
 /// ```
 pub fn sentence(schedule: &Schedule) -> String {
     match &schedule.0 {
-        When::Every(period) => format!("every {} from the last run on", every::written(*period)),
+        When::Every(period) => format!("every {}, counted from the last run", every::written(*period)),
         When::Cron(cron) => {
             let parts = [Some(times(cron)), days(cron), months(cron)];
             parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -29,40 +29,40 @@ pub fn sentence(schedule: &Schedule) -> String {
     }
 }
 
-/// What each field takes, in words.
+/// Returns the values of each field in words; empty for `@every`.
 pub fn fields(schedule: &Schedule) -> Vec<(Field, String)> {
     let When::Cron(cron) = &schedule.0 else { return Vec::new() };
     let said = |field| if cron.is_star(field) { "any".to_owned() } else { numbers(field, cron.set(field)) };
     Field::ALL.into_iter().map(|field| (field, said(field))).collect()
 }
 
-/// What may surprise.
+/// Returns notes about effects that the user may not expect.
 pub fn notes(schedule: &Schedule) -> Vec<String> {
     let When::Cron(cron) = &schedule.0 else { return Vec::new() };
     let mut notes = Vec::new();
     if cron.never_fires() {
-        notes.push("It never fires: no such month has such a day.".to_owned());
+        notes.push("It never fires: none of these months has such a day.".to_owned());
         return notes;
     }
     for (field, length, again) in [(Field::Minute, 60, "every hour"), (Field::Hour, 24, "every day")] {
         let steps = progression(field, cron.set(field)).filter(|(first, step)| *first == 0 && length % step != 0);
         if let Some((_, step)) = steps {
             let rest = length % step;
-            notes.push(format!("Steps of {step} begin anew {again}: the last one is {rest} {}s long.", field.name()));
+            notes.push(format!("Steps of {step} start again {again}: the last one is {rest} {}s long.", field.name()));
         }
     }
     if !cron.both_days_must_match() {
         let full = [Field::DayOfMonth, Field::DayOfWeek].into_iter().find(|field| cron.set(*field) == field.all());
         notes.push(match full {
             Some(field) => format!(
-                "A {} of {} takes every day; write * to leave it to the other field.",
+                "A {} of {} matches every day; write * so that only the other day field counts.",
                 field.name(),
                 field.allowed().split(' ').next().unwrap_or_default()
             ),
-            None => "Both day fields are given, so either is enough.".to_owned(),
+            None => "Both day fields are set, so a day needs to match only one of them.".to_owned(),
         });
     } else if let Some(last) = cron.days.first().filter(|first| *first > 28) {
-        notes.push(format!("Months without a day {last} are left out."));
+        notes.push(format!("Months without a day {last} are skipped."));
     }
     notes
 }
@@ -105,7 +105,7 @@ fn days(cron: &Cron) -> Option<String> {
     let plural = if cron.days.len() == 1 { "" } else { "s" };
     let of_month = format!("on day{plural} {} of the month", numbers(Field::DayOfMonth, cron.days));
     let weekdays = numbers(Field::DayOfWeek, cron.weekdays);
-    // Monday to Friday, but on Sunday and Friday.
+    // "Monday to Friday", but "on Sunday and Friday".
     let on = if runs(cron.weekdays).len() == 1 && cron.weekdays.len() > 2 { "" } else { "on " };
     match (cron.any_day, cron.any_weekday) {
         (true, true) => (cron.minutes.len() * cron.hours.len() <= LISTED).then(|| "every day".to_owned()),
@@ -119,7 +119,7 @@ fn months(cron: &Cron) -> Option<String> {
     (cron.months != Field::Month.all()).then(|| format!("in {}", numbers(Field::Month, cron.months)))
 }
 
-/// The numbers of a field, or their names.
+/// Formats the numbers of a field, by their names if they have any.
 fn numbers(field: Field, set: Set) -> String {
     let name = |n: u32| {
         let names: &[&str] = match field {
@@ -141,7 +141,7 @@ fn numbers(field: Field, set: Set) -> String {
     list(parts)
 }
 
-/// "a, b and c".
+/// Joins parts as in "a, b and c".
 fn list(mut parts: Vec<String>) -> String {
     let last = parts.pop().unwrap_or_default();
     if parts.is_empty() { last } else { format!("{} and {last}", parts.join(", ")) }

@@ -16,10 +16,10 @@ pub enum Field {
 }
 
 impl Field {
-    /// In the order of an expression.
+    /// All fields, in the order of an expression.
     pub const ALL: [Self; 5] = [Self::Minute, Self::Hour, Self::DayOfMonth, Self::Month, Self::DayOfWeek];
 
-    /// As people call it.
+    /// Returns the name of the field for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Minute => "minute",
@@ -30,7 +30,7 @@ impl Field {
         }
     }
 
-    /// What it takes, for people.
+    /// Returns the allowed values for messages.
     pub fn allowed(self) -> &'static str {
         match self {
             Self::Minute => "0-59",
@@ -58,12 +58,12 @@ impl Field {
         }
     }
 
-    /// All that it can hold.
+    /// Returns the set of all allowed numbers.
     pub(crate) fn all(self) -> Set {
         Set::range(self.min(), self.max(), 1)
     }
 
-    /// The number that a name stands for, in any case.
+    /// Returns the number of a three-letter name, in upper or lower case.
     pub(crate) fn named(self, name: &str) -> Option<u8> {
         let names: &[&str] = match self {
             Self::Month => &MONTHS,
@@ -98,7 +98,7 @@ pub(crate) const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesda
 pub(crate) struct Set(pub(crate) u64);
 
 impl Set {
-    /// Every `step`th number from `first` to `last`.
+    /// Returns every `step`th number from `first` to `last`.
     pub(crate) fn range(first: u8, last: u8, step: u64) -> Self {
         let step = usize::try_from(step).unwrap_or(usize::MAX);
         Self((first..=last).step_by(step).fold(0, |bits, n| bits | 1 << n))
@@ -120,17 +120,17 @@ impl Set {
         self.0.checked_ilog2()
     }
 
-    /// Those that are at least `n`, which is at most 63.
+    /// Returns the numbers from `n` on. `n` is at most 63.
     pub(crate) fn from(self, n: u32) -> Self {
         Self(self.0 & (u64::MAX << n))
     }
 
-    /// Those below `n`, which is at most 63.
+    /// Returns the numbers below `n`. `n` is at most 63.
     pub(crate) fn below(self, n: u32) -> Self {
         Self(self.0 & !(u64::MAX << n))
     }
 
-    /// In ascending order.
+    /// Iterates in ascending order.
     pub(crate) fn iter(self) -> impl Iterator<Item = u32> {
         let mut rest = self.0;
         std::iter::from_fn(move || {

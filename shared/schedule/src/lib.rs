@@ -1,5 +1,5 @@
-//! When a cron expression fires: the language, its arithmetic in any time zone, and what is due. No Kubernetes, no clock,
-//! no I/O.
+//! Computes when a cron expression fires: its language, its times in any time zone, and which run is due. No Kubernetes, no
+//! clock, no I/O.
 //!
 //! ```
 //! use schedule::{Schedule, Zone};
@@ -15,9 +15,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Reading order: [`Schedule`] is what people write (`parse`, `cron`, `every`, with [`Error`]). [`Times`] are its instants: `wall`
-//! is the arithmetic on a clock that nobody touches, [`Zone`] says when somebody does. [`Situation`] is what a controller asks
-//! on each wake-up. [`explain`] has the words for people, and [`command`] the command line.
+//! Reading order: [`Schedule`] is a parsed expression (`parse`, `cron`, `every`, with [`Error`]). [`Times`] computes its
+//! instants: `wall` searches on a clock whose offset never changes, and [`Zone`] has the changes. [`Situation`] decides what a
+//! controller does in a reconcile. [`explain`] describes schedules in words, and [`command`] is the command line.
 
 pub mod command;
 mod cron;
@@ -37,7 +37,7 @@ pub use missed::{Anchor, Concurrency, Decision, Due, Situation, Skip};
 pub use schedule::{Effect, Schedule, Times};
 pub use zone::{Change, UnknownZone, Zone};
 
-/// The examples of the README are tests.
+/// Runs the examples of the README as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,7 +1,7 @@
-//! From what is remembered and the clock to a decision: nothing, start, or skip and why.
+//! Decides from the stored memory and the clock: nothing, start, or skip with a reason. Pure: values in, a value out.
 //!
-//! Values in, a value out. Each time is decided on at most once, because the caller remembers every time that was started or
-//! skipped and gives the latest as [`Situation::last`]. Of times that passed while nobody looked, only the newest counts.
+//! Each time is decided on at most once, because the caller stores the latest time that it started or skipped and passes it as
+//! [`Situation::last`]. Of all times that passed since then, only the newest can be started.
 
 use std::time::Duration;
 
@@ -11,30 +11,30 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::schedule::{Schedule, Times};
 use crate::zone::Zone;
 
-/// Longer sleeps are cut, so that changed clocks and suspended machines heal.
+/// The longest wait. It is limited so that a clock that was set or a machine that was suspended has an effect soon.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
-/// Whoever wakes up must find the run due.
+/// Added to each wait, so that the run is due when the wait ends.
 const PADDING: Duration = Duration::from_millis(100);
-/// A deadline below is too short for anybody to be in time.
+/// The shortest effective deadline, in seconds. A shorter one would skip runs in normal operation.
 const SHORTEST_DEADLINE: u64 = 10;
-/// More times than these skipped at once are worth a warning.
+/// More missed times than this are worth a warning.
 const MANY: u64 = 100;
 
-/// Since when a schedule has been as it is: nothing before is ever made up for.
+/// Since when a schedule is in effect: no time before is ever started.
 ///
-/// It is memory, and belongs into the status.
+/// The caller must store it in the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anchor {
-    /// Of all that starts a new life when it changes.
+    /// A hash of expression, zone, and whether the schedule is held. When it changes, the schedule takes effect anew.
     pub hash: String,
-    /// Times after this count.
+    /// Only times after this one can be due.
     pub since: Timestamp,
 }
 
 impl Anchor {
-    /// The anchor now, from the one that is remembered. It moves when the text or the zone changes, and when the schedule
-    /// begins to run again after it was held (suspended, or without replicas): what passed before does not fire.
-    /// With nothing remembered it is the creation.
+    /// Returns the current anchor, from the stored one. It moves to `now` when the text or the zone changes, and when the
+    /// schedule becomes held (suspended, or without replicas) or resumes: no time before that fires. Without a stored anchor,
+    /// it is the creation time.
     pub fn now(
         remembered: Option<&Self>,
         (text, zone, held): (&str, &Zone, bool),
@@ -51,7 +51,7 @@ impl Anchor {
     }
 }
 
-/// Whether it is held is part of it, so the end of a pause is an edit like any other, and is seen even after a restart.
+/// Includes `held`, so that the end of a pause counts as an edit, even if it happens while the operator is down.
 fn hash(text: &str, zone: &Zone, held: bool) -> String {
     let mut hasher = Xxh3Default::new();
     for part in [text, zone.name(), if held { "held" } else { "" }] {
@@ -61,7 +61,7 @@ fn hash(text: &str, zone: &Zone, held: bool) -> String {
     format!("{:016x}", hasher.digest())
 }
 
-/// What happens while the previous run goes on.
+/// What happens if a time is due while the previous run is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concurrency {
     /// Both run.
@@ -72,14 +72,14 @@ pub enum Concurrency {
     Replace,
 }
 
-/// All that a decision depends on.
+/// The input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     /// The schedule.
     pub schedule: &'a Schedule,
-    /// The clocks that it goes by.
+    /// The zone of its local times.
     pub zone: &'a Zone,
-    /// The clock.
+    /// The current time.
     pub now: Timestamp,
     /// [`Anchor::since`].
     pub anchor: Timestamp,
@@ -91,36 +91,36 @@ pub struct Situation<'a> {
     pub starting_deadline: Option<u64>,
     /// `concurrencyPolicy`.
     pub concurrency: Concurrency,
-    /// Runs that go on.
+    /// The number of active runs.
     pub active: u32,
-    /// `maxActiveJobs`, which stops [`Concurrency::Allow`].
+    /// `maxActiveJobs`: the limit of active runs for [`Concurrency::Allow`].
     pub max_active: u32,
 }
 
-/// The newest time that passed since the last decision.
+/// The newest time since the last decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
     /// Its time.
     pub time: Timestamp,
-    /// How many older ones there were that are never started.
+    /// How many older times were missed. They are never started.
     pub missed: u64,
 }
 
 impl Due {
-    /// Whether so many were missed that somebody should know.
+    /// Whether more than 100 times were missed, which is worth a warning.
     pub fn has_missed_many(&self) -> bool {
         self.missed > MANY
     }
 }
 
-/// Why a time that is due is not started.
+/// Why a due time is not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
     /// It is older than `startingDeadlineSeconds`.
     TooLate,
-    /// The previous run goes on and `Forbid` holds.
+    /// The previous run is active, and the policy is `Forbid`.
     StillRunning,
-    /// `maxActiveJobs` are running.
+    /// `maxActiveJobs` runs are active.
     TooManyActive,
 }
 
@@ -129,23 +129,23 @@ pub enum Skip {
 pub enum Decision {
     /// No time is due.
     Nothing,
-    /// Start the run of this time; for [`Concurrency::Replace`] end the active ones first.
+    /// Start the run of this time. With [`Concurrency::Replace`], end the active ones first.
     Start(Due),
-    /// Remember this time as skipped.
+    /// Do not start this time, and store it as skipped.
     Skip(Due, Skip),
 }
 
-/// A reason to skip a time that is due.
+/// A check whether a due time must be skipped.
 type Check = fn(&Situation<'_>, Due) -> bool;
 
-/// In the order in which they are asked; the first that holds is told.
+/// All checks. The first one that holds is the reported reason.
 const CHECKS: [(Skip, Check); 3] =
     [(Skip::TooLate, is_too_late), (Skip::StillRunning, is_forbidden), (Skip::TooManyActive, has_too_many)];
 
 fn is_too_late(it: &Situation<'_>, due: Due) -> bool {
     it.starting_deadline.is_some_and(|deadline| {
         let deadline = Duration::from_secs(deadline.max(SHORTEST_DEADLINE));
-        // A deadline beyond the end of time is none.
+        // A deadline beyond the range of `Timestamp` never ends.
         due.time.checked_add(deadline).is_ok_and(|latest| latest < it.now)
     })
 }
@@ -159,28 +159,29 @@ fn has_too_many(it: &Situation<'_>, _: Due) -> bool {
 }
 
 impl<'a> Situation<'a> {
-    /// Where the grid of `@every` begins: at the last run, so that restarts, edits of the period and pauses keep it.
+    /// Returns where the grid of `@every` begins: at the latest time that was started or skipped, so that restarts, edits and
+    /// pauses do not move the grid.
     pub fn base(&self) -> Timestamp {
         self.last.unwrap_or(self.anchor)
     }
 
-    /// The times that this is about.
+    /// Returns the times of the schedule.
     pub fn times(&self) -> Times<'a> {
         self.schedule.times(self.zone, self.base())
     }
 
-    /// Times until here are settled: decided on, or from before this schedule.
+    /// Returns the end of the settled times, which are decided on or lie before the anchor.
     fn settled(&self) -> Timestamp {
         self.last.map_or(self.anchor, |last| last.max(self.anchor))
     }
 
-    /// The newest time that is not settled, if there is one and nothing holds the schedule.
+    /// Returns the newest time that is not settled; `None` if there is none or the schedule is held.
     pub fn due(&self) -> Option<Due> {
         let time = self.times().until(self.now).filter(|time| *time > self.settled() && !self.held)?;
         Some(Due { time, missed: self.times().count(self.settled(), time).saturating_sub(1) })
     }
 
-    /// What to do now.
+    /// Decides what to do now.
     pub fn decide(&self) -> Decision {
         let Some(due) = self.due() else { return Decision::Nothing };
         match CHECKS.iter().find(|(_, holds)| holds(self, due)) {
@@ -189,13 +190,13 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// The next time that will be due, for people: after now, and after all that is settled, should the clock have gone back.
-    /// None when held, and for a schedule that never fires.
+    /// Returns the next time that will be due, for the status. It is after now, and after all settled times, which may lie in the
+    /// future if the clock has gone back. `None` if the schedule is held or never fires.
     pub fn next(&self) -> Option<Timestamp> {
         self.times().after(self.now.max(self.settled())).filter(|_| !self.held)
     }
 
-    /// How long to wait before this is asked again: until the next time and a little more, but an hour at most.
+    /// Returns how long to wait until the next decision: until just after the next time, but at most an hour.
     pub fn wait(&self) -> Option<Duration> {
         let wait = self.next()?.duration_since(self.now).unsigned_abs();
         Some((wait + PADDING).min(LONGEST_WAIT))

@@ -1,4 +1,4 @@
-//! From text to a schedule.
+//! The parser of schedules.
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use crate::every;
 use crate::field::{Field, Set};
 use crate::schedule::{Schedule, When};
 
-/// Longer texts are refused, as by the schema.
+/// The longest text, as in the CRD's schema.
 const LONGEST: usize = 256;
 const FIVE: &str = "write five fields: minute, hour, day of month, month, day of week";
-/// The ones with a name, and what they stand for.
+/// The descriptors, and the expressions that they stand for.
 pub(crate) const DESCRIPTORS: [(&str, &str); 7] = [
     ("@yearly", "0 0 1 1 *"),
     ("@annually", "0 0 1 1 *"),
@@ -22,7 +22,7 @@ pub(crate) const DESCRIPTORS: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
-/// A part of the text that knows where it is.
+/// A part of the text, with its position.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
     whole: &'a str,
@@ -40,7 +40,7 @@ impl<'a> Part<'a> {
         &self.whole[self.start..self.end]
     }
 
-    /// A part of this part.
+    /// Returns a part of this part.
     pub(crate) fn slice(self, range: Range<usize>) -> Self {
         Self { start: self.start + range.start, end: self.start + range.end, ..self }
     }
@@ -49,7 +49,7 @@ impl<'a> Part<'a> {
         Error::new(self.whole, self.field, self.start..self.end, what, advice)
     }
 
-    /// What is between the separators: at least one part, any of which may be empty.
+    /// Splits at separators. Returns at least one part; parts may be empty.
     fn split(self, separator: fn(char) -> bool) -> impl Iterator<Item = Self> {
         let text = self.text();
         let ends = text.match_indices(separator).map(|(at, it)| (at, at + it.len())).chain([(text.len(), text.len())]);
@@ -65,7 +65,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Reads an expression or a descriptor.
+/// Parses an expression or a descriptor.
 pub(crate) fn parse(text: &str) -> Result<Schedule, Error> {
     let all = Part::all(text);
     if text.len() > LONGEST {
@@ -109,7 +109,7 @@ fn not_five(all: Part<'_>, words: &[Part<'_>]) -> Error {
     let what = format!("has {} {fields}", words.len());
     let advice = if words.len() == 6 { format!("{FIVE}; there is none for seconds or years") } else { FIVE.to_owned() };
     let end = words.last().map_or(0, |last| last.end);
-    // What is too much, or the end, where the next one is missing.
+    // Points to the surplus fields, or to the end, where a field is missing.
     let start = words.get(5).map_or(end, |sixth| sixth.start);
     all.slice(start..end).error(what, advice)
 }
@@ -130,27 +130,27 @@ fn descriptor(name: Part<'_>, arguments: &[Part<'_>]) -> Result<Schedule, Error>
             None => known.to_owned(),
         };
         let what = match lower.as_str() {
-            "@reboot" => "@reboot is not for clusters".to_owned(),
+            "@reboot" => "@reboot is not supported".to_owned(),
             _ => format!("\"{}\" is unknown", name.text()),
         };
         return Err(name.error(what, advice));
     };
     match arguments.first().zip(arguments.last()) {
         Some((first, last)) => {
-            Err(Part { end: last.end, ..*first }.error("is one too many", format!("{} stands alone", name.text())))
+            Err(Part { end: last.end, ..*first }.error("is too much", format!("write {} alone", name.text())))
         }
         None => parse(meaning),
     }
 }
 
-/// Elements with commas between them; and whether one of them is a star without a step.
+/// Parses elements separated by commas. Returns their numbers, and whether one of them is a star without a step.
 fn list(word: Part<'_>, field: Field) -> Result<(Set, bool), Error> {
     let word = Part { field: Some(field), ..word };
     let mut set = Set::default();
     let mut any = false;
     for part in word.split(|c| c == ',') {
         if part.text().is_empty() {
-            return Err(part.error("has an empty element", "take out a comma"));
+            return Err(part.error("has an empty element", "remove a comma"));
         }
         let (numbers, is_any) = element(part, field)?;
         set = set | numbers;
@@ -159,7 +159,7 @@ fn list(word: Part<'_>, field: Field) -> Result<(Set, bool), Error> {
     Ok((set, any))
 }
 
-/// `*`, `?`, `a` or `a-b`, each with or without `/step`.
+/// Parses `*`, `?`, `a` or `a-b`, each with or without `/step`.
 fn element(part: Part<'_>, field: Field) -> Result<(Set, bool), Error> {
     let mut parts = part.split(|c| c == '/');
     let (range, step, more) = (parts.next().unwrap_or(part), parts.next(), parts.next());
@@ -181,7 +181,7 @@ fn element(part: Part<'_>, field: Field) -> Result<(Set, bool), Error> {
             let advice = format!("write it as two: {from}-{},{}-{}", field.max(), field.min(), to.unwrap_or_default());
             return Err(range.error(format!("{} runs backwards", range.text()), advice));
         }
-        // A single number with a step goes on to the end.
+        // A single number with a step means a range to the end of the field.
         (from, to.unwrap_or(if interval.is_some() { field.max() } else { from }))
     };
     let interval = interval.unwrap_or(1);
@@ -190,14 +190,14 @@ fn element(part: Part<'_>, field: Field) -> Result<(Set, bool), Error> {
 
 fn step(part: Part<'_>) -> Result<u64, Error> {
     match digits(part.text()) {
-        Some(0) => Err(part.error("a step of 0 leads nowhere", "use 1 or more")),
+        Some(0) => Err(part.error("a step of 0 is not allowed", "use 1 or more")),
         Some(step) => Ok(step),
         None => {
             let what = match part.text() {
                 "" => "lacks the number after /".to_owned(),
-                text => format!("\"{text}\" is no step"),
+                text => format!("\"{text}\" is not a step"),
             };
-            Err(part.error(what, "use a number from 1 on"))
+            Err(part.error(what, "use 1 or more"))
         }
     }
 }
@@ -227,9 +227,9 @@ fn no_number(part: Part<'_>, field: Field) -> Error {
         return part.error("a number is missing", takes);
     }
     if text.starts_with(['*', '?']) {
-        return part.error(format!("\"{text}\" is no number"), "write * alone, or with a step such as */5");
+        return part.error(format!("\"{text}\" is not a number"), "write * alone, or with a step such as */5");
     }
-    // Monday for mon.
+    // A full name such as Monday instead of mon.
     if let Some(short) = text.get(..3).filter(|short| text.is_ascii() && field.named(short).is_some()) {
         return part.error(format!("\"{text}\" is unknown"), format!("write {}", short.to_ascii_lowercase()));
     }
@@ -240,13 +240,13 @@ fn no_number(part: Part<'_>, field: Field) -> Error {
     part.error(format!("\"{text}\" is unknown"), takes)
 }
 
-/// A number, which may have zeros in front; one that is far too large stays that.
+/// Parses a number, which may have leading zeros. A number that does not fit becomes the maximum, which is too large too.
 fn digits(text: &str) -> Option<u64> {
     let all = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     all.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// The same for what fires at least once in ten years.
+/// Parses a schedule, and refuses one that never fires.
 pub(crate) fn parse_firing(text: &str) -> Result<Schedule, Error> {
     let schedule = parse(text)?;
     if !schedule.never_fires() {
@@ -257,7 +257,7 @@ pub(crate) fn parse_firing(text: &str) -> Result<Schedule, Error> {
     Err(match (&schedule.0, words.as_slice()) {
         (When::Cron(_), [_, _, days, months, _]) => {
             let dates = Part { end: months.end, field: Some(Field::DayOfMonth), ..*days };
-            dates.error("never fires", "no such month has such a day")
+            dates.error("never fires", "none of these months has such a day")
         }
         _ => all.error("never fires", "use at most ten years"),
     })

@@ -1,4 +1,4 @@
-//! A schedule, and its times in a zone.
+//! A schedule, and the instants at which it fires in a zone.
 
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
@@ -12,14 +12,14 @@ use crate::error::Error;
 use crate::zone::{Change, Zone};
 use crate::{every, parse};
 
-/// No zone has ever been this far from UTC, in seconds.
+/// More than the largest offset from UTC that any zone has ever had, in seconds.
 const FARTHEST: i64 = 26 * 3600;
-/// What fires less often counts as never firing: ten years, in seconds.
+/// Ten years, in seconds. A longer period counts as never firing.
 const HORIZON: u64 = 3653 * 86_400;
 
-/// When to run: a cron expression or a period, without zone.
+/// When to run: a cron expression or a period, without a zone.
 ///
-/// It prints in its shortest form, which parses to an equal schedule:
+/// `Display` writes the shortest form, which parses to an equal schedule:
 ///
 /// ```
 /// let schedule: schedule::Schedule = "00 9-17/2 ? JAN-mar mon-fri".parse()?;
@@ -32,22 +32,26 @@ pub struct Schedule(pub(crate) When);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum When {
     Cron(Cron),
-    /// So many seconds.
+    /// `@every` with this number of seconds.
     Every(u64),
 }
 
 impl Schedule {
-    /// Parses, and refuses also what [never fires](Self::never_fires): for the places where people write schedules.
+    /// Parses a schedule, and also refuses one that [never fires](Self::never_fires). For places where users write schedules.
     ///
     /// ```
     /// let error = schedule::Schedule::parse_firing("0 0 30 2 *").unwrap_err();
-    /// assert_eq!(error.why(), "day of month, character 5: never fires; no such month has such a day");
+    /// assert_eq!(error.why(), "day of month, character 5: never fires; none of these months has such a day");
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the text is not a valid schedule, or never fires.
     pub fn parse_firing(text: &str) -> Result<Self, Error> {
         parse::parse_firing(text)
     }
 
-    /// Whether it names no day that ever comes, such as 30 February, or a period above ten years. It has no times then.
+    /// Whether it has no times: its days never come, such as 30 February, or its period is above ten years.
     pub fn never_fires(&self) -> bool {
         match &self.0 {
             When::Cron(cron) => cron.never_fires(),
@@ -55,13 +59,13 @@ impl Schedule {
         }
     }
 
-    /// Whether it is `@every`: seconds that pass, whatever clocks show.
+    /// Whether it is `@every`, which counts elapsed seconds and ignores local clocks.
     pub fn goes_by_elapsed_time(&self) -> bool {
         matches!(self.0, When::Every(_))
     }
 
-    /// Its times on the clocks of a zone. `base` is where the grid of `@every` begins, one period before its first time; an
-    /// expression of five fields has no use for it. See [`base`](crate::Situation::base) for the right one.
+    /// Returns its times in a zone. `base` is where the grid of `@every` begins, one period before its first time; an expression
+    /// of five fields ignores it. [`Situation::base`](crate::Situation::base) returns the right one.
     pub fn times<'a>(&'a self, zone: &'a Zone, base: Timestamp) -> Times<'a> {
         Times { schedule: self, zone, base: floor(base) }
     }
@@ -84,20 +88,20 @@ impl Display for Schedule {
     }
 }
 
-/// What a change of clocks does to a schedule.
+/// The effect of a change of a zone's offset on a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// So many times do not exist that day.
+    /// This number of times does not occur on that day.
     Skipped(u64),
-    /// So many times exist twice.
+    /// This number of times occurs twice.
     Repeated(u64),
 }
 
-/// The times of a schedule: instants, exact, in order.
+/// The times of a schedule in a zone: exact instants, in order.
 ///
-/// A zone is a row of stretches in which its offset does not change. In each of them the wall clock runs like any other, and
-/// the question is one about the wall clock; between them hours are missing or come again. So a time that does not exist is
-/// left out, one that exists twice counts twice, and nobody has to treat the change of clocks as a special case.
+/// A zone is a sequence of periods with a constant offset. Within each period, the search runs on the wall clock; between
+/// periods, local times are missing or occur again. So a local time that does not occur is skipped, one that occurs twice counts
+/// twice, and daylight saving time needs no special case.
 #[derive(Clone, Copy, Debug)]
 pub struct Times<'a> {
     schedule: &'a Schedule,
@@ -106,7 +110,7 @@ pub struct Times<'a> {
 }
 
 impl Times<'_> {
-    /// The first time after an instant.
+    /// Returns the first time after an instant.
     ///
     /// ```
     /// # use schedule::{Schedule, Zone};
@@ -127,7 +131,7 @@ impl Times<'_> {
         to_timestamp(found)
     }
 
-    /// The latest time until an instant, itself included.
+    /// Returns the latest time at or before an instant.
     pub fn until(&self, instant: Timestamp) -> Option<Timestamp> {
         let last = floor(instant);
         let found = match self.cron() {
@@ -137,7 +141,7 @@ impl Times<'_> {
         found.and_then(to_timestamp)
     }
 
-    /// How many times there are after one instant and until another, that one included.
+    /// Counts the times after one instant, up to and including another.
     pub fn count(&self, after: Timestamp, until: Timestamp) -> u64 {
         let (first, last) = (floor(after) + 1, floor(until));
         match self.cron() {
@@ -149,12 +153,12 @@ impl Times<'_> {
         }
     }
 
-    /// The times after an instant, one after the other.
+    /// Iterates over the times after an instant.
     pub fn iter_after(self, instant: Timestamp) -> impl Iterator<Item = Timestamp> {
         std::iter::successors(self.after(instant), move |time| self.after(*time))
     }
 
-    /// What a change of clocks does to it. The grid of `@every` goes by no clock on a wall.
+    /// Returns the effect of a change of the offset; `None` if there is none, as always for `@every`.
     pub fn effect(&self, change: &Change) -> Option<Effect> {
         let cron = self.cron().ok()?;
         let wall = |shown: DateTime| Offset::UTC.to_timestamp(shown).ok().map(floor);
@@ -166,7 +170,7 @@ impl Times<'_> {
         }
     }
 
-    /// The expression, or else the period of one that fires.
+    /// Returns the expression; as `Err`, the period of `@every`, or `None` if that never fires.
     fn cron(&self) -> Result<&Cron, Option<i64>> {
         match &self.schedule.0 {
             When::Cron(cron) => Ok(cron),
@@ -174,7 +178,7 @@ impl Times<'_> {
         }
     }
 
-    /// How many times of the grid there are until this second.
+    /// Counts the times of the grid up to and including this second.
     fn steps(&self, period: i64, second: i64) -> i64 {
         (second - self.base).div_euclid(period).max(0)
     }
@@ -186,8 +190,8 @@ impl Times<'_> {
             if wall - offset < end {
                 return Some(wall - offset);
             }
-            // Once clocks are ahead of where they were at the beginning, whatever they have been turned back meanwhile,
-            // they show nothing that fires before they show `wall`.
+            // No local time from the start of the search to `wall` fires. If this period ends so late that no later offset can
+            // bring the clock back to before that start, the search skips ahead to `wall`.
             from = if end >= from + 2 * FARTHEST { end.max(wall - FARTHEST) } else { end };
         }
     }
@@ -203,7 +207,7 @@ impl Times<'_> {
         }
     }
 
-    /// How many there are from a second until another, that one included.
+    /// Counts the times from one second to another, both included.
     fn count_cron(&self, cron: &Cron, mut from: i64, last: i64) -> u64 {
         let mut count = 0;
         while from <= last
@@ -217,7 +221,7 @@ impl Times<'_> {
     }
 }
 
-/// The whole second at or before an instant.
+/// Returns the whole second at or before an instant.
 fn floor(instant: Timestamp) -> i64 {
     instant.as_second() - i64::from(instant.subsec_nanosecond() < 0)
 }

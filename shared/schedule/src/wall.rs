@@ -1,19 +1,19 @@
-//! Expressions on the wall clock, where every day has 1440 minutes: first at or after, last at or before, how many between.
+//! Searches and counts the times of an expression on a wall clock without changes, where every day has 1440 minutes.
 //!
-//! A moment is a number of seconds since 1970-01-01T00:00 on that clock. No step walks minutes, hours or days: a month is one
-//! word of bits, and the longest search, from leap day to leap day, looks at nine of them.
+//! A moment is a number of seconds since 1970-01-01T00:00 on that clock. No search iterates over minutes, hours or days: the days
+//! of a month are the bits of one word, and the longest search, from leap day to leap day, looks at nine months.
 
 use crate::cron::Cron;
 use crate::field::Set;
 
 const DAY: i64 = 86_400;
-/// After this many days the calendar repeats, with its days of the week.
+/// The calendar, including the days of the week, repeats after this many days (400 years).
 const CYCLE: i64 = 146_097;
 
 impl Cron {
-    /// The first moment at or after this one at which it fires.
+    /// Returns the first moment at or after this one at which it fires.
     pub(crate) fn at_or_after(&self, wall: i64) -> Option<i64> {
-        // Up to the next full minute.
+        // Rounds up to the next full minute.
         let (day, second) = split(wall.checked_add(59)?);
         if self.fires_on(day)
             && let Some(second) = self.first_of_day(second)
@@ -23,7 +23,7 @@ impl Cron {
         Some(self.day_from(day + 1)? * DAY + self.first_of_day(0)?)
     }
 
-    /// The last moment at or before this one at which it fires.
+    /// Returns the last moment at or before this one at which it fires.
     pub(crate) fn at_or_before(&self, wall: i64) -> Option<i64> {
         let (day, second) = split(wall);
         if self.fires_on(day)
@@ -34,7 +34,7 @@ impl Cron {
         Some(self.day_until(day - 1)? * DAY + self.last_of_day(DAY - 1)?)
     }
 
-    /// How often it fires from one moment until before another.
+    /// Counts how often it fires from one moment (included) to another (excluded).
     pub(crate) fn count(&self, from: i64, until: i64) -> u64 {
         if until <= from {
             return 0;
@@ -42,11 +42,11 @@ impl Cron {
         let ((first, start), (last, end)) = (split(from), split(until));
         let before = |day, second| if self.fires_on(day) { self.runs_before(second) } else { 0 };
         let whole = self.days(first, last) * u64::from(self.hours.len() * self.minutes.len());
-        // The days from the first on, without what was before the start, and what the last one has before the end.
+        // All whole days from the first one, minus the times before the start, plus the times of the last day before the end.
         whole + before(last, end) - before(first, start)
     }
 
-    /// The first time of a day at or after a second that is a full minute or was rounded up by less than one.
+    /// Returns the first time of a day in or after the minute of a second.
     fn first_of_day(&self, second: i64) -> Option<i64> {
         let (hour, minute) = clock(second);
         if self.hours.contains(hour)
@@ -57,7 +57,7 @@ impl Cron {
         Some(seconds(self.hours.from(hour + 1).first()?, self.minutes.first()?))
     }
 
-    /// The last time of a day at or before a second.
+    /// Returns the last time of a day at or before a second.
     fn last_of_day(&self, second: i64) -> Option<i64> {
         let (hour, minute) = clock(second);
         if self.hours.contains(hour)
@@ -68,7 +68,7 @@ impl Cron {
         Some(seconds(self.hours.below(hour).last()?, self.minutes.last()?))
     }
 
-    /// How many times of a day are before a second of it.
+    /// Counts the times of a day before a second of it.
     fn runs_before(&self, second: i64) -> u64 {
         let (hour, minute) = clock(second + 59);
         let of_this_hour = if self.hours.contains(hour) { self.minutes.below(minute).len() } else { 0 };
@@ -80,7 +80,7 @@ impl Cron {
         self.days_of(month).contains(of_month)
     }
 
-    /// The first day from this one on.
+    /// Returns the first day at or after this one on which it fires.
     fn day_from(&self, day: i64) -> Option<i64> {
         if self.never_fires() {
             return None;
@@ -96,7 +96,7 @@ impl Cron {
         }
     }
 
-    /// The last day until this one.
+    /// Returns the last day at or before this one on which it fires.
     fn day_until(&self, day: i64) -> Option<i64> {
         if self.never_fires() {
             return None;
@@ -112,7 +112,7 @@ impl Cron {
         }
     }
 
-    /// How many days from one until before another.
+    /// Counts the days on which it fires, from one day (included) to another (excluded).
     fn days(&self, from: i64, until: i64) -> u64 {
         let cycles = (until - from) / CYCLE;
         let rest = from + cycles * CYCLE;
@@ -120,21 +120,21 @@ impl Cron {
         cycles.unsigned_abs() * a_cycle + self.days_within(rest, until)
     }
 
-    /// The same by adding up months.
+    /// Like [`days`](Self::days), by adding up months.
     fn days_within(&self, from: i64, until: i64) -> u64 {
         let ((first, start), (last, end)) = (month_of(from), month_of(until));
         let whole: u32 = (first..last).map(|month| self.days_of(month).len()).sum();
         u64::from(whole + self.days_of(last).below(end).len() - self.days_of(first).below(start).len())
     }
 
-    /// The days of a month on which it fires, of 1-31.
+    /// Returns the days of a month, 1-31, on which it fires.
     fn days_of(&self, month: i64) -> Set {
         if !self.months.contains(of_year(month)) {
             return Set::default();
         }
         let first = first_day(month);
         let exist = Set(u64::MAX).from(1).below(length(first, month) + 1);
-        // The days of the week over and over again, from that of the first day on.
+        // The days of the week, repeated, then shifted so that they begin with the first day of the month.
         let weeks = (0..9).fold(0, |bits, week| bits | self.weekdays.0 << (7 * week));
         let by_weekday = Set((weeks >> weekday(first)) << 1);
         exist & if self.both_days_must_match() { self.days & by_weekday } else { self.days | by_weekday }
@@ -157,12 +157,12 @@ impl Cron {
     }
 }
 
-/// The day since 1970-01-01, and the second of that day.
+/// Returns the day since 1970-01-01, and the second of that day.
 fn split(wall: i64) -> (i64, i64) {
     (wall.div_euclid(DAY), wall.rem_euclid(DAY))
 }
 
-/// The hour and the minute of a second of a day.
+/// Returns the hour and the minute of a second of a day.
 fn clock(second: i64) -> (u32, u32) {
     let minute = u32::try_from(second / 60).unwrap_or_default();
     (minute / 60, minute % 60)
@@ -172,25 +172,25 @@ fn seconds(hour: u32, minute: u32) -> i64 {
     i64::from(hour * 3600 + minute * 60)
 }
 
-/// 0 for Sunday.
+/// Returns the day of the week, 0 for Sunday.
 fn weekday(day: i64) -> u32 {
     // 1970 began on a Thursday.
     u32::try_from((day + 4).rem_euclid(7)).unwrap_or_default()
 }
 
-/// The month of the year, from 1.
+/// Returns the month of the year, from 1.
 fn of_year(month: i64) -> u32 {
     u32::try_from(month.rem_euclid(12)).unwrap_or_default() + 1
 }
 
-/// How many days a month has.
+/// Returns the number of days of a month that begins with the day `first`.
 fn length(first: i64, month: i64) -> u32 {
     u32::try_from(first_day(month + 1) - first).unwrap_or_default()
 }
 
-/// The first day of a month, counted since 1970-01-01; months are counted from January of the year 0.
+/// Returns the first day of a month, counted from 1970-01-01. Months are counted from January of the year 0.
 ///
-/// The year is taken to begin in March: then leap days are at its end, and months have 153 days in five.
+/// The calculation lets the year begin in March. Then leap days are at its end, and every five months have 153 days.
 fn first_day(month: i64) -> i64 {
     let since_march = month - 2;
     let (year, of_year) = (since_march.div_euclid(12), since_march.rem_euclid(12));
@@ -198,9 +198,9 @@ fn first_day(month: i64) -> i64 {
     year * 365 + leap_days + (153 * of_year + 2) / 5 - 719_468
 }
 
-/// The month of a day, and the day of that month, from 1.
+/// Returns the month of a day, and the day of that month, from 1.
 fn month_of(day: i64) -> (i64, u32) {
-    // Never too late, and at most one month too early: the mean month has 30.436875 days.
+    // A first guess that is never too late and at most one month too early: the mean month has 30.436875 days.
     let mut month = ((day + 719_528) * 10_000).div_euclid(304_369) - 1;
     while first_day(month + 1) <= day {
         month += 1;
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// Every day of the years that instants can have.
+    /// Covers every day in the range of instants.
     #[test]
     fn the_calendar_is_that_of_jiff() {
         let mut day: Date = date(-9999, 1, 1);

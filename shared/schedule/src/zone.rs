@@ -1,4 +1,4 @@
-//! Time zones: names of the IANA database, which is built in.
+//! Time zones by their names in the IANA database, which is built in, and the changes of their offsets.
 
 use std::fmt::{Display, Formatter};
 
@@ -15,32 +15,32 @@ pub struct Zone {
     zone: TimeZone,
 }
 
-/// A text that names no time zone.
+/// The error for a text that is not the name of a time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownZone {
     name: String,
     advice: Option<String>,
 }
 
-/// A moment at which clocks are changed.
+/// A change of a zone's offset, as at the beginning of daylight saving time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The first instant with the new offset.
     pub at: Timestamp,
-    /// What clocks would have shown then.
+    /// The local time at that instant with the old offset.
     pub from: DateTime,
-    /// What they show.
+    /// The local time at that instant with the new offset.
     pub to: DateTime,
 }
 
 impl Zone {
-    /// What a schedule has that names no zone.
+    /// Returns UTC, the default zone of a schedule.
     pub fn utc() -> Self {
         Self { name: "UTC".to_owned(), zone: TimeZone::UTC }
     }
 
-    /// The zone with a name of the IANA database, in the case that it has there. Other machines have no other data: what the
-    /// host has is not looked at.
+    /// Returns the zone with a name of the IANA database, which is case-sensitive. It does not read the host's zone data, so all
+    /// machines agree.
     ///
     /// ```
     /// use schedule::Zone;
@@ -49,10 +49,14 @@ impl Zone {
     /// let error = Zone::named("europe/berlin").unwrap_err();
     /// assert_eq!(error.to_string(), "unknown time zone \"europe/berlin\"; write Europe/Berlin");
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the database has no such name.
     pub fn named(name: &str) -> Result<Self, UnknownZone> {
         let unknown = |advice: Option<String>| UnknownZone { name: name.to_owned(), advice };
         if name.eq_ignore_ascii_case("local") {
-            return Err(unknown(Some("name the place, such as Europe/Berlin".to_owned())));
+            return Err(unknown(Some("use the name of a place, such as Europe/Berlin".to_owned())));
         }
         let Ok(zone) = TimeZoneDatabase::bundled().get(name) else {
             let of_offset = offset(name).map(|_| "a fixed offset has no name; use UTC or a place".to_owned());
@@ -65,7 +69,11 @@ impl Zone {
         }
     }
 
-    /// The same, or a fixed offset such as `+05:30`.
+    /// Like [`named`](Self::named), but also takes a fixed offset such as `+05:30`.
+    ///
+    /// # Errors
+    ///
+    /// If the text is neither an offset nor a name in the database.
     pub fn named_or_offset(text: &str) -> Result<Self, UnknownZone> {
         match offset(text) {
             Some(offset) => Ok(Self { name: text.to_owned(), zone: TimeZone::fixed(offset) }),
@@ -73,17 +81,18 @@ impl Zone {
         }
     }
 
-    /// As it was given.
+    /// Returns the name or the offset, as given.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// For what else there is to do with it.
+    /// Returns the zone as jiff's type.
     pub fn time_zone(&self) -> &TimeZone {
         &self.zone
     }
 
-    /// The changes of clocks after one instant and until another. Some turn clocks by nothing, and are left out.
+    /// Iterates over the changes of the offset after one instant, up to and including another. Transitions that do not change the
+    /// offset are skipped.
     pub fn changes(&self, after: Timestamp, until: Timestamp) -> impl Iterator<Item = Change> {
         let before = |at: Timestamp| Timestamp::from_second(at.as_second() - 1).ok();
         let transitions = self.zone.following(after).take_while(move |it| it.timestamp() <= until);
@@ -94,14 +103,15 @@ impl Zone {
         })
     }
 
-    /// Seconds that clocks are ahead of UTC, and the first second after this one at which that changes. None where time ends.
+    /// Returns the offset from UTC in seconds, and the next second at which it changes. `None` outside the range of `Timestamp`.
     pub(crate) fn stretch_from(&self, second: i64) -> Option<(i64, i64)> {
         let from = Timestamp::from_second(second).ok()?;
         let end = self.zone.following(from).next().map_or(i64::MAX, |it| it.timestamp().as_second());
         Some((self.zone.to_offset(from).seconds().into(), end))
     }
 
-    /// The same, and the first second of which it is true.
+    /// Returns the offset from UTC in seconds, and the first second of the period with this offset. `None` outside the range of
+    /// `Timestamp`.
     pub(crate) fn stretch_until(&self, second: i64) -> Option<(i64, i64)> {
         let until = Timestamp::from_second(second).ok()?;
         let after = Timestamp::from_second(second + 1).unwrap_or(Timestamp::MAX);
@@ -125,7 +135,7 @@ impl Display for UnknownZone {
 
 impl std::error::Error for UnknownZone {}
 
-/// A fixed offset: `+05:30`, `-0300` or `+14`.
+/// Parses a fixed offset: `+05:30`, `-0300` or `+14`.
 fn offset(text: &str) -> Option<Offset> {
     let (sign, rest) = match text.split_at_checked(1)? {
         ("+", rest) => (1, rest),

@@ -1,6 +1,6 @@
-//! What a connection is doing, and until when it may.
+//! Tracks what a connection is doing, and how long it may stay in that state.
 //!
-//! A connection's own task reads, writes and asks for the deadline, so whatever moves the deadline also wakes who waits for it.
+//! The task of a connection reads, writes and polls the deadline. So every event that moves the deadline also wakes that task.
 
 use std::{
     collections::HashMap,
@@ -19,19 +19,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Dropped, Limits, Observer};
 
-/// After the stop, a connection that has never sent anything is waited for so long: its first request may be on its way.
+/// After the stop, how long a connection without any input stays open: its first request may be on its way.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
 
-/// What a connection is doing.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// In the TLS handshake, which has a time limit of its own.
     Handshake,
-    /// Nothing was ever received.
+    /// The client has sent nothing yet.
     New,
     /// A part of a request's head has arrived.
     Head,
-    /// So many requests are being answered.
+    /// This number of requests is in progress.
     Busy(usize),
     /// Between two requests.
     Idle,
@@ -41,17 +41,17 @@ enum Phase {
 struct State {
     phase: Phase,
     since: Instant,
-    /// Since when something waits to be written.
+    /// Since when output waits to be written.
     unwritten: Option<Instant>,
-    /// Since when we want to end.
+    /// Since when the server drains.
     draining: Option<Instant>,
 }
 
-/// What one connection is doing.
+/// The state of one connection, shared by its task and its transport.
 #[derive(Debug)]
 pub(crate) struct Activity {
     state: Mutex<State>,
-    /// When it is to end at once.
+    /// Cancelled when the connection must end at once.
     pub(crate) cut: CancellationToken,
 }
 
@@ -65,19 +65,19 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The handshake is over, or there is none.
+    /// The handshake is complete, or the connection has none.
     pub(crate) fn connected(&self) {
         self.state().enter(Phase::New);
     }
 
-    /// The connection is to end soon. Returns whether its first request is waited for, if only for a moment.
+    /// The connection must end soon. Returns whether it stays open for its first request, for a moment.
     pub(crate) fn drain(&self) -> bool {
         let mut state = self.state();
         state.draining = Some(Instant::now());
         state.phase == Phase::New
     }
 
-    /// When the connection is to end if nothing happens before, and why.
+    /// When the connection must end if nothing happens before, and why.
     pub(crate) fn deadline(&self, limits: &Limits) -> Option<(Instant, Dropped)> {
         let state = self.state();
         let waited = match state.phase {
@@ -94,7 +94,7 @@ impl Activity {
         waited.into_iter().chain(unread).min_by_key(|(at, _)| *at)
     }
 
-    /// A request has begun, and goes on for as long as the answer exists.
+    /// Marks the beginning of a request. The request ends when the returned value, which the response body owns, is dropped.
     pub(crate) fn busy(self: &Arc<Self>) -> Busy {
         let mut state = self.state();
         let others = if let Phase::Busy(others) = state.phase { others } else { 0 };
@@ -103,7 +103,7 @@ impl Activity {
         Busy(self.clone())
     }
 
-    /// Since when it has had no request, if it has none.
+    /// Since when the connection has had no request; `None` during a request.
     fn waiting_since(&self) -> Option<Instant> {
         let state = self.state();
         (!matches!(state.phase, Phase::Busy(_))).then_some(state.since)
@@ -117,7 +117,7 @@ impl State {
     }
 }
 
-/// A request that is being answered.
+/// A request in progress.
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<Activity>);
 
@@ -131,11 +131,11 @@ impl Drop for Busy {
     }
 }
 
-/// A transport that keeps the activity of its connection up to date.
+/// A transport that updates the activity of its connection.
 pub(crate) struct Watched<T> {
     inner: T,
     activity: Arc<Activity>,
-    /// In HTTP/2, what arrives need not be a request.
+    /// False for HTTP/2, where input need not be a request.
     counts_reads: bool,
 }
 
@@ -144,7 +144,7 @@ impl<T> Watched<T> {
         Self { inner, activity, counts_reads }
     }
 
-    /// `flushed`: whether all that was written has left.
+    /// `flushed`: whether all output has left.
     fn written<R>(&self, result: Poll<R>, flushed: bool) -> Poll<R> {
         let mut state = self.activity.state();
         if result.is_pending() {
@@ -217,8 +217,8 @@ impl Connections {
         Arc::new(Self { limit, observer, open: Mutex::default() })
     }
 
-    /// One more connection. If there are too many, the one that has been without a request for the longest time has to go; if
-    /// all have one, there is no place.
+    /// Admits a connection. At the limit, cuts the one that has been without a request for the longest time. Returns `None` if
+    /// all connections have a request.
     pub(crate) fn admit(self: &Arc<Self>) -> Option<Place> {
         let mut guard = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let (next, open) = &mut *guard;
@@ -237,7 +237,7 @@ impl Connections {
         Some(Place { id: *next, activity, connections: self.clone() })
     }
 
-    /// Ends all of them, and says how many.
+    /// Cuts all connections, and returns their number.
     pub(crate) fn cut(&self) -> usize {
         let guard = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         guard.1.values().for_each(|activity| activity.cut.cancel());
@@ -245,7 +245,7 @@ impl Connections {
     }
 }
 
-/// The right to be one of the connections.
+/// The place of a connection among the open ones; dropping it frees the place.
 pub(crate) struct Place {
     id: u64,
     pub(crate) activity: Arc<Activity>,

@@ -1,4 +1,4 @@
-//! Who may vouch for clients, which may be replaced at any time.
+//! The authorities that sign client certificates. They may be replaced at any time.
 
 use std::{
     fmt,
@@ -16,13 +16,13 @@ use rustls::{
 use crate::{
     CertificateError, Observer, certificates,
     files::{self, Files},
-    observer::Nobody,
+    observer::NoObserver,
 };
 
-/// The bundle that certificates of clients are checked with, which may be replaced at any time. A clone is the same one.
+/// The CA bundle for checking client certificates. It may be replaced at any time. Clones share the bundle.
 ///
-/// A client may come without a certificate unless it is [`required`](Self::required); one that shows a certificate of somebody
-/// else, or an expired one, is refused in the handshake.
+/// A client may connect without a certificate unless it is [`required`](Self::required). A client whose certificate is expired,
+/// or of another authority, is refused in the handshake.
 #[derive(Clone)]
 pub struct ClientAuthorities {
     shared: Arc<Shared>,
@@ -36,22 +36,23 @@ struct Shared {
 }
 
 impl ClientAuthorities {
-    /// Those of PEM text.
+    /// Reads the bundle from PEM text.
     pub fn from_pem(bundle: &[u8]) -> Result<Self, CertificateError> {
         Self::new(false, bundle, None)
     }
 
-    /// Those in a file, which is looked at every five seconds. Needs a tokio runtime.
+    /// Reads the bundle from a file, now and every five seconds. Needs a tokio runtime.
     pub fn from_file(bundle: impl Into<PathBuf>) -> Result<Self, CertificateError> {
         Self::watched(false, files::EVERY, bundle.into())
     }
 
-    /// Those in a file, which is looked at that often. Needs a tokio runtime.
+    /// Reads the bundle from a file, now and at this interval. Needs a tokio runtime.
     pub fn from_file_every(every: Duration, bundle: impl Into<PathBuf>) -> Result<Self, CertificateError> {
         Self::watched(false, every, bundle.into())
     }
 
-    /// Those in a file; a client without a certificate is refused in the handshake. Needs a tokio runtime.
+    /// Reads the bundle from a file, now and every five seconds. A client without a certificate is refused in the handshake.
+    /// Needs a tokio runtime.
     pub fn required(bundle: impl Into<PathBuf>) -> Result<Self, CertificateError> {
         Self::watched(true, files::EVERY, bundle.into())
     }
@@ -65,22 +66,22 @@ impl ClientAuthorities {
     }
 
     fn new(required: bool, bundle: &[u8], files: Option<Files<1>>) -> Result<Self, CertificateError> {
-        let observer: Arc<dyn Observer> = Arc::new(Nobody);
+        let observer: Arc<dyn Observer> = Arc::new(NoObserver);
         let (verifier, observer) = (RwLock::new(verifier(bundle, required)?), RwLock::new(observer));
         Ok(Self { shared: Arc::new(Shared { required, verifier, observer, files }) })
     }
 
-    /// Checks with another bundle from the next handshake on. One that cannot be used is refused, and the old one stays.
+    /// Replaces the bundle from the next handshake on. An unusable bundle is refused, and the old one stays.
     pub fn replace(&self, bundle: &[u8]) -> Result<(), CertificateError> {
         self.shared.replace(bundle)
     }
 
-    /// Looks at the file now, in the calling thread, rather than when it is time.
+    /// Reads the file now, in the calling thread, rather than at the next interval.
     pub fn reload(&self) {
         self.shared.reload();
     }
 
-    /// Tells of every change from now on. There is one observer.
+    /// Reports every change from now on to this observer, which replaces the previous one.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
         *self.shared.observer.write().unwrap_or_else(PoisonError::into_inner) = observer;
     }

@@ -1,4 +1,4 @@
-//! What a handler reads of a request: not more than allowed, and not for longer.
+//! The body of a request as handlers read it, with limits on its size and time.
 
 use std::{
     pin::Pin,
@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use tokio::time::Sleep;
 use tower::BoxError;
 
-/// The body of a request. Fails when it is longer than [`crate::Limits::body_size`] (with `LengthLimitError` of `http-body-util`,
+/// The body of a request. Fails if it is longer than [`crate::Limits::body_size`] (with `LengthLimitError` of `http-body-util`,
 /// which axum answers with 413) or slower than [`crate::Limits::body_read`] (with [`BodyTimeout`]).
 pub struct Body {
     inner: Limited<Incoming>,

@@ -1,4 +1,4 @@
-//! The certificate that we show, which may be replaced at any time.
+//! The serving certificate, which may be replaced at any time.
 
 use std::{
     fmt, io,
@@ -18,13 +18,13 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::{
     Observer,
     files::{self, Files},
-    observer::Nobody,
+    observer::NoObserver,
 };
 
 /// Why a certificate, a key or a bundle is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// It is missing, or we may not read it.
+    /// The file is missing, or the process may not read it.
     #[error("could not read {}", path.display())]
     Unreadable {
         /// Which file.
@@ -40,21 +40,21 @@ pub enum CertificateError {
         /// Why.
         source: pem::Error,
     },
-    /// There is none.
+    /// The text has no certificate.
     #[error("there is no certificate in the {0}")]
     Empty(&'static str),
-    /// The certificate cannot be read, or the key is not the certificate's.
+    /// The certificate cannot be read, or the key does not belong to it.
     #[error("the certificate and the key cannot be used together")]
     Pair(#[source] rustls::Error),
-    /// The certificate is not one.
+    /// The certificate is not valid X.509.
     #[error("the certificate is not valid X.509")]
     Certificate,
-    /// Certificates of clients cannot be checked with it.
+    /// The bundle cannot be used to check client certificates.
     #[error("clients cannot be checked with the bundle: {0}")]
     Bundle(String),
 }
 
-/// The certificate that we show, which may be replaced at any time. A clone is the same one.
+/// The serving certificate and its key. The pair may be replaced at any time. Clones share the pair.
 #[derive(Clone)]
 pub struct Certificates {
     shared: Arc<Shared>,
@@ -67,17 +67,17 @@ struct Shared {
 }
 
 impl Certificates {
-    /// A certificate, with the chain behind it, and its key. Both are PEM text.
+    /// Reads a certificate with its chain, and its key, from PEM text.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
         Ok(Self::new(pair(certificate, key)?, None))
     }
 
-    /// Those in two files, which are looked at every five seconds. Needs a tokio runtime.
+    /// Reads the pair from two files, now and every five seconds. Needs a tokio runtime.
     pub fn from_files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, CertificateError> {
         Self::from_files_every(files::EVERY, certificate, key)
     }
 
-    /// Those in two files, which are looked at that often. Needs a tokio runtime.
+    /// Reads the pair from two files, now and at this interval. Needs a tokio runtime.
     pub fn from_files_every(
         every: Duration,
         certificate: impl Into<PathBuf>,
@@ -91,27 +91,27 @@ impl Certificates {
     }
 
     fn new(pair: CertifiedKey, files: Option<Files<2>>) -> Self {
-        let observer: Arc<dyn Observer> = Arc::new(Nobody);
+        let observer: Arc<dyn Observer> = Arc::new(NoObserver);
         let (pair, observer) = (RwLock::new(Arc::new(pair)), RwLock::new(observer));
         Self { shared: Arc::new(Shared { pair, observer, files }) }
     }
 
-    /// Shows another pair from the next handshake on. One that cannot be used is refused, and the old pair stays.
+    /// Replaces the pair from the next handshake on. An unusable pair is refused, and the old one stays.
     pub fn replace(&self, certificate: &[u8], key: &[u8]) -> Result<(), CertificateError> {
         self.shared.replace(certificate, key)
     }
 
-    /// Looks at the files now, in the calling thread, rather than when it is time.
+    /// Reads the files now, in the calling thread, rather than at the next interval.
     pub fn reload(&self) {
         self.shared.reload();
     }
 
-    /// When the present certificate expires.
+    /// When the current certificate expires.
     pub fn not_after(&self) -> SystemTime {
         not_after(&self.shared.pair()).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Tells of the present certificate at once, and of every change from now on. There is one observer.
+    /// Reports the current certificate at once, and every change from now on, to this observer, which replaces the previous one.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
         observer.certificate(self.not_after());
         *self.shared.observer.write().unwrap_or_else(PoisonError::into_inner) = observer;
@@ -161,13 +161,13 @@ impl fmt::Debug for Certificates {
 fn pair(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, CertificateError> {
     let chain = chain("certificate", certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|source| CertificateError::Pem { what: "key", source })?;
-    // Fails if the two do not belong together.
+    // Fails if the certificate and the key do not belong together.
     let pair = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(CertificateError::Pair)?;
     not_after(&pair)?;
     Ok(pair)
 }
 
-/// All certificates in PEM text. There is at least one.
+/// Parses all certificates in PEM text. Fails if there is none.
 pub(crate) fn chain(what: &'static str, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(text)
         .collect::<Result<_, _>>()

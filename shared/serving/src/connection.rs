@@ -26,25 +26,25 @@ use crate::{
     response::ResponseBody,
 };
 
-/// Who is at the other end: an extension of each request.
+/// The client of a connection: an extension of each request.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// Where it is.
+    /// The address of the client.
     pub address: SocketAddr,
-    /// The certificate that it showed and that was checked, if there are [`crate::ClientAuthorities`].
+    /// The checked certificate of the client, if it sent one and there are [`crate::ClientAuthorities`].
     pub certificate: Option<CertificateDer<'static>>,
 }
 
-/// What all connections of a listener have in common.
+/// Settings that all connections of a listener share.
 pub(crate) struct Rules {
     pub(crate) limits: Limits,
     pub(crate) http2: Option<Http2>,
     pub(crate) observer: Arc<dyn Observer>,
-    /// The stop has come: end when nothing is being answered.
+    /// Cancelled at the stop: a connection ends when no request is in progress.
     pub(crate) drain: CancellationToken,
 }
 
-/// Serves until the connection ends, by itself or by our limits.
+/// Serves until the connection ends, by itself or by a limit.
 pub(crate) async fn serve<S, B>(
     stream: TcpStream,
     address: SocketAddr,
@@ -110,7 +110,7 @@ async fn requests<T, S, B>(
     } else {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            // Ours is in `activity`: hyper's would also end connections between two requests.
+            // `activity` has this limit: hyper's would also end connections between two requests.
             .header_read_timeout(None)
             .max_buf_size(limits.header_size.max(8192))
             .max_headers(limits.headers)
@@ -120,7 +120,7 @@ async fn requests<T, S, B>(
     }
 }
 
-/// Moves a connection until its end, and asks it to end when it should.
+/// Drives a connection to its end. Shuts it down at the drain, and drops it when a deadline has passed.
 async fn drive<C>(connection: C, shutdown: fn(Pin<&mut C>), activity: &Activity, rules: &Rules)
 where
     C: Future<Output = Result<(), hyper::Error>>,
@@ -129,7 +129,7 @@ where
     let mut alarm = std::pin::pin!(tokio::time::sleep_until(Instant::now()));
     let mut draining = false;
     loop {
-        // Asked after the connection has moved, so always with what it did just now.
+        // Polled after the connection, so the deadline includes what the connection has just done.
         let expired = std::future::poll_fn(|context| {
             let Some((at, why)) = activity.deadline(&rules.limits) else { return Poll::Pending };
             if alarm.deadline() != at {
@@ -142,7 +142,7 @@ where
             () = activity.cut.cancelled() => return,
             () = rules.drain.cancelled(), if !draining => {
                 draining = true;
-                // hyper would close one that has sent nothing yet; `answer` tells it to close after its first request.
+                // hyper would close a connection without any input. Keep it for its first request: `answer` then closes it.
                 if !activity.drain() {
                     shutdown(connection.as_mut());
                 }
@@ -158,7 +158,7 @@ where
     }
 }
 
-/// What comes out of our answers.
+/// The result of [`answer`].
 type Answer<B> = Result<Response<ResponseBody<B>>, BoxError>;
 
 async fn answer<S, B>(

@@ -1,7 +1,7 @@
 //! Files that may change at any time: by a rename, by a swapped symbolic link, in several steps, or after being absent.
 //!
-//! They are looked at again and again rather than watched: a look is exact whatever happened in between, costs two reads of
-//! small files, and needs no watch to survive that its folder is replaced.
+//! The files are polled rather than watched. A poll finds the current contents, however they changed. It costs two reads of small
+//! files. And it goes on after the folder was replaced, where a watch would end.
 
 use std::{
     io,
@@ -12,12 +12,12 @@ use std::{
 
 use crate::CertificateError;
 
-/// How often files are looked at.
+/// The default interval between two reads.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
 
 type Contents<const N: usize> = Result<[Vec<u8>; N], (PathBuf, io::ErrorKind)>;
 
-/// Some files that belong together, and what was last seen of them.
+/// Files that belong together, and the result of the last read.
 pub(crate) struct Files<const N: usize> {
     paths: [PathBuf; N],
     seen: Mutex<Option<Contents<N>>>,
@@ -28,7 +28,7 @@ impl<const N: usize> Files<N> {
         Self { paths, seen: Mutex::new(None) }
     }
 
-    /// What is in the files, if that is something new.
+    /// Reads the files. Returns `None` if nothing has changed since the last read.
     pub(crate) fn look(&self) -> Option<Result<[Vec<u8>; N], CertificateError>> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.read();
@@ -48,14 +48,14 @@ impl<const N: usize> Files<N> {
     }
 }
 
-/// Lets `reload` look again and again, for as long as anybody else has `of`.
+/// Calls `reload` at this interval until all other owners of `of` are gone.
 pub(crate) fn watch<T: Send + Sync + 'static>(of: &Arc<T>, every: Duration, reload: fn(&T)) {
     let of = Arc::downgrade(of);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(every).await;
             let Some(of) = of.upgrade() else { return };
-            // A file system may hang; that must not hold up connections.
+            // Reading may hang in the file system; that must not hold up connections.
             drop(tokio::task::spawn_blocking(move || reload(&of)).await);
         }
     });

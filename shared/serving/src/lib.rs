@@ -1,4 +1,4 @@
-//! Serves HTTP over TLS or plainly: certificates replaced while serving, limits on everything, a drain with a deadline.
+//! Serves HTTP, plain or over TLS: certificates change while serving, everything has a limit, and the drain has a deadline.
 //!
 //! ```ignore
 //! let certificates = Certificates::from_files("tls.crt", "tls.key")?; // and again whenever they change
@@ -7,12 +7,12 @@
 //! let drained = listener.serve(router, stop.cancelled_owned()).await;
 //! ```
 //!
-//! The service is any `tower::Service<http::Request<serving::Body>>`, such as an axum `Router`. Each request carries
-//! a [`Peer`]: who is at the other end, and with which certificate.
+//! The service is any `tower::Service<http::Request<serving::Body>>`, such as an axum `Router`. Each request carries a [`Peer`]:
+//! the address and the certificate of the client.
 //!
-//! Reading order: [`Listener`] accepts, `connection` is the life of one connection, `activity` knows how long it may stay
-//! in which state, [`Body`] is what a handler reads. [`Certificates`] and [`ClientAuthorities`] are what TLS needs and what
-//! can change, [`Tls`] is how it is set up, and [`Observer`] is told what happens.
+//! Reading order: [`Listener`] accepts connections, `connection` serves one of them, `activity` knows how long it may stay in
+//! which state, and [`Body`] is what a handler reads. [`Certificates`] and [`ClientAuthorities`] are the parts of TLS that can
+//! change, [`Tls`] is its configuration, and [`Observer`] receives events.
 
 mod activity;
 mod authorities;

@@ -1,15 +1,15 @@
-//! How much a client may have of everything.
+//! Limits on what a client may use.
 
 use std::time::Duration;
 
-/// How much a client may have of everything. The defaults suit metrics and webhooks.
+/// Limits on what a client may use. The defaults suit metrics and webhooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a request's head; more is answered with 431. At least 8 KiB.
     pub header_size: usize,
     /// Header fields of a request; more is answered with 431.
     pub headers: usize,
-    /// From the first byte of a request's head, or from the beginning of a connection, to the end of the head.
+    /// Time from the first byte of a request's head, or from the beginning of a connection, to the end of the head.
     pub header_read: Duration,
     /// How long a TLS handshake may take.
     pub handshake: Duration,
@@ -17,9 +17,9 @@ pub struct Limits {
     pub idle: Duration,
     /// Bytes of a request's body; more is answered with 413.
     pub body_size: usize,
-    /// From the first look at a request's body to its end. Then reading fails with [`crate::BodyTimeout`].
+    /// Time from the first read of a request's body to its end. After it, reading fails with [`crate::BodyTimeout`].
     pub body_read: Duration,
-    /// How long what was written may wait for a client that does not read. A longer answer is counted in pieces.
+    /// How long output may wait for a client that does not read. It applies to each piece of a long answer, not to the whole.
     pub write: Duration,
     /// Open connections. For one more, the one that has been without a request for the longest time is closed.
     pub connections: usize,
@@ -47,9 +47,9 @@ impl Default for Limits {
 /// Offers HTTP/2 beside HTTP/1.1, on TLS connections only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Http2 {
-    /// Requests at once on one connection.
+    /// Concurrent requests on one connection.
     pub max_concurrent_streams: u32,
-    /// Bytes that a client may send on one stream before we have read them.
+    /// Flow-control window of one stream, in bytes.
     pub stream_window: u32,
 }
 

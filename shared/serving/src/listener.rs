@@ -1,4 +1,4 @@
-//! Accepts connections until it is told to stop, and then waits for the last ones.
+//! Accepts connections until the stop, and then waits for the last ones.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -13,13 +13,13 @@ use crate::{
     Body, Dropped, Http2, Limits, Observer, Tls, TlsError,
     activity::Connections,
     connection::{self, Rules},
-    observer::Nobody,
+    observer::NoObserver,
     socket,
     tls::Configs,
 };
 
-/// Listens; serves once it is told what.
-#[must_use = "nobody is served before `serve`"]
+/// A listening socket with its settings. It serves only within [`serve`](Self::serve).
+#[must_use = "the listener answers no request before `serve`"]
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
@@ -32,26 +32,26 @@ pub struct Listener {
 /// How serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that had not ended at the deadline, and were cut.
+    /// Connections that were still open at the deadline, and were cut.
     pub cut: usize,
 }
 
 impl Listener {
-    /// Listens at an address. Port 0 means any free one, and `[::]` all addresses of both families, or those of IPv4 where
+    /// Listens at an address. Port 0 means any free port. `[::]` means all addresses of both families, or those of IPv4 where
     /// there is no IPv6.
     #[expect(clippy::unused_async, reason = "a socket can only be made within a runtime")]
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         Self::new(socket::listen(address)?)
     }
 
-    /// Listens where somebody else does already.
+    /// Takes over a socket that already listens.
     pub fn new(socket: TcpListener) -> io::Result<Self> {
         let address = socket.local_addr()?;
-        let (limits, observer) = (Limits::default(), Arc::new(Nobody));
+        let (limits, observer) = (Limits::default(), Arc::new(NoObserver));
         Ok(Self { socket, address, tls: None, limits, http2: None, observer })
     }
 
-    /// Where it listens.
+    /// The address of the socket.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -61,23 +61,23 @@ impl Listener {
         Ok(Self { tls: Some(tls.configs(false)?), http2: None, ..self })
     }
 
-    /// Speaks TLS only, and over it HTTP/2 with those that want to.
+    /// Speaks TLS only, and over it HTTP/2 with clients that offer it.
     pub fn tls_with_http2(self, tls: Tls, http2: Http2) -> Result<Self, TlsError> {
         Ok(Self { tls: Some(tls.configs(true)?), http2: Some(http2), ..self })
     }
 
-    /// How much a client may have of everything.
+    /// Sets the limits of clients.
     pub fn limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Who is told what happens.
+    /// Sets the receiver of events.
     pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
         Self { observer, ..self }
     }
 
-    /// Serves until the stop. Then nobody is accepted any more, running requests are finished, their connections closed; what
-    /// is left at [`Limits::drain`] is cut.
+    /// Serves until the stop. Then accepts no more connections, finishes running requests, and closes their connections. Cuts
+    /// what is left after [`Limits::drain`].
     pub async fn serve<S, B>(self, service: S, stop: impl Future<Output = ()>) -> Drained
     where
         S: Service<Request<Body>, Response = Response<B>, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
@@ -90,7 +90,7 @@ impl Listener {
         let rules = Arc::new(Rules { limits, http2, observer: observer.clone(), drain: drain.clone() });
         let begin = |stream: TcpStream, address| {
             let Some(place) = connections.admit() else { return };
-            // A small answer goes out at once.
+            // Without Nagle's algorithm, a small answer goes out at once.
             drop(stream.set_nodelay(true));
             let (tls, rules, service) = (tls.as_ref().map(Configs::current), rules.clone(), service.clone());
             tasks.spawn(async move {
@@ -108,7 +108,7 @@ impl Listener {
                 },
             }
         }
-        // Those that connected before the stop have not been seen yet, but they think that they are connected.
+        // Accept what was in the queue at the stop: those clients are already connected from their own point of view.
         while let Some(Ok((stream, address))) = socket.accept().now_or_never() {
             begin(stream, address);
         }
@@ -125,7 +125,8 @@ impl Listener {
     }
 }
 
-/// A connection that failed before it was accepted is nothing to us; without file descriptors, it only gets worse in a loop.
+/// Ignores a connection that failed before it was accepted. After other errors, such as no free file descriptors, pauses:
+/// otherwise the loop would spin.
 async fn pause_after(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {

@@ -1,53 +1,53 @@
-//! Who is told what happens, such as metrics.
+//! The interface for events of the server, such as for metrics.
 
 use std::time::SystemTime;
 
 use crate::CertificateError;
 
-/// Is told what happens, such as metrics. Must not block; every method may be left out.
+/// Receives events of the server, such as for metrics. Must not block. Every method is optional.
 pub trait Observer: Send + Sync + 'static {
-    /// A certificate is in use, at the start and after each change, until the time given.
+    /// A certificate is now in use, until this time. Called at the start and after each change.
     fn certificate(&self, not_after: SystemTime) {
         let _ = not_after;
     }
 
-    /// Files had changed, or somebody replaced a pair or a bundle. After a failure the old ones stay in use; the same failure
-    /// is told once, not at each look at the files.
+    /// Files had changed, or a caller replaced a pair or a bundle. After a failure, the old ones stay in use. The same failure of
+    /// files is reported once, not at each read.
     fn reloaded(&self, outcome: Result<(), &CertificateError>) {
         let _ = outcome;
     }
 
-    /// So many connections are open now.
+    /// The number of open connections has changed.
     fn connections(&self, open: usize) {
         let _ = open;
     }
 
-    /// We ended a connection, or did not begin it.
+    /// The server ended a connection, or did not admit it.
     fn dropped(&self, why: Dropped) {
         let _ = why;
     }
 }
 
-/// Why we ended a connection, or did not begin it.
+/// Why the server ended a connection, or did not admit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dropped {
     /// The TLS handshake failed or took too long.
     Handshake,
-    /// No request came in time: nothing, or not all of its head.
+    /// No complete head of a request arrived in time.
     Waited,
     /// The client did not read its answer.
     Unread,
-    /// Too many connections: this one had been without a request for the longest time, or all had one.
+    /// At the limit of connections: this one had been without a request for the longest time, or all had one.
     Full,
-    /// It had not ended when the drain had to.
+    /// The connection was still open at the deadline of the drain.
     Drain,
 }
 
 impl Dropped {
-    /// All reasons, for metrics that begin at zero.
+    /// All reasons, so that metrics can begin at zero.
     pub const ALL: [Self; 5] = [Self::Handshake, Self::Waited, Self::Unread, Self::Full, Self::Drain];
 
-    /// As the label of a metric.
+    /// The reason as the label of a metric.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Handshake => "handshake",
@@ -59,7 +59,7 @@ impl Dropped {
     }
 }
 
-/// Tells nobody.
-pub(crate) struct Nobody;
+/// Ignores all events.
+pub(crate) struct NoObserver;
 
-impl Observer for Nobody {}
+impl Observer for NoObserver {}

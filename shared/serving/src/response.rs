@@ -1,4 +1,4 @@
-//! What goes back, for as long as it is on its way.
+//! The body of a response, which marks its connection as busy.
 
 use std::{
     pin::Pin,
@@ -11,7 +11,7 @@ use crate::activity::Busy;
 
 /// The body of a response. While it exists, its connection is busy.
 pub(crate) struct ResponseBody<B> {
-    /// Absent when we answered ourselves.
+    /// `None` if the server itself answers.
     inner: Option<Pin<Box<B>>>,
     _busy: Busy,
 }

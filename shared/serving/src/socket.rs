@@ -1,4 +1,4 @@
-//! Where to listen: an address, or all of them.
+//! Sockets that listen at an address, or at all addresses.
 
 use std::{
     io,
@@ -8,23 +8,23 @@ use std::{
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-/// As many as tokio lets wait to be accepted.
+/// Length of the queue of connections to accept, the same as tokio's.
 const BACKLOG: i32 = 1024;
 
-/// Reads `ADDRESS:PORT`, or `:PORT`, which means all addresses of both families, as it does in Go.
+/// Parses `ADDRESS:PORT`, or `:PORT`, which means all addresses of both families, as in Go.
 pub fn parse_address(text: &str) -> Result<SocketAddr, AddrParseError> {
     let everywhere = text.strip_prefix(':').map(|port| format!("[::]:{port}"));
     everywhere.as_deref().unwrap_or(text).parse()
 }
 
-/// A socket that listens at this address. `[::]` means all addresses of IPv4 too, whatever the system's default is; where
-/// there is no IPv6, only those.
+/// Opens a socket that listens at this address. `[::]` includes all addresses of IPv4, whatever the system's default is. Without
+/// IPv6, it means only those of IPv4.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if !(address.is_ipv6() && address.ip().is_unspecified()) {
         return one(address);
     }
     match one(address) {
-        // Half of what was asked for is not given where another has the other half.
+        // If the port is in use in one family, fail rather than listen in the other family only.
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => one((Ipv4Addr::UNSPECIFIED, address.port()).into()),
         other => other,
     }
@@ -35,7 +35,7 @@ fn one(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() && address.ip().is_unspecified() {
         socket.set_only_v6(false)?;
     }
-    socket.set_reuse_address(true)?; // connections of a process before us may still be closing
+    socket.set_reuse_address(true)?; // connections of an earlier process may still be closing
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;

@@ -1,4 +1,4 @@
-//! How TLS is set up: versions, cipher suites, whom we ask for a certificate.
+//! The configuration of TLS: versions, cipher suites, client certificates.
 
 use std::{
     str::FromStr,
@@ -14,7 +14,7 @@ use rustls::{
 
 use crate::{Certificates, ClientAuthorities};
 
-/// How TLS is set up.
+/// The configuration of TLS.
 #[derive(Debug, Clone)]
 pub struct Tls {
     certificates: Certificates,
@@ -23,33 +23,33 @@ pub struct Tls {
     cipher_suites: CipherSuites,
 }
 
-/// Why TLS cannot be set up like that.
+/// Why a configuration of TLS is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
-    /// Nobody knows it, or nobody should use it.
+    /// The version is unknown or insecure.
     #[error("unknown TLS version {0:?}: use VersionTLS12 or VersionTLS13 (older ones are broken and not offered)")]
     Version(String),
-    /// Nobody knows it, or nobody should use it.
+    /// The cipher suite is unknown or insecure.
     #[error("cipher suite {name:?} is not offered; choose from {}", known.join(", "))]
     CipherSuite {
-        /// As it was given.
+        /// The name as given.
         name: String,
-        /// What could have been given.
+        /// The names that are offered.
         known: Vec<&'static str>,
     },
-    /// No version is left with such a choice.
+    /// The cipher suites leave no version of TLS.
     #[error("no TLS version is left with these cipher suites: {0}")]
     Nothing(String),
 }
 
 impl Tls {
-    /// TLS 1.2 and 1.3 with all suites that rustls offers; clients are not asked for certificates.
+    /// TLS 1.2 and 1.3 with all cipher suites of rustls, without client certificates.
     pub fn new(certificates: Certificates) -> Self {
         let (min_version, cipher_suites) = (MinVersion::default(), CipherSuites::default());
         Self { certificates, client_authorities: None, min_version, cipher_suites }
     }
 
-    /// Asks clients for certificates.
+    /// Requests certificates from clients.
     pub fn client_authorities(self, authorities: ClientAuthorities) -> Self {
         Self { client_authorities: Some(authorities), ..self }
     }
@@ -64,7 +64,7 @@ impl Tls {
         Self { cipher_suites, ..self }
     }
 
-    /// A configuration for each state of what may change.
+    /// Makes the configurations for handshakes; fails if no TLS version is left.
     pub(crate) fn configs(self, http2: bool) -> Result<Configs, TlsError> {
         let verifier = self.client_authorities.as_ref().map(ClientAuthorities::verifier);
         let config = self.config(http2, verifier.clone())?;
@@ -84,7 +84,7 @@ impl Tls {
         };
         let mut config = builder.with_cert_resolver(Arc::new(self.certificates.clone()));
         if asks {
-            // A resumed session would bring back a client whose certificate has expired or lost its authority.
+            // A resumed session would admit a client whose certificate has expired or whose authority was removed.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
@@ -96,7 +96,7 @@ impl Tls {
 
 type Verifier = Arc<dyn ClientCertVerifier>;
 
-/// Hands out what a handshake needs. Connections share one configuration for as long as nothing has changed.
+/// Returns the configuration for a handshake. Connections share one until the client authorities change.
 pub(crate) struct Configs {
     tls: Tls,
     http2: bool,
@@ -116,7 +116,7 @@ impl Configs {
     }
 }
 
-/// The oldest version of TLS that is accepted, in the words of Go: `VersionTLS12` or `VersionTLS13`.
+/// The oldest accepted version of TLS, by Go's names: `VersionTLS12` or `VersionTLS13`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MinVersion {
     /// TLS 1.2 and 1.3.
@@ -148,8 +148,8 @@ impl FromStr for MinVersion {
     }
 }
 
-/// The cipher suites that are offered, by the names of IANA and Go, separated by commas. Those of TLS 1.3 stay on unless some
-/// of them are named: as in Go, a list for TLS 1.2 does not turn off TLS 1.3.
+/// The offered cipher suites, by the names of IANA and Go, separated by commas. The suites of TLS 1.3 stay on unless the list
+/// names one of them: as in Go, a list for TLS 1.2 does not turn off TLS 1.3.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CipherSuites {
     /// Empty means all.
@@ -177,7 +177,7 @@ fn cipher_suite(name: &str) -> Result<CipherSuite, TlsError> {
     let all = ring::ALL_CIPHER_SUITES.iter().map(SupportedCipherSuite::suite);
     let found = all.clone().find(|suite| {
         let known = iana_name(*suite);
-        // Go knows the ones with ChaCha20 also by the names that they had before RFC 7905.
+        // Go also accepts the ChaCha20 suites by their names before RFC 7905.
         known == name || (known.contains("CHACHA20") && known.strip_suffix("_SHA256") == Some(name))
     });
     found.ok_or_else(|| TlsError::CipherSuite { name: name.to_owned(), known: all.map(iana_name).collect() })
@@ -187,7 +187,7 @@ fn suite_name(suite: CipherSuite) -> &'static str {
     suite.as_str().unwrap_or_default()
 }
 
-/// rustls has a prefix of its own for those of TLS 1.3.
+/// The name of a suite as IANA and Go write it: rustls has its own prefix for the suites of TLS 1.3.
 fn iana_name(suite: CipherSuite) -> &'static str {
     match suite {
         CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",

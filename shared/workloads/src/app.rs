@@ -1,4 +1,4 @@
-//! The labels that tie a custom resource to its children, and the selectors that find its pods.
+//! The labels that tie a custom resource to its children, and the selectors for its pods.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,7 +11,7 @@ const NAME: &str = "app.kubernetes.io/name";
 const INSTANCE: &str = "app.kubernetes.io/instance";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// One custom resource as its children know it: by kind and by name.
+/// Identifies a custom resource in the labels of its children: by kind, in lower case, and by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct App {
     kind: String,
@@ -19,29 +19,29 @@ pub struct App {
 }
 
 impl App {
-    /// The app that `owner` describes.
+    /// Returns the app that `owner` describes.
     pub fn of<K: Resource<DynamicType = ()>>(owner: &K) -> Self {
         Self { kind: K::kind(&()).to_lowercase(), instance: owner.name_any() }
     }
 
-    /// What every child carries.
+    /// Labels of every child.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let mut labels = self.selector();
         labels.insert(MANAGED_BY.to_owned(), format!("{}-operator", self.kind));
         labels
     }
 
-    /// What finds the pods. It must stay as it is for ever, since selectors cannot be changed.
+    /// Labels that select the pods. They must never change: the selector of a Deployment is immutable.
     pub fn selector(&self) -> BTreeMap<String, String> {
         [(NAME, &self.kind), (INSTANCE, &self.instance)].map(|(key, value)| (key.to_owned(), value.clone())).into()
     }
 
-    /// The metadata of a child with this name.
+    /// Returns the metadata of a child with this name.
     pub fn metadata(&self, name: String) -> ObjectMeta {
         ObjectMeta { name: Some(name), labels: Some(self.labels()), ..Default::default() }
     }
 
-    /// The metadata of the pods: `labels` and `annotations` are the user's, and ours win.
+    /// Returns the metadata of the pod template. `labels` and `annotations` are the user's; our labels win.
     pub fn pod_metadata(
         &self,
         labels: &BTreeMap<String, String>,
@@ -52,13 +52,13 @@ impl App {
         ObjectMeta { labels: Some(labels), annotations: given::map(annotations), ..Default::default() }
     }
 
-    /// [`Self::selector`], for the fields that want it wrapped.
+    /// [`Self::selector`] as a `LabelSelector`.
     pub fn label_selector(&self) -> LabelSelector {
         LabelSelector { match_labels: Some(self.selector()), match_expressions: None }
     }
 }
 
-/// The selector as `kubectl -l` and the scale subresource take it, sorted by key.
+/// Writes the selector in the syntax of `kubectl -l` and of the scale subresource, sorted by key.
 impl fmt::Display for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{INSTANCE}={},{NAME}={}", self.instance, self.kind)

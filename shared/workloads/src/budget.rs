@@ -1,4 +1,4 @@
-//! The disruption budget of an app's pods: what users say of it, and the object.
+//! The disruption budget of an app's pods: the user's settings, and the object built from them.
 
 use k8s_openapi::{
     api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec},
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::{App, schemas};
 
-/// How many pods a drain may take at a time.
+/// How many pods a drain may evict at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DisruptionBudget {
     #[expect(clippy::doc_markdown, reason = "kubectl explain would print the backticks")]
-    /// Whether there is a PodDisruptionBudget: Auto when size is at least 2, Always, or Never. Default: Auto.
+    /// Whether a PodDisruptionBudget is created: Auto (if size is at least 2), Always or Never. Default: Auto.
     pub mode: BudgetMode,
 
-    /// How many pods may be away at a time: a number, or a percentage such as 25%; at least 1. Default: 1.
+    /// How many pods may be unavailable at a time: a number, or a percentage such as 25%; at least 1. Default: 1.
     #[schemars(schema_with = "schemas::some_pods_or_percent")]
     pub max_unavailable: IntOrString,
 }
 
-/// Whether there is a disruption budget.
+/// When a disruption budget is created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum BudgetMode {
@@ -39,9 +39,10 @@ impl Default for DisruptionBudget {
 }
 
 impl DisruptionBudget {
-    /// The budget of `size` pods. None where it would do harm: a budget for a single pod makes a drain wait for ever.
+    /// Returns the budget for `size` pods, or `None` if the mode wants none. `Auto` wants none for a single pod, because such a
+    /// budget makes a drain wait for ever.
     ///
-    /// Pods that are not ready may always go: a broken pod must not block a drain.
+    /// A drain may always evict pods that are not ready: a broken pod must not block it.
     pub fn of(&self, name: String, app: &App, size: i32) -> Option<PodDisruptionBudget> {
         let wanted = match self.mode {
             BudgetMode::Auto => size >= 2,

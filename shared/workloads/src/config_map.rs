@@ -1,4 +1,4 @@
-//! What is kept of a `ConfigMap`: nothing beside its identity.
+//! The cached view of a `ConfigMap`. It is empty: reconcilers read only the identity.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
@@ -13,10 +13,10 @@ impl Viewed for ConfigMap {
 impl Child for ConfigMap {
     const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["data"], &["binaryData"]];
 
-    /// The API server fills nothing in.
+    /// The API server sets no defaults.
     fn set_defaults(_: &mut Value) {}
 }
 
-/// The part of a `ConfigMap` that reconcilers read: none. Identity is kept beside it.
+/// Empty: reconcilers read only the identity of a `ConfigMap`, which [`Live`](crate::Live) holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct ConfigMapView {}

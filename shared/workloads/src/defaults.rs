@@ -1,7 +1,7 @@
-//! What the API server fills in when an object is created, kind by kind.
+//! The defaults that the API server sets when an object is created, one function per kind.
 //!
 //! The source is the scheme defaulting of Kubernetes 1.36: `SetObjectDefaults_*` in `pkg/apis/<group>/v1` of
-//! k8s.io/kubernetes. Only fields that our operators can cause are here: no disks, no host network, no load balancers.
+//! k8s.io/kubernetes. This module covers only fields that our operators can cause: no disks, no host network, no load balancers.
 //! Values that the API server allocates (`clusterIP`, `ipFamilies`) are not defaults: no field manager owns them.
 
 use serde_json::{Map, Value, json};
@@ -58,7 +58,7 @@ pub(crate) fn service(object: &mut Value) {
 /// `policy/v1` has no defaulting at all.
 pub(crate) fn disruption_budget(_object: &mut Value) {}
 
-/// `core/v1`, `SetDefaults_PodSpec`: for a pod *template*; a Pod gets more.
+/// `core/v1`, `SetDefaults_PodSpec` for a pod *template*. The API server sets more defaults in a Pod.
 fn pod_spec(spec: &mut Value) {
     fill(spec, "dnsPolicy", "ClusterFirst");
     fill(spec, "restartPolicy", "Always");
@@ -71,7 +71,7 @@ fn pod_spec(spec: &mut Value) {
     items(spec, "volumes").iter_mut().for_each(volume);
 }
 
-/// `SetDefaults_*VolumeSource` of what is made from objects of the cluster: all files may be read by everybody.
+/// `SetDefaults_*VolumeSource` for volumes whose files come from objects of the cluster: every user may read the files.
 fn volume(volume: &mut Value) {
     for source in ["configMap", "secret", "projected"] {
         if let Some(source) = volume.get_mut(source) {
@@ -92,7 +92,7 @@ fn volume(volume: &mut Value) {
     }
 }
 
-/// `core/v1`, `SetDefaults_Container` and what belongs to a container.
+/// `core/v1`, `SetDefaults_Container`, and the defaults of a container's ports, variables, probes and hooks.
 fn container(container: &mut Value) {
     let pull_policy =
         if runs_latest(container["image"].as_str().unwrap_or_default()) { "Always" } else { "IfNotPresent" };
@@ -120,8 +120,8 @@ fn container(container: &mut Value) {
     }
 }
 
-/// `SetDefaults_ResourceList`, and what reading and printing a quantity does to it. `resources: {}` itself is no
-/// default, but a Go struct that is always printed.
+/// `SetDefaults_ResourceList`, and the form in which Go prints a quantity that it has parsed (`1024Mi` becomes `1Gi`).
+/// `resources: {}` itself is not a default: Go always prints that struct.
 fn resources(resources: &mut Value) {
     for list in ["limits", "requests"] {
         let amounts = resources.get_mut(list).and_then(Value::as_object_mut);
@@ -153,7 +153,7 @@ fn http_get(get: &mut Value) {
     fill(get, "scheme", "HTTP");
 }
 
-/// Gives `object.key` a value, unless it has one.
+/// Sets `object.key`, unless it has a value.
 fn fill(object: &mut Value, key: &str, default: impl Into<Value>) {
     let field = &mut object[key];
     if field.is_null() {
@@ -161,13 +161,13 @@ fn fill(object: &mut Value, key: &str, default: impl Into<Value>) {
     }
 }
 
-/// `object.key`, which is an empty object unless it is there.
+/// Returns `object.key`. If it is absent, creates it as an empty object.
 fn child<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
     fill(object, key, json!({}));
     &mut object[key]
 }
 
-/// The items of the list `object.key`; none when there is no such list.
+/// Returns the items of the list `object.key`; none if there is no such list.
 fn items<'a>(object: &'a mut Value, key: &str) -> &'a mut [Value] {
     match object.get_mut(key) {
         Some(Value::Array(items)) => items,

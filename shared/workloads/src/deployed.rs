@@ -1,4 +1,4 @@
-//! The Deployment and the Service of an app: what all of them have in common.
+//! Builders for the Deployment and the Service of an app: the parts that all our operators share.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use k8s_openapi::{
 
 use crate::{App, given};
 
-/// How a change is carried from pod to pod.
+/// How fast a rollout replaces pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pace {
-    /// Pods that may be there beyond the size.
+    /// Pods that may exist beyond the size.
     pub max_surge: IntOrString,
-    /// Pods that may be missing.
+    /// Pods that may be unavailable.
     pub max_unavailable: IntOrString,
-    /// The pause after each new pod.
+    /// Seconds that a new pod must be ready before the rollout continues.
     pub min_ready_seconds: i32,
-    /// How long nothing may move before the Deployment calls it stalled.
+    /// Seconds without progress after which the Deployment reports the rollout as stalled.
     pub progress_deadline_seconds: i32,
 }
 
-/// Runs `size` pods of the app. Only what is in `template` restarts them.
+/// Returns a Deployment of `size` pods of the app. Only a change of `template` restarts them.
 pub fn deployment(name: String, app: &App, size: i32, pace: Pace, template: PodTemplateSpec) -> Deployment {
     Deployment {
         metadata: app.metadata(name),
@@ -49,7 +49,7 @@ pub fn deployment(name: String, app: &App, size: i32, pace: Pace, template: PodT
     }
 }
 
-/// An address for the app's pods. They name the port as it is named here, and it may have another number there.
+/// Returns a Service for the app's pods. It targets their port by name, so the pods may use another port number.
 pub fn service(name: String, app: &App, annotations: &BTreeMap<String, String>, port: (&str, i32)) -> Service {
     let (port_name, port) = port;
     let mut metadata = app.metadata(name);

@@ -1,4 +1,4 @@
-//! What is kept of a Deployment: its counts, how its rollout goes, and the images it runs.
+//! The cached view of a Deployment: its counts, the progress of its rollout, and its images.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ impl Viewed for Deployment {
 impl Child for Deployment {
     const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["spec"]];
 
-    /// An autoscaler, `kubectl rollout pause` and `kubectl rollout restart`.
+    /// An autoscaler, `kubectl rollout pause` and `kubectl rollout restart` write these fields.
     const OTHERS_TOO: &'static [&'static [&'static str]] =
         &[&["spec", "replicas"], &["spec", "paused"], &["spec", "template", "metadata", "annotations"]];
 
@@ -21,7 +21,7 @@ impl Child for Deployment {
         defaults::deployment(object);
     }
 
-    /// The selector. A Deployment whose selector is not ours is not replaced: that would end its pods.
+    /// Compares the selectors. The operator does not replace a Deployment with another selector: that would end its pods.
     fn immutable_difference(live: &Value, desired: &Value) -> Option<&'static str> {
         let selector = |deployment: &Value| deployment.pointer("/spec/selector").cloned();
         (selector(live) != selector(desired)).then_some("selector")
@@ -43,16 +43,16 @@ pub struct DeploymentView {
     containers: Box<[Container]>,
 }
 
-/// What the Deployment's own `Progressing` condition says.
+/// The state of a rollout according to the Deployment's own `Progressing` condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// There is no such condition (yet).
+    /// The Deployment has no such condition (yet).
     Unknown,
-    /// A new template is on its way.
+    /// A new template is being rolled out.
     Ongoing,
-    /// The last template has been rolled out. It stays so when pods die later, and while the Deployment is scaled.
+    /// The last template has been rolled out. The state stays `Complete` when pods die later and while the Deployment scales.
     Complete,
-    /// No progress for `progressDeadlineSeconds`; with the condition's message.
+    /// The rollout made no progress for `progressDeadlineSeconds`. Holds the condition's message.
     Stalled(Box<str>),
 }
 
@@ -69,7 +69,7 @@ impl DeploymentView {
         self.wanted
     }
 
-    /// Pods that exist, of whatever template.
+    /// Pods that exist, of any template.
     pub fn replicas(&self) -> i32 {
         self.replicas
     }
@@ -79,7 +79,7 @@ impl DeploymentView {
         self.updated
     }
 
-    /// Pods that are ready, of whatever template.
+    /// Pods that are ready, of any template.
     pub fn ready(&self) -> i32 {
         self.ready
     }
@@ -89,19 +89,19 @@ impl DeploymentView {
         self.available
     }
 
-    /// What the Deployment says of its rollout.
+    /// The state of the Deployment's rollout.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Why no pod can be made, in the API server's words: a quota, a rule of the namespace.
+    /// Why the API server refuses to create pods (a quota, a rule of the namespace), in its own words; at most 512 bytes.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
-    /// The image of the container called `name`.
+    /// The image of the container with this name.
     ///
-    /// By name, because a sidecar that somebody patches in comes first in the list.
+    /// The lookup is by name because a sidecar that a webhook injects may come first in the list.
     pub fn image(&self, container: &str) -> Option<&str> {
         self.containers.iter().find(|it| &*it.name == container).map(|it| &*it.image)
     }
@@ -113,23 +113,23 @@ impl DeploymentView {
 }
 
 impl Live<DeploymentView> {
-    /// The Deployment controller has seen this Deployment at least once.
+    /// Whether the Deployment controller has observed this Deployment at least once.
     pub fn was_ever_observed(&self) -> bool {
         self.observed_generation > 0
     }
 
-    /// The counts are about the spec as it is now. Right after a write they still tell of the spec before.
+    /// Whether the counts belong to the current spec. Right after a write they still belong to the previous spec.
     pub fn is_observed(&self) -> bool {
         self.was_ever_observed() && self.observed_generation >= self.generation
     }
 }
 
-/// The object as it is on the wire, down to the fields that a view is made of.
+/// The wire format of a Deployment, reduced to the fields that the view needs.
 mod wire {
     use super::{Container, DeploymentView, Deserialize, Progress};
     use crate::text::head;
 
-    /// Enough for what a person needs.
+    /// Limits the memory of a view; long enough for a message to the user.
     const MESSAGE_BYTES: usize = 512;
 
     #[derive(Deserialize, Default)]
@@ -203,7 +203,7 @@ mod wire {
         }
     }
 
-    /// Without `pods "x-7d4b9c6f5-x2x8q" is forbidden: `: every try has another name, and there is no such pod.
+    /// Strips `pods "x-7d4b9c6f5-x2x8q" is forbidden: `. Each attempt has another pod name, and no such pod exists.
     fn without_pod(message: &str) -> &str {
         let rest = message.strip_prefix("pods \"").and_then(|it| it.split_once("\" is forbidden: "));
         rest.map_or(message, |(_, why)| why)

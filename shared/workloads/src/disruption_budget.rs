@@ -1,4 +1,4 @@
-//! What is kept of a disruption budget: nothing but that it exists.
+//! The cached view of a disruption budget. It is empty: reconcilers read only the identity.
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde::Deserialize;
@@ -18,6 +18,6 @@ impl Child for PodDisruptionBudget {
     }
 }
 
-/// The part of a disruption budget that reconcilers read: none. Identity is kept beside it.
+/// Empty: reconcilers read only the identity of a disruption budget, which [`Live`](crate::Live) holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct PodDisruptionBudgetView {}

@@ -1,18 +1,19 @@
-//! Which leader wrote a status that holds memory, so that the API server itself can refuse a late one.
+//! Fencing of status writes, for kinds whose status is the operator's memory: the status records which leader wrote it, so that
+//! the API server itself refuses a late write of a former leader.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The leadership under which a status was last written. The runtime fills it in.
+/// The leadership under which a status was last written. The runtime sets it.
 ///
-/// With [`Fence::RULE`] on the status, the epoch cannot fall while the lease is the same, and a fence cannot disappear:
-/// what a former leader sends late is refused by the API server, whatever that leader believes.
+/// With [`Fence::RULE`] on the status, the API server refuses a status without the fence, or with a lower epoch of the same
+/// lease. So it refuses late writes of a former leader, even if that replica still believes that it leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fence {
-    /// The uid of the Lease that was held. Another lease starts anew.
+    /// The uid of the Lease that the leader held. Epochs of different leases are not compared.
     #[schemars(length(max = 64))]
     pub lease: String,
-    /// How often that lease had changed hands, its leaseTransitions.
+    /// The leaseTransitions of that Lease: how often it had changed hands.
     pub epoch: i64,
 }
 
@@ -20,6 +21,6 @@ impl Fence {
     /// The CEL rule for the status of a kind, in `x-kubernetes-validations`.
     pub const RULE: &str = "!has(oldSelf.fence) || (has(self.fence) && (self.fence.lease != oldSelf.fence.lease || \
                             self.fence.epoch >= oldSelf.fence.epoch))";
-    /// What the API server says to a former leader.
+    /// The API server's error message to a former leader.
     pub const MESSAGE: &str = "written by a former leader";
 }

@@ -1,4 +1,4 @@
-//! What people are told of an app that a Deployment runs: whether it serves, what is being changed, what is wrong.
+//! Derives the conditions of an app that a Deployment runs: whether it serves, which change is under way, what is wrong.
 
 use std::sync::Arc;
 
@@ -11,43 +11,43 @@ use crate::{
     rollout::{Change, Rollout},
 };
 
-/// A pod that is lost is replaced within this time, as a rule.
+/// A lost pod is normally replaced within this time. A pod that is missing for longer is a problem.
 const REPLACED_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
-/// What an operator calls its pods, and the reasons that follow from it.
+/// The operator's name for its pods, and the condition reasons that contain it.
 #[derive(Debug, Clone, Copy)]
 pub struct Words {
-    /// `nodes`.
+    /// For example `nodes`.
     pub pods: &'static str,
-    /// `MinimumNodesAvailable`.
+    /// For example `MinimumNodesAvailable`.
     pub available: &'static str,
-    /// `NoReadyNodes`.
+    /// For example `NoReadyNodes`.
     pub none_ready: &'static str,
-    /// `NodesNotReady`.
+    /// For example `NodesNotReady`.
     pub not_ready: &'static str,
 }
 
-/// The pods of one app: what is wanted, what is there, and what was said of it the last time.
+/// The pods of one app: the wanted size, the observed objects, and the conditions that the last reconcile stored.
 #[derive(Debug, Clone, Copy)]
 pub struct Fleet<'a> {
-    /// How to speak of it.
+    /// Names for messages and reasons.
     pub words: Words,
-    /// Pods that are wanted.
+    /// The wanted number of pods.
     pub size: i32,
-    /// How long a rollout may make no progress.
+    /// Seconds that a rollout may make no progress.
     pub progress_deadline_seconds: i32,
-    /// Its Deployment, if there is one.
+    /// The app's Deployment, if it exists.
     pub deployment: Option<&'a Live<DeploymentView>>,
-    /// Its pods.
+    /// The app's pods.
     pub pods: &'a [Arc<Live<PodView>>],
-    /// The stored conditions. A Deployment does not tell since when it lacks pods, nor why.
+    /// The stored conditions. They are needed because a Deployment does not record since when it lacks pods, nor why.
     pub stored: &'a [Condition],
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
 }
 
 impl Fleet<'_> {
-    /// How it fares.
+    /// Returns the conditions and problems of the app.
     pub fn health(&self) -> Health {
         let (rollout, present) = (self.rollout(), Present::new(self.now, self.stored));
         let diagnosis = pods::diagnose(self.pods, PATIENCE, present);
@@ -69,7 +69,7 @@ impl Fleet<'_> {
         }
     }
 
-    /// How far its Deployment is.
+    /// Returns the state of the app's rollout.
     pub fn rollout(&self) -> Rollout {
         let before = self.condition("Progressing", "True").and_then(|it| Change::from_reason(&it.reason));
         Rollout::of(self.deployment, self.size, before)
@@ -116,13 +116,14 @@ impl Fleet<'_> {
         Problem::new("RolloutStalled", format!("Rollout made no progress for {seconds}s: {message}"))
     }
 
-    /// Since when pods are missing, and after how long that is a problem. Normal start-up must not be called one.
+    /// Returns since when pods are missing, and after how long that becomes a problem; `None` if all pods are ready or a rollout
+    /// is under way. The delay exists because normal start-up is not a problem.
     fn wait_for_pods(&self, rollout: &Rollout) -> Option<(Timestamp, SignedDuration)> {
         if rollout.all_ready() {
             return None;
         }
         let (since, grace) = match rollout.change {
-            // The Deployment itself says when a rollout takes too long.
+            // The Deployment itself reports a rollout that takes too long.
             Some(Change::RollingOut) => return None,
             Some(Change::Scaling) => {
                 (self.since("Progressing", "True"), SignedDuration::from_secs(self.progress_deadline_seconds.into()))
@@ -149,15 +150,15 @@ fn scaled_to_zero() -> Verdict {
     Verdict::yes("ScaledToZero", "size is 0")
 }
 
-/// The API server takes the Deployment, but not its pods.
+/// The problem that the API server accepts the Deployment but refuses its pods. `message` is the API server's.
 fn refused(message: &str) -> Problem {
     if message.contains("exceeded quota") {
         return Problem::new(
             "QuotaExceeded",
-            format!("pods cannot be made: {message}; raise the quota or ask for less"),
+            format!("pods cannot be created: {message}; raise the quota or request less"),
         );
     }
-    Problem::new("ChildRejected", format!("pods cannot be made: {message}"))
+    Problem::new("ChildRejected", format!("pods cannot be created: {message}"))
 }
 
 #[cfg(test)]

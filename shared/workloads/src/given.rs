@@ -1,5 +1,6 @@
-//! What a user gave, as the API server will keep it. It drops empty texts and lists and writes amounts its own way; a
-//! child that said otherwise would be put right for ever.
+//! Normalizes the user's values to the form in which the API server stores them. The API server drops empty strings and lists
+//! and rewrites quantities. A child in any other form would always differ from its stored object, so the operator would update
+//! it for ever.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +10,24 @@ use serde_json::{Value, json};
 
 use crate::quantity;
 
-/// Labels, annotations, a selector of nodes.
+/// Normalizes labels, annotations or a node selector.
 pub fn map(given: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
     (!given.is_empty()).then(|| given.clone())
 }
 
-/// A list of objects of the core API: variables, volumes, tolerations.
+/// Normalizes a list of objects of the core API: variables, volumes, tolerations.
 pub fn list<T: Serialize + DeserializeOwned + Clone>(given: &[T]) -> Option<Vec<T>> {
     let kept = |item: &T| {
         let mut value = serde_json::to_value(item).ok()?;
         prune(&mut value);
         serde_json::from_value(value).ok()
     };
-    // What was read from JSON can be written as JSON and read again.
+    // The fallback never applies: an item that was read from JSON can be written as JSON and read again.
     let kept = given.iter().map(|item| kept(item).unwrap_or_else(|| item.clone())).collect();
     (!given.is_empty()).then_some(kept)
 }
 
-/// CPU and memory.
+/// Normalizes the requests and limits of a container.
 pub fn resources(given: &ResourceRequirements) -> Option<ResourceRequirements> {
     let amounts = |given: &Option<BTreeMap<String, Quantity>>| {
         let normal = |it: &Quantity| Quantity(quantity::normal(&it.0).unwrap_or_else(|| it.0.clone()));

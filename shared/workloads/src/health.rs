@@ -1,15 +1,15 @@
-//! How an object fares, as facts: what operators state and the runtime turns into conditions.
+//! The health of an object: facts that an operator states and the runtime turns into conditions.
 
 use jiff::Timestamp;
 
-/// One condition before the runtime has given it a time and a generation.
+/// One condition without its time and generation, which the runtime adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// True or False; `Unknown` is only ever set by the runtime.
+    /// True or False. Only the runtime sets `Unknown`.
     pub status: bool,
     /// A `CamelCase` word, part of the API.
     pub reason: &'static str,
-    /// A sentence for people.
+    /// A sentence for users.
     pub message: String,
 }
 
@@ -25,12 +25,12 @@ impl Verdict {
     }
 }
 
-/// Something that needs a person, or capacity below what was asked: makes `Degraded` true.
+/// A fault that a user has to fix, or capacity below the wanted size. Makes `Degraded` true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// A `CamelCase` word; which of several wins is decided by [`Problem::RANKING`].
+    /// A `CamelCase` word. [`Problem::RANKING`] decides which of several reasons wins.
     pub reason: &'static str,
-    /// A sentence that says what to do.
+    /// A sentence for users: what is wrong and, where that is not obvious, what to do.
     pub message: String,
 }
 
@@ -41,32 +41,32 @@ impl Problem {
     }
 }
 
-/// What an operator finds about one object, in any order; the runtime ranks and combines.
+/// An operator's findings about one object. The runtime ranks and combines them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// It serves. `None` for kinds that have no such condition.
+    /// Whether the object serves. `None` for kinds without this condition.
     pub available: Option<Verdict>,
-    /// A change is still being carried out. `None` for kinds that have no such condition.
+    /// Whether a change is under way. `None` for kinds without this condition.
     pub progressing: Option<Verdict>,
-    /// Everything that is wrong.
+    /// All problems, in any order.
     pub problems: Vec<Problem>,
-    /// `Ready` for the case that nothing progresses and, unless it [stays ready](Self::stays_ready), nothing is wrong.
+    /// `Ready` while no change is under way and, unless [`Self::stays_ready`] is set, no problem exists.
     pub ready: Verdict,
-    /// Nothing that is wrong makes it unready: `ready` holds as it is.
+    /// Problems do not make the object unready: `ready` applies unchanged.
     pub stays_ready: bool,
-    /// When a verdict would change by the mere passing of time (a threshold): look again then.
+    /// When to reconcile again, because time alone changes a verdict then (a threshold).
     pub recheck: Option<Timestamp>,
 }
 
 impl Health {
-    /// Of a kind that is ready or not, and has no more to tell.
+    /// Returns the health of a kind that reports only `Ready`.
     pub fn of(ready: Verdict) -> Self {
         Self { available: None, progressing: None, problems: Vec::new(), ready, stays_ready: false, recheck: None }
     }
 }
 
 impl Problem {
-    /// Which reason wins when several apply, the strongest first. Reasons of one line are equals.
+    /// Which reason wins when several apply, the strongest first. Reasons on one line have the same rank.
     pub const RANKING: &'static [&'static [&'static str]] = &[
         &["InvalidSpec", "InvalidSize", "InvalidSchedule", "UnknownTimeZone"],
         &["ResourceConflict"],

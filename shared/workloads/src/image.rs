@@ -1,4 +1,4 @@
-//! Images, and when they are pulled.
+//! When the kubelet pulls an image.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub enum ImagePullPolicy {
 }
 
 impl ImagePullPolicy {
-    /// As the API writes it.
+    /// The name in the Kubernetes API.
     pub fn name(self) -> String {
         match self {
             Self::Always => "Always",
@@ -24,8 +24,8 @@ impl ImagePullPolicy {
     }
 }
 
-/// Whether a name means whatever is the latest: by its tag, or because it has neither tag nor digest
-/// (`parsers.ParseImageName` of Kubernetes).
+/// Whether a name refers to the tag `latest`, explicitly or because it has neither tag nor digest (`parsers.ParseImageName` of
+/// Kubernetes).
 pub fn runs_latest(image: &str) -> bool {
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
     let last = name.rsplit('/').next().unwrap_or(name);

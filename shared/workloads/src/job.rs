@@ -1,4 +1,4 @@
-//! What is kept of a Job: when it was due, how far it is, and how it ended.
+//! The cached view of a Job: its scheduled time, its progress, and how it ended.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -16,7 +16,7 @@ impl Child for Job {
         defaults::job(object);
     }
 
-    /// What a Job runs. Only how many pods run at a time, and whether any do, can be changed later.
+    /// Compares the pod templates. Only the number of parallel pods and the suspension of a Job can change later.
     fn immutable_difference(live: &Value, desired: &Value) -> Option<&'static str> {
         let template = |job: &Value| job.pointer("/spec/template").cloned();
         (template(live) != template(desired)).then_some("template")
@@ -36,14 +36,14 @@ pub struct JobView {
 /// How a Job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
-    /// When.
+    /// When it ended.
     pub at: Option<Timestamp>,
-    /// Why it failed, in a word of Kubernetes (`BackoffLimitExceeded`); `None` when it completed.
+    /// Why it failed: the reason of its condition (`BackoffLimitExceeded`); `None` if it completed.
     pub failure: Option<Box<str>>,
 }
 
 impl JobView {
-    /// The time that it was made for: its annotation `…/scheduled-at`, in whosever group.
+    /// The time that the Job was created for: its annotation `<group>/scheduled-at`, of any group.
     pub fn scheduled(&self) -> Option<Timestamp> {
         self.scheduled
     }
@@ -53,12 +53,12 @@ impl JobView {
         self.started
     }
 
-    /// Pods that run or are about to.
+    /// `status.active`: pods that run or are pending.
     pub fn pods(&self) -> i32 {
         self.pods
     }
 
-    /// How it ended; `None` as long as it may still do something.
+    /// How it ended; `None` while its pods may still run.
     pub fn end(&self) -> Option<&End> {
         self.end.as_deref()
     }
@@ -70,20 +70,20 @@ impl JobView {
 }
 
 impl Live<JobView> {
-    /// Its place in history: by start, those that never started last, equals by name.
+    /// The sort key of the job history: by start time, Jobs that never started last, ties by name.
     pub fn order(&self) -> (bool, Option<Timestamp>, &str) {
         (self.started.is_none(), self.started, &self.name)
     }
 }
 
-/// The object as it is on the wire, down to the fields that a view is made of.
+/// The wire format of a Job, reduced to the fields that the view needs.
 mod wire {
     use std::collections::HashMap;
 
     use super::{Deserialize, End, JobView, Timestamp};
     use crate::text::head;
 
-    /// A word has less.
+    /// Limits the memory of a view. Kubernetes's own reasons are shorter.
     const REASON_BYTES: usize = 64;
 
     #[derive(Deserialize, Default)]

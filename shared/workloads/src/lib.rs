@@ -1,11 +1,11 @@
-//! What operators that run pods share: views of built-in kinds, rollout state, pod diagnosis, builders. Pure: values in,
-//! values out; the runtime (`manager`) decodes and stores the views.
+//! Code shared by operators that run pods: views of built-in kinds, rollout state, pod diagnosis, builders. All functions are
+//! pure: values in, values out. The runtime (`manager`) decodes and stores the views.
 //!
-//! Reading order: [`live`](Live) (what the cache keeps of an object) → one file a kind ([`DeploymentView`],
-//! [`ServiceView`], [`PodDisruptionBudgetView`], [`NetworkPolicyView`], [`ServiceMonitorView`], [`JobView`], [`PodView`]) → [`rollout`], [`pods`] and
-//! [`Fleet`] (what the views say together) → [`App`], [`SecurityProfile`], [`deployment`], [`service`] and
-//! [`DisruptionBudget`] (what children have in common) → [`schemas`] and [`given`] (core types in custom resources: how they
-//! are offered, and how they are passed on).
+//! Reading order: [`live`](Live) (the cached form of an object) → one file per kind ([`DeploymentView`], [`ServiceView`],
+//! [`PodDisruptionBudgetView`], [`NetworkPolicyView`], [`ServiceMonitorView`], [`JobView`], [`PodView`]) → [`rollout`], [`pods`]
+//! and [`Fleet`] (conclusions from several views) → [`App`], [`SecurityProfile`], [`deployment`], [`service`] and
+//! [`DisruptionBudget`] (the parts that children share) → [`schemas`] and [`given`] (core types in custom resources: their
+//! schemas, and their normal form).
 
 mod app;
 mod budget;

@@ -1,4 +1,4 @@
-//! What the cache keeps of one object, and the traits that tie a kind to it.
+//! The cached form of an object, and the traits that define it for a kind.
 
 use std::{fmt::Debug, ops::Deref, sync::Arc};
 
@@ -15,8 +15,8 @@ use serde_json::Value;
     note = "add its view to `workloads`, as `workloads/src/config_map.rs` does for the simplest kind"
 )]
 pub trait Viewed: kube::Resource<DynamicType = ()> + Debug + Send + Sync + 'static {
-    /// The part that is kept. Decoded from the whole object, so it nests as the object does
-    /// (`spec.replicas`), and must tolerate absent fields; identity is kept beside it, in [`Live`].
+    /// The part of an object that the cache keeps. It is decoded from the whole object, so it nests as the object does
+    /// (`spec.replicas`) and must tolerate absent fields. [`Live`] holds the identity.
     type View: DeserializeOwned + Debug + PartialEq + Send + Sync + 'static;
 }
 
@@ -26,33 +26,33 @@ pub trait Viewed: kube::Resource<DynamicType = ()> + Debug + Send + Sync + 'stat
     note = "add its view to `workloads`, as `workloads/src/config_map.rs` does for the simplest kind"
 )]
 pub trait Child: Viewed + Serialize {
-    /// Fills in what the API server defaults in an object of this kind when it is created.
+    /// Sets the defaults that the API server sets when an object of this kind is created.
     ///
-    /// The runtime compares the result with the fields that a create made us own. A default that is missing here costs
-    /// one read and one write in the life of a child, never a wrong decision.
+    /// After a create, the runtime compares the result with the fields that our field manager then owns. A default that is
+    /// missing here costs one read and one write in the life of a child, never a wrong decision.
     fn set_defaults(object: &mut Value);
 
-    /// What of `desired` cannot be changed in the `live` object, in a word for an event (`type`); `None` when an update
-    /// will do.
+    /// Names the difference between `live` and `desired` that the API server does not allow to update, in one word for an event
+    /// (`type`). Returns `None` if an update is possible.
     fn immutable_difference(live: &Value, desired: &Value) -> Option<&'static str> {
         let _ = (live, desired);
         None
     }
 
-    /// Whether an object with an immutable difference may be deleted and created again: never one that runs pods.
+    /// Whether the operator may delete and recreate an object with an immutable difference. Never true for kinds that run pods.
     const REPLACEABLE: bool = false;
 
-    /// Places in an object of this kind at which nobody but its author writes, with everything below them.
+    /// Paths in an object of this kind that only its author writes, including everything below them.
     ///
-    /// Only read when `managedFields` were cleared: what stands there, is held by nobody and is not wanted is what an earlier
-    /// version of the author wanted, and goes.
+    /// The runtime reads them only after another client has cleared `managedFields`. A value at such a path that no field manager
+    /// owns and that is not desired is a leftover of an earlier version of the author, so the runtime removes it.
     const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[];
 
-    /// Places below those at which others write all the same.
+    /// Exceptions: paths below those of [`Self::AUTHORS_ALONE`] that other clients write too.
     const OTHERS_TOO: &'static [&'static [&'static str]] = &[];
 }
 
-/// One object of the cluster as the cache keeps it: identity, and the kind's view.
+/// One object of the cluster in its cached form: its identity, and the view of its kind.
 #[derive(Debug, Clone)]
 pub struct Live<V> {
     /// `metadata.namespace`; empty for a cluster-scoped object.

@@ -1,4 +1,4 @@
-//! What is kept of a network policy: nothing but that it exists.
+//! The cached view of a network policy. It is empty: reconcilers read only the identity.
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde::Deserialize;
@@ -13,10 +13,10 @@ impl Viewed for NetworkPolicy {
 impl Child for NetworkPolicy {
     const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["spec"]];
 
-    /// `networking/v1` fills in protocols and policy types, which we always give.
+    /// `networking/v1` sets defaults only for protocols and policy types, and we always set both.
     fn set_defaults(_: &mut Value) {}
 }
 
-/// The part of a network policy that reconcilers read: none. Identity is kept beside it.
+/// Empty: reconcilers read only the identity of a network policy, which [`Live`](crate::Live) holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct NetworkPolicyView {}

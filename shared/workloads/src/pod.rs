@@ -1,4 +1,4 @@
-//! What is kept of a Pod: whether and where it serves, and what keeps it from serving.
+//! The cached view of a Pod: whether and where it serves, and what prevents it from serving.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ pub struct PodView {
     phase: Phase,
     ready: bool,
     ip: Option<IpAddr>,
-    /// Boxed: nearly every pod has none.
+    /// Boxed to keep the view small: nearly every pod has none.
     trouble: Option<Box<Trouble>>,
 }
 
@@ -33,71 +33,71 @@ pub enum Phase {
     Pending,
     /// Bound to a node, and at least one container has started.
     Running,
-    /// All containers have ended well, for good.
+    /// All containers have ended successfully and do not restart.
     Succeeded,
-    /// All containers have ended, one of them badly; evicted pods are here too.
+    /// All containers have ended, at least one with an error. Evicted pods have this phase too.
     Failed,
-    /// The node does not answer. The catch-all for phases of later releases.
+    /// The node does not answer. Also stands for phases that later releases of Kubernetes may add.
     #[serde(other)]
     Unknown,
 }
 
-/// Why a pod does not serve, as far as a person can do something about it.
+/// Why a pod does not serve, for causes that a user can fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// No node takes it.
+    /// The scheduler finds no node for it.
     Unschedulable {
-        /// Since when the scheduler says so.
+        /// Since when the scheduler reports it.
         since: Option<Timestamp>,
-        /// The scheduler's words.
+        /// The scheduler's message.
         message: Box<str>,
     },
     /// An image cannot be pulled.
     ImagePull {
         /// The image as the pod names it.
         image: Box<str>,
-        /// The kubelet's words.
+        /// The kubelet's message.
         message: Box<str>,
     },
-    /// The image wants to be root, or does not say who it wants to be, and the pod forbids it.
+    /// The pod has `runAsNonRoot`, but the image runs as root or gives its user by name instead of by number.
     RunsAsRoot {
         /// The image as the pod names it.
         image: Box<str>,
     },
-    /// A Secret or a `ConfigMap`, or a key of it, that a container asks for is not there.
+    /// A Secret or a `ConfigMap` that a container needs, or a key of it, does not exist.
     MissingInput {
-        /// Which.
+        /// Which of them is missing.
         message: Box<str>,
     },
     /// A container cannot be started.
     CannotStart {
         /// Its name.
         container: Box<str>,
-        /// The kubelet's words.
+        /// The kubelet's message.
         message: Box<str>,
     },
-    /// It has a node, but its volumes and its network are not ready.
+    /// The pod has a node, but its volumes or its network are not ready.
     Preparing {
-        /// Since when.
+        /// Since when it waits.
         since: Option<Timestamp>,
     },
     /// A container ends again and again.
     CrashLoop {
         /// Its name.
         container: Box<str>,
-        /// How it ended the last time.
+        /// The exit code of its last end.
         exit_code: i32,
         /// How often it has ended.
         exits: i32,
-        /// When it runs at the moment: since when. It may be about to end once more.
+        /// The start time, if it runs at the moment. It may be about to end again.
         running_since: Option<Timestamp>,
-        /// The end of what it said last, or Kubernetes's word for how it ended (`OOMKilled`); at most 200 bytes.
+        /// The last 200 bytes of its termination message, or Kubernetes's reason for its end (`OOMKilled`).
         tail: Box<str>,
     },
 }
 
 impl PodView {
-    /// Its condition `Ready` is true.
+    /// Whether its condition `Ready` is true.
     pub fn is_ready(&self) -> bool {
         self.ready
     }
@@ -107,14 +107,14 @@ impl PodView {
         self.ip
     }
 
-    /// What keeps it from serving.
+    /// What prevents it from serving.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.trouble.as_deref()
     }
 }
 
 impl Live<PodView> {
-    /// It serves or may still come to it: not ended, not being deleted, not lost with its node.
+    /// Whether it serves or may still become ready: not ended, not being deleted, not lost with its node.
     pub fn is_alive(&self) -> bool {
         self.deleting.is_none() && matches!(self.phase, Phase::Pending | Phase::Running)
     }

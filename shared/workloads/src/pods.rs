@@ -1,4 +1,4 @@
-//! What the pods of one app say together: who they are, where they serve, what is wrong with them.
+//! The pods of one app as a set: their names, their endpoints, and their problems.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -6,21 +6,21 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{Live, PodView, Present, Problem, Trouble};
 
-/// Scheduling, and mounting of volumes, normally takes less.
+/// How long a pod may wait for a node and for its volumes before the wait is a problem. Normally it waits for less.
 pub const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
-/// A container that has ended again and again and runs for so long may have come to rest.
+/// A container in a crash loop that has run for this time counts as recovered.
 const AT_REST: SignedDuration = SignedDuration::from_secs(30);
 
-/// What is wrong with a set of pods.
+/// The problems of a set of pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// For each kind of trouble the first pod, by name, that has it.
+    /// One problem for each reason: that of the first pod, by name.
     pub problems: Vec<Problem>,
-    /// When something that is not wrong yet would become so.
+    /// When to look again, because time alone makes a trouble a problem then, or ends one.
     pub recheck: Option<Timestamp>,
 }
 
-/// The names of the pods that serve or may still come to it, sorted.
+/// The names of the pods that serve or may still become ready, sorted.
 pub fn names(pods: &[Arc<Live<PodView>>]) -> Vec<String> {
     let mut names: Vec<_> = alive(pods).map(|pod| pod.name.to_string()).collect();
     names.sort_unstable();
@@ -35,7 +35,8 @@ pub fn endpoints(pods: &[Arc<Live<PodView>>], port: i32) -> Vec<String> {
     endpoints
 }
 
-/// Looks for what a person has to put right. A pod may wait this long for a node, and for its volumes: see [`PATIENCE`].
+/// Returns the problems that a user has to fix. A pod may wait for a node and for its volumes as long as `patience`: see
+/// [`PATIENCE`].
 pub fn diagnose(pods: &[Arc<Live<PodView>>], patience: SignedDuration, present: Present) -> Diagnosis {
     let mut by_name: Vec<_> = alive(pods).collect();
     by_name.sort_unstable_by_key(|pod| &pod.name);
@@ -74,12 +75,12 @@ fn endpoint(ip: IpAddr, port: i32) -> String {
     }
 }
 
-/// When a trouble counts.
+/// When a trouble counts as a problem.
 enum Counts {
     Always,
-    /// When it has lasted since then: it may pass by itself.
+    /// Once it has lasted for the patience since this time: it may pass by itself.
     After(Timestamp),
-    /// When this was not long ago: it may have passed by itself.
+    /// Until [`AT_REST`] after this time: then it has passed by itself.
     Before(Timestamp),
 }
 

@@ -1,31 +1,31 @@
-//! The present, on machines whose clocks differ and may be put back.
+//! The current time, on machines whose clocks differ and may be put back.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-/// Clocks of machines differ by less.
+/// The clocks of two machines differ by less than this.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(60);
 
-/// What is known of the present.
+/// The current time according to the local clock and to the status of an object.
 #[derive(Debug, Clone, Copy)]
 pub struct Present {
-    /// By the clock of this machine.
+    /// The time of this machine's clock.
     now: Timestamp,
-    /// The newest time in the status of the object: it has been that late already.
+    /// The newest time in the status of the object. It was already that late when the status was written.
     newest: Option<Timestamp>,
 }
 
 impl Present {
-    /// By the clock of this machine, and by the conditions that are stored.
+    /// Takes the time of this machine's clock and the stored conditions.
     pub fn new(now: Timestamp, stored: &[Condition]) -> Self {
         Self { now, newest: stored.iter().map(|condition| condition.last_transition_time.0).max() }
     }
 
-    /// When a span of this length ends that began then; `None` when it has ended.
+    /// Returns when a span ends that began at `began` and has this length; `None` if it has ended.
     ///
-    /// After clocks were put back, a stored time lies ahead. What has lasted long by then must not be taken for new until the
-    /// clocks have caught up: a span has also ended when the status holds a later time than its end, or when it began further
-    /// ahead than clocks differ, because nothing says how long ago that was.
+    /// After clocks were put back, stored times lie in the future. A state that has lasted for long must not count as new until
+    /// the clocks have caught up. So a span has also ended if the status holds a time that is not before its end. It has ended
+    /// too if it began further in the future than clocks differ, because how long ago that was is then unknown.
     pub fn end_of(self, began: Timestamp, length: SignedDuration) -> Option<Timestamp> {
         let is_known = began.duration_since(self.now) <= CLOCKS_DIFFER;
         let present = self.newest.map_or(self.now, |newest| newest.max(self.now));
@@ -49,7 +49,7 @@ mod tests {
             [running, running, None, None]
         );
         assert_eq!([end(60, 0, None), end(61, 0, None)], [Some(at(90)), None]);
-        // It was 30 already.
+        // The status shows that it was already 30.
         assert_eq!([end(0, -60, Some(29)), end(0, -60, Some(30)), end(0, 20, Some(30))], [running, None, None]);
         let last = Present { now: Timestamp::MAX, newest: None };
         assert_eq!(last.end_of(Timestamp::MAX, SignedDuration::MAX), None);

@@ -4,33 +4,33 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Amounts are counted in billionths, the smallest that there is.
+/// One unit. The code counts amounts in billionths, the smallest unit of a quantity (`n`).
 const ONE: i128 = 1_000_000_000;
-/// Requests and limits are rounded up to thousandths.
+/// One thousandth of a unit. The API server rounds requests and limits up to thousandths.
 const MILLI: i128 = ONE / 1000;
 
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
-/// So many mebibytes.
+/// Returns the quantity of `count` mebibytes.
 pub fn mebibytes(count: i64) -> Quantity {
     Quantity(Form::Binary.write(i128::from(count) * (1 << 20) * ONE))
 }
 
-/// The amount in whole units (bytes, CPUs), rounded up; `None` for what is not a quantity.
+/// Returns the amount in whole units (bytes, CPUs), rounded up; `None` if the text is not a quantity.
 pub fn whole(quantity: &Quantity) -> Option<i128> {
     let (amount, _) = read(&quantity.0)?;
     Some(amount.div_euclid(ONE) + i128::from(amount.rem_euclid(ONE) > 0))
 }
 
-/// The quantity as it comes back from the API server in a container's requests and limits: `1024Mi` is `1Gi`.
+/// Returns a quantity in the form in which the API server stores it in a container's requests and limits: `1024Mi` is `1Gi`.
 pub(crate) fn normal(text: &str) -> Option<String> {
     let (amount, form) = read(text)?;
     let rounded = (amount.div_euclid(MILLI) + i128::from(amount.rem_euclid(MILLI) > 0)) * MILLI;
     Some(form.write(rounded))
 }
 
-/// The way in which a quantity was written; it is kept.
+/// The notation of a quantity. The API server keeps it.
 #[derive(Clone, Copy)]
 enum Form {
     Binary,
@@ -39,10 +39,10 @@ enum Form {
 }
 
 impl Form {
-    /// Without fractions, and with the largest suffix that allows that.
+    /// Writes `amount` (in billionths) without a fraction, with the largest suffix that allows this.
     fn write(self, amount: i128) -> String {
         match self {
-            // What is less than one Ki, or has a fraction of a unit, is written in decimal.
+            // The API server writes amounts below 1 Ki, and amounts with a fraction of a unit, in decimal.
             Self::Binary if amount.abs() >= 1024 * ONE && amount % ONE == 0 => {
                 let (number, steps) = reduce(amount / ONE, 1024, BINARY.len() - 1);
                 format!("{number}{}", BINARY[steps])
@@ -64,7 +64,7 @@ impl Form {
     }
 }
 
-/// Divides by `base` as often as it goes without a rest, at most `most` times; says how often it went.
+/// Divides by `base` while there is no remainder, at most `most` times. Returns the quotient and the number of divisions.
 fn reduce(mut number: i128, base: i128, most: usize) -> (i128, usize) {
     let mut steps = 0;
     while steps < most && number != 0 && number % base == 0 {
@@ -93,7 +93,7 @@ fn read(text: &str) -> Option<(i128, Form)> {
         Scale::Binary(power) => digits = digits.checked_mul(1_i128.checked_shl(power)?)?,
         Scale::Decimal(power) => decimals -= power,
     }
-    // Billionths: nine more digits before the point; what is left behind it is rounded up.
+    // To get billionths, shift the decimal point by nine digits; round up what remains behind it.
     let shift = 9 - decimals;
     let ten_to = 10_i128.checked_pow(shift.unsigned_abs())?;
     let amount =

@@ -1,33 +1,33 @@
-//! How far a Deployment is with what was asked of it.
+//! The state of a Deployment's rollout, and the change under way.
 
 use crate::{DeploymentView, Live, Progress};
 
-/// The state of a Deployment, compared with the number of pods that are wanted.
+/// The state of a Deployment, compared with the wanted number of pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rollout {
-    /// Pods that are wanted.
+    /// The wanted number of pods.
     pub size: i32,
-    /// Pods of the current template; 0 until the Deployment knows that template.
+    /// Pods of the current template; 0 until the Deployment controller has observed that template.
     pub updated: i32,
-    /// Pods that are ready, of whatever template.
+    /// Pods that are ready, of any template.
     pub ready: i32,
-    /// The change that is still being carried out, if any.
+    /// The change that is under way, if any.
     pub change: Option<Change>,
-    /// The Deployment's own words, when it made no progress for as long as it was given.
+    /// The Deployment's own message, if it made no progress within its deadline.
     pub stalled: Option<Box<str>>,
 }
 
-/// What a Deployment is busy with.
+/// A change that a Deployment carries out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Pods of a new template come, old ones go. The first pods of all are a rollout too.
+    /// Pods of a new template replace the old ones. Starting the first pods is a rollout too.
     RollingOut,
-    /// The same pods, but more or fewer.
+    /// The number of pods changes, but not their template.
     Scaling,
 }
 
 impl Change {
-    /// The reason that stands for it in the condition `Progressing`.
+    /// The reason of this change in the condition `Progressing`.
     pub fn reason(self) -> &'static str {
         match self {
             Self::RollingOut => "RollingOut",
@@ -35,17 +35,17 @@ impl Change {
         }
     }
 
-    /// The change that a stored condition `Progressing` tells of.
+    /// The change that has this reason in a stored condition `Progressing`.
     pub fn from_reason(reason: &str) -> Option<Self> {
         [Self::RollingOut, Self::Scaling].into_iter().find(|it| it.reason() == reason)
     }
 }
 
 impl Rollout {
-    /// Reads the state off a Deployment, which may not exist yet.
+    /// Reads the state of a Deployment, which may not exist yet.
     ///
-    /// `before` is the change that was under way when we last looked. It is needed because a Deployment says the same
-    /// while it waits for two pods more and after it has lost two: the one is a change, the other is not.
+    /// `before` is the change that was under way at the last reconcile. It is needed because a Deployment reports the same while
+    /// it waits for two additional pods and after it has lost two pods. Only the former is a change.
     pub fn of(deployment: Option<&Live<DeploymentView>>, size: i32, before: Option<Change>) -> Self {
         let Some(live) = deployment else {
             return Self { size, updated: 0, ready: 0, change: Some(Change::RollingOut), stalled: None };
@@ -62,7 +62,7 @@ impl Rollout {
         }
     }
 
-    /// Everything that is wanted is ready.
+    /// Whether all wanted pods are ready.
     pub fn all_ready(&self) -> bool {
         self.ready >= self.size
     }
@@ -75,7 +75,7 @@ fn change(live: &Live<DeploymentView>, size: i32, before: Option<Change>) -> Opt
         _ if complete && live.is_observed() => None,
         _ if old_pods || !live.was_ever_observed() => Some(Change::RollingOut),
         Progress::Ongoing | Progress::Stalled(_) => Some(Change::RollingOut),
-        // Only the template is left to be what the Deployment has not seen yet.
+        // The size is right already, so the change that the Deployment controller has not observed yet is in the template.
         _ if !live.is_observed() && live.replicas() == size => Some(Change::RollingOut),
         _ if !live.is_observed() || live.replicas() > size => Some(Change::Scaling),
         Progress::Complete => before.filter(|it| *it == Change::Scaling),

@@ -1,7 +1,7 @@
 //! Schemas of core types for use in custom resources: `#[schemars(schema_with = "schemas::resources")]`.
 //!
-//! The schemas that come with the types have no bounds, so the API server would refuse CEL rules over them as too
-//! expensive, and they carry kilobytes of upstream descriptions.
+//! The schemas that come with the types have no bounds, so the API server would refuse CEL rules over them as too expensive.
+//! They also carry kilobytes of upstream descriptions.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
@@ -11,7 +11,7 @@ pub use containers::{env, env_from, volume_mounts, volumes, words};
 
 /// A label value.
 const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
-/// An amount of a resource, as `k8s.io/apimachinery` reads it.
+/// An amount of a resource in the syntax of `k8s.io/apimachinery`.
 const QUANTITY: &str = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$";
 
 /// `ResourceRequirements` of `core/v1`, without `claims`: those need a pod that has resource claims.
@@ -27,8 +27,8 @@ pub fn resources(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "properties": {
-            "requests": amounts("What is set aside for the container, by resource: cpu, memory, …"),
-            "limits": amounts("What the container may use at most, by resource: cpu, memory, …"),
+            "requests": amounts("How much is reserved for the container, by resource: cpu, memory, …"),
+            "limits": amounts("How much the container may use at most, by resource: cpu, memory, …"),
         },
     })
 }
@@ -44,7 +44,7 @@ pub fn tolerations(_: &mut SchemaGenerator) -> Schema {
             "type": "object",
             "properties": {
                 "key": {
-                    "description": "The key of the taint; absent: all keys, with operator Exists.",
+                    "description": "The key of the taint. Absent, with operator Exists: all keys.",
                     "type": "string",
                     "maxLength": 316,
                 },
@@ -55,12 +55,12 @@ pub fn tolerations(_: &mut SchemaGenerator) -> Schema {
                 },
                 "value": {"description": "The value of the taint, with operator Equal.", "type": "string", "maxLength": 63},
                 "effect": {
-                    "description": "The effect of the taint; absent: all effects.",
+                    "description": "The effect of the taint. Absent: all effects.",
                     "type": "string",
                     "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"],
                 },
                 "tolerationSeconds": {
-                    "description": "How long a NoExecute taint is tolerated. Default: for ever.",
+                    "description": "For how many seconds a NoExecute taint is tolerated. Default: for ever.",
                     "type": "integer",
                     "format": "int64",
                 },
@@ -69,7 +69,7 @@ pub fn tolerations(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A list of `LocalObjectReference` of `core/v1`, that is, of Secrets to pull images with.
+/// A list of `LocalObjectReference` of `core/v1`: the Secrets with which the kubelet pulls images.
 pub fn pull_secrets(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -87,7 +87,7 @@ pub fn pull_secrets(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Labels, or a selector of labels.
+/// Labels, or a label selector.
 pub fn labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -105,7 +105,7 @@ pub fn annotations(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A number of pods or a share of them, none included.
+/// A number or a percentage of pods; 0 is allowed.
 pub fn pods_or_percent(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
@@ -116,7 +116,7 @@ pub fn pods_or_percent(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A number of pods or a share of them, at least one.
+/// A number or a percentage of pods, at least 1.
 pub fn some_pods_or_percent(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
@@ -139,26 +139,26 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
             "type": "object",
             "required": ["type", "status", "reason", "message", "lastTransitionTime"],
             "properties": {
-                "type": {"description": "Which aspect.", "type": "string", "maxLength": 316},
+                "type": {"description": "The name of the aspect.", "type": "string", "maxLength": 316},
                 "status": {
                     "description": "Whether it holds.",
                     "type": "string",
                     "enum": ["True", "False", "Unknown"],
                 },
                 "reason": {
-                    "description": "Why, in one word for programs.",
+                    "description": "Why status has its value, in one word for programs.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 1024,
                 },
-                "message": {"description": "Why, in words for people.", "type": "string", "maxLength": 32768},
+                "message": {"description": "Why status has its value, in words for users.", "type": "string", "maxLength": 32768},
                 "lastTransitionTime": {
-                    "description": "Since when status is what it is.",
+                    "description": "When status last changed.",
                     "type": "string",
                     "format": "date-time",
                 },
                 "observedGeneration": {
-                    "description": "The generation of the object that the condition is about.",
+                    "description": "The generation of the object that the condition describes.",
                     "type": "integer",
                     "format": "int64",
                     "minimum": 0,

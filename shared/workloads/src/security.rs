@@ -1,7 +1,7 @@
-//! What the pods of an operator may do: the *restricted* Pod Security Standard, and two steps away from it for images
-//! that cannot live with that.
+//! The security contexts of an operator's pods: the *restricted* Pod Security Standard, and two weaker profiles for images that
+//! do not run under it.
 //!
-//! Meant for struct update: `PodSpec { containers, ..SecurityProfile::Restricted.pod() }`.
+//! Use them with struct update syntax: `PodSpec { containers, ..SecurityProfile::Restricted.pod() }`.
 
 use std::{fmt, str::FromStr};
 
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, PodSpec, Secc
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How much a pod may do.
+/// How strictly the rights of a pod are limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields' descriptions explain them, and the schema would lose these")]
 pub enum SecurityProfile {
@@ -23,7 +23,8 @@ impl SecurityProfile {
     /// The names, the strictest first.
     pub const NAMES: [&str; 3] = ["Restricted", "RootAllowed", "Baseline"];
 
-    /// A pod without containers: under `Restricted` it is nobody, with no credentials and no list of its neighbours.
+    /// Returns a pod spec without containers. `Restricted` forbids root. `Restricted` and `RootAllowed` give the pod neither a
+    /// service account token nor environment variables for the Services of its namespace.
     pub fn pod(self) -> PodSpec {
         let security_context = PodSecurityContext {
             run_as_non_root: (self == Self::Restricted).then_some(true),
@@ -39,7 +40,7 @@ impl SecurityProfile {
         }
     }
 
-    /// The security context of each of its containers.
+    /// Returns the security context of each container of the pod.
     pub fn container(self) -> SecurityContext {
         let no_capabilities = || Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None };
         SecurityContext {

@@ -1,4 +1,4 @@
-//! What is kept of a Service: nothing but that it exists.
+//! The cached view of a Service. It is empty: reconcilers read only the identity.
 
 use k8s_openapi::api::core::v1::Service;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ impl Viewed for Service {
 }
 
 impl Child for Service {
-    /// The API server and controllers assign addresses and ports.
+    /// Not the whole `spec`, because the API server and controllers assign addresses and ports.
     const AUTHORS_ALONE: &'static [&'static [&'static str]] =
         &[&["spec", "selector"], &["spec", "publishNotReadyAddresses"]];
 
@@ -19,7 +19,7 @@ impl Child for Service {
         defaults::service(object);
     }
 
-    /// A Service has an address of its own or is headless, for life.
+    /// A Service cannot change from headless to an address of its own, or back.
     fn immutable_difference(live: &Value, desired: &Value) -> Option<&'static str> {
         let headless = |service: &Value| service["spec"]["clusterIP"] == "None";
         (headless(live) != headless(desired)).then_some("type")
@@ -28,7 +28,7 @@ impl Child for Service {
     const REPLACEABLE: bool = true;
 }
 
-/// The part of a Service that reconcilers read: none. Identity is kept beside it.
+/// Empty: reconcilers read only the identity of a Service, which [`Live`](crate::Live) holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct ServiceView {}
 

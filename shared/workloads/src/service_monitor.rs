@@ -1,4 +1,5 @@
-//! The Prometheus operator's `ServiceMonitor`, as far as operators write it. Clusters without that operator have no such kind.
+//! The Prometheus operator's `ServiceMonitor`, reduced to the fields that our operators write. Clusters without the Prometheus
+//! operator do not have this kind.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +10,26 @@ use serde_json::Value;
 
 use crate::{App, Child, Viewed};
 
-/// Which Services are scraped, in the namespace of the object.
+/// Selects the Services that Prometheus scrapes, in the namespace of the object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource)]
 #[kube(group = "monitoring.coreos.com", version = "v1", kind = "ServiceMonitor", namespaced, schema = "disabled")]
 pub struct ServiceMonitorSpec {
-    /// Ports, and how often.
+    /// The ports to scrape, and how often.
     pub endpoints: Vec<Endpoint>,
-    /// The Services, by their labels.
+    /// Selects the Services by their labels.
     pub selector: LabelSelector,
 }
 
 /// A port of a Service that answers at `/metrics`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// Its name.
+    /// The name of the port in the Service.
     pub port: String,
-    /// As Prometheus writes durations: `30s`.
+    /// The time between two scrapes, as a Prometheus duration: `30s`.
     pub interval: String,
 }
 
-/// A monitor of the Service of `app`. `labels` are the user's, and ours win.
+/// Returns a monitor of the Service of `app`. `labels` are the user's; our labels win.
 pub fn service_monitor(
     name: String,
     app: &App,
@@ -49,10 +50,10 @@ impl Viewed for ServiceMonitor {
 impl Child for ServiceMonitor {
     const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["spec"]];
 
-    /// The definition has no defaults for what we write.
+    /// The CRD has no defaults for the fields that we write.
     fn set_defaults(_: &mut Value) {}
 }
 
-/// The part of a `ServiceMonitor` that reconcilers read: none. Identity is kept beside it.
+/// Empty: reconcilers read only the identity of a `ServiceMonitor`, which [`Live`](crate::Live) holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct ServiceMonitorView {}

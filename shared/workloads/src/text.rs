@@ -1,4 +1,4 @@
-//! Cutting texts from the cluster to a size that is worth keeping.
+//! Truncates texts from the cluster, to limit the memory of the views.
 
 /// The first `max` bytes of `text`, or a little less, so that no character is cut in two.
 pub(crate) fn head(text: &str, max: usize) -> &str {

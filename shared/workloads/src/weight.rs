@@ -1,4 +1,4 @@
-//! How much memory the views of one small app take. Every object of a cluster is kept as a view, so bytes count.
+//! Tests how much memory the views of one small app take. The cache holds a view of each watched object, so bytes count.
 
 use std::mem::size_of;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{DeploymentView, JobView, Live, PodDisruptionBudgetView, PodView, Progress, ServiceView, Trouble, Viewed};
 
-/// Memory that a view points to.
+/// The size of the memory that a view points to, in bytes.
 trait Heap {
     fn heap(&self) -> usize;
 }
@@ -62,7 +62,7 @@ impl Heap for PodDisruptionBudgetView {
     }
 }
 
-/// The bytes of a view with its identity: name and uid, but not the namespace, which many share.
+/// The bytes of a view with its identity: name and uid, but not the namespace, which many objects share.
 fn bytes<K: Viewed<View: Heap>>(name: &str, object: &Value) -> usize {
     let view: K::View = serde_json::from_value(object.clone()).expect("a view of the object");
     let identity = name.len() + "7a3c9c1e-0d5b-4f6e-9c55-3a8f4d3b2a10".len();

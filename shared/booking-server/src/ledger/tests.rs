@@ -1,4 +1,4 @@
-//! The rules on real tables: any sequence of requests leaves books that agree with themselves, and repeating changes nothing.
+//! The rules on real tables: any sequence of requests leaves a consistent database, and a repeated request changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use super::*;
 use crate::{audit, booking::Cabin, books::Books, books::Filter, clock, file, problem::Code};
 
-/// What somebody does. Numbers choose among the few references, routes and bookings that there are.
+/// A request of a client, or an action of the airline. The numbers choose among a few references, routes and bookings.
 #[derive(Debug, Clone)]
 enum Step {
     Book { reference: u8, route: u8, number: u8 },
@@ -35,16 +35,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The tables and what they must never forget.
+/// The tables, and the closed references, which must stay closed.
 struct World {
     connection: Connection,
     policy: Policy,
     drawn: u32,
-    /// References that were cancelled, closed or left.
+    /// References that a step has cancelled, closed or moved a booking away from.
     over: Vec<Reference>,
 }
 
-/// An answer without what differs when it is repeated.
+/// An answer without the parts that differ when the request is repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Told {
     Booking(Box<Booking>),
@@ -79,7 +79,7 @@ impl World {
         Ok(answer)
     }
 
-    /// Does a step; none if there is nothing to do it to.
+    /// Executes a step; `None` if there is no booking for it.
     fn perform(&mut self, step: &Step) -> Option<Told> {
         let now = clock::now();
         let booked = |result: Result<Booking, Code>| match result {
@@ -95,8 +95,8 @@ impl World {
                 let free = SEATS - self.taken(&order.route());
                 let result = self.carry_out(book(&order, facts, self.policy, fresh, now));
                 match &result {
-                    Ok(Booked { is_replay: false, .. }) => assert!(free >= u32::from(number), "sold what there is not"),
-                    Err(Code::InsufficientSeats) => assert!(free < u32::from(number), "refused what there is"),
+                    Ok(Booked { is_replay: false, .. }) => assert!(free >= u32::from(number), "sold too many seats"),
+                    Err(Code::InsufficientSeats) => assert!(free < u32::from(number), "refused free seats"),
                     _ => {}
                 }
                 booked(result.map(|booked| booked.booking))
@@ -165,12 +165,12 @@ fn check(steps: &[Step], confirm_delay: SignedDuration) {
         let touched = after.iter().filter(|(id, booking)| before.get(*id) != Some(*booking)).count();
         assert!(touched <= 1 && before.keys().all(|id| after.contains_key(id)), "{step:?} touched {touched}");
         if let Told::Refused(_) = told {
-            assert_eq!(before, after, "{step:?} was refused and did something");
+            assert_eq!(before, after, "{step:?} was refused but changed something");
         }
         if let Told::Booking(told) = &told {
-            assert_eq!(after.get(&told.id), Some(&**told), "what was told is not what is stored");
+            assert_eq!(after.get(&told.id), Some(&**told), "the answer differs from the stored booking");
         }
-        // What ended never begins again.
+        // A booking that has ended stays ended.
         for booking in before.values() {
             let now = &after[&booking.id];
             assert!(live(booking) || !live(now), "{step:?} revived {}", booking.id);
@@ -184,9 +184,9 @@ fn check(steps: &[Step], confirm_delay: SignedDuration) {
         }
         for reference in &world.over {
             let lives = after.values().filter(|booking| live(booking)).any(|booking| booking.reference == *reference);
-            assert!(!lives, "{reference} lives on after {step:?}");
+            assert!(!lives, "{reference} has a live booking after {step:?}");
         }
-        // The same request once more: the same answer, and nothing written.
+        // Repeat the same request: the same answer, and no new entry in the journal.
         if !matches!(step, Step::Modify { .. } | Step::Airline { .. }) {
             let noted = world.journal();
             assert_eq!(world.perform(step), Some(told), "{step:?} repeated");

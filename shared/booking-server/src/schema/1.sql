@@ -8,7 +8,7 @@ CREATE TABLE routes(
   UNIQUE(from_key, to_key, travel_date)
 ) STRICT;
 
--- seq is the order in which bookings were made: pages of a list begin after one.
+-- seq is the order in which bookings were made. The cursor of a list is a seq.
 CREATE TABLE bookings(
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT NOT NULL UNIQUE,
@@ -31,12 +31,12 @@ CREATE TABLE bookings(
   updated_at INTEGER NOT NULL
 ) STRICT;
 
--- At most one booking has a reference, whatever the code believes.
+-- At most one booking has a reference, even if the code has a bug. Rejected bookings do not count.
 CREATE UNIQUE INDEX one_live ON bookings(reference) WHERE state IN('PENDING', 'CONFIRMED', 'CANCELLED');
 CREATE INDEX bookings_by_reference ON bookings(reference);
 CREATE INDEX bookings_to_confirm ON bookings(confirm_at) WHERE state = 'PENDING';
 
--- A seat has one row while somebody has it.
+-- A seat has a row while a booking holds it.
 CREATE TABLE seats(
   route_id INTEGER NOT NULL REFERENCES routes(id),
   seat INTEGER NOT NULL CHECK(seat >= 0),
@@ -50,7 +50,7 @@ CREATE TABLE tombstones(
   created_at INTEGER NOT NULL
 ) STRICT;
 
--- What happened, in order; nothing is ever changed here.
+-- The log of changes, in order. Append-only.
 CREATE TABLE journal(
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   at INTEGER NOT NULL,
@@ -61,6 +61,6 @@ CREATE TABLE journal(
 CREATE TRIGGER journal_is_append_only BEFORE UPDATE ON journal BEGIN SELECT raise(ABORT, 'the journal is append-only'); END;
 CREATE TRIGGER journal_is_kept BEFORE DELETE ON journal BEGIN SELECT raise(ABORT, 'the journal is append-only'); END;
 
--- One row that is written to see whether the disk takes writes.
+-- One row that the readiness probe writes, to test whether the disk accepts writes.
 CREATE TABLE pulse(id INTEGER PRIMARY KEY CHECK(id = 1), at INTEGER NOT NULL) STRICT;
 INSERT INTO pulse VALUES(1, 0);

@@ -1,5 +1,5 @@
-//! The status page in a real browser, which a `chromedriver` on the PATH drives, or the one that `CHROMEDRIVER` names.
-//! `SCREENSHOTS` names a folder for pictures of what it saw.
+//! The status page in a real browser. The `chromedriver` on the PATH drives it, or the one that `CHROMEDRIVER` names.
+//! `SCREENSHOTS` names a folder for screenshots.
 
 use std::{
     io::{BufRead as _, BufReader, ErrorKind},
@@ -44,7 +44,7 @@ impl Browser {
         let port = lines
             .find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse::<u16>().ok());
         std::thread::spawn(move || lines.for_each(drop));
-        let client = Client::new(SocketAddr::from(([127, 0, 0, 1], port.expect("it tells its port"))));
+        let client = Client::new(SocketAddr::from(([127, 0, 0, 1], port.expect("it prints its port"))));
         let mut arguments: Vec<String> = [
             "headless",
             "no-sandbox",
@@ -118,7 +118,7 @@ impl Browser {
     }
 }
 
-/// Smallest contrast of a text that people read to what lies behind it, by the formula of WCAG.
+/// The smallest contrast between a text and its background, by the formula of WCAG.
 const CONTRAST: &str = r"(() => {
   const parse = text => (text.match(/[\d.]+/g) || []).map(Number);
   const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
@@ -194,7 +194,7 @@ async fn a_browser_shows_bookings_and_runs_nothing_that_clients_wrote() {
         assert!(contrast >= 4.5, "{scheme}: contrast {contrast}");
         browser.picture(scheme).await;
     }
-    assert_ne!(grounds[0], grounds[1], "dark is another page than light");
+    assert_ne!(grounds[0], grounds[1], "dark and light have different backgrounds");
     browser.click(".older button").await;
     browser.until(rows, 10).await;
     browser.open(&page).await;
@@ -212,6 +212,6 @@ async fn a_browser_shows_bookings_and_runs_nothing_that_clients_wrote() {
     let overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth";
     assert_eq!(browser.value(overflow).await, 0, "a narrow window needs no scrolling sideways");
     browser.picture("narrow").await;
-    // Errors of scripts, of the content policy, of what could not be loaded.
+    // The log has errors of scripts, of the content policy, and of resources that could not be loaded.
     assert_eq!(browser.tell("se/log", json!({"type": "browser"})).await, json!([]));
 }

@@ -1,4 +1,4 @@
-//! A client that knows nothing of the server but its address, and checks every answer.
+//! An HTTP client that checks every answer against the contract.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -13,10 +13,10 @@ use tokio::net::TcpStream;
 
 use crate::contract;
 
-/// Longer than anything takes here.
+/// Longer than any request takes here.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who asks, and whom.
+/// A client of one server, with its token.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
@@ -29,7 +29,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Its name in the document, if it was checked.
+    /// Its name in the contract, if it was checked.
     pub(crate) name: String,
 }
 
@@ -38,7 +38,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
-    /// The text at a field.
+    /// A text field of the body; empty if there is none.
     pub(crate) fn text(&self, field: &str) -> String {
         self.json()[field].as_str().unwrap_or_default().to_owned()
     }
@@ -62,7 +62,7 @@ pub(crate) struct Connection {
     client: Client,
 }
 
-/// A request in the making.
+/// A request to send.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     pub(crate) method: &'static str,
@@ -124,17 +124,17 @@ impl Client {
         Ok(Connection { sender, client: self.clone() })
     }
 
-    /// Asks on a connection of its own, and checks the answer.
+    /// Sends a request on a new connection, and checks the answer.
     pub(crate) async fn ask(&self, ask: Ask) -> Result<Answer> {
         self.connect().await?.ask(ask).await
     }
 
-    /// Asks, where there has to be an answer.
+    /// As `ask`, but an answer must come.
     pub(crate) async fn must(&self, ask: Ask) -> Answer {
         self.ask(ask).await.expect("an answer")
     }
 
-    /// Asks for something that is not in the document.
+    /// Sends a request without checking the answer, for paths that are not in the contract.
     pub(crate) async fn raw(&self, ask: Ask) -> Result<Answer> {
         self.connect().await?.raw(ask).await
     }
@@ -186,7 +186,7 @@ impl Connection {
     }
 }
 
-/// Asks again and again until the answer is as wanted.
+/// Repeats a request until the answer is right.
 pub(crate) async fn until(client: &Client, ask: Ask, is_right: impl Fn(&Answer) -> bool) -> Answer {
     let begun = std::time::Instant::now();
     loop {

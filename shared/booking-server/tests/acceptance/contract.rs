@@ -1,4 +1,4 @@
-//! The document against which every answer is checked.
+//! Checks answers against the contract, `booking-api.yaml`.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,7 +15,7 @@ pub(crate) fn document() -> &'static Value {
     DOCUMENT.get_or_init(|| serde_saphyr::from_str(booking_server::DOCUMENT).expect("the document is YAML"))
 }
 
-/// Every answer that the document knows, such as "post /v1/bookings 201".
+/// Every answer in the contract, such as "post /v1/bookings 201".
 pub(crate) fn documented() -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for (path, item) in document()["paths"].as_object().unwrap() {
@@ -28,10 +28,10 @@ pub(crate) fn documented() -> BTreeSet<String> {
     known
 }
 
-/// Checks one answer, and returns its name in the document.
+/// Checks one answer, and returns its name in the contract.
 ///
 /// # Panics
-/// If the document does not allow it.
+/// If the contract does not allow the answer.
 pub(crate) fn check(method: &str, path: &str, status: u16, headers: &HeaderMap, body: &[u8]) -> String {
     let template = template(path);
     let method = method.to_lowercase();
@@ -73,7 +73,7 @@ fn shown(body: &[u8]) -> String {
     String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned()
 }
 
-/// The path of the document that this path is an instance of.
+/// The path template of the contract that this path matches.
 fn template(path: &str) -> String {
     let path = path.split('?').next().unwrap();
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
@@ -85,7 +85,7 @@ fn template(path: &str) -> String {
     }
 }
 
-/// What lies at these steps, and where it really is.
+/// The value at these steps, and its location after following `$ref`.
 fn at(steps: &[&str]) -> Option<(Vec<String>, &'static Value)> {
     let mut place = Vec::new();
     let mut value = document();
@@ -102,7 +102,7 @@ fn at(steps: &[&str]) -> Option<(Vec<String>, &'static Value)> {
 
 fn resolved(value: &'static Value) -> &'static Value {
     let Some(reference) = value["$ref"].as_str() else { return value };
-    document().pointer(reference.trim_start_matches('#')).expect("references lead somewhere")
+    document().pointer(reference.trim_start_matches('#')).expect("the target of a $ref exists")
 }
 
 fn validator(place: &[String]) -> Arc<Validator> {
@@ -115,7 +115,7 @@ fn validator(place: &[String]) -> Arc<Validator> {
         let mut root = document().clone();
         root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
         root["$ref"] = json!(format!("#{}", pointer.replace('{', "%7B").replace('}', "%7D")));
-        Arc::new(jsonschema::options().should_validate_formats(true).build(&root).expect("the schema is one"))
+        Arc::new(jsonschema::options().should_validate_formats(true).build(&root).expect("the schema is valid"))
     });
     Arc::clone(made)
 }

@@ -1,4 +1,4 @@
-//! Whatever was answered is true after any crash, and a full disk is no crash.
+//! Every answered change survives any crash, and the server survives a full disk.
 
 use std::{
     fs::File,
@@ -20,21 +20,21 @@ use crate::{
 
 const WORKERS: usize = 4;
 
-/// A number from the environment, or the usual one.
+/// A number from the environment, or the default.
 fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().map_or(usual, |text| text.parse().expect(name))
 }
 
-/// What a client knows of one reference.
+/// What a client knows about one reference.
 #[derive(Debug, Clone, Default)]
 struct Known {
     reference: String,
     id: Option<String>,
     number: u64,
     is_cancelled: bool,
-    /// Asked, and not answered.
+    /// The step that has no answer yet.
     open: Option<Step>,
-    /// How often the server said 201.
+    /// How often the server answered 201.
     made: usize,
 }
 
@@ -46,7 +46,7 @@ enum Step {
 }
 
 impl Known {
-    /// What this client wants next; none when it is done with the reference.
+    /// The next step of this client; `None` when it is done with the reference.
     fn next(&self, random: &mut Rng) -> Option<Step> {
         match (self.open, &self.id) {
             (Some(open), _) => Some(open),
@@ -60,7 +60,7 @@ impl Known {
         }
     }
 
-    /// Does a step, or leaves it open if there is no answer.
+    /// Executes a step. Without an answer, leaves it open and returns false.
     async fn attempt(&mut self, api: &Client, step: Step) -> bool {
         self.open = Some(step);
         let ask = match step {
@@ -89,7 +89,7 @@ impl Known {
         true
     }
 
-    /// Whether a stored booking is what was answered, or what was asked last.
+    /// Whether a stored booking matches the last answer, or the open step.
     fn agrees(&self, stored: &Value) -> bool {
         let (number, is_cancelled) = (stored["number"].as_u64().unwrap(), stored["state"] == "CANCELLED");
         let is_id = self.id.as_deref().is_none_or(|id| stored["id"] == id);
@@ -103,7 +103,7 @@ impl Known {
     }
 }
 
-/// Asks for one thing after the other until the server is gone.
+/// Executes one step after the other until the server is gone.
 async fn work(
     (api, answers): (Client, Arc<Semaphore>),
     (worker, round): (usize, usize),
@@ -132,7 +132,7 @@ async fn work(
     known
 }
 
-/// Kills at moments from a seed (`BOOKING_SERVER_SEED`), as often as told (`BOOKING_SERVER_KILLS`).
+/// Kills the server at random moments (`BOOKING_SERVER_SEED`), `BOOKING_SERVER_KILLS` times.
 #[tokio::test(flavor = "multi_thread")]
 async fn t08_what_was_answered_survives_kill_9() {
     let (seed, kills) = (setting("BOOKING_SERVER_SEED", 7), setting("BOOKING_SERVER_KILLS", 25));
@@ -152,7 +152,8 @@ async fn t08_what_was_answered_survives_kill_9() {
                 tokio::spawn(work(server, (worker, round), random.fork(), known))
             })
             .collect();
-        // Some way into the stream; the moment is what is tested, not something to wait for.
+        // Kill the server somewhere in the stream of requests. The moment itself is under test, so no condition can replace the
+        // sleep.
         answers.acquire_many(random.u32(0..40)).await.unwrap().forget();
         tokio::time::sleep(Duration::from_micros(random.u64(0..5_000))).await;
         process.kill();
@@ -170,7 +171,7 @@ async fn t08_what_was_answered_survives_kill_9() {
         }
         unanswered += known.iter().flatten().filter(|entry| entry.open.is_some()).count();
     }
-    // All that is open is asked again, and then there is one booking each.
+    // Repeat every open step. Then each reference has one booking.
     let process = Process::start(folder.path(), &flags);
     for entry in known.iter_mut().flatten() {
         if let Some(step) = entry.open {
@@ -191,7 +192,7 @@ async fn t08_what_was_answered_survives_kill_9() {
     );
 }
 
-/// The bookings in a database that nobody serves, by reference.
+/// The bookings in a database without a running server, by reference.
 fn stored(folder: &Path) -> std::collections::HashMap<String, Value> {
     sound(folder);
     let connection = rusqlite::Connection::open(crate::served::database(folder)).unwrap();
@@ -217,7 +218,7 @@ async fn t12_a_full_disk_refuses_and_recovers() {
     let mut private = std::process::Command::new("unshare");
     private.args(["--user", "--map-root-user", "--mount"]);
     if !private.args(["true"]).status().is_ok_and(|status| status.success()) {
-        return skip::lacking("this machine lets nobody mount a disk of their own (unshare --user --mount)");
+        return skip::lacking("this machine does not allow a private mount (unshare --user --mount)");
     }
     let server = command();
     let mut private = std::process::Command::new("unshare");
@@ -225,7 +226,7 @@ async fn t12_a_full_disk_refuses_and_recovers() {
     private.args(["--insecure", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--db"]);
     private.arg(folder.path().join("bookings.db"));
     let mut process = Process::of(private);
-    // Only the process sees the disk; this is how others look at it through the process.
+    // Only the process has this mount. Others reach it through `/proc`.
     let inside = format!("/proc/{}/root{disk}", process.id());
     assert_eq!(process.api.must(Ask::book("before", "Paris", 1)).await.status, 201);
     let filler = Path::new(&inside).join("filler");
@@ -258,7 +259,7 @@ fn fill(path: &Path) {
     }
 }
 
-/// Books until the disk is full, and returns what was refused.
+/// Books until the disk is full, and returns the refused references.
 async fn refusal(api: &Client) -> Vec<String> {
     let begun = Instant::now();
     let refused = Mutex::new(Vec::new());

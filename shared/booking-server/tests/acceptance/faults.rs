@@ -1,4 +1,4 @@
-//! Faults on demand: each does what it says, and the books stay right.
+//! Injected faults: each does what it promises, and the database stays consistent.
 
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ async fn a_late_request_is_done_though_its_caller_has_gone() {
         until(&served.admin, faults, |answer| answer.json()["items"][index]["fired"] == 1).await;
         caller.abort();
     }
-    // Closed while its request is on its way: it finds the tombstone.
+    // Closed while the request is delayed: the request finds the tombstone.
     served.api.must(Ask::close("later")).await;
     until(&served.api, Ask::new("GET", "/v1/bookings?reference=late"), |answer| {
         answer.json()["items"].as_array().unwrap().len() == 1
@@ -92,7 +92,7 @@ async fn a_status_comes_as_asked_and_in_order() {
     let full = (409, "INSUFFICIENT_SEATS".to_owned(), None);
     let good = (201, String::new(), None);
     assert_eq!(told, [good.clone(), busy.clone(), busy, full, good]);
-    // A fault of the answer alone: the work was done.
+    // The fault changes only the answer: the request was executed.
     served.fault(json!({"op": "create", "mode": "status", "commit": true})).await;
     let lost = served.api.must(Ask::book("done", "Paris", 1)).await;
     assert_eq!((lost.status, lost.code().as_str()), (503, "UNAVAILABLE"));

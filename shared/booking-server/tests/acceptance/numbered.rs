@@ -1,4 +1,4 @@
-//! What the server promises, one test a promise. Numbers 8 and 12 are in `durability`.
+//! What the server promises, one test per promise. Numbers 8 and 12 are in `durability`.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ async fn t02_a_key_belongs_to_a_trip_and_not_to_a_number() {
     }
     let other_number = served.api.must(Ask::book("r", "Paris", 5)).await;
     assert_eq!((other_number.status, other_number.json()), (200, first.json()));
-    // Another way of writing the same cities is the same trip; what is kept is the first.
+    // Another spelling of the same cities is the same trip; the server keeps the first spelling.
     let order = json!({"reference": "r", "from": "LONDON", "to": "paris", "number": 2});
     assert_eq!(served.api.must(Ask::order("r", &order)).await.text("to"), "Paris");
     served.audit();
@@ -107,7 +107,7 @@ async fn t06_cancelling_twice_frees_seats_once() {
         assert_eq!(served.audit().seats_taken, 2);
     }
     assert_eq!(served.api.must(Ask::book("gone", "Paris", 2)).await.status, 410);
-    // What became free is sold again, and nothing else is.
+    // The freed seats are sold again, and no others.
     let next = served.api.must(Ask::book("next", "Paris", 2)).await;
     assert_eq!(
         (kept.json()["seats"].clone(), next.json()["seats"].clone()),
@@ -206,7 +206,7 @@ async fn t11_only_a_token_opens_and_none_is_logged() {
     }
     assert_eq!(process.api.must(book()).await.status, 401, "no token");
     assert_eq!(process.api.must(book().header("authorization", "Basic cmlnaHQ6cmlnaHQtN2YzYQ==")).await.status, 401);
-    // Whoever may not ask learns nothing, not even what exists.
+    // A client without a valid token learns nothing, not even which paths exist.
     assert_eq!(process.api.raw(Ask::new("GET", "/v1/nothing")).await.unwrap().status, 401);
     assert_eq!(process.api.with_token("right-7f3a").must(book()).await.status, 201);
     for path in ["/admin/audit", "/admin/journal", "/admin/faults", "/"] {
@@ -261,7 +261,7 @@ async fn t14_a_body_is_small_and_json() {
     assert_eq!(ask("application/json; charset=utf-8", padded(64 << 10)).await.status, 201);
 }
 
-/// Every answer of the suite is checked where it arrives (`Connection::ask`); here every answer of the document arrives.
+/// `Connection::ask` checks every answer of all tests. This test makes the server give every answer in the contract.
 #[tokio::test]
 async fn t15_every_documented_answer_is_given_and_valid() {
     let folder = tempfile::tempdir().unwrap();
@@ -332,7 +332,7 @@ async fn t15_every_documented_answer_is_given_and_valid() {
         let ask = ask.header("idempotency-key", "k").header("if-match", "*");
         seen.insert(api.must(Ask { body: large.clone().into(), ..ask }).await.name);
     }
-    // What a healthy server hardly ever says is said on demand, in the same words.
+    // Faults produce the answers that a healthy server hardly ever gives, in the same format.
     for rare in contract::documented().difference(&seen.clone()).filter(|name| !name.contains("yaml")) {
         let [method, path, status] = rare.split(' ').collect::<Vec<_>>()[..] else { unreachable!() };
         let path = path.replace("{id}", "x").replace("{reference}", "x");

@@ -1,4 +1,4 @@
-//! A server as a process, which can be killed.
+//! A server in a process of its own, which tests can kill.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -26,7 +26,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it on free ports and waits until it listens. Everybody is let in, unless the flags say otherwise.
+    /// Starts the server on free ports and waits until it listens. It needs no token, unless the flags name a token file.
     pub(crate) fn start(folder: &Path, flags: &[&str]) -> Self {
         let mut command = command();
         command.arg("--db").arg(database(folder)).args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
@@ -37,7 +37,7 @@ impl Process {
         Self::of(command)
     }
 
-    /// Starts what listens and says so.
+    /// Starts the command, and waits until its log says where it listens.
     pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
@@ -88,7 +88,7 @@ impl Drop for Process {
     }
 }
 
-/// The program, without any of the caller's settings.
+/// The program, without settings from the environment of the tests.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_booking-server"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BOOKING_")) {

@@ -137,7 +137,7 @@ async fn settings_come_from_the_environment_too() {
     assert_eq!(process.api.must(Ask::book("a", "Paris", 2)).await.status, 201);
     assert_eq!(process.api.must(Ask::book("b", "Paris", 1)).await.code(), "INSUFFICIENT_SEATS");
     assert_eq!(process.api.must(Ask::book("c", "Rome", 1)).await.code(), "ROUTE_NOT_FOUND");
-    // A day of its own has seats of its own, as many as the route.
+    // Each day has seats of its own, as many as its route.
     let order = json!({"reference": "d", "from": "LONDON", "to": "Paris", "number": 2, "departureDate": "2999-12-31"});
     assert_eq!(process.api.must(Ask::order("d", &order)).await.status, 201);
     assert_eq!(sound(folder.path()).seats_taken, 4);

@@ -1,4 +1,4 @@
-//! A server within the test.
+//! A server in the process of the test.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ impl Served {
         Self { api, admin, folder, url }
     }
 
-    /// The books, which must agree with themselves.
+    /// Audits the database, which must be consistent.
     pub(crate) fn audit(&self) -> Audit {
         sound(self.folder.path())
     }
@@ -49,7 +49,7 @@ impl Served {
         self.admin.raw(Ask::new("POST", format!("/admin/bookings/{id}/{act}"))).await.unwrap()
     }
 
-    /// Asks for a fault.
+    /// Arms a fault.
     pub(crate) async fn fault(&self, fault: serde_json::Value) {
         let answer = self.admin.raw(Ask::new("POST", "/admin/faults").json(&fault)).await.unwrap();
         assert_eq!(answer.status, 201, "{answer:?}");
@@ -60,7 +60,7 @@ pub(crate) fn database(folder: &Path) -> std::path::PathBuf {
     folder.join("bookings.db")
 }
 
-/// The books in this folder, which must agree with themselves.
+/// Audits the database in this folder, which must be consistent.
 pub(crate) fn sound(folder: &Path) -> Audit {
     let audit = audit(&database(folder)).unwrap();
     assert_eq!(audit.violations, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! What to do next, in each role.
+//! The core's decisions: the next step in each role.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -32,13 +32,13 @@ impl Core {
         }
     }
 
-    /// When a candidate may take the lease: judged by what and when *we* saw, never by the times written in it.
+    /// When a candidate may take the lease. Counts from when *this process* saw it, never from the times written in it.
     pub(super) fn free_at(&self) -> Option<Moment> {
         match &self.seen {
             Seen::Nothing => None,
             Seen::Absent { .. } => Some(Moment::ZERO),
             Seen::Present { lease, since } if is_released(lease) || self.is_claimed(lease) => Some(*since),
-            // A holder with longer times than ours is waited for; one with shorter times, or nonsense, does not matter.
+            // Wait for the longer of the holder's lease duration and ours. An invalid duration of the holder counts as zero.
             Seen::Present { lease, since } => {
                 Some(since.saturating_add(lease::duration(lease).max(self.config.lease_duration)))
             }
@@ -49,12 +49,12 @@ impl Core {
         let Config { namespace, name, identity, lease_duration, .. } = &self.config;
         match &self.seen {
             Seen::Present { lease, .. } => {
-                // Also if it says that we hold it: each term has its own number.
+                // Even if we are the holder already: each term has its own number.
                 let transitions = transitions(lease).max(self.highest).saturating_add(1);
                 Request::Replace(Box::new(lease::claimed(lease, identity, *lease_duration, transitions, wall)))
             }
-            // Somebody may lead by the lease that was deleted. One without a holder makes everybody wait, us included,
-            // as if that leader had renewed just now.
+            // A process may still lead by the deleted lease. A new lease without a holder makes all candidates wait, including
+            // this one, as if that leader had just renewed.
             Seen::Nothing | Seen::Absent { fresh: false } => {
                 Request::Create(Box::new(lease::first(namespace, name, "", *lease_duration, wall)))
             }
@@ -71,7 +71,7 @@ impl Core {
         }
         match &self.seen {
             Seen::Present { lease, .. } if !self.look => {
-                // A clock of the day that stands or steps back must not make two renewals alike.
+                // If the time of day stands still or steps back, two renewals must still differ.
                 let wall = wall.max(term.written.saturating_add(SignedDuration::from_micros(1)).unwrap_or(wall));
                 let Config { identity, lease_duration, .. } = &self.config;
                 let renewed = lease::renewed(lease, identity, *lease_duration, term.transitions, wall);

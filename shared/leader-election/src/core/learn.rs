@@ -1,4 +1,4 @@
-//! What answers and events mean.
+//! What the core learns from answers and events.
 
 use k8s_openapi::api::coordination::v1::Lease;
 
@@ -10,14 +10,14 @@ use crate::{
 };
 
 impl Core {
-    /// A look has an answer.
+    /// A get has returned the lease.
     pub(super) fn looked(&mut self, now: Moment, lease: Lease) {
         self.look = false;
         self.perhaps_ours = false;
         let kept = self.term().is_some_and(|term| self.is_of(term, &lease));
         self.see(now, lease);
         if self.free_at().is_some_and(|free_at| now < free_at) && !kept {
-            self.conflicts = 0; // somebody has won, and it is quiet again
+            self.conflicts = 0; // another candidate has won, so the race is over
         }
         if !kept {
             self.lose(Loss::Taken);
@@ -26,7 +26,7 @@ impl Core {
 
     /// A write has succeeded.
     pub(super) fn wrote(&mut self, now: Moment, pending: &Pending, lease: Lease) {
-        // Else the server changed nothing, and nobody saw a sign of life.
+        // With an unchanged version, the API server changed nothing, and candidates saw no renewal.
         let fresh = pending.replaces != version(&lease);
         let ours = self.is_ours(&lease) && fresh;
         let (uid, transitions) = (uid(&lease).to_owned(), transitions(&lease));
@@ -43,7 +43,7 @@ impl Core {
                 self.not_before = now;
                 self.role = Role::Leading(Term { uid, transitions, until, renew_at, written: pending.written });
             }
-            // Ours, but the answer took too long to be of use.
+            // The lease is not ours, or the answer came after the renew deadline.
             Role::Standby => self.pause(now, pending.sent),
             Role::Leading(term) if kept => {
                 (term.until, term.renew_at) = (until, renew_at);
@@ -65,8 +65,8 @@ impl Core {
             }
         };
         self.highest = self.highest.max(transitions(&lease));
-        // A claim of ours that it does not show is over: a later write would be refused. If the lease shows it again one day, it
-        // was restored from a backup, and another process may still lead.
+        // If the lease does not show our last claim, that claim is over. If the lease shows it again later, it was restored from
+        // a backup, and another process may still lead.
         if matches!(self.role, Role::Standby) && since == now && !self.is_claimed(&lease) {
             self.claimed = None;
         }

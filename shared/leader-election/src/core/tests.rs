@@ -1,4 +1,5 @@
-//! Thousands of elections on a simulated network, without a runtime: two leaders never overlap, and there is always a next.
+//! Runs thousands of elections on a simulated network, without a runtime. Two leaders never overlap, and there is always a next
+//! leader.
 
 mod model;
 
@@ -17,7 +18,7 @@ fn faults() -> impl Strategy<Value = Faults> {
             lost_before,
             lost_after,
             pauses,
-            // A lease that vanishes looks to a newcomer as if it had never been: one of both.
+            // Either restarts or manual edits: to a new process, a deleted lease looks like one that never existed.
             restarts: if hands { 0 } else { restarts },
             hands,
         },
@@ -33,29 +34,29 @@ proptest! {
         world.run(Duration::from_mins(4)).map_err(TestCaseError::fail)?;
         world.heal();
         world.run(Duration::from_mins(2)).map_err(TestCaseError::fail)?;
-        prop_assert!(world.leader().is_some(), "nobody leads after two quiet minutes");
+        prop_assert!(world.leader().is_some(), "no leader after two quiet minutes");
     }
 }
 
 #[test]
 fn a_create_that_is_late_and_a_lease_that_a_hand_deletes_do_not_meet_in_the_model() {
-    // Found by the property above: what they do together is a limit that the README names, not a bug.
+    // Found by the property above. Both together hit a limit that the README names, which is not a bug.
     let faults = Faults { delay: 3701, lost_before: 18, lost_after: 0, pauses: 0, restarts: 0, hands: true };
     let mut world = World::new(14_495_932_327_765_836_775, 4, faults);
     world.run(Duration::from_mins(4)).expect("never two leaders");
 }
 
-/// `LEADER_ELECTION_CASES` asks for more, for a long night.
+/// The number of cases; `LEADER_ELECTION_CASES` sets more for a nightly run.
 fn cases(usual: u32) -> u32 {
     std::env::var("LEADER_ELECTION_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }
 
-/// The usual cases are the same each time, so that a change is judged by itself; a long night looks for new ones.
+/// The usual cases are the same each time, so that a failure comes from a change of the code. A nightly run draws new ones.
 fn seed() -> RngSeed {
     if std::env::var_os("LEADER_ELECTION_CASES").is_some() { RngSeed::Random } else { RngSeed::Fixed(1) }
 }
 
-/// A candidate whose requests succeed at once; time and lease are ours.
+/// A candidate whose requests succeed at once. The test controls time and lease.
 struct Solo {
     core: Core,
     lease: Lease,
@@ -81,7 +82,7 @@ impl Solo {
         solo
     }
 
-    /// Carries the next request out, if there is one.
+    /// Executes the next request, if there is one.
     fn step(&mut self, now: Moment) -> Option<Request> {
         let Step::Send(request) = self.core.next(now, self.wall) else { return None };
         if let Some(lease) = request.lease() {
@@ -91,7 +92,7 @@ impl Solo {
         Some(request)
     }
 
-    /// As an API server: what changes nothing gets no new version.
+    /// Stores a lease as an API server does: a write that changes nothing gets no new version.
     fn write(&mut self, lease: Lease) {
         if self.version == 0 || lease.spec != self.lease.spec {
             self.version += 1;
@@ -186,10 +187,10 @@ fn whatever_changes_the_lease_may_be_a_sign_of_life() {
     solo.write(lease::first("operators", "manager", "other", 15 * S, Timestamp::UNIX_EPOCH));
     solo.step(S);
     solo.core.noticed(5 * S, Some(solo.lease.clone()));
-    assert_eq!(solo.core.free_at(), Some(16 * S), "the same once more is none");
+    assert_eq!(solo.core.free_at(), Some(16 * S), "the same version again is no renewal");
     solo.lease.metadata.resource_version = Some("7".to_owned());
     solo.core.noticed(10 * S, Some(solo.lease.clone()));
-    assert_eq!(solo.core.free_at(), Some(25 * S), "a hand may have undone the only difference");
+    assert_eq!(solo.core.free_at(), Some(25 * S), "an edit may have undone the only difference");
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn only_a_clean_release_is_taken_at_once() {
     };
     assert_eq!(edited(&|spec| spec.holder_identity = Some(String::new()), 2 * S), 17 * S, "emptied by a hand");
     assert_eq!(edited(&|spec| spec.holder_identity = None, 3 * S), 18 * S);
-    assert_eq!(edited(&|spec| spec.holder_identity = Some("me".to_owned()), 4 * S), 19 * S, "not by us");
+    assert_eq!(edited(&|spec| spec.holder_identity = Some("me".to_owned()), 4 * S), 19 * S, "not our claim");
     assert_eq!(edited(&|spec| spec.lease_duration_seconds = Some(0), 5 * S), 20 * S);
     assert_eq!(edited(&|spec| spec.lease_duration_seconds = Some(-1), 6 * S), 21 * S);
     assert_eq!(edited(&|spec| spec.lease_duration_seconds = Some(60), 7 * S), 67 * S, "its holder has longer times");
@@ -270,7 +271,7 @@ fn giving_back_is_tried_for_one_request_time_and_not_longer() {
     assert!((5..=12).contains(&requests), "{requests}");
 }
 
-/// Another process, `x`, wrote the lease as it is now.
+/// Makes another process, `x`, the holder of the lease. Returns the lease.
 fn held_by_another(solo: &mut Solo) -> Lease {
     let lease = lease::claimed(&solo.lease, "x", 15 * S, 7, Timestamp::from_second(500).expect("a time"));
     solo.write(lease);
@@ -285,7 +286,7 @@ fn a_lease_that_was_restored_to_a_former_claim_of_ours_is_waited_for() {
     solo.core.work_ended(2 * S);
     let other = held_by_another(&mut solo);
     solo.core.noticed(3 * S, Some(other));
-    // The backup is older than the other's claim, and the other one may lead still.
+    // The backup is older than the other process's claim, and that process may still lead.
     solo.lease = claimed;
     solo.core.noticed(4 * S, Some(solo.lease.clone()));
     solo.core.watched(true);

@@ -1,4 +1,4 @@
-//! A replica that can be paused, killed and stopped, with clocks of its own.
+//! A replica that tests can pause, kill and stop, with its own clocks.
 
 use std::{
     pin::Pin,
@@ -17,18 +17,18 @@ use tokio_util::sync::CancellationToken;
 use super::server::{Link, Server};
 use crate::{Clock, Config, Elector, Ended, Health, Leadership, Loss, Observer, State};
 
-/// Tokio's paused time, seen by a clock that runs at another rate from another start.
+/// A clock on tokio's paused time, with its own rate and its own zero.
 pub(super) struct TestClock {
     start: Instant,
     offset: Duration,
     rate: f64,
-    /// Milliseconds that the time of day is off.
+    /// The time of day, in milliseconds since 1970.
     pub(super) wall_offset: AtomicU64,
 }
 
 impl TestClock {
     pub(super) fn new(offset: Duration, rate: f64) -> Arc<Self> {
-        static CLOCKS: AtomicU64 = AtomicU64::new(0); // no two clocks of the day agree to the millisecond
+        static CLOCKS: AtomicU64 = AtomicU64::new(0); // no two times of day are equal to the millisecond
         let wall_offset = AtomicU64::new(CLOCKS.fetch_add(1, Ordering::Relaxed));
         Arc::new(Self { start: Instant::now(), offset, rate, wall_offset })
     }
@@ -39,23 +39,23 @@ impl Clock for TestClock {
         self.offset + self.start.elapsed().mul_f64(self.rate)
     }
 
-    /// Stands, and steps when it is told to.
+    /// Stands still, except when a test sets `wall_offset`.
     fn wall(&self) -> Timestamp {
         Timestamp::from_millisecond(i64::try_from(self.wall_offset.load(Ordering::Relaxed)).expect("small"))
             .expect("in range")
     }
 }
 
-/// What all candidates of a test share: who holds a token.
+/// All tokens of a test, shared by its candidates.
 #[derive(Clone, Default)]
 pub(super) struct Arena {
     tokens: Arc<Mutex<Vec<(String, Leadership)>>>,
-    /// How often somebody began to lead.
+    /// The number of terms so far.
     pub(super) terms: Arc<AtomicU64>,
 }
 
 impl Arena {
-    /// Whoever's token is alive, by the clocks of their own.
+    /// The names of the candidates whose tokens are alive, each by its own clock.
     pub(super) fn leaders(&self) -> Vec<String> {
         let mut tokens = self.tokens.lock().expect("no panic");
         tokens.retain(|(_, token)| token.is_alive());
@@ -85,7 +85,7 @@ pub(super) struct Candidate {
     pause: Arc<Pause>,
 }
 
-/// What an observer was told.
+/// An observer that records what the elector reports.
 #[derive(Clone, Default)]
 pub(super) struct Told {
     pub(super) stories: Arc<Mutex<Vec<String>>>,
@@ -108,14 +108,14 @@ impl Observer for Told {
     }
 }
 
-/// How a candidate is made.
+/// The settings of a candidate.
 pub(super) struct Make {
     pub(super) config: Config,
     pub(super) seed: u64,
     pub(super) clock: Arc<TestClock>,
-    /// How long the work goes on after leadership or stop.
+    /// How long the work continues after the end of the leadership or after `stop`.
     pub(super) work_goes_on: Duration,
-    /// The work ends by itself after this time.
+    /// When set, the work ends by itself after this time.
     pub(super) work_fails: Option<Duration>,
 }
 
@@ -162,12 +162,12 @@ impl Make {
 }
 
 impl Candidate {
-    /// As `kill -STOP`: the clock goes on.
+    /// Pauses the process, like `kill -STOP`. Its clock continues.
     pub(super) fn pause(&self) {
         self.pause.paused.store(true, Ordering::SeqCst);
     }
 
-    /// As `kill -CONT`.
+    /// Resumes the process, like `kill -CONT`.
     pub(super) fn resume(&self) {
         self.pause.paused.store(false, Ordering::SeqCst);
         if let Some(waker) = self.pause.waker.lock().expect("no panic").take() {
@@ -175,7 +175,7 @@ impl Candidate {
         }
     }
 
-    /// As `kill -KILL`: nothing is given back.
+    /// Kills the process, like `kill -KILL`. It does not release the lease.
     pub(super) async fn kill(self, server: &Server) {
         self.task.abort();
         drop(self.task.await);
@@ -193,7 +193,7 @@ impl Candidate {
         }
     }
 
-    /// Waits until it leads, and says how long that took.
+    /// Waits until it leads. Returns how long that took.
     pub(super) async fn until_leading(&self) -> Duration {
         let start = Instant::now();
         let mut state = self.state.clone();

@@ -1,4 +1,4 @@
-//! What the README promises, one test each; `l1` and so on are the rows of the project's list of leadership faults.
+//! One test for each promise of the README. `l1` and so on are the rows of the project's list of leadership faults.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -86,9 +86,9 @@ async fn a_watch_that_says_nothing_any_more_is_noticed() {
     let (a, b) = pair(&server, &arena).await;
     server.forget_watches();
     sleep(20 * S).await;
-    assert_eq!(arena.leaders(), ["a"], "a write with an old version is refused");
+    assert_eq!(arena.leaders(), ["a"], "the server refuses a write with an old version");
     a.stop.cancel();
-    assert!(b.until_leading().await < S / 10, "a new watch");
+    assert!(b.until_leading().await < S / 10, "a new watch has begun");
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,8 +117,8 @@ async fn l2_a_leader_that_stood_still_wakes_up_with_a_dead_token() {
     let token = a.token().expect("a token");
     a.pause();
     b.until_leading().await;
-    assert!(!token.is_alive(), "nobody had to tell it");
-    assert_eq!(*a.told.stories.lock().expect("no panic"), ["started 0"], "its elector still stands still");
+    assert!(!token.is_alive(), "its own clock is enough");
+    assert_eq!(*a.told.stories.lock().expect("no panic"), ["started 0"], "its elector is still paused");
     sleep(20 * S).await;
     a.resume();
     sleep(5 * S).await;
@@ -149,7 +149,7 @@ async fn work_that_outlives_its_leadership_fails_the_liveness_check() {
     a.until_leading().await;
     a.link.cut();
     sleep(15 * S).await;
-    assert_eq!(a.health.check(), Ok(()), "it may take a moment");
+    assert_eq!(a.health.check(), Ok(()), "the work may take a moment to end");
     sleep(30 * S).await;
     assert!(matches!(a.health.check(), Err(Stuck::Work(_))));
     let says = a.health.check().expect_err("stuck").to_string();
@@ -166,7 +166,7 @@ async fn l4_candidates_disagree_about_time_of_day_and_speed() {
     for minute in 0..10 {
         a.clock.wall_offset.store(minute % 2 * 7_200_000, Ordering::Relaxed);
         sleep(60 * S).await;
-        assert_eq!(arena.leaders(), ["a"], "no early take-over");
+        assert_eq!(arena.leaders(), ["a"], "no early takeover");
     }
     a.link.cut();
     b.until_leading().await;

@@ -1,4 +1,4 @@
-//! Seeded rounds of two and three candidates through every fault at once.
+//! Seeded rounds: two or three candidates with all faults at once.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::Config;
 
-/// `LEADER_ELECTION_ROUNDS` asks for more, for a long night; `LEADER_ELECTION_SEED` for another start.
+/// `LEADER_ELECTION_ROUNDS` sets more rounds for a nightly run, `LEADER_ELECTION_SEED` another first seed.
 #[test]
 fn never_two_tokens_alive_and_always_a_next_leader() {
     let number = |name: &str, usual| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
@@ -40,7 +40,7 @@ async fn round(seed: u64) {
     };
     let mut candidates: Vec<Candidate> = (0..2 + seed % 2).map(|_| start(&mut random)).collect();
     if hands {
-        sleep(Duration::from_secs(5)).await; // until everybody has seen the lease
+        sleep(Duration::from_secs(5)).await; // until all candidates have seen the lease
     }
     for _ in 0..20 {
         sleep(Duration::from_millis(random.u64(..8_000))).await;
@@ -71,7 +71,7 @@ async fn round(seed: u64) {
                 let next = start(&mut random);
                 let stopped = std::mem::replace(&mut candidates[index], next).task;
                 let ended = timeout(Duration::from_mins(1), stopped).await;
-                assert!(ended.is_ok(), "seed {seed}: does not stop");
+                assert!(ended.is_ok(), "seed {seed}: the candidate does not stop");
             }
         }
         assert_eq!(server.faults(), [""; 0], "seed {seed}");
@@ -82,7 +82,7 @@ async fn round(seed: u64) {
     }
     sleep(Duration::from_mins(2)).await;
     assert_eq!(server.faults(), [""; 0], "seed {seed}");
-    assert_eq!(arena.leaders().len(), 1, "seed {seed}: somebody leads when all is well");
+    assert_eq!(arena.leaders().len(), 1, "seed {seed}: one candidate leads without faults");
     assert_eq!(candidates.iter().filter(|candidate| candidate.leads()).count(), 1, "seed {seed}");
 }
 

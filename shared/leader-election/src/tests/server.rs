@@ -1,4 +1,4 @@
-//! An API server that knows one lease, and a network to it that delays and loses.
+//! An API server with one lease, and a network that delays and loses requests.
 
 use std::{
     convert::Infallible,
@@ -22,7 +22,7 @@ use crate::lease;
 
 type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// The server. Clones are the same one.
+/// The server. Clones share one state.
 #[derive(Clone, Default)]
 pub(super) struct Server {
     state: Arc<Mutex<State>>,
@@ -35,32 +35,32 @@ struct State {
     uids: u64,
     watches: Vec<mpsc::UnboundedSender<Bytes>>,
     served: Vec<Served>,
-    /// Whether the work of this holder runs: then it must not give the lease back.
+    /// The candidates whose work runs; they must not release the lease.
     working: Vec<String>,
     faults: Vec<String>,
 }
 
-/// A request as the server saw it.
+/// A request that the server has processed.
 #[derive(Debug, Clone)]
 pub(super) struct Served {
     pub(super) by: String,
     pub(super) what: &'static str,
 }
 
-/// What happens to requests on their way. Probabilities in percent.
+/// The faults of the network. Probabilities are in percent.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Network {
-    /// Of each way, at most.
+    /// The usual maximum for each direction.
     pub(super) delay: Duration,
     pub(super) lost_before: u32,
     pub(super) lost_after: u32,
-    /// What is lost is told at once, rather than never.
+    /// A lost request fails at once; otherwise its answer never comes.
     pub(super) refused: bool,
-    /// Only writes get through, or only watches do not.
+    /// The server refuses watches with 403.
     pub(super) no_watches: bool,
 }
 
-/// One candidate's way to the server.
+/// One candidate's connection to the server.
 #[derive(Clone)]
 pub(super) struct Link {
     pub(super) network: Arc<Mutex<Network>>,
@@ -76,7 +76,7 @@ impl Link {
         *self.network.lock().expect("no panic") = network;
     }
 
-    /// Nothing gets through.
+    /// Loses all requests.
     pub(super) fn cut(&self) {
         self.set(Network { lost_before: 100, ..Network::default() });
     }
@@ -106,7 +106,7 @@ impl Server {
                 let body = body.collect().await?.to_bytes();
                 let (sender, reply) = oneshot::channel();
                 let refused = link.network.lock().expect("no panic").refused;
-                // A task: a request that has been sent arrives, whatever becomes of its sender.
+                // In its own task: a request that was sent arrives even if its sender is dropped.
                 tokio::spawn(async move {
                     let network = link.network.lock().expect("no panic").clone();
                     sleep(link.delay()).await;
@@ -129,7 +129,7 @@ impl Server {
         Client::new(service, "operators")
     }
 
-    /// The lease as it is.
+    /// The current lease.
     pub(super) fn lease(&self) -> Option<Lease> {
         self.lock().lease.clone()
     }
@@ -138,12 +138,12 @@ impl Server {
         self.lease().as_ref().map(lease::holder).unwrap_or_default().to_owned()
     }
 
-    /// What was asked since the last look.
+    /// Returns the requests since the last call.
     pub(super) fn served(&self) -> Vec<Served> {
         std::mem::take(&mut self.lock().served)
     }
 
-    /// What must not have happened.
+    /// The violations that the server and the tests have recorded.
     pub(super) fn faults(&self) -> Vec<String> {
         self.lock().faults.clone()
     }
@@ -160,7 +160,7 @@ impl Server {
         }
     }
 
-    /// As with `kubectl edit`.
+    /// Edits the lease, like `kubectl edit`.
     pub(super) fn edit(&self, edit: impl FnOnce(&mut LeaseSpec)) {
         let mut state = self.lock();
         let mut lease = state.lease.clone().expect("a lease");
@@ -168,7 +168,7 @@ impl Server {
         state.store(lease);
     }
 
-    /// As with `kubectl annotate`.
+    /// Annotates the lease, like `kubectl annotate`.
     pub(super) fn annotate(&self) {
         let mut state = self.lock();
         let mut lease = state.lease.clone().expect("a lease");
@@ -177,7 +177,7 @@ impl Server {
         state.store(lease);
     }
 
-    /// As with `kubectl delete`.
+    /// Deletes the lease, like `kubectl delete`.
     pub(super) fn delete(&self) {
         let mut state = self.lock();
         if let Some(lease) = state.lease.take() {
@@ -185,7 +185,7 @@ impl Server {
         }
     }
 
-    /// All watches end without a word, as behind a load balancer that has forgotten them.
+    /// Makes all watches silent for ever, as behind a load balancer that has lost their connections.
     pub(super) fn forget_watches(&self) {
         let mut state = self.lock();
         for watch in state.watches.drain(..) {

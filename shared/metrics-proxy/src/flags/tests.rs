@@ -48,7 +48,7 @@ fn flags_mean_what_they_mean_in_kube_rbac_proxy() {
 
 #[test]
 fn flags_that_do_nothing_are_accepted_and_told() {
-    // What kube-rbac-proxy's own test of such flags gives.
+    // The flags of kube-rbac-proxy's own test of such flags.
     let flags = [
         "--add-dir-header=true",
         "--alsologtostderr=true",

@@ -1,4 +1,4 @@
-//! What somebody wants to do, in the words of Kubernetes.
+//! What must be allowed for a request, as Kubernetes describes it: a verb on a path or a resource.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +7,23 @@ use serde::Serialize;
 
 use super::{config::Rewrites, template::Template};
 
-/// What is to be done to what.
+/// An access that must be allowed: a verb and its target.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Attributes {
-    /// `get`: we let nothing else through.
+    /// Always `get`: the proxy forwards nothing else.
     pub verb: &'static str,
-    /// What it is done to.
+    /// The path or the resource.
     pub target: Target,
 }
 
-/// What something is done to.
+/// The target of an access.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Target {
-    /// A path of the server.
+    /// A non-resource path.
     Path(String),
-    /// An object, or a kind of them, of the API server.
+    /// A resource of the API server.
     Resource {
-        /// Empty means all of them.
+        /// Empty means all namespaces.
         namespace: String,
         /// Empty is the core group.
         group: String,
@@ -33,7 +33,7 @@ pub enum Target {
         resource: String,
         /// Such as `log`.
         subresource: String,
-        /// Empty means all of them.
+        /// Empty means all names.
         name: String,
     },
 }
@@ -78,11 +78,11 @@ impl Resource {
     }
 }
 
-/// How many values a request may ask about: each costs a question to the API server.
+/// Most values of one request: each costs a review by the API server.
 const MOST_VALUES: usize = 32;
 
-/// Everything that must be allowed. Nothing if the request lacks the value it should have, or has it in a form that the one
-/// behind us might read in another way.
+/// Every access that must be allowed for the request. Empty if the request lacks the configured value, has too many values, or
+/// has one in a form that the upstream might read differently; callers must refuse such a request.
 pub(crate) fn attributes(
     resource: Option<&Resource>,
     rewrites: Option<&Rewrites>,
@@ -99,7 +99,7 @@ pub(crate) fn attributes(
     targets.into_iter().map(|target| Attributes { verb: "get", target }).collect()
 }
 
-/// Every value that the request has, in the parameter and in the header.
+/// Every value of the request, in the parameter and in the header; `None` if one is malformed.
 fn values(rewrites: &Rewrites, request: &Parts) -> Option<Vec<String>> {
     let mut values = Vec::new();
     if let Some(name) = &rewrites.query_parameter {
@@ -119,7 +119,7 @@ fn values(rewrites: &Rewrites, request: &Parts) -> Option<Vec<String>> {
     Some(values)
 }
 
-/// Nothing if it is malformed. A semicolon separates parameters for some and is text for others.
+/// Decodes a part of a query; `None` if it is malformed, or has a semicolon, which only some servers read as a separator.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! The file of `--config-file`: read strictly, and refused at the start if it says something that would not be done.
+//! Parses the file of `--config-file`. Unknown fields, and settings that would have no effect, are refused at the start.
 
 use std::collections::BTreeSet;
 
@@ -15,34 +15,34 @@ use super::{
 /// Why a file is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It is not YAML, or has fields that mean nothing.
+    /// The file is not YAML, or has unknown fields.
     #[error("{0}")]
     Syntax(String),
-    /// Something in double braces is not understood.
+    /// An expression in double braces is not supported.
     #[error("authorization.resourceAttributes: {0}")]
     Template(String),
-    /// There is a place for a value, but nothing says where the value comes from.
-    #[error("authorization.resourceAttributes has {{{{ .Value }}}}, but authorization.rewrites does not say of what")]
+    /// A template needs a value, but no rewrite provides one.
+    #[error("authorization.resourceAttributes has {{{{ .Value }}}}, but there is no authorization.rewrites")]
     NoRewrites,
-    /// There is a value, but nothing that it goes into.
+    /// A rewrite has no name, or there are no resource attributes for its value.
     #[error(
         "authorization.rewrites needs authorization.resourceAttributes, and a name in byQueryParameter or byHttpHeader"
     )]
     NothingToRewrite,
-    /// Such a header cannot exist.
+    /// The name of a header is invalid.
     #[error("authorization.rewrites.byHttpHeader.name: {0:?} is not the name of a header")]
     Header(String),
-    /// Neither a path nor a resource, or both.
+    /// A static rule has neither a path nor a resource, or both.
     #[error(
         "authorization.static[{0}]: either give a path, or resourceRequest: true and parts of a resource, but not both"
     )]
     Static(usize),
-    /// A resource that nobody could ever be allowed.
+    /// The resource is empty, so no user could ever have access.
     #[error("authorization.resourceAttributes.resource must not be empty")]
     NoResource,
 }
 
-/// What is authorised how.
+/// The authorisation settings of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Authorization {
     resource: Option<Resource>,
@@ -50,7 +50,7 @@ pub struct Authorization {
     rules: Vec<Rule>,
 }
 
-/// Where a value of the request is.
+/// Where the value of a request comes from; all values of the parameter and of the header count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rewrites {
     pub(crate) query_parameter: Option<String>,
@@ -58,7 +58,7 @@ pub(crate) struct Rewrites {
 }
 
 impl Authorization {
-    /// Reads YAML text.
+    /// Parses YAML text. Empty text has no settings.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         if text.trim().is_empty() {
             return Ok(Self::default());
@@ -67,18 +67,18 @@ impl Authorization {
         config.authorization.try_into()
     }
 
-    /// Everything that must be allowed for a request. Nothing if the request is malformed.
+    /// Every access that must be allowed for a request. Empty if the request is malformed.
     pub(crate) fn attributes(&self, request: &Parts) -> BTreeSet<Attributes> {
         attributes::attributes(self.resource.as_ref(), self.rewrites.as_ref(), request)
     }
 
-    /// Whether the API server need not be asked.
+    /// Whether a static rule allows the access, so that no review is needed.
     pub(crate) fn allows(&self, user: &User, attributes: &Attributes) -> bool {
         self.rules.iter().any(|rule| rule.allows(user, attributes))
     }
 }
 
-/// The file as it is written.
+/// The schema of the file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// The one of kube-rbac-proxy's documentation on rewrites, with a rule.
+    /// The file in kube-rbac-proxy's documentation on rewrites, with a static rule.
     const FULL: &str = r#"
 authorization:
   rewrites:
@@ -249,7 +249,7 @@ authorization:
         let (of_default, of_other) = (of_default.first().unwrap(), of_other.first().unwrap());
         assert!(authorization.allows(&user("system:serviceaccount:default:default"), of_default));
         assert!(!authorization.allows(&user("system:serviceaccount:default:default"), of_other));
-        assert!(!authorization.allows(&user("somebody"), of_default));
+        assert!(!authorization.allows(&user("another-user"), of_default));
         assert!(authorization.attributes(&get("/metrics")).is_empty());
     }
 
@@ -270,7 +270,7 @@ authorization:
             ("authorization:\n  resourceAttributes:\n    apigroup: x", "apigroup"),
             ("authorization:\n  resourceAttributes:\n    name: x", "resource must not be empty"),
             (&format!("{resource}    name: '{{{{ .Valu }}}}'"), "only {{ .Value }} is known"),
-            (&format!("{resource}    name: '{{{{ .Value }}}}'"), "authorization.rewrites does not say of what"),
+            (&format!("{resource}    name: '{{{{ .Value }}}}'"), "there is no authorization.rewrites"),
             (&format!("{resource}  rewrites: {{}}"), "needs authorization.resourceAttributes, and a name"),
             (&format!("{resource}  rewrites:\n    byQueryParameter: {{name: ''}}"), "and a name"),
             (

@@ -1,4 +1,4 @@
-//! Who somebody is, or says to be.
+//! The identity of a client: the credentials in its request, and the user.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,32 @@ use http::{HeaderMap, header::AUTHORIZATION};
 use serde::Serialize;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// A user, in the words of Kubernetes.
+/// A user, as Kubernetes describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct User {
     /// Such as `system:serviceaccount:monitoring:prometheus`.
     pub name: String,
-    /// Empty if nobody said.
+    /// Empty if the authenticator gives none.
     pub uid: String,
     /// Such as `system:authenticated`.
     pub groups: Vec<String>,
-    /// What authenticators add.
+    /// Extra fields from the authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What a request says about who sends it.
+/// The credentials in the headers of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Credentials<'a> {
-    /// A token, whose form is right.
+    /// A well-formed token.
     Token(&'a str),
-    /// Nothing, or nothing that makes sense.
+    /// No token, or a malformed one.
     None,
 }
 
-/// Longer ones are refused without asking anybody.
+/// Longest accepted token, in bytes. Longer ones are refused without a review.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
-/// There must be exactly one header, with one token of the characters that RFC 6750 allows.
+/// Reads the token of a request: exactly one header, with one token of the characters that RFC 6750 allows.
 pub(crate) fn credentials(headers: &HeaderMap) -> Credentials<'_> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return Credentials::None };
@@ -48,7 +48,7 @@ pub(crate) fn credentials(headers: &HeaderMap) -> Credentials<'_> {
     }
 }
 
-/// As Kubernetes reads certificates: the common name is the user, organisations are groups. Nobody if there is no name.
+/// Reads a certificate as Kubernetes does: the common name is the user, organisations are groups. `None` if there is no name.
 pub(crate) fn user_of_certificate(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();

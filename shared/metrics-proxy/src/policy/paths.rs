@@ -1,6 +1,6 @@
-//! Patterns of paths, as Go's `path.Match`: `*` and `?` do not cross a `/`.
+//! Patterns of paths, with the syntax of Go's `path.Match`: `*` and `?` do not match a `/`.
 
-/// Patterns that are separated by commas on the command line.
+/// A list of patterns, such as that of `--allow-paths`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Patterns {
     patterns: Vec<Vec<Piece>>,
@@ -17,27 +17,27 @@ pub struct PathError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
     Char(char),
-    /// Any but `/`.
+    /// Any character but `/`.
     One,
-    /// Any number of any but `/`.
+    /// Any number of characters but `/`.
     Many,
     /// `[^a-z]`: whether negated, and the ranges.
     Class(bool, Vec<(char, char)>),
 }
 
 impl Patterns {
-    /// Reads patterns, and refuses those that can never match.
+    /// Parses patterns, and refuses those that can never match.
     pub fn parse<T: AsRef<str>>(patterns: &[T]) -> Result<Self, PathError> {
         let patterns = patterns.iter().map(|pattern| parse(pattern.as_ref())).collect::<Result<_, _>>()?;
         Ok(Self { patterns })
     }
 
-    /// Whether there is none.
+    /// Whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
 
-    /// Whether one of them matches all of the path.
+    /// Whether a pattern matches the whole path.
     pub fn matches(&self, path: &str) -> bool {
         let path: Vec<char> = path.chars().collect();
         self.patterns.iter().any(|pattern| matches(pattern, &path))
@@ -82,7 +82,7 @@ fn class_char(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<ch
     }
 }
 
-/// Without recursion, so that no pattern takes long: on a mismatch, only the last `*` takes one more.
+/// Matches without recursion, so that no pattern takes long: after a mismatch, only the last `*` matches one more character.
 fn matches(pattern: &[Piece], path: &[char]) -> bool {
     let (mut p, mut at) = (0, 0);
     let mut star = None;

@@ -1,8 +1,8 @@
-//! Static rules: what is allowed without asking the API server.
+//! Static rules: what the file allows without a review by the API server.
 
 use super::{Attributes, Target, User};
 
-/// What is allowed without asking. An empty part allows anything.
+/// An access that is allowed without a review. An empty field matches anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) user: String,

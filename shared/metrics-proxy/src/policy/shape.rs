@@ -1,19 +1,19 @@
-//! Requests that are let through at all: reads, without a body, of a path that everybody understands in the same way.
+//! The shape that every request must have: a read, without a body, of a path that all servers read in the same way.
 
 use http::{Method, StatusCode, header, request::Parts};
 
-/// Why a request is refused, whoever sends it.
+/// Why a request is refused, independent of its user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Anything but GET and HEAD.
+    /// A method other than GET and HEAD.
     Method,
-    /// A path that somebody might read in another way than we do.
+    /// A path that the upstream might read differently.
     Path,
-    /// A body, or the intention to send one.
+    /// A body, or a header that announces one.
     Body,
-    /// The connection is to become something else.
+    /// A request to upgrade the connection.
     Upgrade,
-    /// Something that we do not do.
+    /// An expectation, which the proxy never meets.
     Expectation,
 }
 
@@ -40,7 +40,7 @@ impl Shape {
     }
 }
 
-/// Whether the path can be authorised: it is forwarded exactly as it is.
+/// Refuses a request that cannot be authorised safely. The proxy forwards the path unchanged, so it must have only one meaning.
 pub(crate) fn shape(request: &Parts, has_body: bool) -> Result<(), Shape> {
     let headers = &request.headers;
     if request.method != Method::GET && request.method != Method::HEAD {
@@ -68,7 +68,7 @@ fn is_plain(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"%\\;?#".contains(&byte);
     let Some(segments) = path.strip_prefix('/') else { return false };
     let mut segments = segments.split('/').rev();
-    // A slash at the end is an empty last segment, and part of the name.
+    // A trailing slash makes an empty last segment. It is allowed, and is a part of the name.
     let last = segments.next().unwrap_or_default();
     path.bytes().all(plain)
         && ![".", ".."].contains(&last)

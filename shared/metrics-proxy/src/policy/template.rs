@@ -1,14 +1,14 @@
-//! Text with a place for a value of the request: `{{ .Value }}`.
+//! Templates of resource attributes: `{{ .Value }}` stands for a value of the request.
 
-/// Text with places for a value. It is read once, at the start.
+/// A parsed template. Parsing happens once, at the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Template {
-    /// What is before, between and behind the places.
+    /// The texts before, between and after the placeholders.
     texts: Vec<String>,
 }
 
 impl Template {
-    /// Fails if there is anything else in double braces: it would be taken literally, and never match.
+    /// Parses a template. Fails on any other expression in double braces: as plain text, it would never match.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut texts = Vec::new();
         let mut rest = text;
@@ -24,7 +24,7 @@ impl Template {
         Ok(Self { texts })
     }
 
-    /// Whether the value matters.
+    /// Whether the template has a placeholder.
     pub(crate) fn has_place(&self) -> bool {
         self.texts.len() > 1
     }

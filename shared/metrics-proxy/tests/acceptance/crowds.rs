@@ -12,7 +12,7 @@ async fn a_crowd_of_slow_clients_holds_up_nobody() {
     let (_behind, _, proxy) = usual(&["--max-connections=200"]).await;
     let address = proxy.plain.unwrap();
     assert_eq!(proxy.get("/metrics", Some("ann")).await.0, 200);
-    // More than there is place for: silent ones, and those that never end their head.
+    // More connections than the limit: silent ones, and some that never end their head.
     let crowd = join_all((0..1000).map(|n| async move {
         let mut stream = TcpStream::connect(address).await.unwrap();
         if n % 2 == 0 {

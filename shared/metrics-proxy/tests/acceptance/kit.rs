@@ -1,4 +1,4 @@
-//! A proxy, what is behind it, whom it asks, and clients.
+//! Test kit: a proxy, its upstream, its reviewer, and clients.
 
 use std::{
     net::SocketAddr,
@@ -23,15 +23,15 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long something that must happen may take on a busy machine.
+/// Longest wait for an expected event, on a busy machine, too.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Waits for what must happen.
+/// Waits for a future that must complete.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(PATIENCE, what).await.expect("it did not happen within a minute")
 }
 
-/// Knows two tokens: `ann` may read `/metrics` and below `/api`, and the services of namespace `a`; `bob` may do nothing.
+/// A reviewer with two tokens: `ann` may read `/metrics`, paths below `/api`, and services of namespace `a`; `bob` nothing.
 #[derive(Default)]
 pub(crate) struct Ask {
     pub(crate) away: AtomicBool,
@@ -63,7 +63,7 @@ impl Reviewer for Ask {
 
 pub(crate) const HELLO: &str = "HTTP/1.1 200 OK\r\nserver: secret/1.0\r\ncontent-length: 5\r\n\r\nhello";
 
-/// Answers every head with the same text, and remembers the heads, byte by byte.
+/// An upstream that answers every head with the same text, and records the heads, byte by byte.
 pub(crate) struct Behind {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
@@ -98,7 +98,7 @@ impl Behind {
         Self { address, seen, task }
     }
 
-    /// What has come since the last time.
+    /// Returns the heads since the last call.
     pub(crate) fn seen(&self) -> Vec<String> {
         std::mem::take(&mut self.seen.lock().unwrap())
     }
@@ -108,7 +108,7 @@ impl Behind {
     }
 }
 
-/// A proxy that serves, without TLS unless flags say so.
+/// A proxy that serves, without TLS unless the flags give a secure address.
 pub(crate) struct Running {
     pub(crate) plain: Option<SocketAddr>,
     pub(crate) secure: Option<SocketAddr>,
@@ -120,7 +120,7 @@ pub(crate) struct Running {
 pub(crate) fn flags(upstream: SocketAddr, more: &[&str]) -> Flags {
     let upstream = format!("--upstream=http://{upstream}/");
     let usual = ["metrics-proxy", "--insecure-listen-address=127.0.0.1:0"];
-    // Flags that come again replace the usual ones.
+    // clap refuses a repeated flag, so an upstream in `more` replaces the usual one.
     let given = more.iter().any(|flag| flag.starts_with("--upstream="));
     let upstream = if given { None } else { Some(upstream.as_str()) };
     Flags::try_parse_from(usual.into_iter().chain(upstream).chain(more.iter().copied())).unwrap()
@@ -143,7 +143,7 @@ impl Running {
         soon(TcpStream::connect(self.plain.unwrap())).await.unwrap()
     }
 
-    /// Asks for a path with a token, and gives the status and the body.
+    /// Requests a path with a token, and returns the status and the body.
     pub(crate) async fn get(&self, path: &str, token: Option<&str>) -> (u16, String) {
         let answer = tell(&mut self.connect().await, &get(path, token)).await;
         (status(&answer), body(&answer))
@@ -154,7 +154,7 @@ impl Running {
     }
 }
 
-/// A proxy with everything usual.
+/// An upstream, a reviewer and a proxy with the usual settings.
 pub(crate) async fn usual(more: &[&str]) -> (Behind, Arc<Ask>, Running) {
     let (behind, ask) = (Behind::new(HELLO).await, Arc::new(Ask::default()));
     let proxy = Running::new(&behind, &ask, more).await;
@@ -169,19 +169,19 @@ pub(crate) fn get(path: &str, token: Option<&str>) -> String {
 
 /// Sends text and reads until the connection ends, as it must.
 pub(crate) async fn tell(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), text: impl AsRef<[u8]>) -> String {
-    // An answer may come before everything was sent.
+    // The proxy may answer and close before everything is sent, so a failed write is no failure.
     drop(stream.write_all(text.as_ref()).await);
     rest(stream).await
 }
 
-/// What comes until the connection ends, as it must. A reset is an end.
+/// Reads until the connection ends, as it must. A reset counts as an end.
 pub(crate) async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut answer = Vec::new();
     while soon(stream.read_buf(&mut answer)).await.unwrap_or(0) > 0 {}
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// 0 if there was no answer.
+/// The status of an answer; 0 if there was none.
 pub(crate) fn status(answer: &str) -> u16 {
     answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok()).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Malformed HTTP/1.1: whatever is sent, the upstream sees whole requests that were made anew, or nothing.
+//! Malformed HTTP/1.1: for any input, the upstream gets only whole requests that the proxy has built, or nothing.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -9,7 +9,7 @@ use proptest::{
 
 use crate::kit::{Ask, Behind, HELLO, Running, status, tell, usual};
 
-/// Of each: what is sent (with a token that is good), and the status, where 0 is a closed connection.
+/// Name, input (with a valid token), and possible statuses, where 0 is a closed connection.
 const CORPUS: &[(&str, &[u8], &[u16])] = &[
     ("CL.TE", b"GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ann\r\ncontent-length: 6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nG", &[400, 413]),
     ("TE.CL", b"GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ann\r\ntransfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n5c\r\nGET /admin HTTP/1.1\r\n\r\n0\r\n\r\n", &[400, 413]),
@@ -49,7 +49,7 @@ const CORPUS: &[(&str, &[u8], &[u16])] = &[
 async fn malformed_requests_are_refused_and_end_the_connection() {
     let (behind, ask, proxy) = usual(&[]).await;
     for (what, text, expected) in CORPUS {
-        // What follows would be answered if the connection went on.
+        // A valid request follows. It would get an answer if the connection stayed open.
         let smuggled = b"GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ann\r\n\r\n";
         let text = [text, &smuggled[..]].concat();
         let answer = tell(&mut proxy.connect().await, &text).await;
@@ -59,7 +59,7 @@ async fn malformed_requests_are_refused_and_end_the_connection() {
         assert_eq!(behind.seen(), <[&str; 0]>::default(), "{what}");
     }
     assert_eq!(ask.tokens.load(Ordering::Relaxed), 0);
-    assert_eq!(proxy.get("/metrics", Some("ann")).await.0, 200, "and it goes on");
+    assert_eq!(proxy.get("/metrics", Some("ann")).await.0, 200, "the proxy still serves");
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn heads_that_are_too_big_are_refused() {
     }
 }
 
-/// The same cases each time; `METRICS_PROXY_CASES` for more, and others.
+/// Runs the same cases each time. `METRICS_PROXY_CASES` sets another number, and makes the cases random.
 fn runner(usual: u32) -> TestRunner {
     let cases = std::env::var("METRICS_PROXY_CASES").ok().and_then(|text| text.parse().ok());
     let config = Config { failure_persistence: None, ..Config::with_cases(cases.unwrap_or(usual)) };

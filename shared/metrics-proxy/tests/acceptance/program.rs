@@ -78,11 +78,11 @@ fn wrong_usage_is_one_line_and_a_two() {
     assert!(error.contains("--tls-cert-file"), "{error}");
 }
 
-/// Reads the log until it is told where it listens.
+/// Reads the log up to the line with the address of the proxy, and returns the address.
 fn address(log: &mut impl BufRead, seen: &mut String) -> String {
     loop {
         let mut line = String::new();
-        assert!(log.read_line(&mut line).unwrap() > 0, "it ended: {seen}");
+        assert!(log.read_line(&mut line).unwrap() > 0, "the log ended: {seen}");
         seen.push_str(&line);
         if let Some((_, rest)) = line.split_once("\"address\":\"") {
             return rest.split('"').next().unwrap().to_owned();
@@ -103,7 +103,7 @@ impl Drop for Ends {
 async fn no_token_is_in_the_log_and_sigterm_ends_it() {
     let behind = Behind::new(HELLO).await;
     let folder = tempfile::tempdir().unwrap();
-    // An API server that nobody can reach: the log says so.
+    // No API server listens here: the log reports that.
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(
         &kubeconfig,
@@ -134,7 +134,7 @@ async fn no_token_is_in_the_log_and_sigterm_ends_it() {
     .unwrap();
     seen.push_str(&rest);
     assert_eq!(code, Some(0), "{seen}");
-    assert!(seen.contains("\"path\":\"/metrics\"") && seen.contains("could not be asked"), "it says much: {seen}");
+    assert!(seen.contains("\"path\":\"/metrics\"") && seen.contains("the review failed"), "the log: {seen}");
     assert!(seen.contains("--logtostderr has no effect"), "{seen}");
     assert!(!seen.contains("verysecret"), "{seen}");
 }

@@ -1,4 +1,4 @@
-//! A real API server says whose tokens they are and who may do what.
+//! The proxy with a real API server, which authenticates and authorises.
 
 use std::sync::{Arc, atomic::AtomicU32};
 
@@ -21,7 +21,7 @@ use crate::{
     tls::{Authority, asked, write},
 };
 
-/// A namespace, a proxy's user with the rights of one, and accounts that come with tokens.
+/// A namespace, a user with the permissions of a proxy, and service accounts with tokens.
 struct World {
     cluster: Arc<Cluster>,
     admin: Client,
@@ -47,7 +47,7 @@ impl World {
         format!("proxy-of-{}", self.name)
     }
 
-    /// Cluster-wide objects have the world's name in theirs.
+    /// The name of a cluster-wide object, which contains the name of this world.
     fn cluster_wide(&self, what: &str) -> String {
         format!("{}-{what}", self.name)
     }
@@ -91,7 +91,7 @@ impl World {
         answer.status.unwrap().token.unwrap()
     }
 
-    /// A proxy with the rights of one.
+    /// Starts a proxy that has only the permissions of a proxy.
     async fn proxy(&self, more: &[&str]) -> Running {
         let (cluster, user) = (self.cluster.clone(), self.proxy_user());
         let kubeconfig =
@@ -147,7 +147,7 @@ async fn rights_decide() {
     };
     until(200).await;
     assert_eq!(proxy.get("/other", Some(&token)).await.0, 403);
-    // Taken away, it ends with the time that it is remembered.
+    // Without the binding, access ends when the cached answer expires.
     Api::<ClusterRoleBinding>::all(world.admin.clone())
         .delete(&world.cluster_wide("reader"), &DeleteParams::default())
         .await
@@ -250,8 +250,8 @@ async fn certificates_have_rights_too() {
     soon(async { while asked(&proxy, authority.client_with(&scraper), None).await != 200 {} }).await;
     let other = clients.pair("prometheus", &["others"]);
     assert_eq!(asked(&proxy, authority.client_with(&other), None).await, 403, "not in the group");
-    let stranger = Authority::new("c").pair("prometheus", &[&group]);
-    assert_eq!(asked(&proxy, authority.client_with(&stranger), None).await, 0, "another authority");
+    let unknown = Authority::new("c").pair("prometheus", &[&group]);
+    assert_eq!(asked(&proxy, authority.client_with(&unknown), None).await, 0, "another authority");
     world.end().await;
 }
 

@@ -1,4 +1,4 @@
-//! Who is let in where, and what goes on to the upstream.
+//! Which requests the proxy admits, and what it forwards to the upstream.
 
 use std::sync::atomic::Ordering;
 
@@ -8,15 +8,15 @@ use crate::kit::{get, soon, status, tell, usual};
 async fn tokens_decide_who_is_let_in() {
     let (behind, ask, proxy) = usual(&[]).await;
     assert_eq!(proxy.get("/metrics", None).await, (401, "Unauthorized\n".to_owned()));
-    assert_eq!(proxy.get("/metrics", Some("nobody")).await, (401, "Unauthorized\n".to_owned()));
+    assert_eq!(proxy.get("/metrics", Some("unknown")).await, (401, "Unauthorized\n".to_owned()));
     let forbidden = "Forbidden (user=bob, verb=get, resource=, subresource=)\n";
     assert_eq!(proxy.get("/metrics", Some("bob")).await, (403, forbidden.to_owned()));
     assert_eq!(proxy.get("/other", Some("ann")).await.0, 403);
-    assert_eq!(behind.seen(), <[&str; 0]>::default(), "nobody was let in yet");
+    assert_eq!(behind.seen(), <[&str; 0]>::default(), "no request was admitted yet");
     assert_eq!(proxy.get("/metrics", Some("ann")).await, (200, "hello".to_owned()));
     assert_eq!(behind.seen().len(), 1);
 
-    // What has no form of a token is nobody's: the API server is not asked.
+    // The proxy refuses malformed tokens without a review.
     let before = ask.tokens.load(Ordering::Relaxed);
     for header in [
         "authorization:",
@@ -40,7 +40,7 @@ async fn paths_that_are_not_allowed_do_not_exist() {
     for path in ["/", "/api/v1/label/name", "/metrics/", "/Metrics", "//metrics", "/metrics/../metrics", "/%6detrics"] {
         assert_eq!(proxy.get(path, Some("ann")).await.0, 404, "{path}");
     }
-    assert_eq!(ask.tokens.load(Ordering::Relaxed), 0, "that is known without asking");
+    assert_eq!(ask.tokens.load(Ordering::Relaxed), 0, "no review is needed");
     assert_eq!(behind.seen(), <[&str; 0]>::default());
     for path in ["/metrics", "/metrics?x=%zz", "/api/v1/label/job/values"] {
         assert_eq!(proxy.get(path, Some("ann")).await.0, 200, "{path}");
@@ -79,7 +79,7 @@ async fn the_upstream_is_told_who_asks_if_it_wants_to_know() {
         let who = if expected { "x-user: ann\r\nx-remote-groups: a|b\r\n" } else { "" };
         let host = behind.address;
         let head = format!("GET /metrics HTTP/1.1\r\naccept: text/plain\r\n{who}host: {host}\r\n\r\n");
-        assert_eq!(behind.seen(), [head], "exactly one request, made anew");
+        assert_eq!(behind.seen(), [head], "exactly one request, built by the proxy");
     }
 }
 
@@ -170,7 +170,7 @@ async fn rewrites_ask_about_every_value() {
         assert_eq!(status(&answer), expected, "{query} {header}: {answer}");
     }
     let heads = behind.seen();
-    assert!(heads[0].starts_with("GET /metrics?namespace=a HTTP/1.1\r\n"), "the parameter is handed on: {heads:?}");
+    assert!(heads[0].starts_with("GET /metrics?namespace=a HTTP/1.1\r\n"), "the parameter is forwarded: {heads:?}");
     let forbidden = "Forbidden (user=bob, verb=get, resource=services, subresource=metrics)\n";
     assert_eq!(proxy.get("/metrics?namespace=a", Some("bob")).await, (403, forbidden.to_owned()));
 }
@@ -192,7 +192,7 @@ async fn static_rules_are_tried_first() {
     let (_behind, _, proxy) = usual(&[&flag]).await;
     assert_eq!(proxy.get("/metrics", Some("bob")).await.0, 200);
     assert_eq!(proxy.get("/api/x", Some("bob")).await.0, 403);
-    assert_eq!(proxy.get("/metrics", None).await.0, 401, "a rule lets in nobody who is unknown");
+    assert_eq!(proxy.get("/metrics", None).await.0, 401, "a rule needs an authenticated user");
 }
 
 #[tokio::test]

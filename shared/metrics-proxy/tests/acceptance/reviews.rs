@@ -1,4 +1,4 @@
-//! When the reviewer is asked, and when it is away.
+//! When the proxy asks the reviewer, and what it does without an answer.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ async fn answers_are_remembered() {
     for _ in 0..5 {
         assert_eq!(proxy.get("/metrics", Some("ann")).await.0, 200);
         assert_eq!(proxy.get("/metrics", Some("bob")).await.0, 403);
-        assert_eq!(proxy.get("/metrics", Some("nobody")).await.0, 401);
+        assert_eq!(proxy.get("/metrics", Some("unknown")).await.0, 401);
     }
     assert_eq!((ask.tokens.load(Ordering::Relaxed), ask.accesses.load(Ordering::Relaxed)), (3, 2));
 }
@@ -25,14 +25,14 @@ async fn without_the_reviewer_only_what_is_remembered_goes_on() {
     assert_eq!(proxy.get("/metrics", Some("ann")).await.0, 200, "an error is not remembered");
     ask.away.store(true, Ordering::Relaxed);
     assert_eq!(proxy.get("/api/x", Some("ann")).await.0, 503, "a token that is known, but an access that is not");
-    // As soon as it is over.
+    // Until the cached token expires.
     let mut last = 200;
     while last == 200 {
         last = proxy.get("/metrics", Some("ann")).await.0;
     }
     assert_eq!(last, 503);
     behind.seen();
-    assert_eq!(proxy.get("/metrics", None).await.0, 401, "that is known without asking");
+    assert_eq!(proxy.get("/metrics", None).await.0, 401, "no review is needed");
     assert_eq!(behind.seen(), <[&str; 0]>::default());
 }
 
@@ -55,14 +55,14 @@ mod as_a_layer {
 
     use crate::kit::{Ask, status, tell};
 
-    /// For those who want one container: the same guard before a handler of one's own.
+    /// The same guard as a layer in front of one's own handler, without a second container.
     #[tokio::test]
     async fn a_handler_of_ones_own_is_guarded_too() {
         let (ask, metrics) = (Arc::new(Ask::default()), Arc::new(Metrics::new().unwrap()));
         let guard = Arc::new(Guard::new(Rules::default(), ask.clone(), Times::default(), metrics.clone()));
         let handler = async |Extension(admitted): Extension<Admitted>, headers: http::HeaderMap| {
             assert!(!headers.contains_key("authorization"));
-            let Admitted::User(user) = admitted else { panic!("nobody") };
+            let Admitted::User(user) = admitted else { panic!("no user") };
             format!("hello {}", user.name)
         };
         let routes = Router::new()

@@ -50,7 +50,7 @@ impl Authority {
         roots
     }
 
-    /// What a client needs to trust it.
+    /// A client configuration that trusts this authority.
     pub(crate) fn client(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
@@ -59,7 +59,7 @@ impl Authority {
         config
     }
 
-    /// What a client needs to trust it, with a certificate of its own.
+    /// A client configuration that trusts this authority, with a client certificate.
     pub(crate) fn client_with(&self, own: &(String, String)) -> ClientConfig {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
@@ -92,7 +92,7 @@ pub(crate) async fn connect(to: &Running, config: ClientConfig) -> std::io::Resu
     soon(TlsConnector::from(Arc::new(config)).connect(name, stream)).await
 }
 
-/// The status of the answer; 0 if there is none, as the handshake failed.
+/// Requests `/metrics`, and returns the status; 0 if the handshake failed.
 pub(crate) async fn asked(to: &Running, config: ClientConfig, token: Option<&str>) -> u16 {
     let Ok(mut stream) = connect(to, config).await else { return 0 };
     status(&tell(&mut stream, get("/metrics", token)).await)
@@ -112,7 +112,7 @@ async fn versions_are_as_configured() {
     let proxy = secure(folder.path(), &ask, &behind, &[suites]).await;
     assert_eq!(asked(&proxy, authority.client(&[&TLS12]), Some("ann")).await, 0);
     assert_eq!(asked(&proxy, authority.client(&[&TLS13]), Some("ann")).await, 200);
-    // TLS 1.0: a hello of a client that knows nothing newer.
+    // The hello of a client that supports nothing newer than TLS 1.0.
     let mut stream = soon(TcpStream::connect(proxy.secure.unwrap())).await.unwrap();
     let hello = [&[22, 3, 1, 0, 49, 1, 0, 0, 45, 3, 1][..], &[7; 32], &[0, 0, 4, 0, 47, 0, 53, 1, 0, 0, 0]].concat();
     let answer = tell(&mut stream, hello).await;
@@ -163,7 +163,7 @@ async fn certificates_are_swapped_as_in_a_mounted_secret() {
     let proxy = secure(volume, &ask, &behind, &[]).await;
     assert_eq!(asked(&proxy, authority.client(&[&TLS13]), Some("ann")).await, 200);
 
-    // A wrong pair changes nothing and ends nothing.
+    // A pair that does not fit together changes nothing.
     let other = Authority::new("b");
     let (certificate, _) = other.pair("localhost", &[]);
     let (_, key) = other.pair("localhost", &[]);
@@ -193,7 +193,7 @@ async fn certificates_of_clients_say_who_they_are() {
     assert_eq!(asked(&proxy, authority.client(&[&TLS13]), None).await, 401);
     assert_eq!(asked(&proxy, authority.client(&[&TLS13]), Some("ann")).await, 200, "a token will do, too");
 
-    // Another bundle, from the next connection on.
+    // The new bundle applies from the next connection on.
     let others = Authority::new("d");
     fs::write(folder.path().join("ca.crt"), others.pem()).unwrap();
     (proxy.reload)();
@@ -205,7 +205,7 @@ async fn certificates_of_clients_say_who_they_are() {
 async fn without_certificate_files_one_is_made() {
     let (behind, ask) = (Behind::new(HELLO).await, Arc::new(Ask::default()));
     let proxy = Running::new(&behind, &ask, &["--secure-listen-address=127.0.0.1:0"]).await;
-    assert!(connect(&proxy, Authority::new("a").client(&[&TLS13])).await.is_err(), "nobody has signed it");
+    assert!(connect(&proxy, Authority::new("a").client(&[&TLS13])).await.is_err(), "it is self-signed");
     assert!(proxy.secure.is_some());
 }
 
@@ -242,7 +242,7 @@ async fn the_upstreams_certificate_is_checked_and_ours_is_shown() {
         let answer = tell(&mut proxy.connect().await, get("/metrics", Some("ann"))).await;
         assert_eq!(status(&answer), expected, "{more:?}: {}", body(&answer));
     }
-    // Without the authority, it is nobody's certificate.
+    // Without its authority, the upstream's certificate is not trusted.
     fs::write(folder.path().join("ca.crt"), clients.pem()).unwrap();
     let more: Vec<_> = [&upstream, &trust, &show[0], &show[1]].into_iter().map(String::as_str).collect();
     let program = Program::with_reviewer(&flags(address, &more), Arc::new(Ask::default())).await.unwrap();

@@ -1,4 +1,4 @@
-//! What is behind the proxy, when it is not as it should be.
+//! Upstreams that fail or misbehave.
 
 use std::{sync::Arc, time::Duration};
 
@@ -59,7 +59,7 @@ async fn redirects_are_not_followed() {
     assert_eq!(behind.seen().len(), 1);
 }
 
-/// Far more than any buffer: what the client does not read is not fetched.
+/// The answer is far larger than any buffer: the proxy must not fetch what the client does not read.
 #[tokio::test]
 async fn an_endless_answer_is_not_kept_in_memory() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -73,7 +73,7 @@ async fn an_endless_answer_is_not_kept_in_memory() {
         let chunk = vec![b'x'; 64 << 10];
         while let Ok(Ok(())) = tokio::time::timeout(Duration::from_secs(1), stream.write_all(&chunk)).await {
             sent += chunk.len();
-            assert!(sent < 1 << 30, "it takes in everything");
+            assert!(sent < 1 << 30, "the proxy reads everything");
         }
         sent
     });
@@ -84,7 +84,7 @@ async fn an_endless_answer_is_not_kept_in_memory() {
     let mut stream = proxy.connect().await;
     stream.write_all(get("/metrics", Some("ann")).as_bytes()).await.unwrap();
     let sent = soon(endless).await.unwrap();
-    assert!(sent < 64 << 20, "{sent} bytes are somewhere");
+    assert!(sent < 64 << 20, "{sent} bytes are buffered");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Times for people.
+//! Formats times for users: the table of `next`, and single lines.
 
 use jiff::Timestamp;
 use jiff::tz::AmbiguousOffset;
@@ -6,7 +6,7 @@ use jiff::tz::AmbiguousOffset;
 use super::{Effect, Schedule, Times, explain};
 use crate::zone::Change;
 
-/// The times with their zone, in UTC, and from now.
+/// Formats a table of times: in the zone, in UTC, and relative to now, with notes.
 pub(super) fn table(
     schedule: &Schedule,
     times: &Times<'_>,
@@ -32,7 +32,7 @@ pub(super) fn table(
     head + &rows.iter().map(line).collect::<String>()
 }
 
-/// One line about the next time.
+/// Formats one line about the next time.
 pub(super) fn next(times: &Times<'_>, now: Timestamp) -> String {
     match times.after(now) {
         Some(time) => format!("Next: {} ({})", local(times, time), relative(time, now)),
@@ -40,12 +40,12 @@ pub(super) fn next(times: &Times<'_>, now: Timestamp) -> String {
     }
 }
 
-/// A change of clocks, and what it does.
+/// Formats a change of the offset and its effect.
 pub(super) fn change(change: &Change, effect: Effect) -> String {
     let (day, from, to) = (change.from.date(), change.from.strftime("%H:%M"), change.to.strftime("%H:%M"));
     match effect {
-        Effect::Skipped(times) => format!("On {day} clocks go from {from} to {to}: {} left out.", runs(times)),
-        Effect::Repeated(times) => format!("On {day} clocks go from {from} to {to}: {} made twice.", runs(times)),
+        Effect::Skipped(times) => format!("On {day} clocks go from {from} to {to}: {} skipped.", runs(times)),
+        Effect::Repeated(times) => format!("On {day} clocks go from {from} to {to}: {} repeated.", runs(times)),
     }
 }
 
@@ -59,7 +59,7 @@ fn local(times: &Times<'_>, time: Timestamp) -> String {
     local.strftime(&format!("%a %Y-%m-%d %H:%M{seconds} %:z")).to_string()
 }
 
-/// What is special about a time, and about the stretch before it.
+/// Returns notes about a time: runs skipped since the time before it, and whether it occurs twice.
 fn notes(schedule: &Schedule, times: &Times<'_>, before: Timestamp, time: Timestamp) -> String {
     let skipped = times.zone.changes(before, time).filter_map(|it| match times.effect(&it)? {
         effect @ Effect::Skipped(_) => Some(change(&it, effect)),
@@ -76,7 +76,7 @@ fn notes(schedule: &Schedule, times: &Times<'_>, before: Timestamp, time: Timest
     skipped.chain(twice).collect::<Vec<_>>().join(" ")
 }
 
-/// "in 3 h 20 min", with the two largest units that are not zero.
+/// Formats a relative time such as "in 3 h 20 min": the largest unit that is not zero, and the next smaller one.
 fn relative(time: Timestamp, now: Timestamp) -> String {
     let seconds = time.duration_since(now).as_secs();
     let units = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)];
@@ -85,7 +85,7 @@ fn relative(time: Timestamp, now: Timestamp) -> String {
     for (name, size) in units {
         let n = rest / size;
         rest %= size;
-        // 1 d 5 min would be more exact than anybody reads.
+        // Two adjacent units at most: "1 d 5 min" would be too exact.
         if n > 0 && parts.len() < 2 {
             parts.push(format!("{n} {name}"));
         } else if !parts.is_empty() {

@@ -1,4 +1,4 @@
-//! The arithmetic against walking: over every minute of some days, and over every day of many years.
+//! Compares the results with brute force: over every minute of some days, and over every day of many years.
 
 use fastrand::Rng;
 use jiff::civil::{Date, DateTime, Time};
@@ -9,10 +9,10 @@ use schedule::Zone;
 use crate::random::{Expression, cases, instant, zones};
 use crate::{at, schedule};
 
-/// So many expressions are asked about one window.
+/// How many expressions each window of time is compared with.
 const PER_WINDOW: u64 = 250;
 
-/// The instants after one second and until another at which clocks show a full minute, with what they show.
+/// Returns the instants at which the local time is a full minute, with that local time.
 fn minutes(zone: &Zone, after: i64, until: i64) -> Vec<(Timestamp, DateTime)> {
     let mut found = Vec::new();
     let mut second = after + 1;
@@ -22,7 +22,7 @@ fn minutes(zone: &Zone, after: i64, until: i64) -> Vec<(Timestamp, DateTime)> {
         if wall.second() == 0 {
             found.push((instant, wall));
         }
-        // Offsets of other times had seconds: then every second is looked at, near a change.
+        // Historical offsets had seconds: near a change of the offset, check every second.
         second += if wall.second() == 0 && is_steady(zone, second) { 60 } else { 1 };
     }
     found
@@ -65,7 +65,7 @@ fn every_minute_of_some_days() {
     assert!(fired > 0, "nothing was compared");
 }
 
-/// The next and the latest time, by looking at days one by one, then at each minute of a day by its two possible offsets.
+/// Searches the next and the latest time day by day, and each minute of a day with its two possible offsets.
 #[test]
 fn every_day_of_many_years() {
     let mut rng = Rng::with_seed(4);
@@ -80,7 +80,7 @@ fn every_day_of_many_years() {
 
         let days =
             |step: i64| std::iter::successors(Some(today), move |day| day.checked_add(step.days()).ok()).take(366 * 9);
-        // Clocks that go back by a day need one day more.
+        // Looks at further days too, because an offset can change by a whole day.
         let near = |day: Date, step: i64| (0..3).map(move |n| day + (n * step).days());
         let next = days(1)
             .find_map(|day| near(day, 1).flat_map(|it| instants(zone, &expression, it)).filter(|it| *it > from).min());
@@ -94,7 +94,7 @@ fn every_day_of_many_years() {
     }
 }
 
-/// When it fires on a day of the wall clock.
+/// Returns the instants at which the expression fires on a local day.
 fn instants(zone: &Zone, expression: &Expression, day: Date) -> Vec<Timestamp> {
     let mut found = Vec::new();
     if !expression.fires_on(day) {
@@ -115,7 +115,7 @@ fn instants(zone: &Zone, expression: &Expression, day: Date) -> Vec<Timestamp> {
     found
 }
 
-/// 29 February and friends far away, and counts over centuries.
+/// Leap days far away, and counts over centuries.
 #[test]
 fn centuries() {
     let utc = Zone::utc();

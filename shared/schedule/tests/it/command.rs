@@ -1,4 +1,4 @@
-//! The command line as its users see it.
+//! Tests of the output and the exit codes of the command line.
 
 use clap::{CommandFactory, Parser};
 use schedule::command::{Command, run};
@@ -11,12 +11,12 @@ struct Arguments {
     command: Command,
 }
 
-/// The exit code, what is printed and what is complained about, on 21 November 2026, 16:25:57 UTC.
+/// Runs the command on 21 November 2026, 16:25:57 UTC. Returns the exit code, the output and the errors.
 fn said(arguments: &[&str]) -> (u8, String, String) {
     let arguments = Arguments::try_parse_from(["schedule"].iter().chain(arguments)).unwrap_or_else(|it| panic!("{it}"));
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let code =
-        run(&arguments.command, at("2026-11-21T16:25:57Z"), &mut out, &mut err).expect("memory takes everything");
+        run(&arguments.command, at("2026-11-21T16:25:57Z"), &mut out, &mut err).expect("a write to memory cannot fail");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (code, text(out), text(err))
 }
@@ -38,7 +38,7 @@ fn json_is_an_array_of_instants() {
         "[\n  \"2026-11-20T00:00:00Z\",\n  \"2026-11-20T00:01:00Z\"\n]\n",
     );
     prints(&["next", "0 0 30 2 *", "--output", "json"], "[]\n");
-    // From is not among them, and the clock is its default.
+    // The time `--from` itself is excluded. Its default is the clock.
     prints(
         &["next", "@hourly", "--from", "2026-01-01T10:00:00Z", "--count", "1", "--output=json"],
         "[\n  \"2026-01-01T11:00:00Z\"\n]\n",
@@ -52,7 +52,7 @@ fn json_is_an_array_of_instants() {
         &["next", "@daily", "--time-zone", "-05:30", "--count", "1", "--output", "json"],
         "[\n  \"2026-11-22T05:30:00Z\"\n]\n",
     );
-    // Time of the zone where no offset is given.
+    // Without an offset, it is a local time of the zone.
     prints(
         &[
             "next",
@@ -79,7 +79,7 @@ fn a_table_tells_of_changed_clocks() {
 
 LOCAL                        UTC                   WHEN           NOTES
 Sat 2027-03-13 02:30 -05:00  2027-03-13T07:30:00Z  in 111 d 15 h
-Mon 2027-03-15 02:30 -04:00  2027-03-15T06:30:00Z  in 113 d 14 h  On 2027-03-14 clocks go from 02:00 to 03:00: 1 run is left out.
+Mon 2027-03-15 02:30 -04:00  2027-03-15T06:30:00Z  in 113 d 14 h  On 2027-03-14 clocks go from 02:00 to 03:00: 1 run is skipped.
 Tue 2027-03-16 02:30 -04:00  2027-03-16T06:30:00Z  in 114 d 14 h
 ",
     );
@@ -105,7 +105,7 @@ Sun 2026-11-01 01:30 -05:00  2026-11-01T06:30:00Z  20 d 9 h ago   Clock goes bac
     prints(
         &["next", "@every 90s", "--count", "3"],
         "\
-@every 1m30s in UTC: every 1m30s from the last run on
+@every 1m30s in UTC: every 1m30s, counted from the last run
 
 LOCAL                           UTC                   WHEN           NOTES
 Sat 2026-11-21 16:27:27 +00:00  2026-11-21T16:27:27Z  in 1 min 30 s
@@ -131,11 +131,11 @@ fn mistakes_are_pointed_at() {
     }
     refuses(
         &["check", "0 0 30 2 *"],
-        "error: day of month: never fires\n  |\n  | 0 0 30 2 *\n  |     ^^^^ no such month has such a day\n",
+        "error: day of month: never fires\n  |\n  | 0 0 30 2 *\n  |     ^^^^ none of these months has such a day\n",
     );
     refuses(
         &["next", "* * * * *", "--from", "noon"],
-        "error: --from: \"noon\" is no time\n  write it as 2026-10-25T00:30:00Z, or without Z as time in UTC\n",
+        "error: --from: \"noon\" is not a time\n  write 2026-10-25T00:30:00Z, or without Z for a time in UTC\n",
     );
 }
 
@@ -157,19 +157,19 @@ at minutes 0, 7, 14, 21, 28, 35, 42, 49 and 56, from 02:00 to 02:59, on days 1 a
   day of week   Sunday
 
 Next: Sun 2026-11-22 02:00 +01:00 (in 8 h 34 min)
-Note: Steps of 7 begin anew every hour: the last one is 4 minutes long.
-Note: Both day fields are given, so either is enough.
-Note: On 2027-03-28 clocks go from 02:00 to 03:00: 9 runs are left out.
-Note: On 2027-10-31 clocks go from 03:00 to 02:00: 9 runs are made twice.
+Note: Steps of 7 start again every hour: the last one is 4 minutes long.
+Note: Both day fields are set, so a day needs to match only one of them.
+Note: On 2027-03-28 clocks go from 02:00 to 03:00: 9 runs are skipped.
+Note: On 2027-10-31 clocks go from 03:00 to 02:00: 9 runs are repeated.
 ",
     );
     prints(
         &["explain", "@every 36h"],
-        "every 36h from the last run on\n\nNext: Mon 2026-11-23 04:25:57 +00:00 (in 1 d 12 h)\n",
+        "every 36h, counted from the last run\n\nNext: Mon 2026-11-23 04:25:57 +00:00 (in 1 d 12 h)\n",
     );
 }
 
-/// Also what clap itself holds to be a mistake.
+/// Runs clap's own checks too.
 #[test]
 fn the_help_fits_the_arguments() {
     Arguments::command().debug_assert();
@@ -180,7 +180,7 @@ fn the_help_fits_the_arguments() {
     for name in ["next", "explain", "check"] {
         let help = help(name);
         assert!(help.contains("Examples:") && help.contains("--time-zone"), "{help}");
-        // Each example without a shell in it is tried.
+        // Runs each example that needs no shell.
         for example in
             help.lines().filter_map(|line| line.trim().strip_prefix("schedule ")).filter(|it| !it.contains('$'))
         {

@@ -1,4 +1,4 @@
-//! What is due, what is skipped and why, and since when a schedule counts.
+//! Tests of decisions: which time is due, which is skipped and why, and since when a schedule is in effect.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use schedule::{Anchor, Concurrency, Decision, Due, Schedule, Situation, Skip, Zo
 
 use crate::{at, schedule, zone};
 
-/// Nothing ran yet and nothing limits it; on 19 May 2016, a Thursday.
+/// Returns a situation without earlier runs and without limits, on 19 May 2016, a Thursday.
 fn situation<'a>(schedule: &'a Schedule, zone: &'a Zone, now: &str) -> Situation<'a> {
     Situation {
         schedule,
@@ -27,8 +27,8 @@ fn due(time: &str, missed: u64) -> Due {
     Due { time: at(time), missed }
 }
 
-/// `TestNextScheduleTime` and `TestMostRecentScheduleTime` of Kubernetes 1.36: expression, creation, last time, now, what is
-/// due and how many before it are missed. Upstream estimates: for "another complex schedule" it finds nothing.
+/// A row of `TestNextScheduleTime` or `TestMostRecentScheduleTime` of Kubernetes 1.36: name, expression, creation, last time,
+/// now, the due time and the number of missed times. Upstream only estimates: for "another complex schedule" it finds nothing.
 type Row = (&'static str, &'static str, &'static str, Option<&'static str>, &'static str, Option<(&'static str, u64)>);
 
 const UPSTREAM: &[Row] = &[
@@ -137,7 +137,7 @@ fn the_newest_time_is_due_and_older_ones_are_counted() {
     }
 }
 
-/// `TestNextScheduleTimeDuration`, and the row of `TestControllerV2UpdateCronJob` that is about an edit.
+/// `TestNextScheduleTimeDuration`, and the row about an edit from `TestControllerV2UpdateCronJob`.
 #[test]
 fn the_next_time() {
     let rows = [
@@ -165,7 +165,7 @@ fn waits_are_a_little_longer_than_needed_and_at_most_an_hour() {
     assert_eq!((held.decide(), held.next(), held.wait()), (Decision::Nothing, None, None));
 }
 
-/// T4 of the ways to fail: a stop of any length is one run.
+/// T4 of the failure modes: after an outage of any length, one run starts.
 #[test]
 fn a_long_stop_is_one_run() {
     let (minutely, utc) = (schedule("* * * * *"), Zone::utc());
@@ -180,7 +180,7 @@ fn a_long_stop_is_one_run() {
     }
 }
 
-/// T3: whatever the clock does, no time is decided on twice.
+/// T3 of the failure modes: whatever the clock does, no time is decided on twice.
 #[test]
 fn a_clock_that_jumps_starts_nothing_twice() {
     let (utc, berlin) = (Zone::utc(), zone("Europe/Berlin"));
@@ -191,7 +191,7 @@ fn a_clock_that_jumps_starts_nothing_twice() {
         let mut now = at("2026-10-24T12:00:00Z");
         for _ in 0..2000 {
             let jump = [1, 1, 60, 3600, 86_400, 315_569_520][rng.usize(..6)] * if rng.u8(..3) == 0 { -1 } else { 1 };
-            // At most twenty years around the beginning.
+            // Stays within twenty years of the start.
             let then = now + jump.seconds();
             now = if then.duration_since(at("2026-10-24T12:00:00Z")).as_hours().abs() < 175_000 { then } else { now };
             let last = decided.last().copied();
@@ -227,7 +227,7 @@ fn reasons_to_skip() {
     assert_eq!(decide(deadline(30)), (due, None));
     assert_eq!(decide(deadline(29)), (due, Some(Skip::TooLate)));
     assert_eq!(decide(deadline(u64::MAX)), (due, None));
-    // Nobody is in time for less than ten seconds.
+    // Deadlines below ten seconds count as ten.
     let soon = |now| Situation { now: at(now), ..deadline(0) };
     assert_eq!(decide(soon("2016-05-19T11:00:10Z")), (due, None));
     assert_eq!(decide(soon("2016-05-19T11:00:10.001Z")), (due, Some(Skip::TooLate)));
@@ -237,7 +237,7 @@ fn reasons_to_skip() {
     assert_eq!(decide(active(Concurrency::Replace, 5)), (due, None));
     assert_eq!(decide(active(Concurrency::Allow, 1)), (due, None));
     assert_eq!(decide(active(Concurrency::Allow, 2)), (due, Some(Skip::TooManyActive)));
-    // What is too late is not said to be forbidden.
+    // If a run is both too late and forbidden, the reason is that it is too late.
     let both = Situation { starting_deadline: Some(20), ..active(Concurrency::Forbid, 1) };
     assert_eq!(decide(both), (due, Some(Skip::TooLate)));
 }
@@ -254,20 +254,20 @@ fn edits_and_pauses_do_not_fire_for_the_past() {
     let edited = edits.map(|edit| Anchor::now(Some(&first), edit, created, now));
     assert!(edited.iter().all(|it| it.since == now && it.hash != first.hash));
     assert!(edited[0].hash != edited[1].hash && edited[1].hash != edited[2].hash);
-    // The end of the pause is an edit too, also when nobody was there to see it begin to end.
+    // The end of the pause is an edit too, even if it happens while the operator is down.
     let later = now + 5.hours();
     assert_eq!(Anchor::now(Some(&edited[2]), ("0 0 * * *", &utc, false), created, later).since, later);
 
-    // From midnight to noon at 15:00: the next run is tomorrow's.
+    // An edit at 15:00 from midnight to noon: the next run is at noon of the next day.
     let noon = schedule("0 12 * * *");
     let it = Situation { anchor: edited[0].since, now, ..situation(&noon, &utc, "2016-05-19T00:00:00Z") };
     assert_eq!((it.decide(), it.next()), (Decision::Nothing, Some(at("2026-11-22T12:00:00Z"))));
-    // An edit at the very second of a tick is after it.
+    // An edit in the same second as a scheduled time comes after it.
     let it = Situation { anchor: at("2026-11-21T12:00:00Z"), now: at("2026-11-21T12:00:00Z"), ..it };
     assert_eq!(it.decide(), Decision::Nothing);
 }
 
-/// The hash is stored: it must be the same in every build.
+/// The status stores the hash, so it must be the same in every build.
 #[test]
 fn the_hash_stays() {
     let anchor = Anchor::now(None, ("* * * * */5", &Zone::utc(), false), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
@@ -280,7 +280,7 @@ fn a_grid_survives_restarts_edits_and_pauses() {
     let it = situation(&hourly, &utc, "2016-05-19T12:20:00Z");
     assert_eq!(it.due(), Some(due("2016-05-19T12:00:00Z", 1)));
     let last = Some(at("2016-05-19T11:30:00Z"));
-    // Resumed at 14:10: nothing for 12:30 or 13:30, then on at 14:30.
+    // Resumed at 14:10: no run for 12:30 or 13:30, the next one at 14:30.
     let it = Situation { last, anchor: at("2016-05-19T14:10:00Z"), now: at("2016-05-19T14:10:00Z"), ..it };
     assert_eq!((it.due(), it.next()), (None, Some(at("2016-05-19T14:30:00Z"))));
     let edited = schedule("@every 2h");
@@ -288,7 +288,7 @@ fn a_grid_survives_restarts_edits_and_pauses() {
     assert_eq!((it.due(), it.next()), (Some(due("2016-05-19T15:30:00Z", 0)), Some(at("2016-05-19T17:30:00Z"))));
 }
 
-/// A restart between any two steps of a repeated hour finds the same.
+/// Each step uses only the stored last time, as after a restart.
 #[test]
 fn a_repeated_hour_runs_twice_and_not_three_times() {
     let (schedule, zone) = (schedule("30 1 * * *"), zone("America/New_York"));

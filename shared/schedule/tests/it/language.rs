@@ -1,4 +1,4 @@
-//! What is a schedule, what is none, and what people are told.
+//! Tests of the language: valid and invalid schedules, and the error messages.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -7,7 +7,7 @@ use schedule::{Field, Schedule};
 use crate::random::{Expression, cases};
 use crate::schedule;
 
-/// Two ways to write the same.
+/// Two texts of the same schedule.
 const SAME: &[(&str, &str)] = &[
     ("@yearly", "0 0 1 1 *"),
     ("@annually", "0 0 1 1 *"),
@@ -41,11 +41,11 @@ const SAME: &[(&str, &str)] = &[
     ("@every 30000000us1m", "@every 90s"),
 ];
 
-/// Two that look alike, and mean other days.
+/// Two texts that look alike, but mean different days.
 const OTHER: &[(&str, &str)] =
     &[("0 0 1-31 * 1", "0 0 * * 1"), ("0 0 1 * 0-6", "0 0 1 * *"), ("0 0 */2 * 1", "0 0 * * 1")];
 
-/// What is wrong, and what is said about it.
+/// An invalid text, and the beginning of its error message.
 const WRONG: &[(&str, &str)] = &[
     ("", "is empty; write five fields: minute, hour, day of month, month, day of week"),
     ("   ", "is empty; write five fields: minute, hour, day of month, month, day of week"),
@@ -70,19 +70,19 @@ const WRONG: &[(&str, &str)] = &[
     ("* * jan * *", "day of month, character 5: \"jan\" is unknown; use 1-31"),
     ("5 j * * *", "hour, character 3: \"j\" is unknown; use 0-23"),
     ("2-x * * * *", "minute, character 3: \"x\" is unknown; use 0-59"),
-    ("1,,2 * * * *", "minute, character 3: has an empty element; take out a comma"),
-    (", * * * *", "minute, character 1: has an empty element; take out a comma"),
+    ("1,,2 * * * *", "minute, character 3: has an empty element; remove a comma"),
+    (", * * * *", "minute, character 1: has an empty element; remove a comma"),
     ("5- * * * *", "minute, character 3: a number is missing; use 0-59"),
     ("-5 * * * *", "minute, character 1: a number is missing; use 0-59"),
     ("+5 * * * *", "minute, character 1: \"+5\" is unknown; use 0-59"),
     ("5--5 * * * *", "minute, character 1: has too many hyphens; write a range as from-to"),
-    ("*-5 * * * *", "minute, character 1: \"*\" is no number; write * alone, or with a step such as */5"),
-    ("** * * * *", "minute, character 1: \"**\" is no number; write * alone, or with a step such as */5"),
+    ("*-5 * * * *", "minute, character 1: \"*\" is not a number; write * alone, or with a step such as */5"),
+    ("** * * * *", "minute, character 1: \"**\" is not a number; write * alone, or with a step such as */5"),
     ("30-10 * * * *", "minute, character 1: 30-10 runs backwards; write it as two: 30-59,0-10"),
     ("* * * * fri-mon", "day of week, character 9: fri-mon runs backwards; write it as two: 5-6,0-1"),
-    ("*/0 * * * *", "minute, character 3: a step of 0 leads nowhere; use 1 or more"),
-    ("*/-12 * * * *", "minute, character 3: \"-12\" is no step; use a number from 1 on"),
-    ("*/ * * * *", "minute, character 3: lacks the number after /; use a number from 1 on"),
+    ("*/0 * * * *", "minute, character 3: a step of 0 is not allowed; use 1 or more"),
+    ("*/-12 * * * *", "minute, character 3: \"-12\" is not a step; use 1 or more"),
+    ("*/ * * * *", "minute, character 3: lacks the number after /; use 1 or more"),
     ("*//2 * * * *", "minute, character 1: has too many slashes; write one step, such as */5"),
     ("0 0 L * *", "day of month, character 5: \"L\": L, W and # are not supported; use 1-31"),
     ("0 0 15W * *", "day of month, character 5: \"15W\": L, W and # are not supported; use 1-31"),
@@ -93,28 +93,28 @@ const WRONG: &[(&str, &str)] = &[
         "cannot use TZ or CRON_TZ in cronSpec, use timeZone instead; write the schedule without it",
     ),
     ("@Daily", "\"@Daily\" is unknown; write @daily"),
-    ("@daily 5", "is one too many; @daily stands alone"),
+    ("@daily 5", "is too much; write @daily alone"),
     (
         "@reboot",
-        "@reboot is not for clusters; use @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every <duration>",
+        "@reboot is not supported; use @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every <duration>",
     ),
     ("@every", "needs a duration; such as @every 1h30m"),
     ("@every 0", "is too short; use at least 10s"),
     ("@every 0s", "is too short; use at least 10s"),
     ("@every 9.999s", "is too short; use at least 10s"),
     ("@every -1h", "is negative; use at least 10s"),
-    ("@every 1h 30m", "\" 30m\" is no duration"),
-    ("@every Xm", "\"Xm\" is no duration"),
+    ("@every 1h 30m", "\" 30m\" is not a duration"),
+    ("@every Xm", "\"Xm\" is not a duration"),
     ("@every 5", "\"5\" lacks a unit"),
-    ("@every 5d", "\"d\" is no unit"),
-    ("@every .s", "\".s\" is no duration"),
+    ("@every 5d", "\"d\" is not a unit"),
+    ("@every .s", "\".s\" is not a duration"),
     ("@every 1.2.3s", "\"1.2.3s\" lacks a unit"),
     ("@every 9999999999h", "is too long; use at most ten years"),
 ];
 
-/// Valid, but never.
+/// Valid schedules that never fire.
 const NEVER: &[&str] = &["0 0 30 2 *", "0 0 31 2,4,6,9,11 ?", "59 23 31 2 *", "0 0 31 Apr ?", "@every 90000h"];
-/// Seldom, but not never.
+/// Schedules that fire seldom.
 const SELDOM: &[&str] = &["0 0 29 2 *", "0 0 30 2 1", "0 0 30 2 0-6", "0 0 31 4,5 *", "@every 80000h"];
 
 #[test]
@@ -158,7 +158,7 @@ fn arrows_are_below_the_mistake() {
     );
     let escaped = pointed("\u{1b}[31m * * * *");
     assert!(!escaped.contains('\u{1b}'), "{escaped}");
-    // A text without end is not repeated without end.
+    // The message about a very long text is short.
     assert!("* ".repeat(5000).parse::<Schedule>().expect_err("too long").to_string().len() < 400);
     assert!("é".repeat(5000).parse::<Schedule>().expect_err("too long").to_string().len() < 400);
 }

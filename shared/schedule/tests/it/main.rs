@@ -1,4 +1,4 @@
-//! What holds for every schedule, the tables of robfig/cron and of Kubernetes, and the command line.
+//! Integration tests: properties of random schedules, the test tables of robfig/cron and of Kubernetes, and the command line.
 
 mod brute_force;
 mod command;
@@ -12,7 +12,7 @@ mod zones;
 use jiff::Timestamp;
 use schedule::{Schedule, Zone};
 
-/// An instant as RFC 3339.
+/// Parses an instant in RFC 3339.
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }

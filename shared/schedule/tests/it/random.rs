@@ -1,4 +1,4 @@
-//! Expressions, zones and instants at random, from a seed.
+//! Random expressions, zones and instants, from a seed.
 
 use std::ops::RangeInclusive;
 
@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
 use schedule::Zone;
 
-/// How many cases: `SCHEDULE_CASES`, or else so many.
+/// Returns the number of cases: `SCHEDULE_CASES`, or `usual`.
 pub(crate) fn cases(usual: u64) -> u64 {
     std::env::var("SCHEDULE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// An element as its author means it.
+/// An element of a field: its text and its meaning.
 #[derive(Clone, Debug)]
 pub(crate) struct Element {
     text: String,
@@ -21,7 +21,7 @@ pub(crate) struct Element {
     step: i8,
 }
 
-/// A field as its author means it.
+/// A field: its elements, and whether one of them is a star.
 #[derive(Clone, Debug)]
 pub(crate) struct Elements {
     elements: Vec<Element>,
@@ -34,7 +34,7 @@ impl Elements {
     }
 }
 
-/// An expression, written and meant.
+/// An expression: its text and its meaning.
 #[derive(Clone, Debug)]
 pub(crate) struct Expression {
     pub(crate) text: String,
@@ -47,7 +47,7 @@ pub(crate) struct Expression {
 
 impl Expression {
     pub(crate) fn random(rng: &mut Rng) -> Self {
-        // Often any day, or else most expressions would fire in few windows.
+        // Many stars, because otherwise most expressions would not fire in a window.
         let stars = [0.3, 0.4, 0.5, 0.7, 0.5];
         let ranges = [0..=59, 0..=23, 1..=31, 1..=12, 0..=6];
         let mut fields = stars.iter().zip(ranges).enumerate().map(|(n, (star, range))| field(rng, n, *star, range));
@@ -112,14 +112,14 @@ fn field(rng: &mut Rng, n: usize, star: f64, range: RangeInclusive<i8>) -> Eleme
     Elements { elements, is_star }
 }
 
-/// All zones, and a few fixed offsets.
+/// Returns all zones, and a few fixed offsets.
 pub(crate) fn zones() -> Vec<Zone> {
     let names: Vec<String> = TimeZoneDatabase::bundled().available().map(|name| name.to_string()).collect();
     let offsets = ["+05:30", "-00:01", "+14:00", "-2359"].map(str::to_owned);
     names.iter().chain(&offsets).map(|name| crate::zone(name)).collect()
 }
 
-/// An instant; half of them are shortly before or after a change of clocks.
+/// Returns an instant. Half of all instants are shortly before or after a change of the zone's offset.
 pub(crate) fn instant(rng: &mut Rng, zone: &Zone) -> Timestamp {
     let years = |n: i64| n * 31_556_952;
     let second = rng.i64(years(-90)..years(500));

@@ -1,7 +1,7 @@
-//! `TestControllerV2SyncCronJob` of Kubernetes 1.36: what it starts, and when it looks again.
+//! The table of `TestControllerV2SyncCronJob` of Kubernetes 1.36: what the controller starts, and when it requeues.
 //!
-//! `sync.txt` leaves out rows about errors, about missing jobs, and about schedules and zones that do not parse. `next` is in
-//! seconds from now. Why a run is skipped has a column here; there it shows in events.
+//! `sync.txt` omits rows about errors, about missing jobs, and about schedules and zones that do not parse. `next` is in seconds
+//! from now. Here a column has the reason why a run is skipped; the original checks events.
 
 use jiff::Timestamp;
 use schedule::{Concurrency, Decision, Situation, Skip};

@@ -1,7 +1,7 @@
-//! The tables of robfig/cron 3.0.1, in their order.
+//! The test tables of robfig/cron 3.0.1, in their order.
 //!
-//! Left out are rows with a second other than 0: expressions have no such field here. A zone that stands before the
-//! expression there has a column here.
+//! Rows with a second other than 0 are omitted, because expressions have no such field here. A zone that stands before the
+//! expression there has its own column here.
 
 use jiff::ToSpan;
 use schedule::Zone;

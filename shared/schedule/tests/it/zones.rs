@@ -1,4 +1,4 @@
-//! Clocks that are changed, and names of zones.
+//! Tests of changes of the offset, of fixed offsets, and of the names of zones.
 
 use jiff::tz::TimeZoneDatabase;
 use schedule::{Effect, Schedule, Zone};
@@ -6,7 +6,7 @@ use schedule::{Effect, Schedule, Zone};
 use crate::random::zones;
 use crate::{at, schedule, zone};
 
-/// What it is, an expression, a zone, an instant, and the next times.
+/// A description, an expression, a zone, an instant, and the next times.
 type Case = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
 const CASES: &[Case] = &[
@@ -106,7 +106,8 @@ fn changes_of_clocks() {
     }
 }
 
-/// Each change from 1970 to 2037, in every zone: every minute that is shown exists, once or twice, as the change says.
+/// For each zone from 1970 to 2037: the number of minutes equals the local time that passed, corrected by the effects of all
+/// changes.
 #[test]
 fn what_a_change_does_is_what_happens() {
     let minutely = schedule("* * * * *");
@@ -136,7 +137,7 @@ fn what_a_change_does_is_what_happens() {
     assert!(skipped > 5000 && repeated > 5000, "{skipped} and {repeated}");
 }
 
-/// Also before 1970, where seconds count down.
+/// Also before 1970, where the seconds of an instant are negative.
 #[test]
 fn parts_of_seconds() {
     let (minutely, utc) = (schedule("* * * * *"), Zone::utc());

@@ -23,7 +23,7 @@ fn write(folder: &Path, pair: &Pair) {
     fs::write(folder.join("tls.key"), &pair.key).unwrap();
 }
 
-/// As the kubelet does: a folder of its own for each version, and one symbolic link that is moved.
+/// Writes a pair as the kubelet does: a new folder for each version, and a symbolic link that is moved to it.
 fn project(volume: &Path, version: &str, pair: &Pair) {
     fs::create_dir(volume.join(version)).unwrap();
     write(&volume.join(version), pair);
@@ -42,7 +42,7 @@ async fn no_request_fails_while_certificates_rotate() {
     let clients = [(); 4].map(|()| {
         let (server, done, seen, stop) = (server.clone(), done.clone(), seen.clone(), stop.clone());
         let (mut config, ders) = (authority.trusted(None), pairs.clone().map(|pair| der(&pair)));
-        config.resumption = rustls::client::Resumption::disabled(); // It would not show the certificate again.
+        config.resumption = rustls::client::Resumption::disabled(); // A resumed session does not show the certificate.
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 let mut stream = server.connect_tls(config.clone()).await.unwrap();
@@ -98,7 +98,7 @@ async fn a_mounted_secret_that_is_swapped_is_followed() {
     let next = authority.pair(2101);
     project(volume, "..2", &next);
     fs::remove_dir_all(volume.join("..1")).unwrap();
-    // A look between the two reads may have seen a pair of both, which was refused.
+    // A poll during the swap may have read the certificate and the key of different pairs. That pair was refused.
     while soon(told.recv()).await != Some(Told::Certificate(expiry(2101))) {}
     let mut after = server.connect_tls(authority.trusted(None)).await.unwrap();
     assert_eq!(*after.get_ref().1.peer_certificates().unwrap()[0], *der(&next));
@@ -123,7 +123,7 @@ async fn what_cannot_be_used_leaves_the_old_pair_and_is_told_once() {
             Ok(Told::Refused(error)) => assert!(error.contains(because), "{error:?} instead of {because:?}"),
             other => panic!("{because}: {other:?}"),
         }
-        assert!(told.try_recv().is_err(), "{because} is told once");
+        assert!(told.try_recv().is_err(), "{because} is reported once");
         assert_eq!(certificates.not_after(), expiry(2100), "{because}");
     };
 
@@ -143,7 +143,7 @@ async fn what_cannot_be_used_leaves_the_old_pair_and_is_told_once() {
 
     write(folder.path(), &first);
     certificates.reload();
-    assert_eq!(told.try_recv(), Ok(Told::Reloaded), "back again");
+    assert_eq!(told.try_recv(), Ok(Told::Reloaded), "the first pair is back");
     assert_eq!(told.try_recv(), Ok(Told::Certificate(expiry(2100))));
     write(folder.path(), &second);
     certificates.reload();
@@ -174,7 +174,7 @@ async fn a_handle_that_is_gone_is_watched_no_longer() {
     let (teller, mut told) = teller();
     certificates.observe(teller);
     drop(certificates);
-    // Only the watch could still hold the observer.
+    // Only the polling task could still hold the observer.
     while soon(told.recv()).await.is_some() {}
 }
 

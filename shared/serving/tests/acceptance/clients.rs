@@ -1,4 +1,4 @@
-//! What clients may speak, and with which certificates.
+//! The protocols, TLS versions and certificates of clients.
 
 use axum::{Extension, Router, routing::get};
 use rustls::version;
@@ -69,14 +69,14 @@ async fn versions_below_the_minimum_are_refused() {
 fn says_who() -> Router {
     let who = async |Extension(peer): Extension<Peer>| {
         assert!(peer.address.ip().is_loopback());
-        peer.certificate.map_or_else(|| "nobody".to_owned(), |it| format!("{} bytes", it.len()))
+        peer.certificate.map_or_else(|| "none".to_owned(), |it| format!("{} bytes", it.len()))
     };
     Router::new().route("/", get(who))
 }
 
-/// What the server answers to a client with this certificate, or nothing if it refuses it.
+/// The answer to a client with this certificate; `None` if the server refuses the client.
 async fn answer(server: &Server, authority: &Authority, own: Option<&Pair>) -> Option<String> {
-    // In TLS 1.3, a client learns only when it reads that it was refused.
+    // In TLS 1.3, a client notices a refusal only when it reads.
     let mut stream = server.connect_tls(authority.trusted(own)).await.ok()?;
     stream.write_all(b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n").await.ok()?;
     let answer = rest(&mut stream).await;
@@ -89,17 +89,17 @@ async fn certificates_of_clients_are_checked_and_handed_on() {
     let authorities = ClientAuthorities::from_pem(ours.pem().as_bytes()).unwrap();
     let tls = tls(&authority.pair(2100)).client_authorities(authorities.clone());
     let server = Server::tls(tls, Limits::default(), says_who()).await;
-    let (friend, stranger) = (ours.pair(2100), theirs.pair(2100));
+    let (friend, unknown) = (ours.pair(2100), theirs.pair(2100));
     let shown = |text: Option<String>| text.is_some_and(|text| text.ends_with(" bytes"));
-    assert_eq!(answer(&server, &authority, None).await.as_deref(), Some("nobody"));
+    assert_eq!(answer(&server, &authority, None).await.as_deref(), Some("none"));
     assert!(shown(answer(&server, &authority, Some(&friend)).await));
-    assert_eq!(answer(&server, &authority, Some(&stranger)).await, None);
+    assert_eq!(answer(&server, &authority, Some(&unknown)).await, None);
     assert_eq!(answer(&server, &authority, Some(&ours.pair(2001))).await, None, "expired");
 
     assert!(authorities.replace(b"").is_err());
     assert!(shown(answer(&server, &authority, Some(&friend)).await), "the old bundle stays");
     authorities.replace(theirs.pem().as_bytes()).unwrap();
-    assert!(shown(answer(&server, &authority, Some(&stranger)).await));
+    assert!(shown(answer(&server, &authority, Some(&unknown)).await));
     assert_eq!(answer(&server, &authority, Some(&friend)).await, None);
 }
 

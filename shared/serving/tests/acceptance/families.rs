@@ -8,8 +8,7 @@ use std::{
 use serving::{Listener, parse_address};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Whether this machine has the address; in a container or a namespace, a family may be off. A test for
-/// which one is left out counts as skipped.
+/// Whether this machine has the address; a container may lack a family. A test without one of them counts as skipped.
 async fn has(address: IpAddr) -> bool {
     match TcpListener::bind((address, 0)).await {
         Ok(_) => true,
@@ -37,7 +36,7 @@ async fn a_port_alone_is_listened_at_in_both_families() {
             looked_at += 1;
         }
     }
-    assert!(looked_at > 0, "a machine without any address of its own");
+    assert!(looked_at > 0, "this machine has no loopback address");
 }
 
 #[tokio::test]
@@ -48,7 +47,7 @@ async fn an_address_is_listened_at_alone() {
     let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     for (address, silent) in [(SocketAddr::from((V6, 0)), V4), (SocketAddr::from((V4, 0)), V6), (everywhere, V6)] {
         let listener = Listener::bind(address).await.unwrap();
-        let error = answers(silent, listener.local_addr().port()).await.expect_err("nobody listens there");
+        let error = answers(silent, listener.local_addr().port()).await.expect_err("no listener is there");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{address}");
     }
 }

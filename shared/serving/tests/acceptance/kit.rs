@@ -1,4 +1,4 @@
-//! A server, clients, and what they need.
+//! Test kit: a server, clients, certificates, and an observer.
 
 use std::{
     net::SocketAddr,
@@ -23,10 +23,10 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
-/// How long something that must happen may take on a busy machine.
+/// Longest wait for an expected event, on a busy machine, too.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Waits for what must happen.
+/// Waits for a future that must complete.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(PATIENCE, what).await.expect("it did not happen within a minute")
 }
@@ -64,7 +64,7 @@ impl Authority {
         Pair { certificate, key: key.serialize_pem() }
     }
 
-    /// What a client needs to trust it, with a certificate of its own if it is to show one.
+    /// A client configuration that trusts this authority, with a client certificate if given.
     pub(crate) fn trusted(&self, own: Option<&Pair>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
@@ -83,12 +83,12 @@ fn fastrand() -> u128 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos()
 }
 
-/// What a certificate of [`Authority::pair`] is told apart by.
+/// The expiry of a certificate of [`Authority::pair`], by which tests tell certificates apart.
 pub(crate) fn expiry(year: i32) -> SystemTime {
     rcgen::date_time_ymd(year, 1, 1).into()
 }
 
-/// What an observer was told.
+/// An event that the observer received.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Certificate(SystemTime),
@@ -97,7 +97,7 @@ pub(crate) enum Told {
     Dropped(Dropped),
 }
 
-/// Tells a test.
+/// An observer that passes events to a test.
 pub(crate) struct Teller(UnboundedSender<Told>);
 
 pub(crate) fn teller() -> (Arc<Teller>, UnboundedReceiver<Told>) {
@@ -191,7 +191,7 @@ pub(crate) async fn tell(stream: &mut (impl AsyncRead + AsyncWriteExt + Unpin), 
     rest(stream).await
 }
 
-/// What comes until the connection ends, as it must. A reset is an end.
+/// Reads until the connection ends, as it must. A reset counts as an end.
 pub(crate) async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut answer = Vec::new();
     while soon(stream.read_buf(&mut answer)).await.unwrap_or(0) > 0 {}

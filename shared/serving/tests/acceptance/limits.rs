@@ -1,4 +1,4 @@
-//! Clients that take too much.
+//! Clients that exceed a limit.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ async fn dropped(server: &mut Server, why: Dropped) {
 #[tokio::test]
 async fn a_head_that_does_not_end_is_not_waited_for() {
     let mut server = Server::plain(Limits { header_read: SHORT, ..Limits::default() }, hello()).await;
-    // Silence from the beginning, a part of a head, and one after a whole request.
+    // Silence from the beginning, a part of a head, and a part of a head after a whole request.
     let mut silent = server.connect().await;
     assert_eq!(rest(&mut silent).await, "");
     dropped(&mut server, Dropped::Waited).await;
@@ -56,7 +56,7 @@ async fn a_quiet_connection_ends_after_its_own_time() {
     ask(&mut stream).await;
     let since = std::time::Instant::now();
     assert_eq!(rest(&mut stream).await, "");
-    assert!(since.elapsed() > 3 * SHORT, "the time for heads is another one");
+    assert!(since.elapsed() > 3 * SHORT, "the limit for heads does not apply");
     dropped(&mut server, Dropped::Waited).await;
 }
 
@@ -141,7 +141,7 @@ async fn one_more_connection_ends_the_one_that_waits_longest() {
         ask(&mut stream).await;
         streams.push(stream);
     }
-    ask(&mut streams[0]).await; // So the second waits longest.
+    ask(&mut streams[0]).await; // Now the second one has waited longest.
     let mut late = server.connect().await;
     ask(&mut late).await;
     dropped(&mut server, Dropped::Full).await;
@@ -166,7 +166,7 @@ async fn requests_are_not_ended_for_others() {
     let mut busy = server.connect().await;
     busy.write_all(b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n").await.unwrap();
     soon(begun.notified()).await;
-    assert_eq!(rest(&mut server.connect().await).await, "", "no place");
+    assert_eq!(rest(&mut server.connect().await).await, "", "no free place");
     dropped(&mut server, Dropped::Full).await;
     go_on.notify_one();
     assert!(rest(&mut busy).await.ends_with("hello"));

@@ -1,4 +1,4 @@
-//! The end: what runs is finished, nothing new begins, and there is a deadline.
+//! The drain: running requests finish, no new ones begin, and there is a deadline.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::kit::{Server, Told, ask, hello, rest, soon};
 
-/// Answers when there is a permit, and says when it has begun.
+/// Answers after a permit, and notifies when a request begins.
 fn waits(begun: &Arc<Notify>, permits: &Arc<Semaphore>) -> Router {
     let (begun, permits) = (begun.clone(), permits.clone());
     Router::new().fallback(async move || {

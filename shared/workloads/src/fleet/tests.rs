@@ -4,7 +4,7 @@ use super::*;
 
 const NOW: &str = "2026-11-21T10:10:00Z";
 
-/// Reasons of the Deployment's own condition.
+/// Reasons of the Deployment's own condition `Progressing`.
 const ONGOING: &str = "ReplicaSetUpdated";
 const COMPLETE: &str = "NewReplicaSetAvailable";
 
@@ -82,7 +82,7 @@ impl Wanted {
     }
 }
 
-/// The facts in one line each, as in `True RollingOut`.
+/// Formats each fact as one line, such as `True RollingOut`.
 fn facts(health: &Health) -> [String; 4] {
     let line = |verdict: &Verdict| format!("{} {}", if verdict.status { "True" } else { "False" }, verdict.reason);
     let problems: Vec<_> = health.problems.iter().map(|it| it.reason).collect();
@@ -94,8 +94,8 @@ fn facts(health: &Health) -> [String; 4] {
     ]
 }
 
-/// Compares what is said with `[Available, Progressing, problems, Ready]`. The runtime makes `Degraded` of the problems,
-/// and lets them, or else a change under way, have their say in `Ready`.
+/// Compares the health with `[Available, Progressing, problems, Ready]`. The runtime later derives `Degraded` from the problems.
+/// A problem, or else a change under way, overrides `Ready` there.
 #[track_caller]
 fn check(wanted: &Wanted, deployment: Option<&Live<DeploymentView>>, pods: &[Arc<Live<PodView>>], expected: [&str; 4]) {
     assert_eq!(facts(&wanted.health(deployment, pods)), expected);
@@ -140,7 +140,7 @@ fn a_node_died() {
     check(&unready_since("2026-11-21T10:09:00Z"), Some(&two_of_three), &three_pods()[..2], missed);
 }
 
-/// Stored times then lie ahead. How long a node has been away is not known any more.
+/// After clocks were put back, the stored times lie in the future, so the length of the outage is unknown.
 #[test]
 fn a_node_that_was_away_for_long_stays_a_problem_when_clocks_are_put_back() {
     let later = "2026-11-21T11:00:00Z";
@@ -224,10 +224,10 @@ fn pods_that_the_api_server_refuses() {
         (problem.reason, problem.message)
     };
     let quota = "pods \"x-1\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2";
-    let expected = "pods cannot be made: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2; raise the \
-                    quota or ask for less";
+    let expected = "pods cannot be created: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2; raise \
+                    the quota or request less";
     assert_eq!(reason(quota), ("QuotaExceeded", expected.to_owned()));
     let rule = "pods \"x-1\" is forbidden: violates PodSecurity \"restricted:latest\"";
-    let expected = "pods cannot be made: violates PodSecurity \"restricted:latest\"";
+    let expected = "pods cannot be created: violates PodSecurity \"restricted:latest\"";
     assert_eq!(reason(rule), ("ChildRejected", expected.to_owned()));
 }

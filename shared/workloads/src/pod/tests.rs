@@ -68,7 +68,7 @@ fn a_container_that_ends_again_and_again() {
     assert_eq!(trouble("CrashLoopBackOff", "back-off 5m0s"), Some(expected));
 }
 
-/// The exits that are told of a container in this state, and since when it runs.
+/// Returns the exits that the view reports for a container in this state, and whether the container runs.
 fn crashes(restarts: i32, state: &Value) -> Option<(i32, bool)> {
     let last = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
     let container = json!({"name": "app", "restartCount": restarts, "state": state, "lastState": last});

@@ -1,4 +1,4 @@
-//! The Pod as it is on the wire, down to the fields that a view is made of.
+//! The wire format of a Pod, reduced to the fields that the view needs.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -6,10 +6,10 @@ use serde::Deserialize;
 use super::{Phase, PodView, Trouble};
 use crate::text::{head, tail};
 
-/// Enough for what a person needs; a scheduler's message grows with the cluster.
+/// Limits the memory of a view, since a scheduler's message grows with the cluster. Long enough for a message to the user.
 const MESSAGE_BYTES: usize = 512;
 const TAIL_BYTES: usize = 200;
-/// One restart is an accident, more are a loop.
+/// Restarts from which a container is in a crash loop. A single restart is an accident.
 const LOOP: i32 = 2;
 
 #[derive(Deserialize, Default)]
@@ -107,10 +107,10 @@ fn unschedulable(scheduled: &Condition) -> Option<Trouble> {
     })
 }
 
-/// The kubelet waits for volumes, and then for the network, before it pulls the first image; it says which in events only.
+/// The kubelet waits for volumes, and then for the network, before it pulls the first image. Only its events say for which.
 fn preparing(scheduled: &Condition, ready_to_start: &Condition) -> Option<Trouble> {
     let waits = &*scheduled.status == "True" && &*ready_to_start.status == "False";
-    // The later of the two: a pod that has run already may have to begin anew.
+    // The later of the two times: a pod that has already run may have to start again.
     let since = [scheduled, ready_to_start].into_iter().filter_map(|it| it.last_transition_time).max();
     waits.then_some(Trouble::Preparing { since })
 }
@@ -119,7 +119,7 @@ impl Container {
     fn trouble(&self) -> Option<Trouble> {
         match &self.state {
             State { waiting: Some(waiting), .. } => self.waits(waiting),
-            // Between two of its ends it runs for a moment; it must not look healthy each time.
+            // A container in a crash loop runs for a moment between two ends. It must not look healthy each time.
             State { running: Some(running), .. } if self.restart_count >= LOOP => {
                 let end = self.last_state.terminated.as_ref().filter(|end| !end.never_started())?;
                 Some(self.crash_loop(end, self.restart_count, running.started_at))
@@ -145,7 +145,7 @@ impl Container {
                 None => self.cannot_start(waiting),
             }),
             "CrashLoopBackOff" => {
-                // It waits for its next start, so it has ended once more than it was restarted.
+                // The container waits for its next start, so it has ended once more than it has restarted.
                 Some(self.crash_loop(end.unwrap_or(&Terminated::default()), self.restart_count + 1, None))
             }
             "CreateContainerError" | "RunContainerError" => Some(self.cannot_start(waiting)),
@@ -154,7 +154,7 @@ impl Container {
     }
 
     fn crash_loop(&self, end: &Terminated, exits: i32, running_since: Option<Timestamp>) -> Trouble {
-        // A program that could not even be started has no exit code of its own, and the message says why.
+        // A program that never started has no exit code of its own; the message says why.
         if end.never_started() {
             let message = head(&end.message, MESSAGE_BYTES).into();
             return Trouble::CannotStart { container: self.name.clone(), message };
@@ -172,9 +172,9 @@ impl Container {
         Trouble::CannotStart { container: self.name.clone(), message: head(&waiting.message, MESSAGE_BYTES).into() }
     }
 
-    /// The kubelet's words without its `Back-off pulling image "x": ErrImagePull: `.
+    /// Returns the kubelet's message without the prefix `Back-off pulling image "x": ErrImagePull: `.
     ///
-    /// It puts that on and takes it off at every attempt; a message that stays the same causes no writes.
+    /// The kubelet adds and removes the prefix at every attempt. A message that stays the same causes no status writes.
     fn pull_message<'a>(&self, waiting: &'a Waiting) -> &'a str {
         let back_off = format!("Back-off pulling image \"{}\": ", self.image);
         let message = waiting.message.strip_prefix(&back_off).unwrap_or(&waiting.message);
@@ -195,8 +195,8 @@ impl Terminated {
     }
 }
 
-/// What the kubelet misses, in our words. Its own are `secret "x" not found` and
-/// `couldn't find key k in ConfigMap namespace/x`.
+/// Rewrites the kubelet's message about a missing Secret, `ConfigMap` or key. The kubelet writes `secret "x" not found` and
+/// `couldn't find key k in ConfigMap namespace/x`. Returns `None` for any other message.
 fn missing(message: &str) -> Option<String> {
     for (kind, kubelet) in [("Secret", "secret \""), ("ConfigMap", "configmap \"")] {
         if let Some(name) = message.strip_prefix(kubelet).and_then(|it| it.strip_suffix("\" not found")) {

@@ -1,4 +1,4 @@
-//! What a container is given: variables, files, words on its command line.
+//! Schemas of the inputs of a container: variables, files, words of its command line.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
@@ -20,16 +20,16 @@ fn key(kind: &str) -> Value {
 }
 
 fn optional(what: &str) -> Value {
-    json!({"description": format!("Whether the pods start without it when the {what} is missing. Default: false."), "type": "boolean"})
+    json!({"description": format!("Whether the pods start even if the {what} is missing. Default: false."), "type": "boolean"})
 }
 
 fn api_version() -> Value {
-    json!({"description": "The API version that the path is of. Default: v1.", "type": "string", "maxLength": 16})
+    json!({"description": "The API version of the field path. Default: v1.", "type": "string", "maxLength": 16})
 }
 
 fn field_path() -> Value {
     json!({
-        "description": "Which field of the pod, such as metadata.name or status.podIP.",
+        "description": "The path of the field, such as metadata.name or status.podIP.",
         "type": "string",
         "minLength": 1,
         "maxLength": 512,
@@ -78,12 +78,12 @@ pub fn env(_: &mut SchemaGenerator) -> Schema {
                     "pattern": "^[ -<>-~]+$",
                 },
                 "value": {
-                    "description": "Its value; $(NAME) stands for a variable before it.",
+                    "description": "Its value. $(NAME) stands for the value of an earlier variable of this list.",
                     "type": "string",
                     "maxLength": 32768,
                 },
                 "valueFrom": {
-                    "description": "Where its value comes from: one of these.",
+                    "description": "The source of its value: exactly one of secretKeyRef, configMapKeyRef, fieldRef.",
                     "type": "object",
                     "minProperties": 1,
                     "maxProperties": 1,
@@ -118,10 +118,10 @@ pub fn env_from(_: &mut SchemaGenerator) -> Schema {
         "maxItems": 32,
         "x-kubernetes-list-type": "atomic",
         "items": {
-            "description": "A Secret or a ConfigMap, each key of which becomes a variable.",
+            "description": "A Secret or a ConfigMap. Each of its keys becomes a variable.",
             "type": "object",
             "properties": {
-                "prefix": {"description": "Put in front of each name.", "type": "string", "maxLength": 253},
+                "prefix": {"description": "A prefix for the names of these variables.", "type": "string", "maxLength": 253},
                 "configMapRef": all_of("ConfigMap"),
                 "secretRef": all_of("Secret"),
             },
@@ -137,7 +137,7 @@ pub fn volume_mounts(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["mountPath"],
         "items": {
-            "description": "Where the container finds one of the volumes.",
+            "description": "Mounts one of the volumes in the container.",
             "type": "object",
             "required": ["name", "mountPath"],
             "properties": {
@@ -149,14 +149,18 @@ pub fn volume_mounts(_: &mut SchemaGenerator) -> Schema {
                     "maxLength": 4096,
                     "pattern": "^[^:]+$",
                 },
-                "subPath": {"description": "A path in the volume, in place of all of it.", "type": "string", "maxLength": 4096},
-                "readOnly": {"description": "Whether the container may not write. Default: false.", "type": "boolean"},
+                "subPath": {
+                    "description": "The path in the volume to mount. Default: the whole volume.",
+                    "type": "string",
+                    "maxLength": 4096,
+                },
+                "readOnly": {"description": "Whether the container may only read it. Default: false.", "type": "boolean"},
             },
         },
     })
 }
 
-/// A list of `Volume` of `core/v1`: what is made from objects of the cluster, or is empty. No disks.
+/// A list of `Volume` of `core/v1`: only volumes that are empty or come from objects of the cluster, no disks.
 pub fn volumes(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -164,7 +168,7 @@ pub fn volumes(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["name"],
         "items": {
-            "description": "Files for the pods, made anew for each: name, and one of emptyDir, configMap, secret, projected.",
+            "description": "Files that each pod gets anew: a name, and one of emptyDir, configMap, secret, projected.",
             "type": "object",
             "minProperties": 2,
             "maxProperties": 2,
@@ -182,12 +186,12 @@ pub fn volumes(_: &mut SchemaGenerator) -> Schema {
                     "type": "object",
                     "properties": {
                         "medium": {
-                            "description": "Memory keeps it in memory. Default: on the machine's disk.",
+                            "description": "Memory keeps the files in memory. Default: on the disk of the Kubernetes node.",
                             "type": "string",
                             "enum": ["", "Memory"],
                         },
                         "sizeLimit": {
-                            "description": "A pod that puts more into it is evicted. Default: no limit.",
+                            "description": "The maximum size; a pod that writes more is evicted. Default: no limit.",
                             "x-kubernetes-int-or-string": true,
                             "pattern": super::QUANTITY,
                             "maxLength": 32,
@@ -210,7 +214,7 @@ fn projected() -> Value {
         "properties": {
             "defaultMode": mode("The permissions of its files. Default: 420, which is 0644."),
             "sources": {
-                "description": "Each one of configMap, secret, downwardAPI, serviceAccountToken.",
+                "description": "The sources: each has one of configMap, secret, downwardAPI, serviceAccountToken.",
                 "type": "array",
                 "maxItems": 16,
                 "x-kubernetes-list-type": "atomic",
@@ -251,9 +255,13 @@ fn projected() -> Value {
                             "required": ["path"],
                             "properties": {
                                 "path": path("The file."),
-                                "audience": {"description": "For whom it is. Default: the API server.", "type": "string", "maxLength": 253},
+                                "audience": {
+                                    "description": "The audience of the token. Default: the API server.",
+                                    "type": "string",
+                                    "maxLength": 253,
+                                },
                                 "expirationSeconds": {
-                                    "description": "How long one token is good for. Default: 3600.",
+                                    "description": "For how many seconds a token is valid. Default: 3600.",
                                     "type": "integer",
                                     "format": "int64",
                                     "minimum": 600,
@@ -277,7 +285,7 @@ fn source(kind: &str, name_field: &str, with_mode: bool) -> Value {
             name_field: name(&format!("The name of the {kind}.")),
             "optional": optional(kind),
             "items": {
-                "description": "Which keys, and under which names. Default: all under their own.",
+                "description": "Which keys become files, and under which paths. Default: all keys, each under its own name.",
                 "type": "array",
                 "maxItems": 64,
                 "x-kubernetes-list-type": "atomic",

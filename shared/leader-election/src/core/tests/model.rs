@@ -1,4 +1,4 @@
-//! Candidates, a network that delays and loses, clocks that differ, processes that stand still, and one lease.
+//! A simulated world: candidates, a network that delays and loses requests, differing clocks, paused processes, and one lease.
 
 use std::{
     cmp::Reverse,
@@ -8,16 +8,16 @@ use std::{
 use super::*;
 use crate::lease::{is_released, transitions};
 
-/// What goes wrong. Probabilities in percent.
+/// The faults of a world. Probabilities are in percent.
 #[derive(Debug, Clone)]
 pub(super) struct Faults {
-    /// Of each way of a request, at most, in milliseconds.
+    /// The usual maximum for each direction of a request, in milliseconds.
     pub(super) delay: u64,
     pub(super) lost_before: u32,
     pub(super) lost_after: u32,
     pub(super) pauses: u32,
     pub(super) restarts: u32,
-    /// People edit and delete the lease.
+    /// Whether users edit and delete the lease.
     pub(super) hands: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct World {
     agenda: BinaryHeap<Reverse<(Duration, u64)>>,
     events: BTreeMap<u64, Event>,
     count: u64,
-    /// What happened lately, to understand a failure.
+    /// The last events, for the message of a failure.
     story: VecDeque<String>,
 }
 
@@ -44,7 +44,7 @@ struct Candidate {
     offset: Duration,
     wall: i64,
     paused_until: Duration,
-    /// Of the request in flight; an answer with another number is too late.
+    /// The number of the request in flight; an answer with another number is too late.
     flight: u64,
     work: Work,
 }
@@ -91,7 +91,7 @@ impl World {
         world
     }
 
-    /// Nothing goes wrong any more.
+    /// Ends all faults.
     pub(super) fn heal(&mut self) {
         self.faults = Faults { delay: 50, lost_before: 0, lost_after: 0, pauses: 0, restarts: 0, hands: false };
     }
@@ -100,7 +100,7 @@ impl World {
         self.candidates.iter().find(|candidate| candidate.leads(self.now)).map(|candidate| &*candidate.name)
     }
 
-    /// Lets so much time pass; fails as soon as two candidates lead.
+    /// Lets this much time pass. Fails as soon as two candidates lead.
     pub(super) fn run(&mut self, time: Duration) -> Result<(), String> {
         let end = self.now + time;
         while let Some(&Reverse((at, number))) = self.agenda.peek()
@@ -168,7 +168,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets a candidate act, and comes back: each of them has one chain of wakes.
+    /// Lets a candidate act, and plans its next wake: each candidate has one chain of wakes.
     fn wake(&mut self, index: usize) {
         let wait = if self.now < self.candidates[index].paused_until {
             self.candidates[index].paused_until.saturating_sub(self.now)
@@ -179,10 +179,10 @@ impl World {
         self.plan_wake(wait, index);
     }
 
-    /// Asks the core what to do, and does it.
+    /// Carries out the core's next step.
     fn act(&mut self, index: usize) {
         let candidate = &mut self.candidates[index];
-        candidate.wall += self.random.i64(-3_600_000..3_600_000); // the time of day steps all the time
+        candidate.wall += self.random.i64(-3_600_000..3_600_000); // the time of day keeps stepping
         let (now, wall) = (candidate.local(self.now), Timestamp::from_millisecond(candidate.wall).expect("in range"));
         let step = candidate.core.next(now, wall);
         match (candidate.core.role(), candidate.work) {
@@ -207,7 +207,7 @@ impl World {
                 }
             }
             Step::Wait(_) => {}
-            // It was stopped: another process takes its place.
+            // It has stopped: another process takes its place.
             Step::Finished => self.replace(index),
         }
     }
@@ -230,14 +230,14 @@ impl World {
                 }
             }
         }
-        // Not in the first seconds: a newcomer takes a lease that it has never seen for one that never was.
+        // Not in the first seconds: to a new process, a deleted lease looks like one that never existed.
         if self.faults.hands
             && self.candidates.iter().all(|candidate| candidate.core.knows_the_lease())
             && self.chance(10)
         {
             self.meddle();
         }
-        // A watch that sometimes says something, and never promises to.
+        // An unreliable watch, which delivers only some changes.
         let lease = self.lease.clone();
         for index in 0..self.candidates.len() {
             let listens = self.random.bool();
@@ -248,11 +248,11 @@ impl World {
         }
     }
 
-    /// A person edits or deletes the lease, in any way but one: to write that the leader has given it back.
+    /// A user edits or deletes the lease, in any way but one: the edit is never what a release writes.
     fn meddle(&mut self) {
         let names = ["", "garbage", &*self.candidates[0].name, &*self.candidates[1].name].map(str::to_owned);
-        // Nor while a create is on its way that was sent when there was no lease: it would arrive at a place that was
-        // emptied for another reason, and lead before the deposed leader has looked.
+        // No deletion while a create from before the lease existed is in flight: it would succeed after the deletion, and its
+        // sender would lead before the deposed leader has noticed. The README names this limit.
         let create = |event: &Event| matches!(event, Event::Arrive { request: Request::Create(_), .. });
         if self.random.u8(..4) == 0 && !self.events.values().any(create) {
             self.lease = None;
@@ -272,7 +272,7 @@ impl World {
         lease.metadata.resource_version = Some(self.version.to_string());
     }
 
-    /// The API server.
+    /// Answers a request, as the API server.
     fn serve(&mut self, request: Request) -> Result<Answer, String> {
         match (request, &self.lease) {
             (Request::Get, None) => return Ok(Answer::Absent),
@@ -318,7 +318,7 @@ impl World {
         Candidate {
             core: Core::new(config, fastrand::Rng::with_seed(self.random.u64(..))),
             name,
-            // The fastest to the slowest is less than 15 s to 10 s.
+            // The ratio of the fastest to the slowest clock stays below 15 s / 10 s.
             rate: self.random.f64().mul_add(0.4, 0.82),
             offset: Duration::from_secs(self.random.u64(..1_000_000)),
             wall: self.random.i64(0..1_000_000_000_000),
@@ -355,7 +355,7 @@ impl Candidate {
         self.offset + now.mul_f64(self.rate)
     }
 
-    /// What its token says: it looks at the clock itself, also when the process stands still.
+    /// Whether its token is alive. The token reads the clock itself, even while the process is paused.
     fn leads(&self, now: Duration) -> bool {
         self.core.term().is_some_and(|term| self.local(now) < term.until)
     }
