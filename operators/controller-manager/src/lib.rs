@@ -1,5 +1,5 @@
-//! The registry of operators. Everything else is derived from it: the binary, the permissions, the definitions, and the
-//! tests that hold for every operator, also for the one that nobody has written yet.
+//! The registry of operators. The binary, the permissions, the CRDs, and the tests that all operators must pass, including future
+//! ones, derive from it.
 
 pub mod manifests;
 

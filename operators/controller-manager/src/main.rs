@@ -1,4 +1,4 @@
-//! Hosts the operators: `controller-manager --help`.
+//! The binary that runs the operators: see `controller-manager --help`.
 
 use std::process::ExitCode;
 

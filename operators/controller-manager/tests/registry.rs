@@ -1,4 +1,4 @@
-//! What holds for every operator, also for the one that nobody has written yet; and the command line that they share.
+//! Tests that all operators must pass, including future ones, and tests of the command line that they share.
 
 use std::{
     collections::BTreeSet,
@@ -40,7 +40,7 @@ fn every_operator_is_set_up_without_a_cluster_and_asks_for_no_wildcard() {
     }
 }
 
-/// Calls `check` with every schema below this one, and its path.
+/// Calls `check` with this schema and every schema below it, and with the path of each.
 fn walk(schema: &Value, path: &str, check: &mut impl FnMut(&Value, &str)) {
     check(schema, path);
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -126,7 +126,7 @@ fn the_first_sigterm_ends_the_process_in_order() {
         .spawn()
         .expect("the binary starts");
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().expect("a pipe")));
-    // It may list nothing, and says so once for each kind: that is enough to know that it runs.
+    // The operator has no permission to list anything, and logs that once for each kind. This log line shows that it runs.
     let refused = lines.by_ref().map_while(Result::ok).find(|line| line.contains("may not list or watch"));
     assert!(refused.is_some());
     let pid = rustix::process::Pid::from_child(&child);
@@ -139,5 +139,5 @@ fn the_first_sigterm_ends_the_process_in_order() {
     let told =
         told.iter().filter(|line| line["state"].as_str().is_some_and(|it| it.starts_with("may not list or watch")));
     let kinds: Vec<&str> = told.filter_map(|line| line["kind"].as_str()).collect();
-    assert_eq!(kinds.len(), kinds.iter().collect::<BTreeSet<_>>().len(), "told once for each kind: {kinds:?}");
+    assert_eq!(kinds.len(), kinds.iter().collect::<BTreeSet<_>>().len(), "logged once for each kind: {kinds:?}");
 }

@@ -1,4 +1,4 @@
-//! `--metrics-secure`: a real API server says who may read metrics.
+//! `--metrics-secure`: a real API server decides which clients may read metrics.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The binary, until the handle goes.
+/// The running binary; ends with the handle.
 struct Running(Child);
 
 impl Drop for Running {
@@ -38,7 +38,7 @@ where
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
     let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
-    api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(object)).await.expect("it is taken")
+    api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(object)).await.expect("applied")
 }
 
 fn role(name: &str, rules: &Value) -> Value {
@@ -53,7 +53,7 @@ fn binding(name: &str, subject: &Value) -> Value {
     })
 }
 
-/// What is answered to somebody with this token; nothing while nobody listens.
+/// Returns status code and body of the response to a client with this token; `None` while no server listens.
 async fn read(port: u16, path: &str, token: Option<&str>) -> Option<(u16, String)> {
     let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().expect("an address"));
     config.accept_invalid_certs = true;
@@ -87,7 +87,7 @@ async fn only_who_may_reads_metrics() {
     let account = json!({"kind": "ServiceAccount", "name": reader, "namespace": "default"});
     put(&bindings, binding(&reader, &account)).await;
     let mut tokens = Vec::new();
-    for name in [&reader, &format!("{id}-stranger")] {
+    for name in [&reader, &format!("{id}-unauthorised")] {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
         put(&accounts, account).await;
         let request = TokenRequest::default();
@@ -106,7 +106,7 @@ async fn only_who_may_reads_metrics() {
     let _running = Running(child.expect("the binary starts"));
     let begun = std::time::Instant::now();
     while read(port, "/metrics", None).await.is_none() {
-        assert!(begun.elapsed() < PATIENCE, "it never listened");
+        assert!(begun.elapsed() < PATIENCE, "the server never listened");
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
     assert_eq!(read(port, "/metrics", None).await.map(|it| it.0), Some(401));
@@ -121,7 +121,7 @@ async fn only_who_may_reads_metrics() {
         drop(bindings.delete(name, &DeleteParams::default()).await);
         drop(roles.delete(name, &DeleteParams::default()).await);
     }
-    for name in [&reader, &format!("{id}-stranger")] {
+    for name in [&reader, &format!("{id}-unauthorised")] {
         drop(accounts.delete(name, &DeleteParams::default()).await);
     }
 }

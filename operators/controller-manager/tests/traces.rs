@@ -1,4 +1,4 @@
-//! Traces as a collector receives them: a real manager beside a real API server, and a stand-in for the collector.
+//! Tests of the traces that a collector receives: a real manager, a real API server, and a collector that the test plays.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 use std::{
@@ -24,7 +24,7 @@ use opentelemetry_proto::tonic::{
 use tokio::{io::AsyncReadExt, sync::mpsc};
 use tonic::{Request, Response, Status};
 
-/// Keeps what it receives.
+/// A collector that keeps all spans and resource attributes that it receives.
 #[derive(Clone, Default)]
 struct Collector {
     spans: Arc<Mutex<Vec<Span>>>,
@@ -93,7 +93,7 @@ async fn a_reconcile_is_one_trace_with_its_requests_as_children() {
         })
         .await;
     assert_eq!(root.name, "reconcile Memcached");
-    assert!(root.parent_span_id.is_empty(), "it is a root");
+    assert!(root.parent_span_id.is_empty(), "the span is a root");
     let said = attributes(&root);
     assert_eq!((said["controller"].as_str(), said["name"].as_str()), ("memcached", "a"));
     assert!(said.contains_key("queue_wait_ms"), "{said:?}");
@@ -110,7 +110,7 @@ async fn a_reconcile_is_one_trace_with_its_requests_as_children() {
     assert_eq!(collector.resources.lock().unwrap()["service.name"], "controller-manager");
 }
 
-/// A provider that answers nothing, and hands on the heads of what it is asked.
+/// A provider that never answers. It passes the head of each request to the receiver.
 async fn silent_provider() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -143,7 +143,7 @@ async fn a_provider_is_told_of_the_trace_that_asks_it() {
     let trace = u128::from_str_radix(trace, 16).unwrap().to_be_bytes();
     let span = u64::from_str_radix(span, 16).unwrap().to_be_bytes();
     world
-        .until("the reconcile whose trace it is", async || {
+        .until("the collector has the reconcile with this trace", async || {
             let spans = collector.spans.lock().unwrap().clone();
             let of_it = || spans.iter().filter(|it| it.trace_id == trace);
             let asking = of_it().any(|it| it.span_id == span);
@@ -160,13 +160,13 @@ fn in_namespace(span: &Span, world: &World) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_costs_a_counter_and_nothing_else() {
     let Some(mut world) = world().await else { return };
-    let nobody = cluster::Port::reserve().unwrap();
-    let endpoint = format!("http://127.0.0.1:{}", nobody.number());
+    let closed_port = cluster::Port::reserve().unwrap();
+    let endpoint = format!("http://127.0.0.1:{}", closed_port.number());
     world.run(&["--operators", "memcached", "--otlp-endpoint", &endpoint]);
     world.apply(SAMPLE).await;
     world.until("the Deployment", async || world.get::<k8s_openapi::api::apps::v1::Deployment>("a").await).await;
     world
-        .until("spans are counted as dropped", async || {
+        .until("the metric counts dropped spans", async || {
             let text = world.operator.as_ref()?.metrics()?;
             let line = text.lines().find(|line| line.starts_with("operator_trace_spans_dropped_total "))?;
             (line.rsplit_once(' ')?.1 != "0").then_some(())

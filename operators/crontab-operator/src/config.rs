@@ -1,10 +1,10 @@
-//! What the operator itself is told.
+//! The operator's own settings, from the flags of the runtime.
 
 use workloads::SecurityProfile;
 
-/// What holds for every CronTab that does not say otherwise.
+/// Defaults for `CronTab`s that do not set the field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Config {
-    /// `--default-security-profile`, which is a flag of the runtime.
+    /// The value of `--default-security-profile`.
     pub security_profile: SecurityProfile,
 }

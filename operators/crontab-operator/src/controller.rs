@@ -1,4 +1,4 @@
-//! Keeps one Job per time of a [`CronTab`]'s schedule.
+//! The reconciler of [`CronTab`]: creates one Job for each scheduled time, and deletes old Jobs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,40 +28,40 @@ mod year;
 
 use cluster::Cluster;
 
-/// A Job of a former object of the same name is being collected: its name is free in a moment.
+/// Requeue delay while the garbage collector deletes a Job of an earlier CronTab of this name, which still occupies the Job name.
 const DYING: Duration = Duration::from_secs(1);
-/// An operator that finds thousands of old Jobs does not delete them in one burst.
+/// Limit per reconcile, so that an operator that finds thousands of old Jobs does not delete them in one burst.
 const DELETED_AT_ONCE: usize = 50;
 const NEXT_DELETION: Duration = Duration::from_secs(1);
 
-/// Starts the run that is due, if there is one, and says when to look again.
+/// Starts the run that is due, if any. Returns when to reconcile again.
 ///
-/// Deletion needs no code: the Jobs are owned, so Kubernetes collects them.
+/// Deletion of a CronTab needs no code: it owns its Jobs, so the garbage collector deletes them.
 pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab>) -> Result<Action, Error> {
     wake_up(&crontab, &ctx, ctx.config()).await
 }
 
-/// What has been decided at this wake-up, to be told when it is remembered.
+/// The decisions of one reconcile. Events and metrics about them follow only after the status has been written.
 #[derive(Default)]
 struct Decided {
     news: Vec<News>,
     missed: Vec<Missed>,
-    /// Whether the memory has changed.
+    /// Whether the memory in the status has changed, so that its write must not be held back.
     remember: bool,
     again: Option<Duration>,
 }
 
-/// The same on any [`Cluster`].
+/// [`reconcile`] on any [`Cluster`].
 ///
-/// In this order: a run is started before the status says so, since its name keeps it from being started twice; and the
-/// status says so before a Job is deleted, since then nothing else does.
+/// The order matters. A run is started before the status records it, because the name of its Job prevents a second start. The
+/// status records the run before its Job is deleted, because afterwards the status is the only record.
 async fn wake_up<C: Cluster>(crontab: &CronTab, cluster: &C, config: &Config) -> Result<Action, Error> {
     let cached = cluster.owned();
     let timing = match Timing::of(&crontab.spec) {
         Ok(timing) => timing,
         Err(wrong) => {
             cluster.report(status::wrong(crontab, &cached, &wrong), false).await?;
-            return Ok(Action::Done); // nothing but an edit helps
+            return Ok(Action::Done); // only an edit of the spec helps
         }
     };
     let jobs = with_unseen(crontab, cached, cluster).await?;
@@ -71,7 +71,7 @@ async fn wake_up<C: Cluster>(crontab: &CronTab, cluster: &C, config: &Config) ->
     if known.has_to_decide() {
         match cluster.recall().await? {
             Some(latest) if latest.resource_version() == crontab.resource_version() => {}
-            Some(_) => return Ok(Action::After(Duration::ZERO)), // with the memory that is there, and the cache was behind
+            Some(_) => return Ok(Action::After(Duration::ZERO)), // the cache was stale: decide on the newer status
             None => return Ok(Action::Done),
         }
         outcome = decide(&mut known, &mut decided, cluster, config).await;
@@ -105,7 +105,7 @@ async fn wake_up<C: Cluster>(crontab: &CronTab, cluster: &C, config: &Config) ->
     Ok(again.map_or(Action::Done, Action::After))
 }
 
-/// Starts what is due or asked for, or decides to leave it out.
+/// Starts the run that is due and the run that the user requests with `run-now`, or decides to skip them.
 async fn decide<C: Cluster>(
     known: &mut Known<'_>,
     decided: &mut Decided,
@@ -134,7 +134,7 @@ async fn decide<C: Cluster>(
                 decided.remember = true;
             }
             Creation::Dying => decided.again = Some(DYING),
-            Creation::Refused(_) => {} // it stays due
+            Creation::Refused(_) => {} // the run stays due
         },
     }
 
@@ -160,7 +160,7 @@ async fn decide<C: Cluster>(
     Ok(())
 }
 
-/// Makes the Job of a run, after those that it replaces are gone.
+/// Creates the Job of a run. With `Replace`, it first deletes the active Jobs.
 async fn start<C: Cluster>(
     run: Run<'_>,
     known: &mut Known<'_>,
@@ -198,7 +198,7 @@ async fn start<C: Cluster>(
 
 async fn delete<C: Cluster>(job: &LiveJob, cluster: &C) -> Result<bool, Error> {
     cluster.delete(job).await.inspect_err(|error| {
-        // Others pass by themselves, and are told if they do not.
+        // Other errors are usually transient, and the runtime reports those that are not.
         if error.reason() == "Forbidden" {
             let words = format!("Error deleting job {}: {}", job.name, error.chain());
             cluster.tell(News::warning("FailedDelete", words));
@@ -206,7 +206,7 @@ async fn delete<C: Cluster>(job: &LiveJob, cluster: &C) -> Result<bool, Error> {
     })
 }
 
-/// The cached Jobs, and those that the status has as running and only the cache does not know.
+/// Adds to the cached Jobs those that the status lists as active and the cache does not contain. Reads them from the API server.
 async fn with_unseen<C: Cluster>(
     crontab: &CronTab,
     mut jobs: Vec<LiveJob>,
@@ -221,8 +221,8 @@ async fn with_unseen<C: Cluster>(
     Ok(jobs)
 }
 
-/// All Jobs that are there, and of those that have not ended what the API server says now. What was known before and the
-/// cache does not know is kept: somebody may have taken its labels off.
+/// Returns all existing Jobs. Reads those that have not ended from the API server. Also looks up the `known` Jobs that the cache
+/// does not contain, because another client may have removed their labels.
 async fn present<C: Cluster>(known: &[LiveJob], cluster: &C) -> Result<Vec<LiveJob>, Error> {
     cluster.catch_up().await?;
     let mut jobs = cluster.owned();

@@ -1,4 +1,4 @@
-//! The Job of one run as it should be. The runtime adds namespace and owner.
+//! The desired Job of one run. The runtime adds the namespace and the owner reference.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -15,26 +15,26 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{CronTab, api::v1::CronTabSpec, config::Config};
 
-/// The container that runs the image.
+/// The name of the container that runs the image.
 pub const CONTAINER: &str = "cron";
 
-/// The annotation of a Job that says for which time it was made.
+/// The annotation of a Job with the scheduled time of its run.
 pub const SCHEDULED_AT: &str = "stable.example.com/scheduled-at";
 
-/// The variable that says the same to the program.
+/// The environment variable that passes the scheduled time to the program.
 pub const SCHEDULED_AT_VARIABLE: &str = "CRON_SCHEDULED_AT";
 
-/// What a Job is made for.
+/// The run that a Job is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Run<'a> {
-    /// A time of the schedule.
+    /// The run of this scheduled time.
     At(Timestamp),
-    /// Somebody asked, with this token.
+    /// A run that the user has requested with this token (`run-now`).
     Now(&'a str),
 }
 
 impl Run<'_> {
-    /// The name of its Job: one run, one name, so that it can be made only once.
+    /// Returns the name of its Job. Each run has one name, so that the API server accepts only one Job for it.
     pub fn job_name(self, crontab: &CronTab) -> String {
         match self {
             Self::At(time) => format!("{}-{:010}", crontab.name_any(), time.as_second()),
@@ -43,7 +43,7 @@ impl Run<'_> {
     }
 }
 
-/// The Job of a run.
+/// Returns the Job of a run.
 pub fn job(crontab: &CronTab, run: Run<'_>, zone: &Zone, config: &Config) -> Job {
     let spec = &crontab.spec;
     let app = App::of(crontab);
@@ -71,7 +71,7 @@ pub fn job(crontab: &CronTab, run: Run<'_>, zone: &Zone, config: &Config) -> Job
     }
 }
 
-/// RFC 3339, by the clocks of the zone. `Z` for UTC.
+/// Formats a time in RFC 3339, with the offset of the zone; with `Z` for UTC.
 fn in_zone(time: Timestamp, zone: &Zone) -> String {
     let zone = zone.time_zone();
     if *zone == jiff::tz::TimeZone::UTC {
@@ -85,7 +85,7 @@ fn pod(spec: &CronTabSpec, profile: SecurityProfile, scheduled: Option<String>) 
     PodSpec {
         restart_policy: Some(spec.restart_policy.unwrap_or_default().name()),
         containers: vec![container(spec, profile, scheduled)],
-        // Who names an account wants to be it.
+        // A user who sets a ServiceAccount wants its token.
         automount_service_account_token: bare
             .automount_service_account_token
             .filter(|_| spec.service_account_name.is_none()),
@@ -118,7 +118,7 @@ fn container(spec: &CronTabSpec, profile: SecurityProfile, scheduled: Option<Str
     }
 }
 
-/// Ours first, so that the others can be made of it.
+/// Puts our variable first, so that the user's variables can refer to it with `$(…)`.
 fn env(spec: &CronTabSpec, scheduled: Option<String>) -> Option<Vec<EnvVar>> {
     let ours =
         scheduled.map(|time| EnvVar { name: SCHEDULED_AT_VARIABLE.to_owned(), value: Some(time), value_from: None });
@@ -126,7 +126,7 @@ fn env(spec: &CronTabSpec, scheduled: Option<String>) -> Option<Vec<EnvVar>> {
     given::list(&ours.into_iter().chain(theirs).collect::<Vec<_>>())
 }
 
-/// Enough for the scheduler to spread pods; nothing is limited.
+/// Requests that let the scheduler spread the pods. No limits.
 fn default_resources() -> ResourceRequirements {
     let requests = [("cpu", "50m"), ("memory", "64Mi")];
     ResourceRequirements {
@@ -182,7 +182,7 @@ mod tests {
         crontab.metadata.name = Some("a".repeat(49));
         for run in [at("2026-11-20T00:00:30Z"), at("2001-09-09T01:46:40Z"), Run::Now("x"), Run::Now("")] {
             let name = run.job_name(&crontab);
-            // A pod of it is called `<job>-99` inside.
+            // The host name of a pod is `<job>-<index>`, with an index up to 99.
             assert_eq!(name.len() + 3, 63, "{name}");
         }
         assert_ne!(Run::Now("x").job_name(&crontab), Run::Now("y").job_name(&crontab));

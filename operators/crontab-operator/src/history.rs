@@ -1,8 +1,8 @@
-//! Which finished Jobs are kept.
+//! The Job history: which finished Jobs are deleted.
 
 use crate::{api::v1::CronTabSpec, known::LiveJob};
 
-/// The Jobs beyond the limits: of those that completed and of those that failed, all but the newest, the oldest first.
+/// Returns the finished Jobs beyond the history limits: first the completed ones, then the failed ones, each the oldest first.
 pub fn surplus(spec: &CronTabSpec, jobs: &[LiveJob]) -> Vec<LiveJob> {
     let mut finished: Vec<&LiveJob> = jobs.iter().filter(|job| job.end().is_some() && job.deleting.is_none()).collect();
     finished.sort_by(|a, b| a.order().cmp(&b.order()));
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
     use crate::{known::testing::job, samples};
 
-    /// The names that go when these have ended: `+` completed, `-` failed, and otherwise goes on.
+    /// Returns the names of the surplus Jobs. `+` marks a completed Job, `-` a failed one; the others are active.
     fn gone(limits: (i32, i32), jobs: &[(&str, &str)]) -> Vec<String> {
         let spec = json!({
             "cronSpec": "@daily", "image": "a", "successfulJobsHistoryLimit": limits.0, "failedJobsHistoryLimit": limits.1,
@@ -46,6 +46,6 @@ mod tests {
         assert_eq!(gone((3, 1), &jobs), ["a", "d"]);
         assert_eq!(gone((0, 0), &jobs), ["a", "f", "c", "b", "d", "e"]);
         assert_eq!(gone((9, 9), &jobs), [""; 0]);
-        assert_eq!(gone((1, 9), &[("b", "+ 10:00"), ("a", "+ 10:00")]), ["a"], "equals by name");
+        assert_eq!(gone((1, 9), &[("b", "+ 10:00"), ("a", "+ 10:00")]), ["a"], "equal times: in order of the names");
     }
 }

@@ -1,7 +1,7 @@
-//! What is known of a CronTab at one wake-up, and what that comes to: values in, values out.
+//! What the operator knows of a CronTab in one reconcile, and the decisions that follow. Pure: values in, values out.
 //!
-//! The memory is in the status. What Jobs say of themselves is added to it, so that what happened right before a crash is
-//! not forgotten; and it only ever grows, so that each time of the schedule is decided on once.
+//! The status is the operator's memory of past runs. Each reconcile adds what the Jobs show, so that a run that was started right
+//! before a crash is not forgotten. The memory only grows, so that each scheduled time is decided on once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,77 +18,77 @@ use crate::{
     timing::Timing,
 };
 
-/// The annotation that asks for a run at once.
+/// The annotation with which a user requests a run at once.
 pub const RUN_NOW: &str = "stable.example.com/run-now";
 
-/// Longer tokens are remembered by their hash.
+/// The status stores longer tokens as a hash.
 const TOKEN_CHARACTERS: usize = 128;
-/// That a run is left out is told when it begins, and then so often.
+/// Interval of the events while runs are skipped for the same active run. The first skipped run emits one at once.
 const TELL_AGAIN: Duration = Duration::from_hours(1);
 
-/// A Job of the cluster.
+/// A Job, as the cache or the API server has it.
 pub type LiveJob = Arc<Live<JobView>>;
 
-/// All that a decision rests on.
+/// The input of all decisions about one CronTab.
 #[derive(Debug, Clone)]
 pub struct Known<'a> {
     /// The object.
     pub crontab: &'a CronTab,
-    /// When it runs.
+    /// Its schedule and zone.
     pub timing: &'a Timing,
-    /// Its Jobs that are there.
+    /// Its existing Jobs, in the order of their scheduled times.
     pub jobs: Vec<LiveJob>,
-    /// What has happened.
+    /// Its past runs.
     pub memory: Memory,
-    /// The clock.
+    /// The current time.
     pub now: Timestamp,
-    /// Jobs that made room for a new one at this wake-up.
+    /// Jobs that this reconcile has deleted to make room for a new one (`Replace`).
     replaced: Vec<LiveJob>,
 }
 
-/// What has happened, as far as it matters later.
+/// The past, as far as later decisions need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// Since when the schedule is as it is.
+    /// Since when the schedule is in effect.
     pub anchor: Anchor,
-    /// The time of the latest run that was started.
+    /// The scheduled time of the latest run that was started.
     pub last_schedule: Option<Timestamp>,
-    /// The time of the latest run that was left out, and why.
+    /// The scheduled time of the latest run that was skipped, and why.
     pub last_missed: Option<(Timestamp, String)>,
-    /// The token of the last run that somebody asked for.
+    /// The token of the last `run-now` request that was handled.
     pub last_run_now: Option<String>,
     /// When a run last completed.
     pub last_success: Option<Timestamp>,
-    /// The run that failed last.
+    /// The latest run that failed.
     pub last_failure: Option<Failure>,
 }
 
-/// Why a run is left out.
+/// Why a run is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missed {
-    /// It is too late for `startingDeadlineSeconds`.
+    /// It is later than `startingDeadlineSeconds` allows.
     TooLate,
-    /// The run before goes on, and `Forbid` holds.
+    /// The previous run is still active, and the policy is `Forbid`.
     StillRunning,
-    /// `maxActiveJobs` run.
+    /// `maxActiveJobs` Jobs are active.
     TooManyActive,
-    /// A stranger's Job has its name.
+    /// A Job that this CronTab does not own has its name.
     NameTaken,
 }
 
-/// Something that people are told.
+/// An event to emit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct News {
-    /// How serious it is.
+    /// The event's type.
     pub type_: EventType,
     /// The event's reason.
     pub reason: &'static str,
-    /// In words.
+    /// The event's message.
     pub message: String,
 }
 
 impl<'a> Known<'a> {
-    /// What the object and these Jobs of it say.
+    /// Combines the status of the object with its Jobs.
     pub fn of(crontab: &'a CronTab, timing: &'a Timing, jobs: Vec<LiveJob>, now: Timestamp) -> Self {
         let memory = Memory::of(crontab, timing, second(now));
         let mut known = Self { crontab, timing, jobs: Vec::new(), memory, now, replaced: Vec::new() };
@@ -96,7 +96,7 @@ impl<'a> Known<'a> {
         known
     }
 
-    /// These are its Jobs, by a newer look.
+    /// Replaces the Jobs by a newer list, and adds what they show to the memory.
     pub fn look(&mut self, jobs: Vec<LiveJob>) {
         self.jobs = jobs;
         self.jobs.sort_by(|a, b| (time_of(a), &a.name).cmp(&(time_of(b), &b.name)));
@@ -105,12 +105,12 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Its Jobs that have not ended, in the order of their times.
+    /// Returns its Jobs that have not ended, in the order of their scheduled times.
     pub fn active(&self) -> impl Iterator<Item = &LiveJob> {
         self.jobs.iter().filter(|job| job.end().is_none())
     }
 
-    /// What the schedule has to know.
+    /// Returns the input of the crate `schedule`.
     pub fn situation(&self) -> Situation<'a> {
         let spec = &self.crontab.spec;
         Situation {
@@ -127,24 +127,24 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// The token of a run that somebody asks for.
+    /// Returns the token of a `run-now` request that has not been handled.
     pub fn asked(&self) -> Option<&'a str> {
         let token = self.crontab.annotations().get(RUN_NOW)?;
         Some(token.as_str()).filter(|token| self.memory.last_run_now.as_deref() != Some(&*remembered(token)))
     }
 
-    /// Whether there is something to decide.
+    /// Whether a run is due or requested.
     pub fn has_to_decide(&self) -> bool {
         self.asked().is_some() || self.situation().due().is_some()
     }
 
-    /// Whether the decision depends on which Jobs run, so that a cache that lags behind could make it wrong.
+    /// Whether the decision depends on which Jobs are active. A stale cache could then make it wrong.
     pub fn depends_on_jobs(&self) -> bool {
         let due = !matches!(self.situation().decide(), Decision::Nothing | Decision::Skip(_, Skip::TooLate));
         self.crontab.spec.concurrency_policy != ConcurrencyPolicy::Allow && (due || self.asked().is_some())
     }
 
-    /// Why a run that somebody asks for is left out; the deadline is for those of the schedule.
+    /// Returns why a requested run must be skipped, if it must. `startingDeadlineSeconds` applies only to scheduled runs.
     pub fn against_running_now(&self) -> Option<Missed> {
         let situation = self.situation();
         match situation.concurrency {
@@ -154,7 +154,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Remembers that the run of this time was left out. Says what people are told.
+    /// Records that this run is skipped. Returns the events to emit.
     pub fn skip(&mut self, due: Due, why: Missed) -> Vec<News> {
         let mut news: Vec<News> = many(due).into_iter().collect();
         if self.tells_again(due.time, why) {
@@ -164,14 +164,14 @@ impl<'a> Known<'a> {
         news
     }
 
-    /// Remembers that the run of this time has its Job.
+    /// Records that this run has its Job. Returns the events to emit.
     pub fn started(&mut self, due: Due, job: LiveJob) -> Vec<News> {
         self.memory.last_schedule = self.memory.last_schedule.max(Some(due.time));
         self.add(job);
         many(due).into_iter().collect()
     }
 
-    /// Remembers that what was asked for is done, or left out.
+    /// Records that the `run-now` request is handled: with a Job, or skipped.
     pub fn answered(&mut self, token: &str, job: Option<LiveJob>) {
         self.memory.last_run_now = Some(remembered(token));
         if let Some(job) = job {
@@ -179,25 +179,25 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// These Jobs were deleted to make room.
+    /// Records that these Jobs were deleted to make room for a new one.
     pub fn replace(&mut self, jobs: Vec<LiveJob>) {
         self.jobs.retain(|known| jobs.iter().all(|job| job.uid != known.uid));
         self.replaced = jobs;
     }
 
-    /// Whether a Job was started that the status did not know of, where that takes the place of what runs: an earlier try
-    /// made room for it, and could not write that down.
+    /// Whether an earlier reconcile has replaced Jobs but could not write that to the status: with `Replace`, a Job is active
+    /// that the status does not list.
     fn has_replaced(&self, left: &[JobReference]) -> bool {
         let is_new = |job: &LiveJob| left.iter().all(|reference| *job.uid != *reference.uid);
         self.crontab.spec.concurrency_policy == ConcurrencyPolicy::Replace && self.active().any(is_new)
     }
 
-    /// What has become of Jobs that were in the status as running, and are not any more.
+    /// Returns the events about Jobs that the status listed as active and no longer does.
     pub fn departed(&self, left: &[JobReference]) -> Vec<News> {
         let told = |reference: &JobReference| {
             let (name, is) = (&reference.name, |job: &&LiveJob| *job.uid == *reference.uid);
             if self.replaced.iter().any(|job| is(&job)) {
-                return None; // people know
+                return None; // `SuccessfulDelete` has been emitted
             }
             let Some(job) = self.jobs.iter().find(is) else {
                 if self.has_replaced(left) {
@@ -211,7 +211,7 @@ impl<'a> Known<'a> {
         left.iter().filter_map(told).collect()
     }
 
-    /// Why a run was left out, in words.
+    /// Returns the event about a skipped run.
     pub fn left_out(&self, why: Missed, time: Timestamp) -> News {
         match why {
             Missed::TooLate => News::warning("MissSchedule", format!("Missed scheduled time to start a job: {time}")),
@@ -244,7 +244,7 @@ impl<'a> Known<'a> {
         u32::try_from(self.active().count()).unwrap_or(u32::MAX)
     }
 
-    /// For a run that goes on for long, the first time that is left out for it is told, and then one an hour.
+    /// Whether a skipped run emits an event. While the same run stays active, the first skipped run does, and then one an hour.
     fn tells_again(&self, time: Timestamp, why: Missed) -> bool {
         let told = self.memory.last_missed.as_ref().filter(|(_, reason)| reason == why.reason()).map(|(time, _)| *time);
         let oldest = self.active().next().map(|job| time_of(job));
@@ -259,13 +259,13 @@ impl<'a> Known<'a> {
 }
 
 impl Memory {
-    /// What the status remembers; on first sight, nothing but when the object was made.
+    /// Reads the memory from the status. Without a status, it contains only the creation time of the object.
     fn of(crontab: &CronTab, timing: &Timing, now: Timestamp) -> Self {
         let none = CronTabStatus::default();
         let status = crontab.status.as_ref().unwrap_or(&none);
         let spec = &crontab.spec;
         let remembered = status.schedule.as_ref().map(|Since { hash, since }| Anchor {
-            // What passed during a pause is not made up for: the end of it is like an edit.
+            // The end of a pause counts as an edit, so that runs that were due during the pause are not started.
             hash: if is_paused(status) { String::new() } else { hash.clone() },
             since: *since,
         });
@@ -283,12 +283,12 @@ impl Memory {
         }
     }
 
-    /// The latest time that was decided on.
+    /// Returns the latest scheduled time that was decided on.
     pub fn last(&self) -> Option<Timestamp> {
         self.last_schedule.max(self.last_missed.as_ref().map(|(time, _)| *time))
     }
 
-    /// Adds what a Job says of itself.
+    /// Adds what a Job shows: its scheduled time, and how and when it ended.
     fn observe(&mut self, job: &Live<JobView>) {
         self.last_schedule = self.last_schedule.max(job.scheduled());
         let Some(end) = job.end() else { return };
@@ -304,7 +304,7 @@ impl Memory {
 }
 
 impl Missed {
-    /// The event's reason, which is also `status.lastMissedReason`.
+    /// Returns the event's reason, which is also `status.lastMissedReason`.
     pub fn reason(self) -> &'static str {
         match self {
             Self::TooLate => "MissSchedule",
@@ -326,18 +326,18 @@ impl From<Skip> for Missed {
 }
 
 impl News {
-    /// For information.
+    /// Returns an event of the type Normal.
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
         Self { type_: EventType::Normal, reason, message: message.into() }
     }
 
-    /// Somebody should look.
+    /// Returns an event of the type Warning.
     pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
         Self { type_: EventType::Warning, reason, message: message.into() }
     }
 }
 
-/// The place of a Job in time: what it was made for, or when it was made.
+/// Returns the scheduled time of a Job. A requested Job has none; its creation time counts.
 fn time_of(job: &Live<JobView>) -> Timestamp {
     job.scheduled().or(job.created).unwrap_or(Timestamp::MAX)
 }
@@ -367,7 +367,7 @@ fn concurrency(spec: &CronTabSpec) -> Concurrency {
     }
 }
 
-/// A token as it is remembered.
+/// Returns the form of a token that the status stores.
 fn remembered(token: &str) -> String {
     if token.chars().count() <= TOKEN_CHARACTERS {
         token.to_owned()
@@ -376,7 +376,7 @@ fn remembered(token: &str) -> String {
     }
 }
 
-/// The whole second at or before an instant: what is remembered has no parts of seconds.
+/// Returns the whole second at or before an instant, because the status stores whole seconds.
 fn second(time: Timestamp) -> Timestamp {
     let floor = time.as_second() - i64::from(time.subsec_nanosecond() < 0);
     Timestamp::from_second(floor).unwrap_or(time)

@@ -1,8 +1,8 @@
-//! Jobs by the clock: exactly once, in any time zone, with a word for every run that is left out.
+//! The CronTab operator starts Jobs on a schedule: exactly once, in any time zone. It reports the runs that it skips.
 //!
-//! Reading order: [`api`] (what users write) → [`timing`] (when that is) → [`controller`](crate) (what is done at each
-//! wake-up, in order) → [`known`] (what a decision is made of) → [`desired`] (the Job) → [`history`] (which ones go) →
-//! [`status`] (what users are told). The arithmetic of schedules is the crate `schedule`.
+//! Reading order: [`api`] (the custom resource) → [`timing`] (its schedule and zone) → [`controller`](crate) (the steps of a
+//! reconcile) → [`known`] (the input of decisions) → [`desired`] (the Job) → [`history`] (which Jobs are deleted) → [`status`]
+//! (status and conditions). The crate `schedule` computes the times.
 
 pub mod api;
 mod config;

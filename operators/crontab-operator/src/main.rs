@@ -1,4 +1,4 @@
-//! This operator alone, for the development loop.
+//! A binary with only this operator, for development and tests.
 
 fn main() -> std::process::ExitCode {
     manager::main(&[&crontab_operator::CronTabOperator])

@@ -7,23 +7,23 @@ use prometheus::{Histogram, IntCounterVec, IntGaugeVec};
 
 use crate::{CronTab, known::Missed};
 
-/// From a tenth of a second to an hour.
+/// Buckets of the start delay, from a tenth of a second to an hour.
 const SECONDS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 900.0, 3600.0];
 
-/// What became of a run.
+/// The outcome of an attempt to start a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Tally {
-    /// Its Job was created, so long after its time.
+    /// Its Job was created, this long after its scheduled time.
     Started(SignedDuration),
-    /// Somebody asked for it.
+    /// Its Job was created because the user requested the run.
     Asked,
-    /// It was left out.
+    /// It was skipped.
     Missed(Missed),
-    /// Its Job could not be created; that is tried again.
+    /// Its Job could not be created. The operator tries again.
     Failed,
 }
 
-/// Counts runs.
+/// The metrics about runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Runs {
     delay: Histogram,
@@ -34,11 +34,11 @@ impl Runs {
     pub(crate) fn new(registry: &MetricRegistry) -> Self {
         let delay = registry.histograms(
             "crontab_operator_start_delay_seconds",
-            "How long after its time the Job of a run was created.",
+            "How long after its scheduled time the Job of a run was created.",
             &[],
             &SECONDS,
         );
-        let help = "Runs, by what became of them: started, skipped_forbid, skipped_too_many, missed_deadline, \
+        let help = "Attempts to start a run, by result: started, skipped_forbid, skipped_too_many, missed_deadline, \
                     name_conflict, error.";
         let total = registry.counters("crontab_operator_runs_total", help, &["result"]);
         for result in ["started", "skipped_forbid", "skipped_too_many", "missed_deadline", "name_conflict", "error"] {
@@ -66,13 +66,14 @@ fn result(tally: Tally) -> &'static str {
     }
 }
 
-/// Shows of every object what runs, when it runs next, and when it last succeeded.
+/// Returns a function that sets the gauges of each object: active Jobs, next run, and last success. The runtime calls it at each
+/// scrape.
 pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, CronTab>) + Send + Sync + use<> {
     let make = |name, help| registry.gauges(name, help, &["namespace", "name"]);
     let gauges = Gauges {
-        active: make("crontab_operator_active_jobs", "Jobs that run, of every CronTab."),
-        next: make("crontab_operator_next_run_timestamp_seconds", "When every CronTab runs next."),
-        success: make("crontab_operator_last_success_timestamp_seconds", "When a run of every CronTab last completed."),
+        active: make("crontab_operator_active_jobs", "Number of active Jobs of each CronTab."),
+        next: make("crontab_operator_next_run_timestamp_seconds", "When each CronTab runs next."),
+        success: make("crontab_operator_last_success_timestamp_seconds", "When a run of each CronTab last completed."),
     };
     move |crontabs| gauges.show(crontabs)
 }
@@ -86,7 +87,7 @@ struct Gauges {
 impl Gauges {
     fn show(&self, crontabs: Objects<'_, CronTab>) {
         for gauge in [&self.active, &self.next, &self.success] {
-            gauge.reset(); // those that have gone
+            gauge.reset(); // drops the series of deleted objects
         }
         for crontab in crontabs {
             let Some(status) = &crontab.status else { continue };

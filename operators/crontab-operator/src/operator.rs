@@ -1,4 +1,4 @@
-//! The registration.
+//! Registers the operator with the runtime: CRD, webhook, subcommand and controller.
 
 use std::{io, process::ExitCode};
 
@@ -14,7 +14,8 @@ use schedule::command::{self, Command};
 
 use crate::{Config, CronTab, controller, metrics, validation};
 
-/// Minutes begin for all objects at once, and each then waits for two answers of the API server.
+/// Concurrent reconciles. All objects are due at the start of a minute, and each reconcile then waits for two answers of the API
+/// server.
 const WORKERS: usize = 8;
 
 /// The operator of [`CronTab`].
@@ -36,7 +37,7 @@ impl Operator for CronTabOperator {
 
     fn commands(&self) -> Vec<Subcommand> {
         let command = Command::augment_subcommands(clap::Command::new("schedule"))
-            .about("Look at a cronSpec before a cluster does: next, explain, check")
+            .about("Test a cronSpec without a cluster: next, explain, check")
             .subcommand_required(true);
         vec![Subcommand { command, run: schedule }]
     }
@@ -68,6 +69,6 @@ fn schedule(matches: &ArgMatches) -> ExitCode {
     };
     match command::run(&command, Timestamp::now(), &mut io::stdout(), &mut io::stderr()) {
         Ok(code) => code.into(),
-        Err(_) => ExitCode::FAILURE, // whoever reads has gone
+        Err(_) => ExitCode::FAILURE, // the reader of the output has closed it
     }
 }

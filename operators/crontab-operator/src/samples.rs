@@ -1,25 +1,25 @@
-//! Objects for tests: the samples that users get, and variations of the first.
+//! Objects for tests: the samples for users, and variations of the first.
 
 use serde_json::{Value, json};
 
 use crate::CronTab;
 
-/// The sample of the README.
+/// Returns the sample of the README.
 pub(crate) fn seed() -> CronTab {
     created(parse(include_str!("../samples/stable_v1_crontab.yaml")))
 }
 
-/// The sample with most of the settings.
+/// Returns the sample that uses most of the fields.
 pub(crate) fn report() -> CronTab {
     created(parse(include_str!("../samples/crontab-report.yaml")))
 }
 
-/// The first sample with another spec.
+/// Returns the first sample with another spec.
 pub(crate) fn with_spec(spec: &Value) -> CronTab {
     CronTab { spec: serde_json::from_value(spec.clone()).expect("a valid spec"), ..seed() }
 }
 
-/// As the API server keeps it.
+/// Sets the metadata that the API server sets.
 fn created(crontab: CronTab) -> CronTab {
     let mut object = serde_json::to_value(crontab).expect("JSON");
     let metadata = json!({

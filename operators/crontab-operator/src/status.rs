@@ -1,4 +1,4 @@
-//! What users are told of a CronTab: what ran, what runs, what will, and what is wrong.
+//! The status of a CronTab: its past, active and next runs, and the problems for its conditions.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::{
 
 manager::standard_status!(CronTabStatus, fenced);
 
-/// As many Jobs as are listed.
+/// The maximum number of Jobs in `status.active`, as in the schema.
 const LISTED: usize = 128;
-/// A Job may wait for a machine a little longer than what serves.
+/// How long a pod may be unschedulable before `Degraded` says so.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// The status of a CronTab, from what is known of it.
+/// Returns the status and the health of a CronTab with a valid schedule.
 pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>]) -> Report<CronTabStatus> {
     let next = known.situation().next();
     let Memory { anchor, last_schedule, last_missed, last_run_now, last_success, last_failure } = known.memory.clone();
@@ -40,7 +40,8 @@ pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>]) -> Report<CronTabStatu
     Report { status, health: health(known, pods, next) }
 }
 
-/// The status of a CronTab that says no times: what runs goes on, and nothing comes next.
+/// Returns the status and the health of a CronTab with an invalid schedule or zone. Active Jobs continue, and there is no next
+/// run.
 pub fn wrong(crontab: &CronTab, jobs: &[LiveJob], wrong: &Wrong) -> Report<CronTabStatus> {
     let stored = crontab.status.clone().unwrap_or_default();
     let CronTabStatus { active, active_jobs, replicas, label_selector, .. } = running(crontab, jobs);
@@ -52,7 +53,7 @@ pub fn wrong(crontab: &CronTab, jobs: &[LiveJob], wrong: &Wrong) -> Report<CronT
     Report { status, health }
 }
 
-/// Whether `stored` says what was `wanted`, but for what the runtime fills in.
+/// Whether `stored` equals `wanted`, apart from the fields that the runtime sets.
 pub fn is_stored(wanted: &CronTabStatus, stored: Option<&CronTabStatus>) -> bool {
     stored.is_some_and(|stored| {
         let filled_in = CronTabStatus {
@@ -66,7 +67,7 @@ pub fn is_stored(wanted: &CronTabStatus, stored: Option<&CronTabStatus>) -> bool
     })
 }
 
-/// The fields about what runs.
+/// Returns a status with only the fields about active Jobs set.
 fn running(crontab: &CronTab, jobs: &[LiveJob]) -> CronTabStatus {
     let active: Vec<&LiveJob> = jobs.iter().filter(|job| job.end().is_none()).collect();
     CronTabStatus {
@@ -91,7 +92,7 @@ fn reference(job: &Live<JobView>) -> JobReference {
 fn health(known: &Known<'_>, pods: &[Arc<Live<PodView>>], next: Option<Timestamp>) -> Health {
     let conditions = known.crontab.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let diagnosis = pods::diagnose(pods, PATIENCE, Present::new(known.now, conditions));
-    // A program that ends badly is tried again: only the end of the run says whether that is a problem.
+    // The kubelet restarts a program that fails: only the result of the whole run tells whether this is a problem.
     let mut problems: Vec<Problem> =
         diagnosis.problems.into_iter().filter(|problem| problem.reason != "CrashLooping").map(not_starting).collect();
     problems.extend(last_run_failed(&known.memory));

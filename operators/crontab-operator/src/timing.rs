@@ -1,11 +1,11 @@
-//! When a CronTab runs: its schedule and its zone, or what is wrong with them.
+//! The schedule and the zone of a CronTab, parsed from its spec, or the error in one of them.
 
 use manager::Problem;
 use schedule::{Schedule, Zone};
 
 use crate::api::v1::CronTabSpec;
 
-/// A schedule and the clocks that it goes by.
+/// A schedule and the zone in which it applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timing {
     /// From `cronSpec`.
@@ -14,17 +14,21 @@ pub struct Timing {
     pub zone: Zone,
 }
 
-/// Why a spec says no times.
+/// Why a spec has no valid schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
-    /// `cronSpec` is no schedule, or never fires.
+    /// `cronSpec` does not parse, or never fires.
     Schedule(schedule::Error),
-    /// `timeZone` is no zone.
+    /// `timeZone` is not a known zone.
     Zone(schedule::UnknownZone),
 }
 
 impl Timing {
-    /// What `spec` says.
+    /// Parses the schedule and the zone of `spec`.
+    ///
+    /// # Errors
+    ///
+    /// If `cronSpec` does not parse or never fires, or `timeZone` is not a known zone.
     pub fn of(spec: &CronTabSpec) -> Result<Self, Wrong> {
         let schedule = Schedule::parse_firing(&spec.cron_spec).map_err(Wrong::Schedule)?;
         let zone = spec.time_zone.as_deref().map_or_else(|| Ok(Zone::utc()), Zone::named).map_err(Wrong::Zone)?;
@@ -33,7 +37,7 @@ impl Timing {
 }
 
 impl Wrong {
-    /// The field, as the user writes it.
+    /// Returns the path of the field in the object.
     pub fn field(&self) -> &'static str {
         match self {
             Self::Schedule(_) => "spec.cronSpec",
@@ -41,7 +45,7 @@ impl Wrong {
         }
     }
 
-    /// What is wrong, and what is allowed.
+    /// Returns the error, and what is allowed.
     pub fn why(&self) -> String {
         match self {
             Self::Schedule(error) => error.why(),
@@ -49,7 +53,7 @@ impl Wrong {
         }
     }
 
-    /// The same for the status.
+    /// Returns the problem for the conditions.
     pub fn problem(&self) -> Problem {
         match self {
             Self::Schedule(error) => Problem::new("InvalidSchedule", error.to_string()),

@@ -1,14 +1,15 @@
-//! What the schema cannot say of a valid CronTab, and what is unwise.
+//! The admission webhook: refuses what the schema cannot, and warns of settings that may surprise the user.
 
 use manager::Findings;
 use schedule::explain;
 
 use crate::{CronTab, timing::Timing};
 
-/// The shortest `startingDeadlineSeconds` that means something.
+/// The shortest effective `startingDeadlineSeconds`. Shorter ones count as this.
 const SHORTEST_DEADLINE: i64 = 10;
 
-/// What the webhook says of `new`, which may replace `old`. The runtime lets pass what was stored before and stays as it is.
+/// Returns the errors and warnings for `new`, which may replace `old`. The runtime admits errors that the stored object already
+/// had.
 pub fn review(old: Option<&CronTab>, new: &CronTab) -> Findings {
     let mut findings = Findings::none();
     match Timing::of(&new.spec) {
@@ -22,7 +23,7 @@ pub fn review(old: Option<&CronTab>, new: &CronTab) -> Findings {
     if let Some(seconds) = new.spec.starting_deadline_seconds.filter(|seconds| *seconds < SHORTEST_DEADLINE) {
         findings.warn(format!("spec.startingDeadlineSeconds: {seconds} counts as {SHORTEST_DEADLINE}"));
     }
-    // Nobody is told twice of what has not changed.
+    // An edit repeats no warning about what it does not change.
     if let Some(old) = old {
         let told = review(None, old).warnings;
         findings.warnings.retain(|warning| !told.contains(warning));

@@ -1,5 +1,5 @@
-//! The life of a schedule in memory: the whole operator against a model of the API server and in paused time, so that a
-//! weekend takes no time and the operator can be killed at each of its requests in turn.
+//! Tests of the whole operator against a model of the API server, in paused time. So a weekend takes no time, and a test can kill
+//! the operator at each of its requests in turn.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 const NAME: &str = "my-new-cron-object";
 const MINUTE: Duration = Duration::from_mins(1);
-/// Lives of the usual run, drawn with `SEED`; `FAULT_PLANS=all` lives all.
+/// How many plans a usual test run takes, chosen at random from `SEED`. `FAULT_PLANS=all` runs all plans.
 const SAMPLE: usize = 30;
 
-/// An operator that will run from this time on, with the sample and more of its spec, made at that time.
+/// Returns an operator that has not started yet. The clock shows `now`, and the sample exists with these changes of its spec.
 async fn begun(now: &str, more: &Value) -> InMemory {
     begun_with(&[], now, more).await
 }
@@ -37,10 +37,10 @@ async fn put(memory: &InMemory, name: &str, more: &Value) {
         "apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": name}, "spec": spec,
     });
     let api: Api<CronTab> = Api::namespaced(memory.model.client(), "default");
-    api.patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("it is taken");
+    api.patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("it is accepted");
 }
 
-/// The names of all Jobs that the operator ever created, in order.
+/// Returns the names of all Jobs that the operator has created, in order.
 fn created(memory: &InMemory) -> Vec<String> {
     let writes = memory.writes().into_iter();
     writes
@@ -54,10 +54,10 @@ fn job(time: &str) -> String {
 }
 
 fn status(memory: &InMemory) -> Value {
-    memory.model.object("crontabs.stable.example.com", "default", NAME).expect("it is there")["status"].take()
+    memory.model.object("crontabs.stable.example.com", "default", NAME).expect("it exists")["status"].take()
 }
 
-/// Plays the Job controller: all that run have ended well.
+/// Acts as the Job controller: completes all active Jobs.
 async fn finish(memory: &InMemory) {
     let now = memory.model.now().to_string();
     let condition = json!({"type": "Complete", "status": "True", "lastTransitionTime": now, "lastProbeTime": now});
@@ -65,7 +65,7 @@ async fn finish(memory: &InMemory) {
     let api: Api<Job> = Api::namespaced(memory.model.client(), "default");
     for job in memory.model.objects("jobs.batch").iter().filter(|job| job["status"]["conditions"].is_null()) {
         let name = job["metadata"]["name"].as_str().expect("a name");
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&ended)).await.expect("it is taken");
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&ended)).await.expect("it is accepted");
     }
 }
 
@@ -78,18 +78,18 @@ async fn t02_t05_the_sample_lives_through_a_weekend() {
     assert_eq!(status(&memory)["nextScheduleTime"], "2026-11-20T00:00:00Z");
     let before = memory.writes().len();
     memory.pass(59 * MINUTE).await;
-    assert_eq!(created(&memory), ["my-new-cron-object-1795132800"], "it never ends, so it stays alone");
+    assert_eq!(created(&memory), ["my-new-cron-object-1795132800"], "the Job never ends, so no other run starts");
     assert_eq!(status(&memory)["lastMissedReason"], "JobAlreadyActive");
     let an_hour_less = memory.writes().len() - before;
-    println!("{an_hour_less} writes, events and all, in 34 minutes of which 33 are left out");
+    println!("{an_hour_less} writes, including events, in 34 minutes; 33 runs are skipped");
     assert!(an_hour_less <= 34 + 5, "{an_hour_less}");
 
     while created(&memory).len() < 100 {
         finish(&memory).await;
         memory.pass(MINUTE).await;
     }
-    assert_eq!(memory.model.objects("jobs.batch").len(), 4, "three that ended and one that runs");
-    // One more that never ends, until Saturday: that is not in the schedule.
+    assert_eq!(memory.model.objects("jobs.batch").len(), 4, "three completed Jobs and an active one");
+    // One more Job that does not end before Saturday, a day without runs.
     memory.pass(24 * 60 * MINUTE).await;
     finish(&memory).await;
     memory.pass(MINUTE).await;
@@ -116,7 +116,7 @@ async fn a_quota_that_refuses_a_job_takes_no_later_run_away() {
     let tried: HashSet<String> =
         memory.writes().into_iter().filter(|it| it.resource == "jobs.batch").map(|it| it.name.clone()).collect();
     let left_out: Vec<String> = of(1..=21).filter(|run| !tried.contains(run)).collect();
-    assert!(left_out.is_empty(), "each run is tried at its time, whatever the one before has come to: {left_out:?}");
+    assert!(left_out.is_empty(), "each run is tried at its time, even if the previous one was refused: {left_out:?}");
     memory.no_plan();
     for _ in 0..10 {
         memory.pass(MINUTE).await;
@@ -124,10 +124,10 @@ async fn a_quota_that_refuses_a_job_takes_no_later_run_away() {
     }
     let created = created(&memory);
     let lost: Vec<String> = of(22..=31).filter(|run| !created.contains(run)).collect();
-    assert!(lost.is_empty(), "of the time when there is room again: {lost:?}");
+    assert!(lost.is_empty(), "runs that did not start although the quota had room again: {lost:?}");
 }
 
-/// Four runs, of which one is replaced and each other ends; nothing is kept of them.
+/// Lives through four runs. One is replaced, the others complete. No Job is kept.
 async fn live(memory: &mut InMemory) {
     memory.start();
     for ends in [true, false, true, true] {
@@ -152,7 +152,7 @@ async fn t08_killed_at_each_of_its_requests_every_run_has_one_job() {
     assert_eq!(created(&memory), runs);
     let writes: Vec<_> =
         memory.writes().iter().filter(|it| !it.resource.starts_with("events")).map(fault_plan::Request::from).collect();
-    println!("{} writes in four runs, of which one is replaced", writes.len());
+    println!("{} writes in four runs, one of which is replaced", writes.len());
     drop(memory);
     let all = enumerate::crashes(&writes);
     let plans = match std::env::var("FAULT_PLANS").as_deref() {
@@ -160,7 +160,7 @@ async fn t08_killed_at_each_of_its_requests_every_run_has_one_job() {
         _ => enumerate::sample(all, SAMPLE, manager_testing::seed()),
     };
     for plan in &plans {
-        eprintln!("{plan}"); // of a test that fails, the last one is shown
+        eprintln!("{plan}"); // if the test fails, the last line names its plan
         let mut memory = at_ten("Replace").await;
         lives_on(&mut memory, plan).await;
         assert_eq!(created(&memory), runs, "{plan}");
@@ -177,13 +177,13 @@ async fn lives_on(memory: &mut InMemory, plan: &Plan) {
     drop(faults);
 }
 
-/// What the operator asked about Jobs.
+/// Counts the operator's requests for Jobs with this verb.
 fn asked(memory: &InMemory, verb: &str) -> usize {
     memory.requests().iter().filter(|it| it.verb.as_str() == verb && it.resource == "jobs.batch").count()
 }
 
-/// Seen with ten thousand objects: an API server that looks through all Jobs of a namespace for each run that is due
-/// starts a dozen in a second.
+/// A regression observed with ten thousand objects: if each due run lists all Jobs of its namespace, only a dozen runs start per
+/// second.
 #[tokio::test(start_paused = true)]
 async fn a_crowd_that_is_due_asks_for_the_jobs_once() {
     let elect = ["--leader-elect", "--leader-election-namespace", "default"];
@@ -197,13 +197,13 @@ async fn a_crowd_that_is_due_asks_for_the_jobs_once() {
         finish(&memory).await;
     }
     assert_eq!(created(&memory).len(), 3 * 21);
-    assert_eq!((asked(&memory, "list"), asked(&memory, "get")), (2, 0), "at the start and as leader");
+    assert_eq!((asked(&memory, "list"), asked(&memory, "get")), (2, 0), "one list at the start, one as the new leader");
     memory.pass(MINUTE).await;
     memory.pass(MINUTE).await;
-    assert_eq!((asked(&memory, "list"), asked(&memory, "get")), (2, 21), "whether they go on");
+    assert_eq!((asked(&memory, "list"), asked(&memory, "get")), (2, 21), "one read of each active Job");
     memory.restart().await;
     memory.pass(2 * MINUTE).await;
-    assert_eq!(asked(&memory, "list"), 4, "and so does the next leader");
+    assert_eq!(asked(&memory, "list"), 4, "two more lists by the next process, which becomes leader");
     assert_eq!(created(&memory).len(), 4 * 21);
 }
 
@@ -221,7 +221,7 @@ async fn a_job_whose_creation_was_not_answered_is_not_overlooked() {
     drop(planned);
 }
 
-/// As after a rollback: what the newer version remembers in a form of its own is no reason to run again.
+/// A rollback of the operator: a status in the format of a newer version does not cause a second run.
 #[tokio::test(start_paused = true)]
 async fn memory_in_the_form_of_a_newer_version_starts_no_run_twice() {
     let mut memory = at_ten("Forbid").await;
@@ -229,7 +229,7 @@ async fn memory_in_the_form_of_a_newer_version_starts_no_run_twice() {
     memory.pass(10 * MINUTE).await;
     finish(&memory).await;
     memory.pass(2 * MINUTE).await;
-    let mut of_newer = memory.model.object("crontabs.stable.example.com", "default", NAME).expect("it is there");
+    let mut of_newer = memory.model.object("crontabs.stable.example.com", "default", NAME).expect("it exists");
     of_newer["status"]["schedule"]["hash"] = json!("2:of-another-form");
     of_newer["status"]["fence"] = json!({"lease": "another", "epoch": 9});
     of_newer["status"]["lastRunNow"] = json!("2:of-another-form");
@@ -239,8 +239,8 @@ async fn memory_in_the_form_of_a_newer_version_starts_no_run_twice() {
     let settled = memory.writes().len();
     memory.restart().await;
     memory.pass(3 * MINUTE).await;
-    assert_eq!(memory.writes().len(), settled, "its own form is stored by now");
-    assert_eq!(status(&memory)["fence"]["lease"], "another", "without an election it is carried along");
+    assert_eq!(memory.writes().len(), settled, "the status already has this version's format");
+    assert_eq!(status(&memory)["fence"]["lease"], "another", "without an election the fence is kept");
     memory.pass(3 * MINUTE).await;
     finish(&memory).await;
     memory.pass(10 * MINUTE).await;

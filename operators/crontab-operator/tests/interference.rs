@@ -1,11 +1,11 @@
-//! Whatever others do while the operator works, at any moment of any of its requests, nothing is missed.
+//! Other clients change the objects during each of the operator's requests. The operator must not miss any of these changes.
 
 use crontab_operator::CronTabOperator;
 use manager::Operator;
 use manager_testing::{Story, interfere};
 use serde_json::{Value, json};
 
-/// Its schedule is due on the first of January; what runs is asked for.
+/// A CronTab that runs only once a year, so no run is due during the test. The runs come from `run-now`.
 struct Yearly;
 
 impl Story for Yearly {
@@ -36,7 +36,7 @@ impl Story for Yearly {
         &["jobs.batch"]
     }
 
-    /// A run is not repeated because its Job is changed.
+    /// A change of a Job does not repeat its run.
     fn damage(&self, _: &str) -> Option<Value> {
         Some(json!({"metadata": {"labels": {"team": "other"}}}))
     }

@@ -1,5 +1,4 @@
-//! A cluster that is restored from a backup: times that had come before the backup's end come again, and terms of the leader
-//! are counted again.
+//! A cluster is restored from a backup: the objects show an earlier state, and the lease an earlier term.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,7 +14,7 @@ const NAME: &str = "report";
 const MINUTE: Duration = Duration::from_mins(1);
 const CRONTABS: &str = "crontabs.stable.example.com";
 
-/// An operator with an object that runs each minute, at half past ten.
+/// Returns a running operator at 10:30:30, with an object that runs each minute.
 async fn begun(flags: &[&str], more: &Value) -> InMemory {
     let mut memory = InMemory::new(&CronTabOperator, flags);
     memory.model.set_time("2026-11-20T10:30:30Z".parse().expect("a time"));
@@ -25,24 +24,24 @@ async fn begun(flags: &[&str], more: &Value) -> InMemory {
         "apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": NAME}, "spec": spec,
     });
     let api: Api<CronTab> = Api::namespaced(memory.model.client(), "default");
-    api.patch(NAME, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("it is taken");
+    api.patch(NAME, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("it is accepted");
     memory.start();
     memory
 }
 
 fn object(memory: &InMemory) -> Value {
-    memory.model.object(CRONTABS, "default", NAME).expect("it is there")
+    memory.model.object(CRONTABS, "default", NAME).expect("it exists")
 }
 
-/// The Jobs that were created, by the minute for which they are.
+/// Returns the scheduled times of all Jobs that the operator has created, in seconds since 1970.
 fn created(memory: &InMemory) -> Vec<i64> {
     let writes = memory.writes().into_iter();
     let jobs = writes.filter(|it| it.changed && it.verb.as_str() == "create" && it.resource == "jobs.batch");
     jobs.map(|it| it.name.rsplit('-').next().and_then(|time| time.parse().ok()).expect("a time")).collect()
 }
 
-/// Of the runs whose Jobs the backup does not know, the last one may be made up for, as after an outage; then the schedule
-/// goes on. Whether it is depends on what is listed first: the objects, or the Jobs that are gone.
+/// Of the runs whose Jobs the backup does not contain, only the last may be repeated, as after an outage. Whether it is depends
+/// on which list the operator reads first: the restored objects, or the Jobs, some of which are gone.
 #[tokio::test(start_paused = true)]
 async fn after_a_restore_the_schedule_goes_on_and_of_the_lost_runs_at_most_the_last_is_repeated() {
     let mut memory = begun(&[], &json!({})).await;
@@ -61,10 +60,10 @@ async fn after_a_restore_the_schedule_goes_on_and_of_the_lost_runs_at_most_the_l
     assert!(repeated.is_empty() || repeated == before[before.len() - 1..], "{repeated:?}");
     memory.pass(3 * MINUTE).await;
     let all: BTreeSet<i64> = created(&memory).into_iter().collect();
-    assert_eq!((all.len(), created(&memory).len()), (10, 10 + repeated.len()), "and each later time once");
+    assert_eq!((all.len(), created(&memory).len()), (10, 10 + repeated.len()), "each later run starts once");
 }
 
-/// The status was written under a term that the restored lease does not know.
+/// The status has a later term than the restored lease.
 #[tokio::test(start_paused = true)]
 async fn a_status_of_a_later_term_than_that_of_a_restored_lease_locks_no_leader_out() {
     let elect = ["--leader-elect", "--leader-election-namespace", "default"];
@@ -77,6 +76,6 @@ async fn a_status_of_a_later_term_than_that_of_a_restored_lease_locks_no_leader_
     memory.model.put(restored);
     let before = created(&memory).len();
     memory.pass(3 * MINUTE).await;
-    assert_eq!(created(&memory).len(), before + 3, "no run is left out");
+    assert_eq!(created(&memory).len(), before + 3, "no run is skipped");
     assert_eq!(object(&memory)["status"]["fence"], json!({"lease": lease, "epoch": 10}), "under a still later term");
 }

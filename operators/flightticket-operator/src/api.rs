@@ -1,4 +1,4 @@
-//! What users write.
+//! The custom resource: the types of each version.
 
 pub mod v1;
 

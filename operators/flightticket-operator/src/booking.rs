@@ -1,7 +1,7 @@
-//! A booking provider, as its client sees it: what can be asked, and what can come of it. No Kubernetes in it.
+//! The booking provider: the requests to it and their outcomes, as values. No Kubernetes.
 //!
-//! These are values. [`wire`] turns them into HTTP and back, `client` sends, [`circuit`] keeps a provider that is down from
-//! being asked all the time.
+//! [`wire`] translates these values to HTTP and back, `client` sends them, and [`circuit`] limits the requests, above all while
+//! the provider is down.
 
 use std::time::Duration;
 
@@ -15,146 +15,146 @@ pub(crate) mod wire;
 pub use client::{Client, Settings, Token};
 pub use transport::{Failure, Https, Transport};
 
-/// A question or an order. Each can be repeated without doing it twice.
+/// A request to the provider. Each one is idempotent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Make this booking, or find the one that was made under the reference before.
+    /// Make this booking, or return the one that already exists under the reference.
     Book(Order),
-    /// Say how this booking is.
+    /// Return this booking.
     Get {
-        /// The provider's name of it.
+        /// The provider's ID of the booking.
         id: String,
     },
-    /// Change the number of seats of the booking that is still in this version.
+    /// Change the number of seats, if the booking still has this version.
     Modify {
-        /// The provider's name of it.
+        /// The provider's ID of the booking.
         id: String,
-        /// As it was read.
+        /// The version that the operator has read.
         version: u64,
-        /// As it is to be.
+        /// The new number of seats.
         number: i32,
     },
-    /// Put the booking under another reference.
+    /// Move the booking to another reference.
     Adopt {
-        /// The provider's name of it.
+        /// The provider's ID of the booking.
         id: String,
-        /// The reference that it has so far.
+        /// The current reference.
         expect: String,
-        /// The one that it is to have.
+        /// The new reference.
         reference: String,
     },
-    /// Cancel what was booked under this reference, and close it: no late request can book under it any more.
+    /// Cancel the booking of this reference, if any, and close the reference: a late request can no longer book under it.
     Close {
-        /// Our name of the booking.
+        /// The operator's name of the booking.
         reference: String,
     },
-    /// Say where this reference stands.
+    /// Return the state of this reference.
     Lookup {
-        /// Our name of the booking.
+        /// The operator's name of the booking.
         reference: String,
     },
 }
 
-/// What is to be booked.
+/// The booking to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// Our name of the booking; the key that makes repeating safe.
+    /// The operator's name of the booking; also the idempotency key.
     pub reference: String,
-    /// City at the start.
+    /// The departure city.
     pub from: String,
-    /// City at the end.
+    /// The destination city.
     pub to: String,
-    /// Seats.
+    /// The number of seats.
     pub number: i32,
-    /// The day, where it matters.
+    /// The departure date; `None` for any day.
     pub departure_date: Option<Date>,
-    /// Where one sits.
+    /// The cabin class.
     pub cabin: String,
-    /// Whom it is for: namespace and name.
+    /// Namespace and name of the FlightTicket.
     pub contact: (String, String),
 }
 
-/// What became of a [`Request`]. It was done, it was not done, or nobody knows.
+/// The outcome of a [`Request`]: done, not done, or unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done: this is the booking now.
+    /// Done, with the current booking.
     Booking(Booking),
-    /// Done: this is how the reference stands now.
+    /// Done, with the current state of the reference.
     Standing(Standing),
-    /// Not done, for a reason that both sides know.
+    /// Not done, for a reason that the API defines.
     Refused(Refusal),
-    /// It may have been done. There was no answer, or none that both sides understand: ask again, and decide nothing.
+    /// Done or not done: there was no answer, or none that the API defines. Repeat the request, and conclude nothing.
     Unknown(Unknown),
 }
 
 /// A booking as the provider describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Booking {
-    /// The provider's name of it: a plain word.
+    /// The provider's ID of it, which is safe in a URL path.
     pub id: String,
-    /// Our name of it.
+    /// The operator's name of it.
     pub reference: String,
-    /// City at the start.
+    /// The departure city.
     pub from: String,
-    /// City at the end.
+    /// The destination city.
     pub to: String,
-    /// Seats.
+    /// The number of seats.
     pub number: i64,
-    /// The day.
+    /// The departure date.
     pub departure_date: Option<String>,
-    /// Where one sits.
+    /// The cabin class.
     pub cabin: Option<String>,
-    /// Where it stands.
+    /// The state.
     pub state: State,
-    /// What the passengers show.
+    /// The confirmation code, which the passengers show.
     pub confirmation_code: Option<String>,
-    /// One more with each change.
+    /// Grows by one with each change.
     pub version: u64,
-    /// What the airline says about it.
+    /// The airline's message about it.
     pub message: Option<String>,
 }
 
-/// Where a booking stands.
+/// The state of a booking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// Taken down, not yet confirmed.
+    /// Recorded, not yet confirmed.
     Pending,
-    /// Bought.
+    /// Confirmed.
     Confirmed,
     /// Refused by the airline.
     Rejected,
-    /// Over.
+    /// Cancelled.
     Cancelled,
-    /// A word that we do not know: shown, never guessed.
+    /// A state that the API does not define. The operator shows it and does not interpret it.
     Other(String),
 }
 
-/// Where a reference stands.
+/// The state of a reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// Where its booking stands; cancelled also when it never had one and is closed.
+    /// The state of its booking. A closed reference that never had a booking is also cancelled.
     pub state: State,
-    /// The booking that has it, or had it.
+    /// The booking that has this reference, or had it.
     pub booking_id: Option<String>,
 }
 
-/// Why something was not done.
+/// Why the provider did not carry out a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// For deciding.
+    /// The reason, for decisions.
     pub why: Why,
-    /// The provider's word for it.
+    /// The provider's error code.
     pub code: String,
-    /// The provider's sentence.
+    /// The provider's message.
     pub detail: String,
-    /// The status of the answer.
+    /// The HTTP status of the answer.
     pub status: u16,
 }
 
-/// The reasons that both sides know.
+/// The reasons that the API defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// The request itself is at fault: repeating it does not help.
+    /// The request itself is invalid: a repetition does not help.
     Invalid,
     /// Too few seats are free.
     NoSeats,
@@ -172,22 +172,22 @@ pub enum Why {
     Credentials,
 }
 
-/// No answer that says what was done.
+/// Why the outcome of a request is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
-    /// What came instead.
+    /// The error, or the answer that is not understood.
     pub why: String,
-    /// When the provider wants to be asked again.
+    /// The provider's `Retry-After`, or the rest of the pause while the circuit is open.
     pub retry_after: Option<Duration>,
-    /// Whether there was an answer: a provider that answers is not down.
+    /// Whether there was an answer other than 5xx: then the provider is not down.
     pub answered: bool,
 }
 
 impl Request {
-    /// What [`op`](Self::op) can say.
+    /// All values of [`op`](Self::op).
     pub(crate) const OPS: [&str; 6] = ["create", "get", "modify", "adopt", "cancel", "lookup"];
 
-    /// The word for it in metrics and messages.
+    /// Returns the name of the operation in metrics and messages.
     pub fn op(&self) -> &'static str {
         match self {
             Self::Book(_) => "create",
@@ -200,15 +200,15 @@ impl Request {
     }
 }
 
-/// Whether the text is a plain word that can stand in a path: the shape of ids and references.
+/// Whether the text is safe in a URL path. All ids and references must be such words.
 pub(crate) fn is_word(text: &str, longest: usize) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=longest).contains(&text.len()) && text.bytes().all(is_allowed) && !text.bytes().all(|byte| byte == b'.')
 }
 
-/// A text of the provider for people's eyes: on one line, without control characters, and not long.
+/// Makes a provider's text safe to show to users: one line, no control characters, at most [`LONGEST`] characters.
 pub(crate) fn plain(text: &str) -> String {
-    // Also what turns the direction of writing around, and what has no width.
+    // Also characters that reverse the text direction, and characters of zero width.
     let is_hidden = |c: char| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -216,7 +216,7 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).take(LONGEST).collect::<String>().trim().to_owned()
 }
 
-/// Characters of a provider's text that are kept.
+/// How many characters of a provider's text are kept.
 const LONGEST: usize = 256;
 
 #[cfg(test)]

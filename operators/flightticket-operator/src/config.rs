@@ -6,21 +6,22 @@ use clap::Args;
 use http::Uri;
 use manager::duration;
 
-/// Where tickets are booked, and how.
+/// The provider, and how to reach it.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "FlightTicket")]
-#[group(id = "flightticket")] // of all operators in one binary
+#[group(id = "flightticket")] // must be unique among the operators of one binary
 pub struct Config {
-    /// Address of the booking provider, such as `https://booking.example.com`. Without it nothing is booked.
+    /// Address of the booking provider, such as `https://booking.example.com`. Without it, the operator books nothing.
     #[arg(long = "booking-url", env = "BOOKING_URL", value_name = "URL", value_parser = address)]
     pub url: Option<Uri>,
 
-    /// File with the token for the provider. A new one is used at once.
+    /// File with the token for the provider. The operator reads it for each request.
     #[arg(long = "booking-token-file", env = "BOOKING_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// Secret in the operator's own namespace with the token for the provider in its key `token`, read every minute; made
-    /// with a random one when there is none. Needs the right to `get` it, and to `create` Secrets.
+    /// Name of a Secret in the operator's own namespace with the token for the provider in its key `token`. The operator reads it
+    /// every minute, and creates it with a random token if it does not exist. It needs the permissions to `get` this Secret and
+    /// to `create` Secrets.
     #[arg(
         long = "booking-token-secret",
         env = "BOOKING_TOKEN_SECRET",
@@ -29,19 +30,19 @@ pub struct Config {
     )]
     pub token_secret: Option<String>,
 
-    /// File with the authorities that the provider's certificate may come from; those of the system when not given.
+    /// File with the certificate authorities to trust for the provider. Without it, those of the system.
     #[arg(long = "booking-ca-file", env = "BOOKING_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
 
-    /// How long each may take: connecting to the provider, its answer, and the end of that.
+    /// Time limit for each phase of a request to the provider: the connection, the head of the answer, and its body.
     #[arg(long = "booking-timeout", env = "BOOKING_TIMEOUT", default_value = "10s", value_parser = duration)]
     pub timeout: Duration,
 
-    /// Every booking is compared with the provider's after this time, ± 10 %.
+    /// Interval at which the operator compares each booking with the provider's data, ± 10 %.
     #[arg(long = "booking-poll-interval", env = "BOOKING_POLL_INTERVAL", default_value = "5m", value_parser = duration)]
     pub poll_interval: Duration,
 
-    /// How many requests may wait for the provider at once; there are at most 20 in a second.
+    /// How many requests may wait for the provider at once. The operator sends at most 20 requests per second.
     #[arg(
         long = "booking-concurrency",
         env = "BOOKING_CONCURRENCY",

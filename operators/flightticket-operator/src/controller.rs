@@ -1,4 +1,4 @@
-//! Keeps one booking per [`FlightTicket`], and none for one that is gone.
+//! The reconciler of [`FlightTicket`]: keeps one booking per object, and cancels it when the object is deleted.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::{
     visits::Visits,
 };
 
-/// Takes the ticket a step further, until the provider has said all that there is to say for now.
+/// Carries out the steps of a [`Course`] until it has nothing more to request from the provider for now.
 ///
-/// Whatever is lost on the way, the same steps are taken again: each of them can be repeated.
+/// Every step is idempotent: after a crash, the next reconcile takes the same steps again.
 pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTicket>) -> Result<Action, Error> {
     let visits = ctx.config::<Arc<Visits>>();
     let Some(provider) = ctx.config::<Option<Client>>() else {
@@ -27,7 +27,8 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
     if let Some(wait) = visits.wait(&ticket).filter(|_| is_told) {
         return Ok(Action::After(wait));
     }
-    // Nothing is booked that could be forgotten, and nothing by what a former leader has left in the cache.
+    // No booking without a finalizer, which would otherwise remain after the object's deletion. No decision on a cached status
+    // that a former leader may have changed since.
     if ctx.ensure_finalizer().await?.is_none() {
         return Ok(Action::Done);
     }
@@ -54,7 +55,7 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
     Ok(visits.rest(&ctx.object(), wait, ctx.random()))
 }
 
-/// Gives back what was booked, and closes the door behind it.
+/// Cancels the booking of a deleted ticket, and closes its references so that no late request can book.
 pub(crate) async fn clean_up(ticket: Arc<FlightTicket>, ctx: Context<FlightTicket>) -> Result<Deletion, Error> {
     let visits = ctx.config::<Arc<Visits>>();
     if let Some(wait) = visits.wait(&ticket) {
@@ -81,7 +82,7 @@ pub(crate) async fn clean_up(ticket: Arc<FlightTicket>, ctx: Context<FlightTicke
     }
 }
 
-/// Writes the status, and then tells what is new.
+/// Writes the status, and then emits the events.
 async fn tell(ctx: &Context<FlightTicket>, told: &Told, news: Vec<News>) -> Result<(), Error> {
     ctx.apply_external(told.status.clone(), &told.external()).await?;
     say(ctx, news);

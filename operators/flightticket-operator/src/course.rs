@@ -1,8 +1,8 @@
-//! What is done for a ticket, step by step, given what the provider says. Pure: the controller carries the steps out.
+//! Decides the next step for a ticket from the provider's answers. Pure: the controller carries the steps out.
 //!
-//! Four rules make it exactly once. A request is repeated until its outcome is known, always under the same reference. What
-//! was booked is noted on the object before anything relies on it. A booking that was lost is bought anew only when its
-//! reference is closed and the next one is stored. And an answer that says nothing we know decides nothing.
+//! Four rules make bookings exactly-once. A request is repeated until its outcome is known, always under the same reference. The
+//! id of a booking is noted on the object before any step relies on it. A lost booking is replaced only when its reference is
+//! closed and the next one is stored. An answer that the API does not define decides nothing.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -17,55 +17,55 @@ use crate::{
     ticket::{ADOPT, BOOKING_ID, MOST_ATTEMPTS},
 };
 
-/// What comes next.
+/// A step that the controller carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Ask the provider, and tell [`Course::hear`].
+    /// Send the request to the provider, and pass its outcome to [`Course::hear`].
     Ask(Request),
-    /// Note the id of the booking on the object, or take it away.
+    /// Write the id of the booking to the annotation of the object; `None` removes the annotation.
     Note(Option<String>),
-    /// Store the status before going on.
+    /// Write the status before the next step.
     Remember,
-    /// Store the status, and come back then.
+    /// Write the status, and end the visit. The wait determines the next one.
     Rest(Wait),
 }
 
-/// When to come back.
+/// When the next visit is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// All is well: with the next poll.
+    /// At the next poll: nothing is left to do.
     Poll,
-    /// The provider is still deciding.
+    /// Soon: the provider has not confirmed the booking yet.
     Unconfirmed,
-    /// Seats may become free.
+    /// Later: seats may become free.
     Seats,
-    /// Somebody has to mend the credentials.
+    /// Later: the administrator must correct the credentials.
     Credentials,
-    /// The provider did not answer, or not in a way that we understand; it may have said when to ask again.
+    /// After a back-off: the outcome of a request is unknown. Contains the provider's `Retry-After`, if any.
     Trouble(Option<Duration>),
-    /// A booking is not found that was there; providers may lag.
+    /// Soon: the provider does not find a known booking, perhaps because its data lags.
     Missing,
-    /// The answer is final: when somebody changes the object.
+    /// When the user changes the object: the answer is final.
     Change,
 }
 
-/// What earlier visits of this process have seen.
+/// What earlier visits in this process have counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SoFar {
-    /// Requests in a row whose outcome is not known.
+    /// Requests in a row with an unknown outcome.
     pub failures: u32,
-    /// For how long the booking has not been found.
+    /// Since how long the provider has not found the booking.
     pub missing: Option<Duration>,
 }
 
-/// People are told of so many failures in a row.
+/// Failures in a row after which the conditions report the provider as unavailable.
 pub const TELLING: u32 = 3;
-/// A booking that is not found for so long is looked for by its reference.
+/// How long a booking must be missing before the operator looks it up by its reference.
 const LAG: Duration = Duration::from_mins(1);
-/// Requests in one visit; more means that two sides undo each other's work.
+/// Maximum number of requests in one visit. More means that the provider undoes each change.
 const MOST_REQUESTS: u32 = 12;
 
-/// One visit of one ticket.
+/// One visit of one ticket: the requests and writes of one reconcile.
 #[derive(Debug)]
 pub struct Course<'a> {
     ticket: &'a FlightTicket,
@@ -74,12 +74,12 @@ pub struct Course<'a> {
     steps: VecDeque<Step>,
     news: Vec<News>,
     requests: u32,
-    /// Whether somebody has asked for another try after a final answer.
+    /// Whether this visit repeats a request after a final answer, because the object has changed.
     is_retry: bool,
 }
 
 impl<'a> Course<'a> {
-    /// The beginning of a visit.
+    /// Begins a visit.
     pub fn of(ticket: &'a FlightTicket, so_far: SoFar) -> Self {
         let mut told = Told::stored(ticket);
         let settled = told.status.settled.take();
@@ -111,24 +111,24 @@ impl<'a> Course<'a> {
         course
     }
 
-    /// The next step. The last one is a [`Step::Rest`].
+    /// Returns the next step. The last one is a [`Step::Rest`].
     pub fn step(&mut self) -> Step {
         self.steps.pop_front().unwrap_or(Step::Rest(Wait::Poll))
     }
 
-    /// The status as it is to be stored now.
+    /// Returns the status to write now.
     pub fn told(&self) -> &Told {
         &self.told
     }
 
-    /// What people are told when it is stored.
+    /// Returns the events to emit after the status is written.
     pub fn news(&self) -> Vec<News> {
         let mut news = self.news.clone();
         news.extend(self.told.news(&Told::stored(self.ticket), self.ticket));
         news
     }
 
-    /// Takes in what came of a request.
+    /// Takes the outcome of a request, and adds the steps that follow from it.
     pub fn hear(&mut self, request: Request, outcome: Outcome, now: Timestamp) {
         match (request, outcome) {
             (request, Outcome::Unknown(unknown)) => self.trouble(&request, &unknown),
@@ -179,7 +179,7 @@ impl<'a> Course<'a> {
         self.steps.push_back(Step::Rest(wait));
     }
 
-    /// Nothing more is tried before somebody changes the object.
+    /// Ends the visit with a final answer: the operator tries nothing more until the user changes the object.
     fn settle(&mut self, phase: Phase, ready: Finding) {
         let status = &mut self.told.status;
         status.phase = phase;
@@ -201,7 +201,7 @@ impl<'a> Course<'a> {
     }
 
     fn misunderstood(&mut self, request: &Request) {
-        let why = "the provider's answer is about something else".to_owned();
+        let why = "the provider's answer does not match the request".to_owned();
         self.trouble(request, &Unknown { why, retry_after: None, answered: true });
     }
 
@@ -226,11 +226,11 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// The provider has a booking of this id.
+    /// Handles a booking that the provider has returned.
     fn found(&mut self, booking: &Booking, now: Timestamp) {
         let Some(attempt) = self.ticket.attempt_of(&booking.reference) else { return self.of_another(booking) };
         if attempt < self.told.status.attempt {
-            // Somebody noted a booking that was given up.
+            // The annotation names a booking that the operator has already replaced.
             return self.ask(Request::Close { reference: booking.reference.clone() });
         }
         match &booking.state {
@@ -241,7 +241,7 @@ impl<'a> Course<'a> {
             }
             State::Other(state) => {
                 self.record(booking, attempt);
-                let message = format!("The provider says of booking {}: {state}", booking.id);
+                let message = format!("Booking {} has the state {state} at the provider", booking.id);
                 if matches!(self.told.status.phase, Phase::Booked | Phase::Modifying) {
                     self.told.ready = Some(status::unavailable(message.clone()));
                     self.told.synced = Some(status::unavailable(message));
@@ -250,7 +250,7 @@ impl<'a> Course<'a> {
                     self.unconfirmed(message);
                 }
             }
-            State::Rejected if self.is_retry => self.forget_and_book(), // that reference is free again
+            State::Rejected if self.is_retry => self.forget_and_book(), // its reference is free again
             State::Rejected => {
                 self.record(booking, attempt);
                 let message = booking.message.as_deref().unwrap_or("the airline refused");
@@ -285,14 +285,14 @@ impl<'a> Course<'a> {
             self.told.synced = Some(status::up_to_date());
             self.rest(Wait::Poll);
         } else {
-            let message = format!("Booking {} has {} seat(s) and is to have {wanted}", booking.id, booking.number);
+            let message = format!("Booking {} has {} seat(s); the spec requests {wanted}", booking.id, booking.number);
             self.told.status.phase = Phase::Modifying;
             self.told.synced = Some(status::no("ModificationPending", message));
             self.ask(Request::Modify { id: booking.id.clone(), version: booking.version, number: wanted });
         }
     }
 
-    /// The booking stays as it was.
+    /// Handles a refused modification: the booking stays unchanged.
     fn not_modified(&mut self, refusal: &Refusal) {
         let (id, number) = (self.shown_id(), self.told.status.number.unwrap_or_default());
         self.told.status.phase = Phase::Booked;
@@ -311,7 +311,7 @@ impl<'a> Course<'a> {
         self.settle(Phase::Rejected, held(&booking.id, &booking.reference));
     }
 
-    /// The id is known, and the provider does not know it.
+    /// Handles a known booking that the provider does not find.
     fn missing(&mut self) {
         if self.so_far.missing.is_some_and(|missing| missing >= LAG) {
             let reference = self.ticket.reference(self.told.status.attempt);
@@ -321,7 +321,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// The reference of a booking that is not found is known to the provider.
+    /// Handles the state of the reference of a booking that the provider does not find by its id.
     fn stands(&mut self, standing: Standing) {
         let missed = self.shown_id();
         match standing {
@@ -329,31 +329,31 @@ impl<'a> Course<'a> {
                 let message = format!("Booking {id} was cancelled by the provider");
                 self.lost(status::no("BookingCancelledExternally", message));
             }
-            Standing { booking_id: Some(id), .. } if id == missed => self.rest(Wait::Missing), // it only lags
+            Standing { booking_id: Some(id), .. } if id == missed => self.rest(Wait::Missing), // the provider lags
             Standing { booking_id: Some(id), .. } => self.ask(Request::Get { id }),
             Standing { booking_id: None, .. } => self.lost(not_found(&missed)),
         }
     }
 
-    /// What was booked is no more.
+    /// Handles a booking that is cancelled or does not exist any more.
     fn lost(&mut self, ready: Finding) {
         let may_rebook = self.ticket.spec.rebook_policy == RebookPolicy::Always;
         if may_rebook && self.told.status.attempt < MOST_ATTEMPTS {
             self.news.push(News::warning(ready.reason, ready.message));
-            // So that a late request, or a provider that finds the booking again, makes no second one.
+            // Closed, so that neither a late request nor a booking that reappears leads to a second booking.
             self.ask(Request::Close { reference: self.ticket.reference(self.told.status.attempt) });
         } else {
             self.settle(Phase::Cancelled, ready);
         }
     }
 
-    /// The reference is closed: the next one is stored, and then used.
+    /// Books again under the next reference, after the old one is closed. The status stores the new reference before the request.
     fn anew(&mut self) {
         let status = &mut self.told.status;
         status.attempt += 1;
         self.steps.push_back(Step::Note(None));
         self.forget();
-        let message = format!("the booking was lost and is bought anew, for the {}. time", self.told.status.attempt);
+        let message = format!("the booking was lost; booking again, attempt {}", self.told.status.attempt);
         self.told.ready = Some(status::pending(message));
         self.told.synced = Some(status::not_booked());
         self.steps.push_back(Step::Remember);
@@ -406,7 +406,7 @@ fn held(id: &str, reference: &str) -> Finding {
     status::no("BookingHeldByAnother", message)
 }
 
-/// In what the booking differs from the ticket, besides the number; nothing of it can be changed.
+/// Returns how the booking differs from the ticket, apart from the number of seats. The provider cannot change any of it.
 fn difference(ticket: &FlightTicket, booking: &Booking) -> Option<String> {
     let spec = &ticket.spec;
     let differs = |ours: &str, theirs: &str| ours.to_lowercase() != theirs.to_lowercase();

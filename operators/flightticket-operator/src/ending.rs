@@ -1,6 +1,7 @@
-//! What is done for a ticket that is being deleted, so that nothing is left at the provider. Pure, like [`crate::course`].
+//! Decides the requests for a ticket that is being deleted, so that no booking remains at the provider. Pure, like
+//! [`crate::course`].
 //!
-//! Closing a reference covers all that can have happened under it: a booking, none, and one that is still on its way.
+//! Closing a reference covers all cases: there is a booking, there is none, or a request for one is still under way.
 
 use std::collections::VecDeque;
 
@@ -25,17 +26,17 @@ pub struct Ending<'a> {
     wait: Option<Wait>,
 }
 
-/// How far it has come.
+/// The result of a visit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
-    /// Nothing is left: the object may go.
+    /// No booking is left: the finalizer can be removed.
     Finished(Vec<News>),
-    /// Something is: the status says so, and it is tried again.
+    /// A booking may be left: write the status, and try again.
     Waiting(Box<Told>, Wait),
 }
 
 impl<'a> Ending<'a> {
-    /// The beginning of a visit. `has_provider`: there is somebody to ask.
+    /// Begins a visit. `has_provider` is false if the operator has no `--booking-url`.
     pub fn of(ticket: &'a FlightTicket, so_far: SoFar, has_provider: bool) -> Self {
         let told = Told::stored(ticket);
         let mut ending =
@@ -53,13 +54,13 @@ impl<'a> Ending<'a> {
         ending
     }
 
-    /// What to ask next, if anything.
+    /// Returns the next request, if any.
     pub fn request(&mut self) -> Option<Request> {
         let reference = self.references.pop_front()?;
         Some(Request::Close { reference })
     }
 
-    /// Takes in what came of it.
+    /// Takes the outcome of the request.
     pub fn hear(&mut self, request: &Request, outcome: Outcome) {
         match outcome {
             Outcome::Standing(Standing { booking_id, .. }) => self.cancelled = self.cancelled.take().or(booking_id),
@@ -82,13 +83,13 @@ impl<'a> Ending<'a> {
                 self.stay(Wait::Trouble(unknown.retry_after));
             }
             Outcome::Booking(_) => {
-                self.told.ready = Some(status::no("Cancelling", "the provider's answer is about something else"));
+                self.told.ready = Some(status::no("Cancelling", "the provider's answer does not match the request"));
                 self.stay(Wait::Trouble(None));
             }
         }
     }
 
-    /// How far it has come, when there is nothing more to ask.
+    /// Returns the result, after the last request.
     pub fn end(mut self) -> End {
         if let Some(wait) = self.wait.take() {
             if self.ticket.is_annotated(FORCE_DELETE) {
@@ -117,7 +118,8 @@ impl<'a> Ending<'a> {
         self.told.status.booking_id.as_deref().or(self.ticket.claimed_id()).map(str::to_owned)
     }
 
-    /// The highest attempt that can have been used. A status that somebody has wiped does not say; then all are closed.
+    /// Returns the highest attempt that may have been used. If a client has wiped the status, that is unknown, and all references
+    /// are closed.
     fn last_attempt(&self) -> u32 {
         let may_have_more =
             self.ticket.spec.rebook_policy == RebookPolicy::Always || self.ticket.annotation(BOOKING_ID).is_some();

@@ -1,9 +1,10 @@
-//! Bookings outside of the cluster: each is made exactly once, and none is left behind.
+//! The FlightTicket operator makes bookings at a provider outside of the cluster: exactly one per object, and none after its
+//! deletion.
 //!
-//! Reading order: [`api`] (what users write) → [`controller`](crate) (what is done at each wake-up) → [`course`] (what is
-//! asked of the provider next, given what it said) → [`ending`] (the same for a ticket that is deleted) → [`status`] (what
-//! users are told) → [`booking`] (the provider and its client, without Kubernetes) → `visits` (when each ticket is looked at
-//! again).
+//! Reading order: [`api`] (the custom resource) → [`controller`](crate) (carries out the steps of a reconcile) → [`course`]
+//! (decides the next step from the provider's answers) → [`ending`] (the same for a ticket that is being deleted) → [`status`]
+//! (status, conditions and events) → [`booking`] (the provider and its client, without Kubernetes) → `visits` (when each ticket
+//! is due again).
 
 pub mod api;
 pub mod booking;

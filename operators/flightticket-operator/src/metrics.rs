@@ -1,14 +1,14 @@
-//! The operator's own metrics; those of the client are beside it.
+//! The metrics about tickets. The client has its own, in `booking::client`.
 
 use jiff::{SignedDuration, Timestamp};
 use manager::{MetricRegistry, Objects};
 
 use crate::{FlightTicket, api::v1::Phase};
 
-/// A deletion that takes longer is stuck.
+/// A deletion that takes longer counts as stuck.
 const STUCK: SignedDuration = SignedDuration::from_mins(10);
 
-/// Shows how many tickets there are in each phase, and how many cannot be deleted.
+/// Returns a function that counts the tickets of each phase and the stuck deletions. The runtime calls it at each scrape.
 pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, FlightTicket>) + Send + Sync + use<> {
     let phases = registry.gauges("flightticket_operator_tickets", "FlightTickets, by phase.", &["phase"]);
     let help = "FlightTickets that have been waiting for more than ten minutes to be deleted.";

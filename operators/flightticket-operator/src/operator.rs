@@ -1,4 +1,4 @@
-//! The registration.
+//! Registers the operator with the runtime: CRD, flags and controller.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl Operator for FlightTicketOperator {
     }
 }
 
-/// The controller of [`FlightTicket`] with this client; without one, nothing is booked.
+/// Returns the controller of [`FlightTicket`] with this client. Without a client, it books nothing.
 pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> Declared {
     let visits = Arc::new(Visits::every(config.poll_interval));
     let left = visits.clone();

@@ -1,4 +1,4 @@
-//! Objects for tests: the samples that users get, and variations of the first.
+//! Objects for tests: the samples for users, and variations of the first.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use crate::FlightTicket;
 
 pub(crate) const UID: &str = "c0ffee00-0000-4000-8000-000000000001";
 
-/// The sample of the README.
+/// Returns the sample of the README.
 pub(crate) fn seed() -> FlightTicket {
     created(include_str!("../samples/flights_v1_flightticket.yaml"))
 }
 
-/// The first sample, with this merged in.
+/// Returns the first sample, merged with `patch`.
 pub(crate) fn with(patch: &Value) -> FlightTicket {
     let mut object = serde_json::to_value(seed()).expect("JSON");
     merge(&mut object, patch);
@@ -29,7 +29,7 @@ fn merge(object: &mut Value, patch: &Value) {
     }
 }
 
-/// As the API server keeps it.
+/// Sets the metadata and the status that the API server sets.
 fn created(yaml: &str) -> FlightTicket {
     let ticket: FlightTicket = serde_saphyr::from_str(yaml).expect("a valid FlightTicket");
     let mut object = serde_json::to_value(ticket).expect("JSON");

@@ -1,4 +1,4 @@
-//! What users are told of a ticket, in the words of the API.
+//! The status, the conditions and the events of a ticket.
 
 use manager::{EventType, External, Finding};
 
@@ -10,7 +10,8 @@ use crate::{
 
 manager::standard_status!(FlightTicketStatus, fenced);
 
-/// Every reason that `Ready` or `Synced` can have. Others are the runtime's (`Paused`), or somebody's joke.
+/// Every reason that the operator sets in `Ready` or `Synced`, but for `Diverged`. Other stored reasons come from the runtime
+/// (`Paused`) or from other clients; the operator ignores them.
 const REASONS: [&str; 15] = [
     "Booked",
     "ProviderNotConfigured",
@@ -30,7 +31,7 @@ const REASONS: [&str; 15] = [
 ];
 const DIVERGED: &str = "Diverged";
 
-/// Reasons of `Ready` that come with an event of the same name and words when they appear.
+/// Reasons of `Ready` that come with a Warning event. It has the same reason and message, and is emitted when the reason appears.
 const WARNINGS: [&str; 7] = [
     "BookingRejected",
     "InsufficientSeats",
@@ -41,64 +42,64 @@ const WARNINGS: [&str; 7] = [
     "AuthenticationFailed",
 ];
 
-/// A status with its two conditions, as it is stored or is to be.
+/// A status with its two conditions: the stored one, or the one to write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
-    /// The fields; conditions in it are those that were stored.
+    /// The fields. Its conditions are the stored ones.
     pub status: FlightTicketStatus,
-    /// `Ready`; `None` when nobody has said anything yet.
+    /// `Ready`; `None` if the operator has not set it yet.
     pub ready: Option<Finding>,
     /// `Synced`.
     pub synced: Option<Finding>,
 }
 
-/// Something that people are told once.
+/// An event to emit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct News {
-    /// How serious it is.
+    /// The event's type.
     pub type_: EventType,
     /// The event's reason.
     pub reason: &'static str,
-    /// In words.
+    /// The event's message.
     pub message: String,
 }
 
 impl News {
-    /// Something that went well.
+    /// Returns an event of the type Normal.
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
         Self { type_: EventType::Normal, reason, message: message.into() }
     }
 
-    /// Something that did not.
+    /// Returns an event of the type Warning.
     pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
         Self { type_: EventType::Warning, reason, message: message.into() }
     }
 }
 
 impl Told {
-    /// What is wrong with the provider, if that is what it says: worth telling more than once.
+    /// Returns the event about the provider's failure, if `Ready` reports one. This event is emitted repeatedly.
     pub fn trouble(&self) -> Option<News> {
         let is_trouble = |ready: &&Finding| ["ProviderUnavailable", "AuthenticationFailed"].contains(&ready.reason);
         self.ready.as_ref().filter(is_trouble).map(|ready| News::warning(ready.reason, ready.message.clone()))
     }
 
-    /// What the object says.
+    /// Reads the stored status and conditions of the object.
     pub fn stored(ticket: &FlightTicket) -> Self {
         let status = ticket.status.clone().unwrap_or_default();
         let (ready, synced) = (finding(&status, "Ready"), finding(&status, "Synced"));
         Self { status, ready, synced }
     }
 
-    /// As the runtime takes it.
+    /// Returns the conditions in the runtime's type.
     pub fn external(&self) -> External {
         External {
-            ready: self.ready.clone().unwrap_or_else(|| pending("the provider has not been asked yet")),
+            ready: self.ready.clone().unwrap_or_else(|| pending("the operator has not contacted the provider yet")),
             synced: self.synced.clone().unwrap_or_else(not_booked),
             stalled: self.status.settled.is_some(),
         }
     }
 
-    /// What is new compared with `before`, as events.
+    /// Returns the events about what has changed since `before`.
     pub fn news(&self, before: &Self, ticket: &FlightTicket) -> Vec<News> {
         let mut news = Vec::new();
         let (is, was) = (&self.status, &before.status);
@@ -140,55 +141,55 @@ fn yes(reason: &'static str, message: impl Into<String>) -> Finding {
     Finding { status: Some(true), reason, message: message.into() }
 }
 
-/// A condition that does not hold.
+/// Returns a condition with the status False.
 pub fn no(reason: &'static str, message: impl Into<String>) -> Finding {
     Finding { status: Some(false), reason, message: message.into() }
 }
 
-/// Nobody knows: the provider does not answer.
+/// Returns a condition with the status Unknown: the provider does not answer.
 pub fn unavailable(message: impl Into<String>) -> Finding {
     Finding { status: None, reason: "ProviderUnavailable", message: message.into() }
 }
 
-/// `Ready` of a confirmed booking.
+/// Returns `Ready` of a confirmed booking.
 pub fn booked(ticket: &FlightTicket, booking: &Booking) -> Finding {
     let code = booking.confirmation_code.as_deref().unwrap_or("no confirmation code");
     yes("Booked", format!("{} seat(s) {} -> {}: {code}", booking.number, ticket.spec.from, ticket.spec.to))
 }
 
-/// `Ready` of what is under way.
+/// Returns `Ready` of a booking that is not confirmed yet.
 pub fn pending(message: impl Into<String>) -> Finding {
     no("BookingPending", message)
 }
 
-/// `Synced` of what is not booked.
+/// Returns `Synced` without a confirmed booking.
 pub fn not_booked() -> Finding {
     no("NotBooked", "there is no confirmed booking")
 }
 
-/// `Synced` of a booking that is as the spec says.
+/// Returns `Synced` of a booking that matches the spec.
 pub fn up_to_date() -> Finding {
     yes("UpToDate", "")
 }
 
-/// `Synced` of a booking of another trip.
+/// Returns `Synced` of a booking for another trip.
 pub fn diverged(difference: impl Into<String>) -> Finding {
     no(DIVERGED, difference)
 }
 
-/// `Ready` and the event when there are too few seats.
+/// Returns `Ready` if there are too few free seats. The event has the same message.
 pub fn insufficient_seats(ticket: &FlightTicket) -> Finding {
     let spec = &ticket.spec;
     let message = format!("{} -> {} has too few seats for {}; trying again every 5m", spec.from, spec.to, spec.number);
     no("InsufficientSeats", message)
 }
 
-/// `Ready` and the event when a token is not accepted.
+/// Returns `Ready` if the provider refuses the token. The event has the same message.
 pub fn authentication_failed(refusal: &Refusal) -> Finding {
     no("AuthenticationFailed", format!("The provider refused the credentials ({})", refusal.status))
 }
 
-/// The status of a ticket when there is nobody to ask.
+/// Returns the status of a ticket if the operator has no provider.
 pub fn not_configured(ticket: &FlightTicket) -> Told {
     let finding = |reason| no(reason, "the operator has no booking provider; set --booking-url");
     let stored = Told::stored(ticket);

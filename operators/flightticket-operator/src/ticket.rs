@@ -1,4 +1,4 @@
-//! A ticket as the operator reads it: its references, its annotations, and what it asks for.
+//! Reads a ticket: its references, its annotations, and its order.
 
 use kube::ResourceExt;
 use manager::ObjectKey;
@@ -9,28 +9,28 @@ use crate::{
     booking::{Order, is_word},
 };
 
-/// Held until nothing is left at the provider.
+/// The finalizer, which stays until no booking is left at the provider.
 pub const FINALIZER: &str = "flights.com/booking";
-/// The booking that an object stands for. It outlives a backup and restore, which loses the status and changes the uid.
+/// Annotation with the id of the object's booking. It survives a backup and restore, which loses the status and changes the uid.
 pub const BOOKING_ID: &str = "flights.com/booking-id";
-/// `true`: a booking that belongs to another object is taken over.
+/// Annotation: `true` takes over a booking that belongs to another object.
 pub const ADOPT: &str = "flights.com/adopt-booking";
-/// Any new value: what was refused for good is asked for once more.
+/// Annotation: any new value repeats the request after a final refusal.
 pub const RETRY: &str = "flights.com/retry";
-/// `true`: the object goes although its booking could not be cancelled.
+/// Annotation: `true` lets the object be deleted although its booking could not be cancelled.
 pub const FORCE_DELETE: &str = "flights.com/force-delete";
 const REQUESTED: &str = "flights.com/reconcile-requested-at";
 
-/// So often a lost booking is bought anew.
+/// How many times the operator replaces a lost booking.
 pub const MOST_ATTEMPTS: u32 = 10;
 
 impl FlightTicket {
-    /// Namespace and name.
+    /// Returns namespace and name.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace().unwrap_or_default(), self.name_any())
     }
 
-    /// An annotation.
+    /// Returns the value of an annotation.
     pub fn annotation(&self, name: &str) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(name).map(String::as_str)
     }
@@ -40,24 +40,24 @@ impl FlightTicket {
         self.annotation(name) == Some("true")
     }
 
-    /// Our name for the booking of this attempt. It follows from the object alone, so that whoever repeats a request after
-    /// whatever crash repeats the same one.
+    /// Returns our name for the booking of this attempt. It depends only on the object, so that after a crash any replica repeats
+    /// the same request.
     pub fn reference(&self, attempt: u32) -> String {
         let uid = self.metadata.uid.as_deref().unwrap_or_default();
         if attempt == 0 { uid.to_owned() } else { format!("{uid}.{attempt}") }
     }
 
-    /// The attempt that has this reference; `None` when it is not ours.
+    /// Returns the attempt that has this reference; `None` if it belongs to another object.
     pub fn attempt_of(&self, reference: &str) -> Option<u32> {
         (0..=MOST_ATTEMPTS).find(|attempt| self.reference(*attempt) == reference)
     }
 
-    /// The booking id in the annotation, if it can be one.
+    /// Returns the booking id in the annotation, if it has the form of an id.
     pub fn claimed_id(&self) -> Option<&str> {
         self.annotation(BOOKING_ID).filter(|id| is_word(id, 64))
     }
 
-    /// What is booked for this ticket.
+    /// Returns the order for this ticket.
     pub fn order(&self, attempt: u32) -> Order {
         let spec = &self.spec;
         Order {
@@ -71,8 +71,8 @@ impl FlightTicket {
         }
     }
 
-    /// What a final answer depends on besides the provider: when this differs, it is asked for once more. Once a booking is
-    /// known, the annotation about it has no say.
+    /// Returns a fingerprint of everything in the object that a final answer depends on. When it changes, the operator tries
+    /// again. If the booking is known (`is_known`), [`BOOKING_ID`] does not count, because the operator itself writes it.
     pub fn demand(&self, is_known: bool) -> String {
         let claimed = if is_known { None } else { self.annotation(BOOKING_ID) };
         let generation = self.metadata.generation.unwrap_or_default();
@@ -80,7 +80,7 @@ impl FlightTicket {
         format!("{generation}-{:016x}", xxh3_64(texts.as_bytes()))
     }
 
-    /// What somebody who changes the object wants to have looked at at once.
+    /// Returns a fingerprint of all changes by a user that end a wait at once.
     pub fn intent(&self) -> String {
         let is_known = self.status.as_ref().is_some_and(|status| status.booking_id.is_some());
         let (requested, forced) = (self.annotation(REQUESTED), self.annotation(FORCE_DELETE));
@@ -119,7 +119,7 @@ mod tests {
         }
         assert_ne!(samples::with(&json!({"metadata": {"generation": 2}})).demand(false), seed);
         assert_eq!(annotated("other").demand(false), seed);
-        assert_eq!(annotated(BOOKING_ID).demand(true), samples::seed().demand(true), "we write that one ourselves");
+        assert_eq!(annotated(BOOKING_ID).demand(true), samples::seed().demand(true), "the operator itself writes it");
     }
 
     #[test]

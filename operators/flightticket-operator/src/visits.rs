@@ -1,5 +1,5 @@
-//! When each ticket is looked at again, and what earlier visits have seen. In memory only: a process that starts looks at all
-//! of them once.
+//! When the next visit of each ticket is due, and what its earlier visits have counted. Only in memory: after a start, the
+//! process visits all tickets once.
 
 use std::{
     collections::HashMap,
@@ -15,15 +15,15 @@ use crate::{
     course::{SoFar, Wait},
 };
 
-/// Seats may become free.
+/// Wait when too few seats are free: others may become free.
 const SEATS: Duration = Duration::from_mins(5);
-/// The file with the token is looked at; the same token is not sent again so soon.
+/// Wait after refused credentials: then the client reads the token again. It does not send the same token again so soon.
 const CREDENTIALS: Duration = Duration::from_secs(15);
-/// A booking that a provider does not find is asked for again.
+/// Wait when the provider does not find a booking.
 const MISSING: Duration = Duration::from_secs(5);
 const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
 const LONGEST_CONFIRMATION: Duration = Duration::from_mins(1);
-/// People are reminded of a deletion that does not get on.
+/// Interval of the events about a deletion that makes no progress.
 const REMINDER: Duration = Duration::from_mins(10);
 
 /// The visits of all tickets.
@@ -37,10 +37,10 @@ pub(crate) struct Visits {
 #[derive(Debug, Default)]
 struct Visit {
     uid: Option<String>,
-    /// What the object wanted; if it wants something else, nobody waits.
+    /// [`FlightTicket::intent`] at this visit; a change of it ends the wait.
     intent: String,
     until: Option<Instant>,
-    /// The provider itself has named the time: nobody asks earlier, whatever the object wants.
+    /// Whether the provider itself has named the time: then a change of the object does not end the wait.
     is_firm: bool,
     failures: u32,
     unconfirmed: u32,
@@ -53,7 +53,7 @@ impl Visits {
         Self { poll, visits: Mutex::default() }
     }
 
-    /// How long this ticket is left alone still.
+    /// Returns how long until the next visit of this ticket is due; `None` if it is due now.
     pub(crate) fn wait(&self, ticket: &FlightTicket) -> Option<Duration> {
         let visits = self.lock();
         let visit = visits.get(&ticket.key()).filter(|visit| visit.uid == ticket.metadata.uid)?;
@@ -70,7 +70,7 @@ impl Visits {
         })
     }
 
-    /// A visit is over. `random` is in `0.0..1.0`.
+    /// Records the end of a visit, and returns when the next one is due. `random` is in `0.0..1.0`.
     pub(crate) fn rest(&self, ticket: &FlightTicket, wait: Wait, random: f64) -> Action {
         let mut visits = self.lock();
         let visit = visit_of(&mut visits, ticket);
@@ -82,7 +82,7 @@ impl Visits {
             Wait::Missing => (0, 0, Some(missing.unwrap_or(now))),
             Wait::Poll | Wait::Seats | Wait::Credentials | Wait::Change => (0, 0, None),
         };
-        // Spread by this part in both directions.
+        // Spreads a time by this fraction in both directions.
         let spread = |time: Duration, part: f64| time.mul_f64(1.0 + part * (2.0 * random - 1.0));
         let after = match wait {
             Wait::Change => None,
@@ -91,7 +91,7 @@ impl Visits {
             Wait::Credentials => Some(CREDENTIALS),
             Wait::Missing => Some(MISSING),
             Wait::Unconfirmed => Some(doubled(Duration::from_secs(2), *unconfirmed, LONGEST_CONFIRMATION)),
-            // Not all at once when it is over, and nobody before.
+            // Spread only to later: never before the time that the provider has named, and not all tickets at the same time.
             Wait::Trouble(Some(named)) => Some(named.mul_f64(1.0 + 0.1 * random)),
             Wait::Trouble(None) => Some(spread(doubled(Duration::from_secs(1), *failures, LONGEST_BACKOFF), 0.2)),
         };
@@ -101,7 +101,7 @@ impl Visits {
         after.map_or(Action::Done, Action::After)
     }
 
-    /// Whether it is time to tell people once more that something does not get on.
+    /// Whether the next event about a deletion without progress is due. Records that it is emitted.
     pub(crate) fn remind(&self, ticket: &FlightTicket) -> bool {
         let mut visits = self.lock();
         let visit = visit_of(&mut visits, ticket);
@@ -121,7 +121,7 @@ impl Visits {
     }
 }
 
-/// The visit of this very ticket, not of an earlier one of its name.
+/// Returns the last visit of this ticket, not of an earlier ticket of the same name.
 fn visit_of<'a>(visits: &'a mut HashMap<ObjectKey, Visit>, ticket: &FlightTicket) -> &'a mut Visit {
     let visit = visits.entry(ticket.key()).or_default();
     if visit.uid != ticket.metadata.uid {
@@ -130,7 +130,7 @@ fn visit_of<'a>(visits: &'a mut HashMap<ObjectKey, Visit>, ticket: &FlightTicket
     visit
 }
 
-/// `first`, twice that, and so on: the `count`-th.
+/// Returns the `count`-th wait of an exponential back-off from `first` to `longest`.
 fn doubled(first: Duration, count: u32, longest: Duration) -> Duration {
     first.saturating_mul(1 << count.saturating_sub(1).min(16)).min(longest)
 }

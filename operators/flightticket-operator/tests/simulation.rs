@@ -1,5 +1,5 @@
-//! Random worlds, with a provider in each, and what `FlightTicket` promises of their end: one booking for each ticket, and none
-//! left behind. The judge is written from the specification and uses nothing of the operator's code.
+//! Random simulated worlds, each with a provider. At the end of each world, the judge checks the promise of `FlightTicket`: one
+//! booking for each ticket, and none left behind. The judge follows the specification and uses none of the operator's code.
 
 #[path = "in_memory/airline.rs"]
 #[expect(dead_code, reason = "another test program uses the rest of it")]
@@ -38,15 +38,15 @@ use crate::airline::Airline;
 
 struct FlightTicket;
 
-/// For so long, worlds from a fresh seed are played in the usual run.
+/// Duration of a usual test run, with worlds from a fresh seed.
 const USUAL: Duration = Duration::from_secs(20);
 /// How long the provider takes for an answer.
 const LATENCY: Duration = Duration::from_millis(20);
-/// A request that is held up on its way arrives so late.
+/// Delay after which a late request takes effect.
 const LATE: Duration = Duration::from_secs(3);
-/// Seats of each route while nothing disturbs.
+/// Seats of each route without disturbances.
 const SEATS: u32 = 1_000;
-/// So many bookings in a row `rebookPolicy: Always` makes.
+/// How many times `rebookPolicy: Always` replaces a lost booking.
 const MOST_ATTEMPTS: usize = 10;
 
 impl Subject for FlightTicket {
@@ -101,13 +101,13 @@ impl Subject for FlightTicket {
         object["spec"]["deletionPolicy"] == "Retain"
     }
 
-    /// The provider judges, who knows the bookings.
+    /// Checks nothing here: [`Outside::judge`] of the provider does, because it knows the bookings.
     fn judge(&self, _: &Value, _: &Model) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// The provider of one world. A clone is the same one.
+/// The provider of one world. Clones share its state.
 #[derive(Clone)]
 struct Provider(Arc<Inner>);
 
@@ -119,15 +119,15 @@ struct Inner {
 
 struct State {
     rng: Rng,
-    /// Until then requests and answers are lost, or come late.
+    /// Until then, requests and answers are lost or late at random.
     troubled_until: Option<Instant>,
-    /// Until then questions do not find bookings.
+    /// Until then, `GET` does not find bookings.
     lagging_until: Option<Instant>,
     /// How many bookings the airline has cancelled, by the uid of the ticket.
     cancelled: BTreeMap<String, usize>,
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Answered,
@@ -138,7 +138,7 @@ enum Fate {
 
 impl Provider {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().expect("nobody has panicked")
+        self.0.state.lock().expect("the lock is not poisoned")
     }
 
     fn fate(&self) -> Fate {
@@ -163,7 +163,7 @@ impl Provider {
         answer
     }
 
-    /// The live bookings of a ticket: reference and number.
+    /// Returns reference and number of each live booking of a ticket.
     fn live(&self, uid: &str) -> Vec<(String, u8)> {
         let mut live = self.0.airline.live();
         live.retain(|(reference, _)| uid_of(reference) == uid);
@@ -179,22 +179,22 @@ impl Provider {
             let may_be_none =
                 is_excused || (cancelled > 0 && spec["rebookPolicy"] != "Always") || cancelled > MOST_ATTEMPTS;
             if !may_be_none {
-                return Err(format!("{uid} has no booking, and {cancelled} were cancelled: {status}"));
+                return Err(format!("{uid} has no booking, although only {cancelled} were cancelled: {status}"));
             }
             let is_said = ["Cancelled", "Rejected"].iter().any(|phase| status["phase"] == *phase);
-            return if is_said { Ok(()) } else { Err(format!("{uid} has no booking: {status}")) };
+            return if is_said { Ok(()) } else { Err(format!("{uid} has no booking, but status {status}")) };
         };
         if u64::from(number) != wanted {
-            return Err(format!("{reference} has {number} seats, not {wanted}"));
+            return Err(format!("{reference} has {number} seats instead of {wanted}"));
         }
         if status["phase"] != "Booked" || status["number"] != number || status["reference"] != *reference {
-            return Err(format!("{reference} has {number} seats, and the status is {status}"));
+            return Err(format!("{reference} has {number} seats, but the status is {status}"));
         }
         say(status, &[("Ready", ("True", "Booked")), ("Synced", ("True", "UpToDate"))])
     }
 }
 
-/// A reference is the uid, and after the first attempt a number too.
+/// Returns the uid in a reference, which has the form `<uid>` or `<uid>.<attempt>`.
 fn uid_of(reference: &str) -> &str {
     reference.split('.').next().unwrap_or_default()
 }
@@ -289,7 +289,7 @@ impl Outside for Provider {
     }
 }
 
-/// The operator, with a way to the provider of its world.
+/// The operator, connected to the provider of its world.
 struct Clerk {
     provider: Provider,
     alive: Arc<AtomicBool>,
@@ -322,14 +322,14 @@ impl Operator for Clerk {
     }
 }
 
-/// The way of one process to the provider.
+/// The transport of one process to the provider.
 struct Line {
     provider: Provider,
     alive: Arc<AtomicBool>,
 }
 
 impl Line {
-    /// A process that was killed asks nothing and hears nothing.
+    /// Returns only if the process is alive: a killed process sends nothing and receives nothing.
     async fn lives(&self) {
         if !self.alive.load(Ordering::Relaxed) {
             pending::<()>().await;
@@ -373,7 +373,7 @@ fn worlds_that_have_found_something_end_as_specified() {
     replay(&FlightTicket, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
 }
 
-/// Hashes of maps differ from run to run, and random numbers and clocks would.
+/// Guards against iteration over hash maps, random numbers and clocks, which differ from run to run.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&FlightTicket);

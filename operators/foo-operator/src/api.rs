@@ -1,4 +1,4 @@
-//! `samplecontroller.k8s.io/v1alpha1`: what users write. Doc comments are what `kubectl explain` prints.
+//! The API, `samplecontroller.k8s.io/v1alpha1`. `kubectl explain` prints the doc comments of this module.
 
 #![expect(clippy::duplicated_attributes, reason = "columns have a type each")]
 #![expect(unreachable_pub, reason = "KubeSchema derives through a hidden copy of the struct")]
@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use workloads::schemas;
 
-/// What a Foo is to be.
+/// The desired state of a Foo.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "samplecontroller.k8s.io",
@@ -40,24 +40,24 @@ pub struct FooSpec {
     #[x_kube(validation = Rule::new("self == oldSelf").message("deploymentName cannot be changed"))]
     pub deployment_name: String,
 
-    /// Number of pods. Default: whatever the Deployment has; then others may scale it.
+    /// Number of pods. Default: the replicas that the Deployment has, so that other clients may scale it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10))]
     pub replicas: Option<i32>,
 }
 
-/// What became of a Foo.
+/// The observed state of a Foo.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FooStatus {
-    /// Number of pods that have been ready for long enough.
+    /// Number of available pods of the Deployment.
     pub available_replicas: i32,
 
-    /// The generation that this status speaks of.
+    /// The generation of the object that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The value of annotation samplecontroller.k8s.io/reconcile-requested-at that was last acted on.
+    /// The last value of the annotation samplecontroller.k8s.io/reconcile-requested-at that the operator has handled.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub last_handled_reconcile_at: Option<String>,

@@ -1,4 +1,4 @@
-//! Keeps one Deployment per [`Foo`].
+//! Reconciles a [`Foo`]: keeps one Deployment for it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use manager::{Action, Context, Error, EventType};
 
 use crate::{Foo, desired, status};
 
-/// Brings the cluster one step closer to what `sample` asks for.
+/// Brings the cluster one step closer to the spec of `sample`.
 pub(crate) async fn reconcile(sample: Arc<Foo>, ctx: Context<Foo>) -> Result<Action, Error> {
     if sample.spec.deployment_name.is_empty() {
         let (field, why) = ("spec.deploymentName".to_owned(), "deployment name must be specified".to_owned());

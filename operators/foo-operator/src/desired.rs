@@ -1,4 +1,4 @@
-//! The Deployment of a Foo as it should be. The runtime adds namespace, labels and owner.
+//! The desired Deployment of a Foo. The runtime adds the namespace and the owner reference.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use workloads::{App, SecurityProfile};
 
 use crate::Foo;
 
-/// nginx, with upstream's selector; it does not start as anybody but root, so it gets no more than `Baseline`.
+/// Returns a Deployment of nginx with upstream's selector. nginx starts only as root, so it runs under `Baseline`.
 pub fn deployment(sample: &Foo) -> Deployment {
     let labels = BTreeMap::from([("app".to_owned(), "nginx".to_owned()), ("controller".to_owned(), sample.name_any())]);
     let container = Container {

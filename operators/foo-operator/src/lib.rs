@@ -1,6 +1,6 @@
-//! Kubernetes' own sample controller, as small as an operator gets here: a Foo keeps one Deployment of nginx.
+//! Kubernetes' own sample controller, the smallest operator of this repository: it keeps one Deployment of nginx for each Foo.
 //!
-//! Reading order: [`api`] (what users write) → [`desired`] (what they get for it) → [`status`] (what they are told of it).
+//! Reading order: [`api`] (the custom resource) → [`desired`] (its Deployment) → [`status`] (its status).
 
 pub mod api;
 mod controller;

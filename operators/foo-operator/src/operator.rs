@@ -1,4 +1,4 @@
-//! The registration.
+//! Registers the operator with the runtime.
 
 use k8s_openapi::{
     api::apps::v1::Deployment, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,

@@ -1,4 +1,4 @@
-//! What users are told of a Foo.
+//! The status of a Foo.
 
 use manager::{Health, Report, Verdict};
 use workloads::{DeploymentView, Live};
@@ -7,7 +7,7 @@ use crate::{Foo, api::FooStatus};
 
 manager::standard_status!(FooStatus);
 
-/// The status of `sample`, from its Deployment, if there is one.
+/// Returns the status of `sample`, from its Deployment, if that exists.
 pub fn of(sample: &Foo, deployment: Option<&Live<DeploymentView>>) -> Report<FooStatus> {
     let available = deployment.map_or(0, |it| it.available());
     let wanted = sample.spec.replicas.or(deployment.map(|it| it.wanted())).unwrap_or(1);
@@ -20,7 +20,8 @@ pub fn of(sample: &Foo, deployment: Option<&Live<DeploymentView>>) -> Report<Foo
     Report { status, health: Health::of(ready) }
 }
 
-/// Whether `after` tells people something that `before` did not: what upstream's `Synced` stands for.
+/// Whether `after` differs from `before` in generation, available replicas or `Degraded`. The operator then emits upstream's
+/// event `Synced`.
 pub fn has_moved_on(before: Option<&FooStatus>, after: Option<&FooStatus>) -> bool {
     let degraded = |it: &FooStatus| it.conditions.iter().any(|it| it.type_ == "Degraded" && it.status == "True");
     let told =

@@ -1,4 +1,4 @@
-//! Whatever others do while the operator works, at any moment of any of its requests, nothing is missed.
+//! The operator misses no change that other clients make while it works, at any moment of any of its requests.
 
 use foo_operator::FooOperator;
 use manager::Operator;

@@ -1,4 +1,4 @@
-//! Random worlds, and what Foo promises of their end. The judge is written from the specification and uses nothing of the
+//! Simulates random worlds, and checks the final state of each Foo. The judge follows the specification and uses none of the
 //! operator's code.
 
 use std::{path::Path, time::Duration};
@@ -16,7 +16,7 @@ use simulation::{
 
 struct Foo;
 
-/// For so long, worlds from a fresh seed are played in the usual run.
+/// How long a usual run simulates worlds from a fresh seed.
 const USUAL: Duration = Duration::from_secs(10);
 
 impl Subject for Foo {
@@ -84,7 +84,7 @@ impl Subject for Foo {
                 },
             },
         });
-        // Without replicas, others decide.
+        // Without `replicas`, other clients may scale the Deployment.
         if !spec["replicas"].is_null() {
             wanted["spec"]["replicas"] = spec["replicas"].clone();
         }
@@ -105,7 +105,7 @@ fn worlds_that_have_found_something_end_as_specified() {
     replay(&Foo, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
 }
 
-/// Hashes of maps differ from run to run, and random numbers and clocks would.
+/// Finds any dependency on hash order, random numbers or clocks, which differ from run to run.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&Foo);

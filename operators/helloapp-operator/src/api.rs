@@ -1,4 +1,4 @@
-//! What users write.
+//! The API.
 
 pub mod v1;
 

@@ -1,10 +1,10 @@
-//! What the operator itself is told.
+//! The settings of the operator itself.
 
 use workloads::SecurityProfile;
 
-/// What holds for every HelloApp that does not say otherwise.
+/// Defaults for every HelloApp that does not set the field itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Config {
-    /// `--default-security-profile`, which is a flag of the runtime.
+    /// `--default-security-profile`, a flag of the runtime.
     pub security_profile: SecurityProfile,
 }

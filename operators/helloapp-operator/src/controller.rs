@@ -1,4 +1,4 @@
-//! Keeps a Deployment, and a Service and a disruption budget where they are of use, per [`HelloApp`].
+//! Reconciles a [`HelloApp`]: its Deployment and, if wanted, its Service and its disruption budget.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::{
     status::{self, Observed},
 };
 
-/// Brings the cluster one step closer to what `hello` asks for.
+/// Brings the cluster one step closer to the spec of `hello`.
 ///
-/// Deletion needs no code: the children are owned, so Kubernetes collects them.
+/// Deletion needs no code: the children have an owner reference, so the garbage collector deletes them.
 pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp>) -> Result<Action, Error> {
     let wanted = desired::deployment(&hello, ctx.config());
     let template = wanted.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
@@ -32,7 +32,7 @@ pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp>) -> R
     ctx.apply_status(report).await?;
 
     let now = ctx.object();
-    // What was decided about a rollback is acted on by a reconcile that reads it.
+    // The status now holds a new decision about a rollback. Only the next reconcile acts on it.
     let (before, after) = (Memory::stored(hello.status.as_ref()), Memory::stored(now.status.as_ref()));
     let decided = before.rolled_back != after.rolled_back;
     Ok(if decided { Action::After(std::time::Duration::ZERO) } else { Action::Done })

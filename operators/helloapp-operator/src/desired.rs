@@ -1,4 +1,4 @@
-//! The children of a HelloApp as they should be: names, labels and specs. The runtime adds namespace and owner.
+//! The desired children of a HelloApp: names, labels and specs. The runtime adds the namespace and the owner reference.
 
 mod deployment;
 mod service;
@@ -12,7 +12,7 @@ pub use service::{service, url};
 
 use crate::HelloApp;
 
-/// Keeps drains from taking all pods at a time. None where it would do harm.
+/// Returns the disruption budget, which prevents drains from evicting all pods at a time; `None` if the spec wants none.
 pub fn disruption_budget(hello: &HelloApp) -> Option<PodDisruptionBudget> {
     hello.spec.pod_disruption_budget().of(hello.name_any(), &App::of(hello), hello.spec.size)
 }

@@ -1,7 +1,7 @@
-//! An image, so many times: with an address, safe defaults, and plain words when it does not run.
+//! Runs an image in a number of pods, with an address, safe defaults, and clear messages when it does not run.
 //!
-//! Reading order: [`api`] (what users write) → [`desired`] (what they get for it) → [`status`] (what they are told of it)
-//! → [`rollback`] (what runs instead of a release that does not come up) → [`webhook`] (what is unwise, but taken).
+//! Reading order: [`api`] (the custom resource) → [`desired`] (its children) → [`status`] (its status) → [`rollback`] (what runs
+//! instead of a release that does not become available) → [`webhook`] (warnings about unwise settings).
 
 pub mod api;
 mod config;

@@ -1,4 +1,4 @@
-//! This operator alone, for the development loop.
+//! Runs this operator alone, for development.
 
 fn main() -> std::process::ExitCode {
     manager::main(&[&helloapp_operator::HelloAppOperator])

@@ -1,4 +1,4 @@
-//! The registration.
+//! Registers the operator with the runtime: CRD, webhook, watches and metrics.
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget},

@@ -1,9 +1,9 @@
-//! `rollback: OnStall`: what runs instead of a release that does not come up.
+//! `rollback: OnStall`: restores the last available pod template when a release does not become available.
 //!
-//! The decision is made in the status and acted on by the next reconcile, so that it is never forgotten: a template that
-//! was fully available is remembered (`status.lastAvailableTemplate`), a generation that stalled is given up
-//! (`status.rolledBack`), and as long as spec is of that generation the pods are made from what was remembered. The spec
-//! is never changed, and any later generation is tried again. Pure.
+//! One reconcile writes the decision into the status, and the next one acts on it, so no restart can lose it. The status stores
+//! the last template that was fully available (`status.lastAvailableTemplate`). When a generation stalls, the operator gives it
+//! up (`status.rolledBack`), and runs the stored template as long as the spec has that generation. The operator never changes
+//! the spec, and tries any later generation again. All functions are pure.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use workloads::{DeploymentView, Live, Progress};
@@ -13,22 +13,22 @@ use crate::{
     api::v1::{HelloAppStatus, Rollback, RolledBack},
 };
 
-/// A larger template is not remembered. The schema has the same bound.
+/// The maximum size of a stored template, in bytes; the operator does not store a larger one. The schema has the same bound.
 const LARGEST_TEMPLATE: usize = 65_536;
-/// As long as the schema allows.
+/// The maximum length of a stored reason, in characters. The schema has the same bound.
 const LONGEST_REASON: usize = 4_096;
 
-/// What a status remembers.
+/// The part of the status that a rollback needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
     /// The pod template that was last fully available, as JSON.
     pub template: Option<String>,
-    /// The generation that was given up.
+    /// The generation that the operator has given up.
     pub rolled_back: Option<RolledBack>,
 }
 
 impl Memory {
-    /// What the stored status remembers.
+    /// Reads it from the stored status.
     pub fn stored(status: Option<&HelloAppStatus>) -> Self {
         status.map_or_else(Self::default, |status| Self {
             template: status.last_available_template.clone(),
@@ -37,23 +37,23 @@ impl Memory {
     }
 }
 
-/// The generation of this spec that was given up, if it was.
+/// Returns the current generation with the reason, if the operator has given it up.
 pub fn given_up(hello: &HelloApp) -> Option<&RolledBack> {
     let rolled_back = hello.status.as_ref()?.rolled_back.as_ref()?;
     let same = hello.metadata.generation == Some(rolled_back.generation);
     Some(rolled_back).filter(|_| same && hello.spec.rollback() == Rollback::OnStall)
 }
 
-/// The template to run in place of the one that was given up.
+/// Returns the template to run instead, if the operator has given up the current generation.
 pub fn instead(hello: &HelloApp) -> Option<PodTemplateSpec> {
     given_up(hello)?;
     let remembered = hello.status.as_ref()?.last_available_template.as_ref()?;
-    // What cannot be read (a later release of this operator wrote it) is as good as not remembered.
+    // A later release of this operator may have stored a template that this one cannot read. Treat it as absent.
     serde_json::from_str(remembered).ok()
 }
 
-/// What is to be remembered, now that `applied` is the template of the Deployment, which is as `live` says. `wrong` are the
-/// words for what is wrong with it.
+/// Returns what the status has to store, given the Deployment `live` with the template `applied`. `wrong` is the message of the
+/// worst problem.
 pub fn remember(
     hello: &HelloApp,
     applied: &PodTemplateSpec,
@@ -79,7 +79,7 @@ pub fn remember(
     Memory { template, rolled_back }
 }
 
-/// At size 0 nothing shows whether a template is any good.
+/// Whether all wanted pods run the template and are available. Never true at size 0, where no pod proves the template.
 fn is_fully_available(live: &DeploymentView, size: i32) -> bool {
     size > 0 && [live.replicas(), live.updated(), live.available()] == [size; 3]
 }

@@ -1,4 +1,4 @@
-//! What users are told of a HelloApp: counts, image, address, and how it fares.
+//! The status of a HelloApp: counts, image, address, and health.
 
 use std::sync::Arc;
 
@@ -23,20 +23,20 @@ const WORDS: Words = Words {
     not_ready: "ReplicasNotReady",
 };
 
-/// What there is of a HelloApp.
+/// The observed objects of a HelloApp.
 #[derive(Debug, Clone, Copy)]
 pub struct Observed<'a> {
-    /// The pod template that was applied.
+    /// The pod template that the operator has applied.
     pub template: &'a PodTemplateSpec,
-    /// Its Deployment, if there is one.
+    /// Its Deployment, if it exists.
     pub deployment: Option<&'a Live<DeploymentView>>,
-    /// Its Service, if there is one.
+    /// Its Service, if it exists.
     pub service: Option<&'a Live<ServiceView>>,
     /// Its pods.
     pub pods: &'a [Arc<Live<PodView>>],
 }
 
-/// The status of `hello`, from what there is of it now.
+/// Returns the status of `hello`, from its observed objects and the stored status.
 pub fn of(hello: &HelloApp, observed: Observed<'_>, now: Timestamp) -> Report<HelloAppStatus> {
     let Observed { template, deployment, service, pods } = observed;
     let stored = hello.status.as_ref();
@@ -75,8 +75,8 @@ pub fn of(hello: &HelloApp, observed: Observed<'_>, now: Timestamp) -> Report<He
 fn rolled_back(rolled_back: &RolledBack) -> Problem {
     let RolledBack { generation, because } = rolled_back;
     let message = format!(
-        "the last template that was available runs, since generation {generation} made no progress; change spec to try \
-         again; what was wrong: {because}"
+        "the pods run the last available template, because generation {generation} made no progress; change spec to \
+         try again; the problem was: {because}"
     );
     Problem::new("RolledBack", message)
 }

@@ -1,16 +1,17 @@
-//! What is unwise, but taken: kubectl prints it when such a HelloApp is applied.
+//! The warning webhook: kubectl prints its warnings when a user applies a HelloApp with unwise settings.
 
 use manager::Findings;
 use workloads::{SecurityProfile, runs_latest};
 
 use crate::{HelloApp, api::v1::HelloAppSpec};
 
-/// What the API server is told of `new`, which may replace `old`: warnings only, so it does without when nobody answers.
+/// Returns the webhook's findings about `new`, which may replace `old`. They are only warnings, so the API server accepts objects
+/// without them when the webhook does not answer.
 pub fn review(old: Option<&HelloApp>, new: &HelloApp) -> Findings {
     Findings { warnings: warnings(old, new), ..Findings::none() }
 }
 
-/// Warnings about `new`, which may replace `old`. Nobody is told twice of what has not changed.
+/// Returns the warnings about `new`, which may replace `old`. It does not repeat warnings that already apply to `old`.
 pub fn warnings(old: Option<&HelloApp>, new: &HelloApp) -> Vec<String> {
     let before = old.map(|it| warnings_of(&it.spec)).unwrap_or_default();
     warnings_of(&new.spec).into_iter().filter(|it| !before.contains(it)).collect()
@@ -20,14 +21,14 @@ fn warnings_of(spec: &HelloAppSpec) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(port) = spec.port.filter(|port| *port < 1024 && runs_restricted(spec)) {
         warnings.push(format!(
-            "spec.port: {port} is below 1024, and under securityProfile Restricted most images cannot listen there; use a \
-             port such as 8080 (the Service has port 80 all the same)"
+            "spec.port: {port} is below 1024, where most images cannot listen under securityProfile Restricted; use a \
+             port such as 8080 (the Service can still have port 80)"
         ));
     }
     if runs_latest(&spec.image) {
         warnings.push(format!(
-            "spec.image: \"{}\" means whatever is the latest, so two pods may run different versions and there is no way \
-             back; name a version or a digest",
+            "spec.image: \"{}\" has no fixed version, so two pods may run different versions and a rollback is \
+             impossible; use a version tag or a digest",
             spec.image
         ));
     }

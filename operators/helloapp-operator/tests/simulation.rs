@@ -1,4 +1,4 @@
-//! Random worlds, and what `HelloApp` promises of their end. The judge is written from the specification and uses nothing of
+//! Simulates random worlds, and checks the final state of each `HelloApp`. The judge follows the specification and uses none of
 //! the operator's code.
 
 use std::{path::Path, time::Duration};
@@ -16,7 +16,7 @@ use simulation::{
 
 struct HelloApp;
 
-/// For so long, worlds from a fresh seed are played in the usual run.
+/// How long a usual run simulates worlds from a fresh seed.
 const USUAL: Duration = Duration::from_secs(20);
 
 impl Subject for HelloApp {
@@ -127,7 +127,7 @@ fn one_of(rng: &mut Rng, values: &[&'static str]) -> &'static str {
     values[rng.usize(..values.len())]
 }
 
-/// With a port, unless it is switched off.
+/// True with a port, unless the Service is disabled.
 fn wants_service(spec: &Value) -> bool {
     spec["service"]["enabled"].as_bool().unwrap_or(!spec["port"].is_null()) && !spec["port"].is_null()
 }
@@ -139,7 +139,7 @@ fn wants_budget(spec: &Value, size: i64) -> bool {
     }
 }
 
-/// Section 3.3, and 1.8 for what pods may do.
+/// Section 3.3 of the specification, and section 1.8 for the security profile.
 fn wanted_deployment(object: &Value) -> Value {
     let (name, spec) = (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]);
     let mut pod = json!({"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}});
@@ -193,7 +193,7 @@ fn wanted_deployment(object: &Value) -> Value {
     })
 }
 
-/// What an earlier spec had and this one has not is gone.
+/// Checks that the Deployment has no field that only an earlier spec had.
 fn has_no_more(deployment: &Value, spec: &Value) -> Result<(), String> {
     let pod = &deployment["spec"]["template"];
     let container = &pod["spec"]["containers"][0];
@@ -215,7 +215,7 @@ fn has_no_more(deployment: &Value, spec: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Section 3.2, when all has come to rest.
+/// Section 3.2 of the specification, for a world at rest.
 fn judge_status(object: &Value, deployment: &Value) -> Result<(), String> {
     let (name, spec, status) =
         (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"], &object["status"]);
@@ -247,7 +247,7 @@ fn worlds_that_have_found_something_end_as_specified() {
     replay(&HelloApp, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
 }
 
-/// Hashes of maps differ from run to run, and random numbers and clocks would.
+/// Finds any dependency on hash order, random numbers or clocks, which differ from run to run.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&HelloApp);

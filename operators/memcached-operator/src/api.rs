@@ -1,4 +1,4 @@
-//! What users write: two versions, of which `v1` is stored, and how one becomes the other.
+//! The API: two versions, of which the API server stores `v1`, and the conversion between them.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -9,8 +9,8 @@ pub mod v1alpha1;
 
 pub use v1::Memcached;
 
-/// The definition with both versions, as it is installed where nobody converts: only the stored one is served. The
-/// runtime serves both while it converts.
+/// Returns the CRD with both versions, for clusters without a conversion webhook: it serves only the stored version. The runtime
+/// serves both versions while it converts.
 pub fn definition() -> CustomResourceDefinition {
     let mut definition = Memcached::crd();
     let earlier: Vec<_> = definition.spec.versions.iter().map(v1alpha1::of).collect();

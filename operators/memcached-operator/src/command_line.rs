@@ -1,17 +1,17 @@
-//! How memcached is started: its arguments, the memory it needs, and which further arguments a user may give. No
-//! Kubernetes in it.
+//! The command line of memcached: its arguments, the memory that it needs, and which further arguments a user may set. Nothing
+//! here depends on Kubernetes.
 
 use std::fmt;
 
 use crate::api::v1::{CacheConfig, ClientAuth, MemcachedSpec};
 
-/// Where a node finds its certificate.
+/// The folder in which memcached finds its certificate.
 pub const TLS_FOLDER: &str = "/etc/memcached/tls";
 
-/// Where a node finds the passwords of its clients.
+/// The folder in which memcached finds the passwords of its clients.
 pub const PASSWORDS_FOLDER: &str = "/etc/memcached/passwords";
 
-/// The arguments of a node, in their fixed order.
+/// Returns the arguments of memcached, in a fixed order.
 pub fn args(spec: &MemcachedSpec) -> Vec<String> {
     let config = spec.config();
     let valued = [
@@ -48,30 +48,30 @@ fn tls_options(client_auth: ClientAuth) -> String {
     format!("{options},ssl_ca_cert={TLS_FOLDER}/ca.crt,ssl_verify_mode={verify_mode}")
 }
 
-/// The memory that a node needs, in MiB: the items, what the process itself takes, a tenth for the items' index and
-/// slabs that are not full, and 4 KiB a connection.
+/// Returns the memory that memcached needs, in MiB: the items, the process itself, a tenth of the items for their index and for
+/// slabs that are not full, and 4 KiB per connection.
 pub fn memory_mib(config: &CacheConfig) -> i64 {
     let items = i64::from(config.memory_mb);
     let connections = i64::from(config.max_connections);
     items + PROCESS_MIB + div_ceil(items, 10) + div_ceil(connections, 256)
 }
 
-/// What memcached takes beside its items, in MiB.
+/// The memory that memcached needs beside its items, in MiB.
 pub const PROCESS_MIB: i64 = 32;
 
-/// Why an argument is refused.
+/// Why the operator refuses an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// The flag belongs to a field of the spec.
+    /// A field of the spec sets this flag.
     SetByField {
-        /// As the user wrote it, without a value.
+        /// The flag as the user wrote it, without a value.
         flag: String,
         /// The path of the field.
         field: &'static str,
     },
-    /// The flag would take the node out of the operator's hands.
+    /// The operator does not allow this flag at all.
     NotAllowed {
-        /// As the user wrote it, without a value.
+        /// The flag as the user wrote it, without a value.
         flag: String,
     },
     /// A value without a flag before it.
@@ -90,7 +90,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Looks for the first argument that a user may not give; says where it is. With `tls`, the options of TLS are taken.
+/// Fails with the index of the first argument that the operator refuses. With `tls`, it refuses the options of TLS too.
 pub fn check_extra_args(extra_args: &[String], tls: bool) -> Result<(), (usize, Refusal)> {
     let mut after_flag = false;
     let mut before = None;
@@ -115,11 +115,11 @@ pub fn check_extra_args(extra_args: &[String], tls: bool) -> Result<(), (usize, 
     Ok(())
 }
 
-/// A flag that the user may not give.
+/// A flag that the operator refuses.
 struct Reserved {
     short: char,
     long: &'static str,
-    /// The field that stands for it, if there is one.
+    /// The field that sets it, if there is one.
     field: Option<&'static str>,
 }
 
@@ -133,23 +133,23 @@ const RESERVED: &[Reserved] = &[
     owned('v', "verbose", "spec.config.verbosity"),
     owned('Y', "auth-file", "spec.auth"),
     owned('Z', "enable-ssl", "spec.tls"),
-    // Another way in than the port, or none at all.
+    // They open another way in than the port, or close the port.
     forbidden('U', "udp-port"),
     forbidden('l', "listen"),
     forbidden('s', "unix-socket"),
-    // The container decides about these.
+    // The pod spec controls these.
     forbidden('d', "daemon"),
     forbidden('u', "user"),
     forbidden('P', "pidfile"),
     forbidden('k', "lock-memory"),
-    // Ends the node: at a client's word, or at once.
+    // They end memcached: at the command of a client, or at once.
     forbidden('A', "enable-shutdown"),
     forbidden('h', "help"),
     forbidden('i', "license"),
     forbidden('V', "version"),
 ];
 
-/// Of the flags that are not reserved, those that take a value: in `-f1.25` no further flags follow.
+/// The flags that are not reserved and take a value. The rest of such an argument is the value: `-f1.25` has only one flag.
 const VALUED: &str = "abBDefnNoR";
 
 const fn owned(short: char, long: &'static str, field: &'static str) -> Reserved {
@@ -160,7 +160,7 @@ const fn forbidden(short: char, long: &'static str) -> Reserved {
     Reserved { short, long, field: None }
 }
 
-/// The value of `-o` or `--extended` in an argument; empty if it is the next argument.
+/// Returns the value of `-o` or `--extended` in an argument; empty if the value is the next argument.
 fn options_in(arg: &str) -> Option<&str> {
     if let Some(long) = arg.strip_prefix("--") {
         let (name, value) = long.split_once('=').unwrap_or((long, ""));
@@ -170,13 +170,13 @@ fn options_in(arg: &str) -> Option<&str> {
     flags[flags.find(|flag| VALUED.contains(flag))?..].strip_prefix('o')
 }
 
-/// The first option of TLS among options such as `modern,ssl_key=…`.
+/// Returns the first TLS option among options such as `modern,ssl_key=…`.
 fn tls_option(options: &str) -> Option<&str> {
     let names = options.split(',').filter_map(|option| option.split('=').next());
     names.map(str::trim).find(|name| name.starts_with("ssl_"))
 }
 
-/// One argument may hold several flags (`-CF`), the last with its value (`-Cm64`).
+/// Checks an argument with short flags. It may hold several flags (`-CF`), the last of them with its value (`-Cm64`).
 fn check_short(arg: &str) -> Option<Refusal> {
     let flags = arg.strip_prefix('-')?;
     let without_value = flags.find(|flag| VALUED.contains(flag)).map_or(flags, |valued| &flags[..valued]);
@@ -185,7 +185,7 @@ fn check_short(arg: &str) -> Option<Refusal> {
     Some(reserved.refuse(format!("-{flag}")))
 }
 
-/// memcached takes any beginning of a long flag for the whole, if there is only one flag that begins so.
+/// Checks a long flag. memcached accepts any unambiguous prefix of a long flag.
 fn check_long(arg: &str) -> Option<Refusal> {
     let name = arg.split('=').next().unwrap_or(arg);
     if name.is_empty() {

@@ -2,15 +2,15 @@
 
 use clap::Args;
 
-/// What the operator itself is told, as opposed to what users write in a Memcached.
+/// The settings of the operator itself, as opposed to the fields of a Memcached.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Memcached")]
 pub struct Config {
-    /// Image of the nodes of every Memcached that names none.
+    /// Image of memcached for every Memcached that sets none.
     #[arg(long = "memcached-image", env = "MEMCACHED_IMAGE", value_name = "IMAGE", default_value = DEFAULT_IMAGE)]
     pub image: String,
 
-    /// Image of the exporters of every Memcached with metrics that names none.
+    /// Image of the exporter for every Memcached with metrics that sets none.
     #[arg(
         long = "memcached-exporter-image",
         env = "MEMCACHED_EXPORTER_IMAGE",
@@ -19,7 +19,7 @@ pub struct Config {
     )]
     pub exporter_image: String,
 
-    /// `--image-registry`, which is a flag of the runtime: a prefix for the images above, never for one in a spec.
+    /// `--image-registry`, a flag of the runtime: a prefix for the images above, never for an image in a spec.
     #[arg(skip)]
     pub image_registry: Option<String>,
 }
@@ -28,12 +28,12 @@ const DEFAULT_IMAGE: &str = "docker.io/library/memcached:1.6";
 const DEFAULT_EXPORTER_IMAGE: &str = "docker.io/prom/memcached-exporter:v0.15.4";
 
 impl Config {
-    /// The image of a Memcached that names none.
+    /// The image of memcached for a Memcached that sets none.
     pub fn default_image(&self) -> String {
         self.of_registry(&self.image)
     }
 
-    /// The image of the exporters of a Memcached that names none.
+    /// The image of the exporter for a Memcached that sets none.
     pub fn default_exporter_image(&self) -> String {
         self.of_registry(&self.exporter_image)
     }

@@ -1,4 +1,5 @@
-//! Keeps a Deployment and a Service, and a disruption budget and a network policy where they are wanted, per [`Memcached`].
+//! Reconciles a [`Memcached`]: its Deployment and its Service and, if wanted, its disruption budget, network policy and
+//! `ServiceMonitor`.
 
 use std::sync::Arc;
 
@@ -16,14 +17,14 @@ use crate::{
     status, validation,
 };
 
-/// Brings the cluster one step closer to what `memcached` asks for.
+/// Brings the cluster one step closer to the spec of `memcached`.
 ///
-/// Deletion needs no code: the children are owned, so Kubernetes collects them.
+/// Deletion needs no code: the children have an owner reference, so the garbage collector deletes them.
 pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>) -> Result<Action, Error> {
     validation::review(None, &memcached).check()?;
 
     let deployment = if invalid_size(&memcached).is_some() {
-        // How many nodes are wanted is not known: everything stays as it is until somebody says.
+        // The wanted number of pods is unknown, so nothing changes until a user sets a valid size.
         ctx.get::<Deployment>(&memcached.name_any())
     } else {
         ctx.annotate(&[(INVALID_SIZE, None)]).await?;
@@ -32,11 +33,11 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
             Secrets::Read(hash) => Some(ctx.apply(desired::deployment(&memcached, ctx.config(), hash.as_deref()))),
             Secrets::Missing => None,
         };
-        // Boxed, as the rarest child is too: it would hold the future of the write twice.
+        // Boxed, like the rarest child below, so that the reconcile future stays small: it would hold the write's future twice.
         let nodes = Box::pin(async {
             match applied {
                 Some(applied) => applied.await,
-                // Nodes that run go on with what they have.
+                // A Secret is missing: running pods keep what they have, and no new ones are created.
                 None => Ok(ctx.get::<Deployment>(&memcached.name_any())),
             }
         });
@@ -54,5 +55,5 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
     let pods = ctx.labelled::<Pod>();
 
     ctx.apply_status(status::of(&memcached, deployment.as_deref(), &pods, ctx.now())).await?;
-    Ok(Action::Done) // changes to what we own bring us back; the Context adds the timers that conditions need
+    Ok(Action::Done) // watches of the children cause the next reconcile; the Context adds timers for the conditions
 }

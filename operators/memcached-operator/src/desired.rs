@@ -1,4 +1,4 @@
-//! The children of a Memcached as they should be: names, labels and specs. The runtime adds namespace and owner.
+//! The desired children of a Memcached: names, labels and specs. The runtime adds the namespace and the owner reference.
 
 mod deployment;
 mod disruption_budget;

@@ -1,7 +1,7 @@
 //! Independent memcached servers behind one headless Service.
 //!
-//! Reading order: [`api`] (what users write) → [`desired`] (what they get for it) → [`status`] (what they are told of it)
-//! → [`validation`] and [`command_line`] (what memcached itself asks for) → [`secrets`] (what is read for it).
+//! Reading order: [`api`] (the custom resource) → [`desired`] (its children) → [`status`] (its status) → [`validation`] and
+//! [`command_line`] (the rules of memcached itself) → [`secrets`] (the Secrets that the custom resource names).
 
 pub mod api;
 pub mod command_line;

@@ -1,4 +1,4 @@
-//! The registration.
+//! Registers the operator with the runtime: CRD, flags, webhooks, watches and metrics.
 
 use clap::{Args, Command};
 use k8s_openapi::{
@@ -33,7 +33,7 @@ impl Operator for MemcachedOperator {
     }
 
     fn webhooks(&self) -> Vec<Webhook> {
-        // The API server gives validation an object of either version as v1.
+        // The API server converts an object of either version to v1 before it calls the validating webhook.
         vec![Webhook::validating(validation::review), Webhook::converting::<Memcached>(api::convert::convert)]
     }
 

@@ -1,5 +1,5 @@
-//! The Secrets that a Memcached names. They are read at each reconcile, mounted by the kubelet, and never kept: all that
-//! is left of them here is a hash, which restarts the nodes when they change.
+//! The Secrets that a Memcached names. The operator reads them at each reconcile, and the kubelet mounts them. The operator keeps
+//! only their hash, which restarts the pods when a Secret changes.
 
 use k8s_openapi::api::core::v1::{KeyToPath, SecretVolumeSource, Volume, VolumeMount};
 use manager::{Context, Error, SecretValues};
@@ -13,19 +13,19 @@ use crate::{
     command_line::{PASSWORDS_FOLDER, TLS_FOLDER},
 };
 
-/// The annotation of the pods that changes with the Secrets.
+/// The annotation of the pods that holds the hash of the Secrets.
 pub const HASH: &str = "memcached.cache.example.com/secret-hash";
 
-/// What a reconcile knows of the Secrets.
+/// The result of reading the Secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Secrets {
-    /// All that are named are there: their hash, if any is named.
+    /// All Secrets exist. Holds their hash, if the spec names any.
     Read(Option<String>),
-    /// One or the other is not. That is recorded, and people are told.
+    /// A Secret or one of its keys is missing. The [`Context`] has recorded this, and the status will report it.
     Missing,
 }
 
-/// Reads what `spec` names.
+/// Reads the Secrets that `spec` names.
 pub(crate) async fn read(spec: &MemcachedSpec, ctx: &Context<Memcached>) -> Result<Secrets, Error> {
     let mut hashes = Vec::new();
     let mut complete = true;
@@ -37,7 +37,7 @@ pub(crate) async fn read(spec: &MemcachedSpec, ctx: &Context<Memcached>) -> Resu
     Ok(if complete { Secrets::Read(combined(&hashes)) } else { Secrets::Missing })
 }
 
-/// How the nodes get at their files.
+/// The volumes of a pod that hold the files of the Secrets.
 pub(crate) fn volumes(spec: &MemcachedSpec) -> Vec<Volume> {
     let item = |key: &str| KeyToPath { key: key.to_owned(), path: key.to_owned(), mode: None };
     let volume = |it: Mounted<'_>| Volume {
@@ -52,7 +52,7 @@ pub(crate) fn volumes(spec: &MemcachedSpec) -> Vec<Volume> {
     mounted(spec).map(volume).collect()
 }
 
-/// Where they find them.
+/// The folders in which memcached finds these files.
 pub(crate) fn mounts(spec: &MemcachedSpec) -> Vec<VolumeMount> {
     let mount = |it: Mounted<'_>| VolumeMount {
         name: it.purpose.to_owned(),
@@ -63,7 +63,7 @@ pub(crate) fn mounts(spec: &MemcachedSpec) -> Vec<VolumeMount> {
     mounted(spec).map(mount).collect()
 }
 
-/// A Secret in the file system of a node.
+/// A Secret in the file system of a pod.
 struct Mounted<'a> {
     purpose: &'static str,
     secret: &'a str,
@@ -86,7 +86,7 @@ fn mounted(spec: &MemcachedSpec) -> impl Iterator<Item = Mounted<'_>> {
     tls.into_iter().chain(passwords)
 }
 
-/// One hash of all, with what each is for.
+/// Returns one hash of all Secrets and of their purposes; `None` if there are none.
 fn combined(hashes: &[(&str, String)]) -> Option<String> {
     let mut all = Sha256::new();
     for (purpose, hash) in hashes {

@@ -1,4 +1,4 @@
-//! What users are told of a Memcached: counts, nodes, and how it fares.
+//! The status of a Memcached: counts, names and addresses of the pods, and health.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ manager::standard_status!(MemcachedStatus);
 const WORDS: Words =
     Words { pods: "nodes", available: "MinimumNodesAvailable", none_ready: "NoReadyNodes", not_ready: "NodesNotReady" };
 
-/// The status of `memcached`, from its Deployment (if there is one) and its pods as they are now.
+/// Returns the status of `memcached`, from the current state of its Deployment (if it exists) and of its pods.
 pub fn of(
     memcached: &Memcached,
     deployment: Option<&Live<DeploymentView>>,
@@ -40,7 +40,7 @@ pub fn of(
     let invalid = invalid_size(memcached);
     let fleet = Fleet {
         words: WORDS,
-        // Of a size that is none, what is there is taken to be what is wanted.
+        // If the size is invalid, report against the current replicas.
         size: match (&invalid, deployment) {
             (Some(_), Some(deployment)) => deployment.wanted(),
             _ => memcached.spec.size,

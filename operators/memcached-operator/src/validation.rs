@@ -1,5 +1,5 @@
-//! What the schema cannot say of a valid Memcached: the same rules for the webhook and, where none runs or an object is
-//! older than its rules, for the controller.
+//! Rules for a valid Memcached that the schema cannot express. The webhook applies them. The controller applies the same rules,
+//! because a cluster may run no webhook and an object may be older than the rules.
 
 use manager::{FieldError, Findings};
 use workloads::BudgetMode;
@@ -9,13 +9,14 @@ use crate::{
     command_line::{PROCESS_MIB, check_extra_args},
 };
 
-/// Everything that is wrong.
+/// Returns all errors of the object.
 pub fn errors(memcached: &Memcached) -> Vec<FieldError> {
     let found = [extra_args(memcached), memory_limit(memcached), metrics_port(memcached), client_auth(memcached)];
     found.into_iter().flatten().collect()
 }
 
-/// What the webhook says. The runtime lets pass what was stored before and stays as it is.
+/// Returns the errors and warnings for the webhook. The runtime ignores errors that the stored object already has in fields that
+/// the update does not change.
 pub fn review(_: Option<&Memcached>, memcached: &Memcached) -> Findings {
     Findings { errors: errors(memcached), warnings: warnings(memcached) }
 }
@@ -26,7 +27,7 @@ fn extra_args(memcached: &Memcached) -> Option<FieldError> {
     Some(FieldError { field: format!("spec.config.extraArgs[{index}]"), why: refusal.to_string() })
 }
 
-/// A node whose limit is below what memcached may take is killed sooner or later.
+/// Refuses a memory limit below the amount that memcached may use: the kernel would kill the pod sooner or later.
 fn memory_limit(memcached: &Memcached) -> Option<FieldError> {
     let limit = memcached.spec.resources.as_ref()?.limits.as_ref()?.get("memory")?;
     let least = i64::from(memcached.spec.config().memory_mb) + PROCESS_MIB;
@@ -39,7 +40,8 @@ fn memory_limit(memcached: &Memcached) -> Option<FieldError> {
     }
 }
 
-/// The schema says so too, but it says nothing of objects that were stored under an older one. So with the next.
+/// Repeats a rule of the schema, for objects that the API server stored under an older schema. The same is true for
+/// [`client_auth`].
 fn metrics_port(memcached: &Memcached) -> Option<FieldError> {
     let clash = memcached.spec.metrics().is_some_and(|it| it.port == memcached.spec.port());
     clash.then(|| FieldError { field: "spec.metrics.port".to_owned(), why: "must differ from spec.port".to_owned() })
@@ -56,20 +58,20 @@ fn warnings(memcached: &Memcached) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(image) = spec.image.as_deref().filter(|image| is_moving(image)) {
         warnings
-            .push(format!("spec.image: \"{image}\" has no fixed tag: nodes that start later may run another version"));
+            .push(format!("spec.image: \"{image}\" has no fixed tag: pods that start later may run another version"));
     }
     let always = spec.pod_disruption_budget.as_ref().is_some_and(|budget| budget.mode == BudgetMode::Always);
     if always && spec.size == 1 {
         warnings
-            .push("spec.podDisruptionBudget.mode: Always with size 1 lets no drain of its machine finish".to_owned());
+            .push("spec.podDisruptionBudget.mode: Always with size 1 blocks drains of its Kubernetes node".to_owned());
     }
     if spec.metrics().is_some() && spec.auth.is_some() {
-        warnings.push("spec.metrics: the exporter has no password, and says of every node that it is down".to_owned());
+        warnings.push("spec.metrics: the exporter has no password, so it reports every pod as down".to_owned());
     }
     warnings
 }
 
-/// Whether what is behind the name may change: no tag, or `latest`.
+/// Whether the image behind the name may change: it has no tag, or `latest`, and no digest.
 fn is_moving(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or(image);
     !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")

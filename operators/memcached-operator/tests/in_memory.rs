@@ -1,5 +1,5 @@
-//! A Memcached's life in memory: against a model of the API server and in paused time, so that an hour takes no time and the
-//! operator can be killed at each of its requests in turn.
+//! The life of a Memcached against a model of the API server in memory, with paused time: an hour takes no time, so the test can
+//! kill the operator at each of its requests in turn.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,23 +15,23 @@ use serde_json::{Value, json};
 
 const NAME: &str = "cache";
 const HOUR: Duration = Duration::from_hours(1);
-/// Lives of the usual run, drawn with `SEED`; `FAULT_PLANS=all` lives all.
+/// The number of plans in a usual run, chosen at random with `SEED`; `FAULT_PLANS=all` runs all plans.
 const SAMPLE: usize = 24;
-/// What the end state is made of.
+/// The resources that the end state consists of.
 const RESOURCES: &[&str] =
     &["memcacheds.memcached.cache.example.com", "deployments.apps", "services", "poddisruptionbudgets.policy"];
 
-/// A user's object, as `kubectl apply` sends it.
+/// Applies the user's object, as `kubectl apply` would.
 async fn apply(memory: &InMemory, size: i32, memory_mb: i32) {
     let api: Api<Memcached> = Api::namespaced(memory.model.client(), "default");
     let object = json!({
         "apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached", "metadata": {"name": NAME},
         "spec": {"size": size, "config": {"memoryMB": memory_mb}},
     });
-    api.patch(NAME, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("it is taken");
+    api.patch(NAME, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("applied");
 }
 
-/// Plays the other controllers: so many pods exist and are ready.
+/// Plays the other controllers: creates `ready` pods, all of them ready.
 async fn roll_out(memory: &InMemory, ready: i32) {
     for pod in memory.model.objects("pods") {
         memory.model.take("pods", "default", pod["metadata"]["name"].as_str().expect("a name"));
@@ -57,14 +57,14 @@ async fn roll_out(memory: &InMemory, ready: i32) {
         "conditions": [{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable", "message": ""}],
     }});
     let api: Api<Deployment> = Api::namespaced(memory.model.client(), "default");
-    api.patch_status(NAME, &PatchParams::default(), &Patch::Merge(status)).await.expect("it is taken");
+    api.patch_status(NAME, &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
 }
 
 fn deployment(memory: &InMemory) -> Value {
     memory.model.object("deployments.apps", "default", NAME).expect("a Deployment")
 }
 
-/// Reason of the condition, if it is true.
+/// Returns the reason of the condition, if it is true.
 fn reason(memory: &InMemory, type_: &str) -> Option<String> {
     let object = memory.model.object(RESOURCES[0], "default", NAME)?;
     let conditions = object["status"]["conditions"].as_array()?;
@@ -72,7 +72,7 @@ fn reason(memory: &InMemory, type_: &str) -> Option<String> {
     Some(found["reason"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Created, rolled out, changed, robbed of a child, scaled to zero.
+/// The life of an object: create, roll out, change, delete a child, scale to zero.
 async fn live(memory: &mut InMemory) {
     apply(memory, 3, 64).await;
     memory.start();
@@ -87,7 +87,7 @@ async fn live(memory: &mut InMemory) {
     roll_out(memory, 4).await;
     memory.until_quiet().await;
     let services: Api<Service> = Api::namespaced(memory.model.client(), "default");
-    services.delete(NAME, &DeleteParams::default()).await.expect("it is deleted");
+    services.delete(NAME, &DeleteParams::default()).await.expect("deleted");
     memory.until_quiet().await;
     assert_eq!(memory.model.objects("services").len(), 1);
 
@@ -100,7 +100,7 @@ async fn live(memory: &mut InMemory) {
     assert!(memory.model.objects("poddisruptionbudgets.policy").is_empty());
 }
 
-/// How often each object was created, and the warnings that people were given.
+/// Counts the creations of each object, and the warning events.
 fn told(memory: &InMemory) -> BTreeMap<String, usize> {
     let created = memory.writes().into_iter().filter(|it| it.changed && it.verb.as_str() == "create");
     let created =
@@ -131,11 +131,11 @@ async fn once_everything_is_there_not_one_request_is_made_but_to_watch() {
     assert_eq!(reason(&memory, "Ready").as_deref(), Some("Ready"));
 
     let before = memory.requests().len();
-    memory.pass(24 * HOUR).await; // resyncs, and watches that end
+    memory.pass(24 * HOUR).await; // with resyncs, and watches that end
     let after = memory.requests().split_off(before).into_iter().filter(|it| it.verb.as_str() != "watch");
     let (missing, after): (Vec<_>, Vec<_>) = after.partition(|it| it.resource.starts_with("servicemonitors."));
     assert!(after.is_empty(), "{after:#?}");
-    assert!((24 * 6..24 * 13).contains(&missing.len()), "a kind that is not there is looked for: {}", missing.len());
+    assert!((24 * 6..24 * 13).contains(&missing.len()), "the operator looks for a missing kind: {}", missing.len());
     memory.restart().await;
     assert!(memory.until_quiet().await.is_empty(), "a new process finds nothing to do");
     let model = memory.model.clone();
@@ -143,14 +143,14 @@ async fn once_everything_is_there_not_one_request_is_made_but_to_watch() {
     assert!(check(&MemcachedOperator, &model).await.is_empty());
 }
 
-/// Lives with this plan; the end must be that of the undisturbed life.
+/// Runs the life with this plan of faults. The end must be that of the life without faults.
 async fn lives_as(plan: &Plan, end: &EndState, counts: &BTreeMap<String, usize>) -> Result<(), String> {
-    eprintln!("{plan}"); // of a test that fails, the last one is shown
+    eprintln!("{plan}"); // the last line in the output of a failed test is the plan that failed
     let mut memory = InMemory::new(&MemcachedOperator, &[]);
     let faults = memory.plan(plan);
     live(&mut memory).await;
     if !faults.unused().is_empty() {
-        return Err("it did not happen".to_owned());
+        return Err("the fault did not happen".to_owned());
     }
     memory.no_plan();
     memory.restart().await;
@@ -171,9 +171,9 @@ async fn t17_killed_at_each_request_in_turn_it_ends_the_same() {
     live(&mut memory).await;
     let (end, counts) = (memory.end_state(RESOURCES), told(&memory));
     let requests = memory.requests();
-    assert!(counts.values().all(|count| *count <= 2), "only the Service is made twice: {counts:?}");
+    assert!(counts.values().all(|count| *count <= 2), "only the Service is created twice: {counts:?}");
 
-    // Around each write: never sent, done and not told, told. And after each request that there is, whatever it was.
+    // For each write: never sent; done, but without an answer; answered. And a kill after each request of any verb.
     let writes: Vec<_> = requests
         .iter()
         .filter(|it| it.verb.writes() && !it.resource.starts_with("events"))

@@ -1,4 +1,4 @@
-//! Random worlds, and what `Memcached` promises of their end. The judge is written from the specification and uses nothing of
+//! Simulates random worlds, and checks the final state of each `Memcached`. The judge follows the specification and uses none of
 //! the operator's code.
 
 use std::{path::Path, time::Duration};
@@ -19,7 +19,7 @@ struct Memcached;
 const PORT: i64 = 11_211;
 /// A Secret with users and their passwords.
 const SECRET: &str = "users";
-/// For so long, worlds from a fresh seed are played in the usual run.
+/// How long a usual run simulates worlds from a fresh seed.
 const USUAL: Duration = Duration::from_secs(30);
 
 impl Subject for Memcached {
@@ -119,13 +119,13 @@ impl Subject for Memcached {
                 ("poddisruptionbudgets.policy", wants_budget),
                 ("networkpolicies.networking.k8s.io", wants_policy),
             ],
-            // A Service cannot become headless, or cease to be.
+            // A Service cannot change from headless to an address of its own, or back.
             fits: |object, child| {
                 child["kind"] != "Service" || is_headless(object) == (child["spec"]["clusterIP"] == "None")
             },
         };
         if !spec["auth"].is_null() && beside(object, cluster, "secrets", SECRET).is_none() {
-            // Its children may be there from before, or not be there yet.
+            // Its children may exist from before the Secret went missing, or not exist yet.
             let says = |reason| say(status, &[("Ready", ("False", reason)), ("Degraded", ("True", reason))]);
             return says("SecretNotFound").or_else(|why| says("ResourceConflict").map_err(|_| why));
         }
@@ -164,7 +164,7 @@ fn one_of(rng: &mut Rng, values: &[&'static str]) -> &'static str {
     values[rng.usize(..values.len())]
 }
 
-/// Section 2.3, and 1.7b for what users add.
+/// Section 2.3 of the specification, and section 1.7b for labels and annotations of users.
 fn wanted_deployment(object: &Value) -> Value {
     let (name, spec) = (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]);
     let number = |value: &Value, default: i64| value.as_i64().unwrap_or(default);
@@ -253,7 +253,7 @@ fn wanted_service(object: &Value) -> Value {
     service
 }
 
-/// Section 2.2, when all has come to rest.
+/// Section 2.2 of the specification, for a world at rest.
 fn judge_status(object: &Value, status: &Value, deployment: &Value, cluster: &Model) -> Result<(), String> {
     let (name, spec) = (&object["metadata"]["name"], &object["spec"]);
     let (size, port) = (spec["size"].as_i64().unwrap_or(1), spec["port"].as_i64().unwrap_or(PORT));
@@ -305,7 +305,7 @@ fn worlds_that_have_found_something_end_as_specified() {
     replay(&Memcached, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
 }
 
-/// Hashes of maps differ from run to run, and random numbers and clocks would.
+/// Finds any dependency on hash order, random numbers or clocks, which differ from run to run.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&Memcached);

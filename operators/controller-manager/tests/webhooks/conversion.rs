@@ -1,4 +1,4 @@
-//! Two versions of one kind: what is written in one is read in the other.
+//! Two versions of one kind: a client can read in one version what another client has written in the other.
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Service},
@@ -15,7 +15,7 @@ use crate::world::{NAMESPACE, World, cache_of, message, refused, until};
 const INVALID: &str = "memcached.cache.example.com/invalid-size";
 
 impl World {
-    /// `spec.size` as it is read in this version.
+    /// Reads `spec.size` in this version.
     async fn size(&self, version: &str, name: &str) -> Value {
         self.caches_of(version).get(name).await.unwrap().data["spec"]["size"].clone()
     }
@@ -26,7 +26,7 @@ impl World {
         found["reason"].as_str().map(str::to_owned)
     }
 
-    /// How many nodes the Deployment of that name wants.
+    /// Returns the replicas that the Deployment of that name wants.
     async fn wanted(&self, name: &str) -> Option<i32> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), NAMESPACE);
         deployments.get_opt(name).await.unwrap()?.spec?.replicas
@@ -39,7 +39,7 @@ async fn t11_a_size_that_was_none_all_along_can_be_read_and_keeps_the_nodes_that
     let crds: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     let name = "memcacheds.memcached.cache.example.com";
     let good = crds.get(name).await.unwrap();
-    // As an earlier release may have left it: what is stored is the text, and nobody looks at it.
+    // An earlier release may have stored the object like this: with a text, under a schema that does not check it.
     let open = |version: &str, storage: bool| {
         let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         json!({
@@ -75,7 +75,7 @@ async fn t11_a_size_that_was_none_all_along_can_be_read_and_keeps_the_nodes_that
     let versions = Patch::Merge(json!({"spec": {"versions": good.spec.versions}}));
     crds.patch(name, &PatchParams::default(), &versions).await.unwrap();
     let _manager = world.by_url(&[]).await;
-    until("it is told", async || world.degraded("old").await.as_deref() == Some("InvalidSize")).await;
+    until("the operator reports it", async || world.degraded("old").await.as_deref() == Some("InvalidSize")).await;
     for (version, size) in [("v1", json!(1)), ("v1alpha1", json!("three"))] {
         until("the version is served", async || world.caches_of(version).list(&ListParams::default()).await.is_ok())
             .await;
@@ -84,14 +84,14 @@ async fn t11_a_size_that_was_none_all_along_can_be_read_and_keeps_the_nodes_that
     let noted = world.caches().get("old").await.unwrap().metadata.annotations.unwrap_or_default();
     assert_eq!(noted.get(INVALID).map(String::as_str), Some("\"three\""));
     let services: Api<Service> = Api::namespaced(world.client.clone(), NAMESPACE);
-    assert!(services.get_opt("old").await.unwrap().is_none(), "what is missing stays so");
+    assert!(services.get_opt("old").await.unwrap().is_none(), "the operator does not create the missing Service");
     assert_eq!(world.wanted("old").await, Some(4));
 
     let two = Patch::Merge(json!({"spec": {"size": 2}}));
     world.caches().patch("old", &PatchParams::default(), &two).await.unwrap();
-    until("two nodes", async || world.wanted("old").await == Some(2)).await;
+    until("two replicas", async || world.wanted("old").await == Some(2)).await;
     assert_eq!(world.size("v1alpha1", "old").await, "2");
-    until("the note is gone", async || {
+    until("the annotation is gone", async || {
         let annotations = world.caches().get("old").await.unwrap().metadata.annotations;
         !annotations.unwrap_or_default().contains_key(INVALID)
     })
@@ -103,7 +103,7 @@ async fn t12_both_versions_of_an_object_are_served_while_somebody_converts() {
     let Some(world) = World::new().await else { return };
     let v1alpha1 = world.caches_of("v1alpha1");
     let is_served = async || v1alpha1.list(&ListParams::default()).await.is_ok();
-    assert!(!is_served().await, "nobody converts yet");
+    assert!(!is_served().await, "no conversion webhook exists yet");
     let mut manager = world.by_url(&[]).await;
     until("v1alpha1 is served", is_served).await;
 
@@ -131,7 +131,7 @@ async fn t12_both_versions_of_an_object_are_served_while_somebody_converts() {
         let error = create(version, "d", json!({"size": given})).await.expect_err("is refused");
         assert!(message(&error).contains("spec.size"), "{version} {given}: {error}");
     }
-    // The rules of v1 hold for objects of both.
+    // The rules of v1 apply to objects of both versions.
     let error = create("v1alpha1", "d", refused()).await.expect_err("is refused");
     assert!(message(&error).contains("spec.config.extraArgs[0]: \"-p\""), "{error}");
 
@@ -145,12 +145,12 @@ async fn t12_both_versions_of_an_object_are_served_while_somebody_converts() {
     let row: Vec<&str> = shown.lines().nth(1).unwrap_or_default().split_whitespace().collect();
     assert_eq!(row.get(..2), Some(&["a", "3"][..]), "{shown}");
 
-    // The same children, whichever version was written.
-    until("three nodes", async || world.wanted("a").await == Some(3)).await;
+    // The operator creates the same children, whichever version the client has written.
+    until("three replicas", async || world.wanted("a").await == Some(3)).await;
 
     let pid = rustix::process::Pid::from_child(&manager.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(manager.child.wait().unwrap().success());
-    until("v1alpha1 is not served any more", async || !is_served().await).await;
+    until("v1alpha1 is no longer served", async || !is_served().await).await;
     assert_eq!(world.size("v1", "b").await, 7);
 }

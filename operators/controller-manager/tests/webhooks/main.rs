@@ -1,4 +1,4 @@
-//! Webhooks as the API server calls them: a real one, and the binary as a process beside it.
+//! Tests of the webhooks with a real API server, which calls the binary in a process of its own.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 use std::{
@@ -60,9 +60,9 @@ async fn the_api_server_refuses_in_our_words_and_lets_pass_what_was_stored_befor
     world.caches().patch("older", &PatchParams::default(), &Patch::Merge(&scaled)).await.expect("another field");
     let worse = json!({"spec": {"config": {"extraArgs": ["-p 2"]}}});
     world.caches().patch("older", &PatchParams::default(), &Patch::Merge(&worse)).await.expect_err("the same field");
-    world.caches().delete("older", &DeleteParams::default()).await.expect("goes");
+    world.caches().delete("older", &DeleteParams::default()).await.expect("deleted");
 
-    // At the end what was written for the URL is taken back.
+    // At its end, the manager removes the webhook configuration that it has created for its URL.
     let pid = rustix::process::Pid::from_child(&manager.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(manager.child.wait().unwrap().success());
@@ -75,27 +75,27 @@ async fn h1_h4_without_an_answer_the_policy_decides() {
     let manager = world.by_url(&[]).await;
     let pid = rustix::process::Pid::from_child(&manager.child);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    let error = world.create("a", &json!({})).await.expect_err("nobody answers");
+    let error = world.create("a", &json!({})).await.expect_err("the webhook does not answer");
     assert!(message(&error).contains("failed calling webhook"), "{error}");
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
-    world.create("a", &json!({})).await.expect("somebody answers again");
-    until("its own writes pass", async || {
+    world.create("a", &json!({})).await.expect("the webhook answers again");
+    until("the operator's own writes pass", async || {
         world.caches().get("a").await.unwrap().data["status"]["observedGeneration"] == 1
     })
     .await;
 
-    drop(manager); // killed: nothing is taken back
-    let error = world.create("b", &json!({})).await.expect_err("nobody is there");
+    drop(manager); // kills the process, so the webhook configuration stays
+    let error = world.create("b", &json!({})).await.expect_err("the webhook is gone");
     assert!(message(&error).contains("connection refused"), "{error}");
     let status = json!({"status": {"nodes": []}});
     let patched = world.caches().patch_status("a", &PatchParams::default(), &Patch::Merge(&status)).await;
-    patched.expect("what an operator writes needs no webhook");
+    patched.expect("status writes need no webhook");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h3_certificates_and_authorities_are_renewed_without_one_failure() {
     let Some(world) = World::new().await else { return };
-    // An authority lives four times as long, and is replaced after two thirds: after 16 s.
+    // An authority is valid four times as long as a certificate. It is replaced after two thirds of that time: after 16 s.
     let _manager = world.by_url(&["--webhook-cert-lifetime", "6s"]).await;
     let first = bundle_of(&world.configurations().get("controller-manager").await.unwrap());
     let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
@@ -140,7 +140,7 @@ async fn replicas_share_one_certificate_and_leave_other_webhooks_alone() {
     let mut foreign = webhooks[0].clone();
     foreign.name = "other.example.com".to_owned();
     webhooks.insert(0, foreign);
-    // Nobody answers at the Service here: what is tested is who trusts whom.
+    // No server answers at the Service here: this test checks only which authority each webhook trusts.
     for webhook in webhooks.iter_mut() {
         webhook.failure_policy = Some("Ignore".to_owned());
     }
@@ -156,7 +156,7 @@ async fn replicas_share_one_certificate_and_leave_other_webhooks_alone() {
     let secret = secrets.get("webhook-server-cert").await.unwrap();
     let value = |key: &str| String::from_utf8(secret.data.as_ref().unwrap()[key].0.clone()).unwrap();
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));
-    assert_eq!(value("ca.crt").matches("BEGIN CERTIFICATE").count(), 1, "made once");
+    assert_eq!(value("ca.crt").matches("BEGIN CERTIFICATE").count(), 1, "the replicas create one authority");
     let stored = world.configurations().get("controller-manager").await.unwrap();
     for webhook in stored.webhooks.iter().flatten() {
         let trusted = webhook.client_config.ca_bundle.as_ref().map(|bundle| bundle.0.clone());
@@ -164,7 +164,7 @@ async fn replicas_share_one_certificate_and_leave_other_webhooks_alone() {
         assert_eq!(trusted, ours.then(|| value("ca.crt").into_bytes()), "{}", webhook.name);
         assert!(webhook.rules.is_some() && webhook.client_config.service.is_some(), "only the bundle is ours");
     }
-    // What is owned by us too, Helm 4 could not take away: an entry with nothing but a bundle would be left.
+    // Helm 4 must be able to remove our webhook. If our field manager owned its bundle, an entry with only the bundle would stay.
     let mut without = configuration.clone();
     without.metadata.managed_fields = None;
     without.webhooks.as_mut().unwrap().retain(|webhook| !webhook.name.starts_with("vmemcached-"));
@@ -172,7 +172,7 @@ async fn replicas_share_one_certificate_and_leave_other_webhooks_alone() {
     assert!(stored.webhooks.iter().flatten().all(|webhook| !webhook.name.starts_with("vmemcached-")));
 }
 
-/// What Helm 4 does with a configuration, when it installs it and when it upgrades it.
+/// Applies a configuration, as Helm 4 does in an installation and in an upgrade.
 async fn apply_as_helm(
     world: &World,
     configuration: &ValidatingWebhookConfiguration,
@@ -208,7 +208,7 @@ async fn h2_a_certificate_that_nobody_would_trust_is_told_by_readiness() {
     write("tls.crt", &certificate.pem());
     write("tls.key", &key.serialize_pem());
     let told = "[-]webhooks failed: the API server would not trust our certificate for hooks.webhooks.svc";
-    until("nobody trusts it", async || manager.readiness().await.contains(told)).await;
+    until("readiness reports the untrusted certificate", async || manager.readiness().await.contains(told)).await;
     write("ca.crt", &right);
     manager.until_ready().await;
 }
@@ -263,7 +263,7 @@ async fn switched_off_nothing_is_served_and_nothing_is_written() {
     assert!(std::net::TcpStream::connect(address).is_err());
     assert!(world.configurations().get_opt("controller-manager").await.unwrap().is_none());
     world.create("a", &refused()).await.expect("is stored");
-    until("the controller says the same", async || {
+    until("the controller reports the same error", async || {
         let conditions = world.caches().get("a").await.unwrap().data["status"]["conditions"].clone();
         conditions.as_array().into_iter().flatten().any(|it| it["type"] == "Ready" && it["reason"] == "InvalidSpec")
     })

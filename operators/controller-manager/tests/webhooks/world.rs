@@ -1,4 +1,4 @@
-//! A cluster, the binary as a process beside it, and objects for both.
+//! Helpers of the webhook tests: a cluster, the binary as a process, and objects.
 
 use std::{
     process::{Child, Command, Stdio},
@@ -23,13 +23,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) const NAMESPACE: &str = "webhooks";
 
-/// A cluster of its own: configurations hold for all of it.
+/// A cluster of its own, because webhook configurations apply to a whole cluster.
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
 }
 
-/// The binary as a process that ends with the handle.
+/// The running binary; ends with the handle.
 pub(crate) struct Manager {
     pub(crate) child: Child,
     webhooks: Port,
@@ -111,7 +111,7 @@ impl World {
     }
 }
 
-/// Objects of one kind, made from JSON.
+/// Creates objects of one kind from JSON.
 pub(crate) struct Made(Api<DynamicObject>);
 
 impl Made {
@@ -122,7 +122,7 @@ impl Made {
 }
 
 impl Manager {
-    /// What `/readyz?verbose` says.
+    /// Returns the text of `/readyz?verbose`; empty if the server does not answer.
     pub(crate) async fn readiness(&self) -> String {
         let request = "GET /readyz?verbose HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
         let Ok(mut stream) = tokio::net::TcpStream::connect(("127.0.0.1", self.probes.number())).await else {
@@ -149,7 +149,7 @@ impl Manager {
         let stream = tokio::net::TcpStream::connect(("127.0.0.1", self.webhooks.number())).await.unwrap();
         let mut stream = connector.connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await.unwrap();
         let mut answer = Vec::new();
-        // A server may answer and close before it has read everything.
+        // The server may respond and close the connection before it has read all bytes.
         drop(stream.write_all(bytes).await);
         drop(tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("an answer"));
         String::from_utf8_lossy(&answer).into_owned()

@@ -1,8 +1,8 @@
 //! `stable.example.com/v1`.
 //!
-//! Doc comments here are what `kubectl explain` prints. A field that says *Default* and is optional gets that default
-//! from the operator, so it is not written into the object and a later release may change it. The API server fills in
-//! `replicas`, `suspend` and `concurrencyPolicy`, which people look for.
+//! `kubectl explain` prints the doc comments of this module. An optional field whose comment names a *Default* gets it from the
+//! operator: the object does not contain the value, and a later release may change it. Only `replicas`, `suspend` and
+//! `concurrencyPolicy` get their defaults from the API server, so that users find them in the object.
 
 #![expect(unreachable_pub, reason = "KubeSchema derives through a hidden copy of the struct")]
 #![expect(clippy::doc_markdown, reason = "kubectl explain would print the backticks")]
@@ -21,7 +21,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use workloads::{Fence, ImagePullPolicy, SecurityProfile, schemas};
 
-/// What should run, and when.
+/// What to run, and when.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "stable.example.com",
@@ -31,7 +31,7 @@ use workloads::{Fence, ImagePullPolicy, SecurityProfile, schemas};
     shortname = "ct",
     category = "all",
     namespaced,
-    doc = "Runs an image by the clock: one Job for each time of a cron expression.",
+    doc = "Runs an image on a schedule: one Job for each time of a cron expression.",
     derive = "PartialEq",
     status = "CronTabStatus",
     scale(
@@ -61,21 +61,21 @@ use workloads::{Fence, ImagePullPolicy, SecurityProfile, schemas};
     },
 ]))]
 pub struct CronTabSpec {
-    /// When it runs: minute, hour, day of month, month and day of week (0-6, 0 is Sunday), as in crontab(5); or @hourly,
-    /// @daily, @weekly, @monthly, @yearly; or @every and a time such as 90m.
+    /// The schedule: minute, hour, day of month, month and day of week (0-6, 0 is Sunday), as in crontab(5); or @hourly,
+    /// @daily, @weekly, @monthly, @yearly; or @every and a duration such as 90m.
     #[schemars(length(min = 1, max = 256))]
     pub cron_spec: String,
 
-    /// What runs: an image, by tag or by digest.
+    /// The image that each run starts, by tag or by digest.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub image: String,
 
-    /// How many pods each run has. Each of them finds its number in JOB_COMPLETION_INDEX. 0 stops running. Default: 1.
+    /// How many pods each run has. Each pod finds its index in JOB_COMPLETION_INDEX. With 0, no runs are started. Default: 1.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 100))]
     pub replicas: i32,
 
-    /// The zone whose clocks cronSpec is about, such as Europe/Berlin: a name of the IANA database. Default: UTC.
+    /// The time zone of cronSpec: a name of the IANA database, such as Europe/Berlin. Default: UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = [{
         "rule": "self != 'Local' && self.matches('^[A-Za-z0-9+_.-]{1,14}(/[A-Za-z0-9+_.-]{1,14}){0,3}$')",
@@ -83,68 +83,68 @@ pub struct CronTabSpec {
     }]))]
     pub time_zone: Option<String>,
 
-    /// Whether no new runs are started. Those that run go on, and what is left out meanwhile is not made up for. Default:
-    /// false.
+    /// Whether to start no new runs. Active runs continue. Runs that are due while this is true are not started later.
+    /// Default: false.
     #[serde(default)]
     pub suspend: bool,
 
-    /// What happens at a time of the schedule when the run before goes on. Forbid: the new one is left out. Allow: both
-    /// run. Replace: the old one is ended. Default: Forbid.
+    /// What happens when a run is due and the previous run is still active. Forbid: the new run is skipped. Allow: both run.
+    /// Replace: the Job of the previous run is deleted. Default: Forbid.
     #[serde(default)]
     pub concurrency_policy: ConcurrencyPolicy,
 
-    /// How late a run may be started, after the operator or its API server was away; below 10 counts as 10. Default: however
-    /// late, the newest one is started.
+    /// How late a run may start, for example after an outage of the operator or the API server. A value below 10 counts as 10.
+    /// Default: no limit; after an outage, the newest of the missed runs is started.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub starting_deadline_seconds: Option<i64>,
 
-    /// How many Jobs that completed are kept. Default: 3.
+    /// How many completed Jobs are kept. Default: 3.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub successful_jobs_history_limit: Option<i32>,
 
-    /// How many Jobs that failed are kept. Default: 1.
+    /// How many failed Jobs are kept. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub failed_jobs_history_limit: Option<i32>,
 
-    /// With Allow: how many Jobs may run at a time before new ones are left out. Default: 10.
+    /// With concurrencyPolicy Allow: how many Jobs may be active at a time. Further runs are skipped. Default: 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub max_active_jobs: Option<i32>,
 
-    /// The program, in place of the image's entrypoint. Default: the image's.
+    /// The program, instead of the image's entrypoint. Default: the image's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::words")]
     pub command: Vec<String>,
 
-    /// The arguments, in place of the image's. Default: the image's.
+    /// The arguments, instead of the image's. Default: the image's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::words")]
     pub args: Vec<String>,
 
-    /// Environment variables, beside CRON_SCHEDULED_AT, the time that the run is for. Default: none.
+    /// Environment variables. The operator adds CRON_SCHEDULED_AT, the scheduled time of the run. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::env")]
     pub env: Vec<EnvVar>,
 
-    /// Secrets and ConfigMaps whose keys all become environment variables; those in env win. Default: none.
+    /// Secrets and ConfigMaps whose keys all become environment variables. Variables in env take precedence. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::env_from")]
     pub env_from: Vec<EnvFromSource>,
 
-    /// Files for the pods: empty folders, and what is in ConfigMaps and Secrets. Default: none.
+    /// Volumes of the pods: of the types emptyDir, configMap, secret and projected. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::volumes")]
     pub volumes: Vec<Volume>,
 
-    /// Where the volumes are found. Default: none.
+    /// Where the container mounts the volumes. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::volume_mounts")]
     pub volume_mounts: Vec<VolumeMount>,
 
-    /// CPU and memory of each pod, taken as they are written. Default: a request of 50m CPU and 64Mi memory, no limits.
+    /// CPU and memory of each pod, passed on without changes. Default: a request of 50m CPU and 64Mi memory, no limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::resources")]
     pub resources: Option<ResourceRequirements>,
@@ -153,65 +153,65 @@ pub struct CronTabSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
 
-    /// Secrets with the credentials to pull the image with. Default: none.
+    /// Secrets with the credentials for pulling the image. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::pull_secrets")]
     pub image_pull_secrets: Vec<LocalObjectReference>,
 
-    /// ServiceAccount of the pods, whose token they then get, unless it says otherwise. Default: the namespace's default,
-    /// without a token.
+    /// ServiceAccount of the pods. The pods get its token, unless the ServiceAccount turns that off. Default: the default
+    /// ServiceAccount of the namespace, without a token (with one under Baseline).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
 
-    /// Labels that the machines must have to run pods. Default: none.
+    /// Labels that a node must have to run the pods. Default: none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schemas::labels")]
     pub node_selector: BTreeMap<String, String>,
 
-    /// Taints of machines that the pods tolerate. Default: none.
+    /// Node taints that the pods tolerate. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::tolerations")]
     pub tolerations: Vec<Toleration>,
 
-    /// How long a run may take before it is ended and counts as failed. Default: for ever.
+    /// How long a run may take. Then its pods are stopped and it counts as failed. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub active_deadline_seconds: Option<i64>,
 
-    /// How often the pods of a run may fail before the run counts as failed. Default: 6.
+    /// How many times the pods of a run may fail before the run counts as failed. Default: 6.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub backoff_limit: Option<i32>,
 
-    /// What happens when the program fails. OnFailure: it is started again in its pod. Never: there is another pod, and the
-    /// one that failed stays, with its logs. Default: OnFailure.
+    /// What happens when the program fails. OnFailure: it is started again in the same pod. Never: a new pod is created, and
+    /// the failed pod stays, with its logs. Default: OnFailure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RestartPolicy>,
 
-    /// What the pods may do. Restricted: not root, no privileges, as the restricted Pod Security Standard asks for.
-    /// RootAllowed: the same, but an image may run as root. Baseline: also with the usual capabilities. Default: the
-    /// operator's --default-security-profile, Restricted.
+    /// What the pods may do. Restricted: the restricted Pod Security Standard; no root user, no privileges. RootAllowed: the
+    /// same, but the image may run as root. Baseline: also with the container runtime's default capabilities. Default: the
+    /// operator's --default-security-profile, which is Restricted unless the administrator sets another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_profile: Option<SecurityProfile>,
 
-    /// The user as which the container runs; at least 1 under Restricted. Default: the image's.
+    /// The ID of the user that the container runs as; at least 1 under Restricted. Default: the image's user.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub run_as_user: Option<i64>,
 
-    /// Labels for the pods, beside the operator's own, which win. Default: none.
+    /// Additional labels of the pods. The operator's own labels take precedence. Default: none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schemas::labels")]
     pub pod_labels: BTreeMap<String, String>,
 
-    /// Annotations for the pods. Default: none.
+    /// Annotations of the pods. Default: none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schemas::annotations")]
     pub pod_annotations: BTreeMap<String, String>,
 }
 
-/// What happens when the run before goes on.
+/// What happens when a run is due and the previous run is still active.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum ConcurrencyPolicy {
@@ -230,26 +230,26 @@ pub enum RestartPolicy {
     Never,
 }
 
-/// What has run, what runs, and what will.
+/// The past, active and next runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{"rule": Fence::RULE, "message": Fence::MESSAGE}]))]
 pub struct CronTabStatus {
-    /// The Jobs that run, in the order of their times; at most 128 of them.
+    /// The active Jobs, in the order of their scheduled times; at most 128 are listed.
     #[schemars(length(max = 128))]
     pub active: Vec<JobReference>,
 
-    /// How many Jobs run.
+    /// How many Jobs are active.
     pub active_jobs: i32,
 
-    /// Pods that run.
+    /// How many pods of these Jobs run or are pending.
     pub replicas: i32,
 
-    /// Selects the pods; for kubectl scale and autoscalers.
+    /// The label selector of the pods, for kubectl scale and autoscalers.
     #[schemars(length(max = 256))]
     pub label_selector: String,
 
-    /// The time of the latest run that was started.
+    /// The scheduled time of the latest run that was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub last_schedule_time: Option<Timestamp>,
@@ -259,74 +259,75 @@ pub struct CronTabStatus {
     #[schemars(schema_with = "time")]
     pub last_successful_time: Option<Timestamp>,
 
-    /// The time of the latest run that was left out.
+    /// The scheduled time of the latest run that was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub last_missed_time: Option<Timestamp>,
 
-    /// Why that run was left out: MissSchedule (too late for startingDeadlineSeconds), JobAlreadyActive, TooManyActiveJobs or
+    /// Why that run was skipped: MissSchedule (too late for startingDeadlineSeconds), JobAlreadyActive, TooManyActiveJobs or
     /// JobNameConflict.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub last_missed_reason: Option<String>,
 
-    /// The next time of the schedule; absent while nothing is started.
+    /// The scheduled time of the next run; absent while no runs are started.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub next_schedule_time: Option<Timestamp>,
 
-    /// The run that failed last.
+    /// The latest run that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<Failure>,
 
-    /// Since when the schedule is as it is: nothing before is made up for.
+    /// Since when the schedule is in effect. No run that was due before is started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Since>,
 
-    /// The last value of the annotation stable.example.com/run-now that was acted on.
+    /// The value of the annotation stable.example.com/run-now that the operator has handled last; a hash of it if it is longer
+    /// than 128 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub last_run_now: Option<String>,
 
-    /// The last value of the annotation stable.example.com/reconcile-requested-at that was acted on.
+    /// The value of the annotation stable.example.com/reconcile-requested-at that the operator has handled last.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub last_handled_reconcile_at: Option<String>,
 
-    /// The leadership under which this was written.
+    /// The leadership term under which this status was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence>,
 
-    /// The generation of the object that this status is about.
+    /// The generation of the object that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Ready and Degraded; Stalled while it is true.
+    /// Ready and Degraded; also Stalled, but only while it is True.
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Vec<Condition>,
 }
 
-/// A Job.
+/// A reference to a Job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct JobReference {
-    /// batch/v1.
+    /// Always batch/v1.
     #[schemars(length(max = 64))]
     pub api_version: String,
 
-    /// Job.
+    /// Always Job.
     #[schemars(length(max = 64))]
     pub kind: String,
 
-    /// Its namespace.
+    /// The namespace of the Job.
     #[schemars(length(max = 63))]
     pub namespace: String,
 
-    /// Its name.
+    /// The name of the Job.
     #[schemars(length(max = 253))]
     pub name: String,
 
-    /// Its uid.
+    /// The uid of the Job.
     #[schemars(length(max = 64))]
     pub uid: String,
 }
@@ -334,56 +335,56 @@ pub struct JobReference {
 /// A run that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
-    /// Its Job, which may be gone.
+    /// The name of its Job, which may have been deleted since.
     #[schemars(length(max = 253))]
     pub job: String,
 
-    /// When it was given up.
+    /// When the Job failed.
     #[schemars(schema_with = "time")]
     pub time: Timestamp,
 
-    /// Why, in a word of Kubernetes such as BackoffLimitExceeded.
+    /// The reason from the condition of the Job, such as BackoffLimitExceeded.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub reason: String,
 }
 
-/// Since when a schedule is as it is.
+/// Since when a schedule is in effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Since {
-    /// Of cronSpec, timeZone, and whether runs are started at all.
+    /// A hash of cronSpec, of timeZone, and of whether runs are started at all.
     #[schemars(length(max = 64))]
     pub hash: String,
 
-    /// Times after this one count.
+    /// Only runs that are due after this time are started.
     #[schemars(schema_with = "time")]
     pub since: Timestamp,
 }
 
 impl CronTabSpec {
-    /// Whether no runs are started.
+    /// Whether the spec starts no runs: `suspend`, or no replicas.
     pub fn is_held(&self) -> bool {
         self.suspend || self.replicas == 0
     }
 
-    /// `successfulJobsHistoryLimit`, or its default.
+    /// Returns `successfulJobsHistoryLimit`, or its default.
     pub fn successful_jobs_history_limit(&self) -> usize {
         limit(self.successful_jobs_history_limit, 3)
     }
 
-    /// `failedJobsHistoryLimit`, or its default.
+    /// Returns `failedJobsHistoryLimit`, or its default.
     pub fn failed_jobs_history_limit(&self) -> usize {
         limit(self.failed_jobs_history_limit, 1)
     }
 
-    /// `maxActiveJobs`, or its default.
+    /// Returns `maxActiveJobs`, or its default.
     pub fn max_active_jobs(&self) -> u32 {
         self.max_active_jobs.unwrap_or(10).unsigned_abs()
     }
 }
 
 impl RestartPolicy {
-    /// As the API writes it.
+    /// Returns the name in the Kubernetes API.
     pub fn name(self) -> String {
         match self {
             Self::OnFailure => "OnFailure",
@@ -401,7 +402,7 @@ fn one() -> i32 {
     1
 }
 
-/// An instant. Without bounds of its own: the format has them.
+/// The schema of an instant. It needs no `maxLength`: the format limits the length.
 fn time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date-time"})
 }

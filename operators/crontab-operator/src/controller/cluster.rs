@@ -1,4 +1,5 @@
-//! What a wake-up asks of the outside: the runtime's [`Context`], and in tests a model that crashes where it is told to.
+//! The interface between a reconcile and the cluster. The runtime's [`Context`] implements it; in tests, a model does that can
+//! crash at any request.
 
 use std::sync::Arc;
 
@@ -14,17 +15,17 @@ use crate::{
     metrics::{Runs, Tally},
 };
 
-/// A cluster, as one wake-up of one CronTab sees it.
+/// What the reconcile of one CronTab reads and writes.
 pub(super) trait Cluster: Sync {
     fn now(&self) -> Timestamp;
 
-    /// The object, after what this wake-up has written.
+    /// Returns the object, with this reconcile's own writes.
     fn object(&self) -> Arc<CronTab>;
 
-    /// Its Jobs, from the cache.
+    /// Returns its Jobs from the cache.
     fn owned(&self) -> Vec<LiveJob>;
 
-    /// Its pods, from the cache.
+    /// Returns its pods from the cache.
     fn pods(&self) -> Vec<Arc<Live<PodView>>>;
 
     /// [`Context::recall`].
@@ -33,16 +34,16 @@ pub(super) trait Cluster: Sync {
     /// [`Context::catch_up`].
     fn catch_up(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// One Job, past the cache.
+    /// Reads one Job from the API server, not from the cache.
     fn live(&self, name: &str) -> impl Future<Output = Result<Option<LiveJob>, Error>> + Send;
 
     /// [`Context::create`].
     fn create(&self, job: Job) -> impl Future<Output = Result<Creation<JobView>, Error>> + Send;
 
-    /// Whether it was still there.
+    /// Deletes a Job. Returns whether it still existed.
     fn delete(&self, job: &Live<JobView>) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Writes the status; unless it is to be remembered, it may be held back for a moment.
+    /// Writes the status. Unless `remember` is set, the runtime may hold the write back for a moment.
     fn report(&self, report: Report<CronTabStatus>, remember: bool) -> impl Future<Output = Result<(), Error>> + Send;
 
     fn tell(&self, news: News);

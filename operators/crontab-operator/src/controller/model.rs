@@ -1,6 +1,6 @@
-//! A model of what a wake-up asks of the outside: an API server with one CronTab, and replicas of the operator, each with a
-//! cache that may be old. Each request gives others a turn before and after it takes effect, and a wake-up can be dropped at
-//! each of these turns: that is what a crash is.
+//! A model of the cluster for tests of the reconciler: an API server with one CronTab, and replicas of the operator, each with a
+//! cache that may be stale. Each request yields before and after it takes effect, so that other replicas can run in between.
+//! Dropping a reconcile at one of these turns models a crash.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ use crate::{
     samples, status,
 };
 
-/// The API server, and people's eyes.
+/// The API server, and all events, metrics and health reports that the operator has emitted.
 #[derive(Clone)]
 pub(super) struct World(Arc<Mutex<State>>);
 
@@ -35,11 +35,11 @@ pub(super) struct State {
     pub(super) now: Timestamp,
     pub(super) crontab: CronTab,
     pub(super) jobs: BTreeMap<String, LiveJob>,
-    /// Names of Jobs that belong to somebody else.
-    pub(super) strangers: BTreeSet<String>,
-    /// Names of Jobs of a former CronTab that are being collected.
+    /// Names of existing Jobs that no CronTab owns.
+    pub(super) unowned: BTreeSet<String>,
+    /// Names of Jobs of an earlier CronTab, which the garbage collector is deleting.
     pub(super) dying: BTreeSet<String>,
-    /// Why no Job is taken.
+    /// The error with which the API server refuses every new Job, if it does.
     pub(super) refusal: Option<String>,
     /// Every Job that was ever created, in order.
     pub(super) created: Vec<String>,
@@ -47,11 +47,11 @@ pub(super) struct State {
     pub(super) news: Vec<News>,
     pub(super) tallies: Vec<Tally>,
     pub(super) health: Option<Health>,
-    /// Writes of the status.
+    /// Number of status writes.
     pub(super) writes: usize,
     version: u64,
     uids: u64,
-    /// The newest leader; those before it send nothing any more.
+    /// The term of the current leader. Replicas with another term cannot write any more.
     epoch: Option<i64>,
 }
 
@@ -60,23 +60,23 @@ pub(super) struct Replica {
     world: World,
     cache: Mutex<Cache>,
     epoch: Option<i64>,
-    /// Statuses that need not be remembered are held back.
+    /// Whether it holds back status writes without new memory, as the runtime may do.
     pub(super) holds_back: bool,
-    /// It may still send although another one leads.
+    /// Whether it can still write although another replica leads.
     pub(super) zombie: bool,
 }
 
 struct Cache {
     crontab: Arc<CronTab>,
     jobs: Vec<LiveJob>,
-    /// Nothing is missing that was there when its process became leader.
+    /// Whether the cache contains all Jobs that existed when this replica became leader.
     is_whole: bool,
-    /// Names of Jobs that may have been created.
+    /// Names of Jobs whose `create` has had no answer: they may exist.
     unanswered: BTreeSet<String>,
 }
 
 impl World {
-    /// A world with the first sample, made at noon on 19 November 2026, and this of its spec.
+    /// Returns a world with the first sample, created at noon on 19 November 2026, and with these changes of its spec.
     pub(super) fn new(now: &str, spec: &Value) -> Self {
         let mut whole = json!({"cronSpec": "* * * * */5", "image": "my-awesome-cron-image"});
         whole.as_object_mut().expect("an object").extend(spec.as_object().expect("an object").clone());
@@ -84,7 +84,7 @@ impl World {
             now: now.parse().expect("a time"),
             crontab: samples::with_spec(&whole),
             jobs: BTreeMap::new(),
-            strangers: BTreeSet::new(),
+            unowned: BTreeSet::new(),
             dying: BTreeSet::new(),
             refusal: None,
             created: Vec::new(),
@@ -100,21 +100,21 @@ impl World {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("nobody has panicked")
+        self.0.lock().expect("the lock is not poisoned")
     }
 
     pub(super) fn status(&self) -> CronTabStatus {
         self.state().crontab.status.clone().unwrap_or_default()
     }
 
-    /// A process without election, with a fresh cache.
+    /// Returns a new replica of the current term, with a fresh cache.
     pub(super) fn replica(&self) -> Replica {
         let cache = self.state().cache();
         let epoch = self.state().epoch;
         Replica { world: self.clone(), cache: Mutex::new(cache), epoch, holds_back: false, zombie: false }
     }
 
-    /// The next leader.
+    /// Starts the next term, and returns its leader.
     pub(super) fn leader(&self) -> Replica {
         let mut state = self.state();
         state.epoch = Some(state.epoch.unwrap_or_default() + 1);
@@ -130,20 +130,21 @@ impl World {
         self.state().now = now.parse().expect("a time");
     }
 
-    /// Somebody edits the object.
+    /// Edits the object, as a user does.
     pub(super) fn edit(&self, change: impl FnOnce(&mut CronTab)) {
         let mut state = self.state();
         change(&mut state.crontab);
         state.changed();
     }
 
-    /// The object was made then.
+    /// Sets the creation time of the object.
     pub(super) fn made_at(&self, time: &str) {
         let time = serde_json::from_value(json!(time)).expect("a time");
         self.edit(|crontab| crontab.metadata.creation_timestamp = Some(time));
     }
 
-    /// Plays the Job controller: the Job started right when it was made, and ended now.
+    /// Acts as the Job controller: the Job started when it was created, and ends now with the condition `how` (`Complete` or
+    /// `Failed`).
     pub(super) fn finish(&self, name: &str, how: &str) {
         let mut state = self.state();
         let (now, job) = (state.now, state.jobs[name].clone());
@@ -157,7 +158,7 @@ impl World {
         state.jobs.insert(name.to_owned(), Arc::new(Live { view, ..(*job).clone() }));
     }
 
-    /// All that run end well.
+    /// Completes all active Jobs.
     pub(super) fn finish_all(&self) {
         let running: Vec<String> =
             self.state().jobs.values().filter(|job| job.end().is_none()).map(|job| job.name.to_string()).collect();
@@ -166,7 +167,7 @@ impl World {
         }
     }
 
-    /// Grows with every change.
+    /// Returns counters that grow with every change.
     fn changes(&self) -> (u64, usize, usize) {
         let state = self.state();
         (state.version, state.created.len(), state.deleted.len())
@@ -195,25 +196,25 @@ impl State {
 }
 
 impl Replica {
-    /// The same process, elected only now.
+    /// Makes this replica the leader, with the cache that it already has.
     pub(super) fn elected(mut self) -> Self {
         self.epoch = self.world.leader().epoch;
         self
     }
 
-    /// The watch has delivered everything.
+    /// Brings the cache up to date, as if the watch had delivered everything.
     pub(super) fn sync(&self) {
         let Cache { crontab, jobs, .. } = self.world.state().cache();
-        let mut cache = self.cache.lock().expect("nobody has panicked");
+        let mut cache = self.cache.lock().expect("the lock is not poisoned");
         (cache.crontab, cache.jobs) = (crontab, jobs);
     }
 
-    /// One wake-up, from beginning to end.
+    /// Runs one reconcile to its end.
     pub(super) fn wake(&self) -> Result<Action, Error> {
         self.wake_for(usize::MAX).expect("it ends")
     }
 
-    /// One wake-up that is dropped after so many turns; `None` if it was.
+    /// Runs one reconcile, but drops it after this many turns. Returns `None` if it was dropped.
     pub(super) fn wake_for(&self, turns: usize) -> Option<Result<Action, Error>> {
         let mut work = pin!(self.work());
         let mut task = Task::from_waker(Waker::noop());
@@ -223,13 +224,13 @@ impl Replica {
         })
     }
 
-    /// One wake-up, to be polled.
+    /// Returns the future of one reconcile.
     pub(super) async fn work(&self) -> Result<Action, Error> {
         let crontab = self.object();
         wake_up(&crontab, self, &Config::default()).await
     }
 
-    /// With all that the watch delivers, until there is nothing to do at this moment. Says when there will be.
+    /// Reconciles with an up-to-date cache until nothing is left to do now. Returns after which time to reconcile again.
     pub(super) fn settle(&self) -> Option<Duration> {
         for _ in 0..20 {
             self.sync();
@@ -242,10 +243,10 @@ impl Replica {
                 _ => {}
             }
         }
-        panic!("it never settles: {:?}", self.world.state().news);
+        panic!("the operator never settles: {:?}", self.world.state().news);
     }
 
-    /// Lives with the clock going on to this instant. `each` is called after each wake-up.
+    /// Reconciles while the clock advances to this instant. Calls `each` every time that the replica has settled.
     pub(super) fn live_until(&self, until: &str, mut each: impl FnMut(&World)) {
         let until: Timestamp = until.parse().expect("a time");
         loop {
@@ -270,7 +271,7 @@ impl Replica {
     }
 }
 
-/// Lets others have a turn.
+/// Yields once, so that another replica can run.
 async fn turn() {
     let mut begun = false;
     std::future::poll_fn(|_| if std::mem::replace(&mut begun, true) { Poll::Ready(()) } else { Poll::Pending }).await;
@@ -282,11 +283,11 @@ impl Cluster for Replica {
     }
 
     fn object(&self) -> Arc<CronTab> {
-        self.cache.lock().expect("nobody has panicked").crontab.clone()
+        self.cache.lock().expect("the lock is not poisoned").crontab.clone()
     }
 
     fn owned(&self) -> Vec<LiveJob> {
-        self.cache.lock().expect("nobody has panicked").jobs.clone()
+        self.cache.lock().expect("the lock is not poisoned").jobs.clone()
     }
 
     fn pods(&self) -> Vec<Arc<Live<PodView>>> {
@@ -300,15 +301,15 @@ impl Cluster for Replica {
         }
         turn().await;
         let latest = Arc::new(self.world.state().crontab.clone());
-        self.cache.lock().expect("nobody has panicked").crontab = latest.clone();
+        self.cache.lock().expect("the lock is not poisoned").crontab = latest.clone();
         Ok(Some(latest))
     }
 
-    /// That the runtime does what it promises is tested there: here it is promised once a term, and for what was not answered.
+    /// The runtime's own tests cover its guarantees. This model has them once per term, and for each `create` without an answer.
     async fn catch_up(&self) -> Result<(), Error> {
         turn().await;
         let state = self.world.state();
-        let mut cache = self.cache.lock().expect("nobody has panicked");
+        let mut cache = self.cache.lock().expect("the lock is not poisoned");
         let unanswered = std::mem::take(&mut cache.unanswered);
         let was_whole = std::mem::replace(&mut cache.is_whole, true);
         for job in state.jobs.values().filter(|job| !was_whole || unanswered.contains(&*job.name)) {
@@ -327,14 +328,14 @@ impl Cluster for Replica {
 
     async fn create(&self, job: Job) -> Result<Creation<JobView>, Error> {
         let name = job.name_any();
-        self.cache.lock().expect("nobody has panicked").unanswered.insert(name.clone());
+        self.cache.lock().expect("the lock is not poisoned").unanswered.insert(name.clone());
         turn().await;
         self.may_write()?;
         let creation = {
             let mut state = self.world.state();
             if let Some(words) = &state.refusal {
                 Creation::Refused(words.clone())
-            } else if state.strangers.contains(&name) {
+            } else if state.unowned.contains(&name) {
                 Creation::Taken
             } else if state.dying.contains(&name) {
                 Creation::Dying
@@ -358,7 +359,7 @@ impl Cluster for Replica {
             }
         };
         turn().await;
-        let mut cache = self.cache.lock().expect("nobody has panicked");
+        let mut cache = self.cache.lock().expect("the lock is not poisoned");
         cache.unanswered.remove(&name);
         if let Creation::Created(job) | Creation::Ours(job) = &creation {
             cache.jobs.retain(|known| known.uid != job.uid);
@@ -380,7 +381,7 @@ impl Cluster for Replica {
             there
         };
         turn().await;
-        self.cache.lock().expect("nobody has panicked").jobs.retain(|known| known.uid != job.uid);
+        self.cache.lock().expect("the lock is not poisoned").jobs.retain(|known| known.uid != job.uid);
         Ok(there)
     }
 
@@ -405,7 +406,7 @@ impl Cluster for Replica {
             Arc::new(state.crontab.clone())
         };
         turn().await;
-        self.cache.lock().expect("nobody has panicked").crontab = latest;
+        self.cache.lock().expect("the lock is not poisoned").crontab = latest;
         Ok(())
     }
 
@@ -418,7 +419,7 @@ impl Cluster for Replica {
     }
 }
 
-/// How long after its time each run was started.
+/// Returns how long after its scheduled time each run was started.
 pub(super) fn delays(world: &World) -> Vec<SignedDuration> {
     let delay = |tally: &Tally| if let Tally::Started(delay) = tally { Some(*delay) } else { None };
     world.state().tallies.iter().filter_map(delay).collect()

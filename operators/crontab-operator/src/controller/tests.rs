@@ -1,4 +1,5 @@
-//! The numbers are those of the operator's list of acceptance tests, which are here in the time of a model.
+//! Tests of the reconciler on a model of the cluster, with simulated time. The numbers in the names (`t02`) are those of the
+//! operator's list of acceptance tests.
 
 mod handover;
 
@@ -10,7 +11,7 @@ use crate::known::RUN_NOW;
 
 const NAME: &str = "my-new-cron-object";
 
-/// The name of the Job for this time.
+/// Returns the name of the Job for this scheduled time.
 fn job(time: &str) -> String {
     format!("{NAME}-{}", time.parse::<Timestamp>().expect("a time").as_second())
 }
@@ -35,7 +36,7 @@ fn t02_t03_the_sample_waits_for_friday_and_starts_at_its_first_minute() {
     operator.live_until("2026-11-20T00:00:30Z", nothing);
     assert_eq!(created(&world), ["my-new-cron-object-1795132800"]);
     assert!(delays(&world)[0].as_millis() <= 200, "{:?}", delays(&world));
-    assert_eq!(world.state().writes, 2, "one at first sight, one for the run");
+    assert_eq!(world.state().writes, 2, "one in the first reconcile, one for the run");
     let status = world.status();
     assert_eq!(status.active.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["my-new-cron-object-1795132800"]);
     assert_eq!(status.last_schedule_time, Some("2026-11-20T00:00:00Z".parse().expect("a time")));
@@ -47,7 +48,7 @@ fn t04_a_run_that_never_starts_does_not_flood_the_cluster() {
     let world = World::new("2026-11-19T23:59:30Z", &json!({}));
     world.replica().live_until("2026-11-20T01:00:30Z", nothing);
     assert_eq!(created(&world).len(), 1);
-    assert_eq!(count(&world, "JobAlreadyActive"), 2, "when it begins, and after an hour");
+    assert_eq!(count(&world, "JobAlreadyActive"), 2, "one for the first skipped run, one an hour later");
     let status = world.status();
     assert_eq!(status.last_missed_time, Some("2026-11-20T01:00:00Z".parse().expect("a time")));
     assert_eq!(status.last_missed_reason.as_deref(), Some("JobAlreadyActive"));
@@ -129,7 +130,7 @@ fn t10_a_change_of_replicas_is_for_the_next_run_and_zero_stops() {
     assert!(created(&world).is_empty());
     world.edit(|crontab| crontab.spec.replicas = 2);
     operator.live_until("2026-11-20T12:01:30Z", World::finish_all);
-    assert_eq!(created(&world), [job("2026-11-20T12:01:00Z")], "and nothing is made up for");
+    assert_eq!(created(&world), [job("2026-11-20T12:01:00Z")], "no missed run is started later");
 }
 
 #[test]
@@ -163,7 +164,7 @@ fn ten_thousand_old_jobs_are_not_deleted_in_one_burst() {
         }
     }
     let operator = world.replica();
-    operator.wake().expect("works"); // the status first
+    operator.wake().expect("works"); // writes the status, before any deletion
     let mut wakes = 0;
     while world.state().jobs.len() > 3 {
         operator.sync();
@@ -179,7 +180,7 @@ fn ten_thousand_old_jobs_are_not_deleted_in_one_burst() {
 fn t13_a_strangers_job_does_not_stop_the_clock() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"}));
     world.made_at("2026-11-20T10:00:30Z");
-    world.state().strangers.insert(job("2026-11-20T10:01:00Z"));
+    world.state().unowned.insert(job("2026-11-20T10:01:00Z"));
     world.replica().live_until("2026-11-20T10:02:30Z", nothing);
     assert_eq!(created(&world), [job("2026-11-20T10:02:00Z")]);
     assert_eq!(world.reasons(), ["JobNameConflict", "SuccessfulCreate"]);
@@ -204,7 +205,7 @@ fn a_job_that_is_refused_stays_due_and_the_rest_goes_on() {
     world.state().refusal = Some("exceeded quota".to_owned());
     world.set_now("2026-11-20T11:00:01Z");
     world.replica().settle();
-    assert!(world.state().jobs.is_empty(), "history is cleaned up all the same");
+    assert!(world.state().jobs.is_empty(), "old Jobs are deleted nevertheless");
     assert!(world.reasons().contains(&"FailedCreate") && world.status().last_successful_time.is_some());
     world.state().refusal = None;
     world.set_now("2026-11-20T11:20:00Z");
@@ -239,10 +240,10 @@ fn t16_clocks_that_jump() {
     assert_eq!(before.len(), 3);
     world.set_now("2026-11-20T10:00:30Z");
     operator.live_until("2026-11-20T12:30:00Z", World::finish_all);
-    assert_eq!(created(&world), before, "two hours back: nothing twice");
+    assert_eq!(created(&world), before, "clock two hours back: no run is repeated");
     world.set_now("2026-11-23T12:30:00Z");
     operator.live_until("2026-11-23T12:31:00Z", World::finish_all);
-    assert_eq!(created(&world)[3..], [job("2026-11-23T12:00:00Z")], "three days on: the newest");
+    assert_eq!(created(&world)[3..], [job("2026-11-23T12:00:00Z")], "clock three days ahead: only the newest run");
     for (now, runs) in [("2036-11-23T12:31:00Z", 1), ("2026-11-23T12:31:01Z", 0), ("2036-11-23T12:31:01Z", 0)] {
         let before = created(&world).len();
         world.set_now(now);
@@ -302,7 +303,7 @@ fn a_run_that_is_asked_for_runs_once_and_is_no_run_of_the_schedule() {
     assert_eq!((world.status().last_run_now.as_deref(), world.status().last_schedule_time), (Some("a"), None));
     ask("b");
     world.replica().settle();
-    assert_eq!(created(&world).len(), 1, "Forbid holds");
+    assert_eq!(created(&world).len(), 1, "Forbid also applies to run-now");
     assert_eq!(world.reasons(), ["SuccessfulCreate", "JobAlreadyActive"]);
     world.finish_all();
     ask("c");

@@ -1,5 +1,5 @@
-//! Random `CronTab`s that live through a year, with a clock that now and then goes back or forth, against a list that is made
-//! by looking at every minute of that year. `CRONTAB_YEARS` says how many; 200 take some minutes.
+//! Random `CronTab`s live through a year, with a clock that sometimes jumps back or forth. The expected runs come from a check of
+//! every minute of that year. `CRONTAB_YEARS` sets how many `CronTab`s there are; 200 take some minutes.
 
 use std::iter;
 
@@ -12,10 +12,10 @@ use super::model::World;
 const ZONES: [&str; 6] =
     ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Kolkata"];
 const USUAL: usize = 5;
-/// Times at which the clock is set, in a year.
+/// How often the clock jumps in a year.
 const JUMPS: usize = 12;
 
-/// Five fields, each with the lowest and the highest that it takes.
+/// The five fields of a cron expression, each with its lowest and highest value.
 #[derive(Debug)]
 struct Fields([(String, i8, i8); 5]);
 
@@ -65,7 +65,7 @@ impl Fields {
         self.0[field].0 == "*"
     }
 
-    /// Whether it runs in the minute that begins then.
+    /// Whether the schedule fires in the minute that begins at `time`.
     fn fires(&self, time: Timestamp, zone: &TimeZone) -> bool {
         let local = zone.to_datetime(time);
         let weekday = local.weekday().since(Weekday::Sunday);
@@ -79,14 +79,14 @@ impl Fields {
     }
 }
 
-/// The stretches in which the clock goes as it should, from one jump to the next.
+/// Returns the periods between the jumps of the clock.
 fn stretches(rng: &mut Rng, begin: Timestamp) -> Vec<(Timestamp, Timestamp)> {
     let mut now = begin;
     (0..JUMPS)
         .map(|_| {
             let until = now + rng.i64(20 * 86_400..40 * 86_400).seconds();
             let stretch = (now, until);
-            // Two hours back, three days on, and all between.
+            // From two hours back to three days ahead.
             now = until + rng.i64(-7_200..3 * 86_400).seconds();
             stretch
         })
@@ -113,13 +113,13 @@ fn a_year_of_random_crontabs_has_no_run_too_few_and_none_too_many() {
         let mut expected: Vec<Timestamp> = Vec::new();
         for (from, until) in &stretches {
             let last = expected.last().copied().unwrap_or(begin);
-            // What passed while the clock jumped is one run.
+            // Of all times that a jump ahead passes over, only the newest is started.
             expected.extend(times.iter().copied().rfind(|time| last < *time && time <= from));
             let last = expected.last().copied().unwrap_or(begin).max(*from);
             expected.extend(times.iter().filter(|time| last < **time && *time <= until));
         }
 
-        // Without history nothing but the status remembers what has run.
+        // Without a Job history, only the status records past runs.
         let spec = json!({
             "cronSpec": fields.text(), "timeZone": zone, "concurrencyPolicy": "Allow", "successfulJobsHistoryLimit": 0,
         });

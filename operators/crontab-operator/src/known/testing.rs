@@ -8,8 +8,8 @@ use workloads::{JobView, Live};
 
 use super::LiveJob;
 
-/// A Job that started at this time of 20 November 2026, and completed (`+ 10:00`) or failed (`- 10:00`) half a minute later,
-/// or goes on (`10:00`). It was made for the minute in which it started.
+/// Returns a Job that started at this time of 20 November 2026. Half a minute later it completed (`+ 10:00`) or failed
+/// (`- 10:00`), or it is still active (`10:00`). Its scheduled time is the minute in which it started.
 pub(crate) fn job(name: &str, how: &str) -> LiveJob {
     let time = |seconds: u32| format!("2026-11-20T{}:{seconds:02}Z", how.trim_start_matches(['+', '-', ' ']));
     let end = match how.chars().next() {

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::{testing::at, testing::job, *};
 use crate::samples;
 
-/// The sample with this of its spec and its status.
+/// Returns the sample with these changes of its spec, and with this status.
 fn crontab(spec: &Value, status: &Value) -> CronTab {
     let mut whole = json!({"cronSpec": "0 * * * *", "image": "a"});
     whole.as_object_mut().expect("an object").extend(spec.as_object().expect("an object").clone());
@@ -14,7 +14,7 @@ fn timing(crontab: &CronTab) -> Timing {
     Timing::of(&crontab.spec).expect("a schedule")
 }
 
-/// The memory that is written now, as a status.
+/// Returns the status that a reconcile writes now.
 fn remember(crontab: &CronTab, now: &str) -> CronTabStatus {
     let timing = timing(crontab);
     crate::status::of(&Known::of(crontab, &timing, vec![], at(now)), &[]).status
@@ -29,9 +29,9 @@ fn due(crontab: &CronTab, now: &str) -> Option<Timestamp> {
 fn an_edit_or_the_end_of_a_pause_starts_nothing_from_before_it() {
     let daily = crontab(&json!({"cronSpec": "0 0 * * *"}), &json!({}));
     let status = remember(&daily, "2026-11-20T12:30:00Z");
-    assert_eq!(status.schedule.as_ref().map(|it| it.since), Some(at("2026-11-19T12:00:00Z")), "on first sight");
+    assert_eq!(status.schedule.as_ref().map(|it| it.since), Some(at("2026-11-19T12:00:00Z")), "in the first reconcile");
 
-    // 4.13.9: edited at 15:00 to noon; nothing before noon tomorrow.
+    // 4.13.9: an edit at 15:00 sets the schedule to noon. No run is due before noon of the next day.
     let mut edited = crontab(&json!({"cronSpec": "0 12 * * *"}), &json!({}));
     edited.status = Some(status.clone());
     assert_eq!(due(&edited, "2026-11-20T15:00:00.5Z"), None);
@@ -60,11 +60,11 @@ fn an_edit_or_the_end_of_a_pause_starts_nothing_from_before_it() {
 fn what_passed_while_paused_is_not_made_up_for_and_what_passed_while_away_is() {
     let mut crontab = crontab(&json!({}), &json!({}));
     crontab.status = Some(remember(&crontab, "2026-11-20T10:00:30Z"));
-    assert_eq!(due(&crontab, "2026-11-20T15:00:01Z"), Some(at("2026-11-20T15:00:00Z")), "away");
+    assert_eq!(due(&crontab, "2026-11-20T15:00:01Z"), Some(at("2026-11-20T15:00:00Z")), "after an outage");
     let ready = |reason: &str| json!([{"type": "Ready", "status": "Unknown", "reason": reason, "message": "", "lastTransitionTime": "2026-11-20T10:01:00Z"}]);
     let conditions = serde_json::from_value(ready("Paused")).expect("conditions");
     crontab.status.as_mut().expect("a status").conditions = conditions;
-    assert_eq!(due(&crontab, "2026-11-20T15:00:01Z"), None, "paused");
+    assert_eq!(due(&crontab, "2026-11-20T15:00:01Z"), None, "after a pause");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn what_has_become_of_jobs_that_ran() {
         ]
     );
     known.replace(vec![job("c", "10:00"), job("d", "10:00")]);
-    assert_eq!(told(&known).len(), 2, "those that made room are not missed");
+    assert_eq!(told(&known).len(), 2, "replaced Jobs emit no MissingJob");
 }
 
 #[test]

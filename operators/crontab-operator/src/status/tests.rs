@@ -85,7 +85,7 @@ fn pods_that_do_not_start() {
     let root = waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root");
     assert_eq!(reasons(&with(root)), ["ImageRunsAsRoot"]);
     let crashing = waiting("CrashLoopBackOff", "back-off");
-    assert_eq!(reasons(&with(crashing)), [""; 0], "the end of the run decides");
+    assert_eq!(reasons(&with(crashing)), [""; 0], "only the result of the run counts");
 
     let unschedulable = |since: &str| {
         pod(&json!({"phase": "Pending", "conditions": [

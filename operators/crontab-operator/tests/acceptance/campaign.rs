@@ -1,6 +1,6 @@
-//! A CronTab's life, lived again and again, each time with something else going wrong between operator and API server.
+//! The same scenario of a CronTab, repeated with a different fault between operator and API server each time.
 //!
-//! `FAULT_PLANS=all` runs every plan; `FAULT_PLANS='after create jobs.batch #1 -> drop'` that one.
+//! `FAULT_PLANS=all` runs every plan; `FAULT_PLANS='after create jobs.batch #1 -> drop'` runs only that one.
 
 use crontab_operator::{CronTab, CronTabOperator};
 use manager_testing::{Campaign, Subject, World};
@@ -31,10 +31,10 @@ impl Subject for CronTabs {
         let spec = json!({"cronSpec": "0 * * * *", "concurrencyPolicy": "Replace", "successfulJobsHistoryLimit": 0});
         begin(world, NAME, &spec).await;
 
-        // A run that ends well and is forgotten; one that is replaced; and the one that replaces it.
+        // A run that completes and whose Job is deleted; a run that is replaced; and the run that replaces it.
         started(world, TIMES[0]).await;
         finish(world, &job(NAME, TIMES[0]), "Complete", TIMES[0]).await;
-        world.until("it is gone", async || jobs(world, NAME).await.is_empty().then_some(())).await;
+        world.until("its Job is deleted", async || jobs(world, NAME).await.is_empty().then_some(())).await;
         started(world, TIMES[1]).await;
         run(world, &job(NAME, TIMES[1]), TIMES[1]).await;
         started(world, TIMES[2]).await;
@@ -42,11 +42,11 @@ impl Subject for CronTabs {
             let status = world.get::<CronTab>(NAME).await?.status?;
             (status.active.len() == 1 && status.last_schedule_time == Some(at(TIMES[2]))).then_some(())
         };
-        world.until("the status knows", known).await;
+        world.until("the status lists the run", known).await;
     }
 
     fn mask(&self, object: &mut Value) {
-        // Which question of the test was answered last.
+        // The token of the test's last reconcile request differs from life to life.
         object["metadata"]["annotations"]["stable.example.com/reconcile-requested-at"] = Value::Null;
         object["status"]["lastHandledReconcileAt"] = Value::Null;
     }
@@ -61,7 +61,7 @@ async fn started(world: &World, time: &str) {
         .await;
 }
 
-/// What goes wrong all the time, or more than once.
+/// Faults that last, or occur more than once.
 const ROWS: &[(&str, &str)] = &[
     ("nothing", ""),
     ("t08: stored, and the answer is lost", "after create jobs.batch -> drop"),

@@ -1,4 +1,4 @@
-//! The command line, for which no cluster is needed.
+//! The subcommand `schedule`, which needs no cluster.
 
 use std::process::{Command, Output};
 
@@ -23,5 +23,5 @@ fn a_schedule_can_be_tried_without_a_cluster() {
     let (code, said) = schedule(&["check", "0 0 30 2 *"]);
     assert_eq!(code, Some(2));
     assert!(said.contains("never fires"), "{said}");
-    assert_eq!(schedule(&[]).0, Some(2), "which one?");
+    assert_eq!(schedule(&[]).0, Some(2), "a subcommand is required");
 }

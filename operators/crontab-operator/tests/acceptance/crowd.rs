@@ -1,4 +1,4 @@
-//! Many objects that are due in the same minute. `CRONTAB_CROWD=1000` runs it, with so many; it takes one minute and more.
+//! Many objects that are due in the same minute. `CRONTAB_CROWD=1000` runs this test with 1000 objects, for more than a minute.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::kit::{crontab, quiet_world};
 
-/// What is promised for a thousand on two cores.
+/// The promised limit for a thousand objects on two cores.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,7 +20,7 @@ async fn t18_a_crowd_starts_in_time() {
         return skip::unasked("takes minutes: set CRONTAB_CROWD=1000");
     };
     let Some(mut world) = quiet_world().await else { return };
-    // Held until all are there.
+    // Suspended until all objects exist.
     let held = json!({"cronSpec": "* * * * *", "suspend": true, "concurrencyPolicy": "Allow", "maxActiveJobs": 100});
     let applied = stream::iter(0..count).map(|number| {
         let (world, yaml) = (&world, crontab(&format!("c{number}"), &held));

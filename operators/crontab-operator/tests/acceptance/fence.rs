@@ -1,4 +1,4 @@
-//! The memory in the status is fenced: who has led before cannot write it any more, whatever he believes.
+//! The status is fenced: the API server refuses status writes of a former leader, even if it still believes that it leads.
 
 use crontab_operator::CronTab;
 use kube::api::{Patch, PatchParams};
@@ -29,14 +29,14 @@ async fn t14_a_late_leaders_write_is_refused_by_the_api_server() {
     assert_eq!(fence.lease, former.lease);
     assert!(fence.epoch > former.epoch, "{fence:?} after {former:?}");
 
-    // What the first would send if it had been held up on its way.
+    // A late write of the first leader, with its fence; and one without a fence.
     let late = json!({"lastScheduleTime": "2037-11-20T10:00:00Z", "fence": former});
     for late in [late, json!({"lastScheduleTime": null, "fence": null})] {
         let error = write(&world, late).await.expect_err("is refused").to_string();
         assert!(error.contains("written by a former leader"), "{error}");
     }
     look(&world, NAME).await;
-    // The run of eleven was left out, since that of ten goes on.
+    // The run of 11:00 was skipped, because the run of 10:00 is still active.
     assert_eq!(jobs(&world, NAME).await, [job(NAME, "2037-11-20T10:00:00Z")]);
     write(&world, json!({"fence": {"lease": "another", "epoch": 0}})).await.expect("another lease starts anew");
 }

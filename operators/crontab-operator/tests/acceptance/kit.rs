@@ -1,4 +1,4 @@
-//! The sample, worlds with this operator in them, and the parts of the Job controller and the clock.
+//! Helpers of the acceptance tests: worlds with this operator, `CronTab` objects, and stand-ins for the Job controller and the clock.
 
 use crontab_operator::{CronTab, CronTabOperator};
 use jiff::Timestamp;
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 pub(crate) const NAME: &str = "my-new-cron-object";
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_crontab-operator");
 
-/// Without the operator running.
+/// Returns a world in which the operator does not run.
 pub(crate) async fn quiet_world() -> Option<World> {
     let shared = || cluster::Cluster::shared(cluster::Nodes::None);
     World::prepare(&CronTabOperator, BINARY, shared).await
 }
 
-/// With the operator running, and its clock standing still at this instant: one that is to come, since the API server's clock
-/// says when an object was made. 20 November 2037 is a Friday.
+/// Returns a world in which the operator runs, with its clock stopped at `now`. `now` must lie in the future, because the API
+/// server's clock sets the creation time of objects. 20 November 2037 is a Friday.
 pub(crate) async fn world(now: &str) -> Option<World> {
     let mut world = quiet_world().await?;
     world.set_clock(at(now));
@@ -36,7 +36,8 @@ pub(crate) fn crontab(name: &str, spec: &Value) -> String {
         .to_string()
 }
 
-/// Applies a CronTab whose schedule begins at the operator's time, not at the time at which it was made.
+/// Applies a CronTab whose schedule takes effect at the operator's time, not at the object's creation time. For that, the object
+/// is first suspended.
 pub(crate) async fn begin(world: &World, name: &str, spec: &Value) -> CronTab {
     let mut held = spec.clone();
     held["suspend"] = json!(true);
@@ -46,24 +47,24 @@ pub(crate) async fn begin(world: &World, name: &str, spec: &Value) -> CronTab {
     world.until_condition(name, "Ready", "True", "Scheduled").await
 }
 
-/// Moves the clock, and makes the operator look.
+/// Sets the clock, and waits for a reconcile.
 pub(crate) async fn tick(world: &World, name: &str, now: &str) -> CronTab {
     world.set_clock(at(now));
     look(world, name).await
 }
 
-/// Makes the operator look once more.
+/// Requests a reconcile, waits for it, and returns the object.
 pub(crate) async fn look(world: &World, name: &str) -> CronTab {
     world.reconcile_again::<CronTab>(name).await;
     world.get(name).await.expect("a CronTab")
 }
 
-/// The name of the Job for this time.
+/// Returns the name of the Job for this scheduled time.
 pub(crate) fn job(name: &str, time: &str) -> String {
     format!("{name}-{}", at(time).as_second())
 }
 
-/// The names of the Jobs of a CronTab, sorted.
+/// Returns the names of the Jobs of a CronTab, sorted.
 pub(crate) async fn jobs(world: &World, name: &str) -> Vec<String> {
     let jobs = world.list::<Job>().await;
     let ours = jobs.iter().filter(|job| job.labels().get("app.kubernetes.io/instance").is_some_and(|it| it == name));
@@ -72,12 +73,12 @@ pub(crate) async fn jobs(world: &World, name: &str) -> Vec<String> {
     names
 }
 
-/// Plays the Job controller: the pods of the Job run.
+/// Acts as the Job controller: the pods of the Job run.
 pub(crate) async fn run(world: &World, name: &str, now: &str) {
     world.patch_status::<Job>(name, json!({"startTime": now, "active": 1})).await;
 }
 
-/// Plays the Job controller: the Job has ended.
+/// Acts as the Job controller: the Job has ended with the condition `how`, `Complete` or `Failed`.
 pub(crate) async fn finish(world: &World, name: &str, how: &str, now: &str) {
     let first = if how == "Complete" { "SuccessCriteriaMet" } else { "FailureTarget" };
     let condition = |type_: &str| {
@@ -97,7 +98,7 @@ pub(crate) async fn finish(world: &World, name: &str, how: &str, now: &str) {
     world.patch_status::<Job>(name, ended).await;
 }
 
-/// How often something was said of the object: events, and how often each was repeated.
+/// Returns the number of the object's events with this reason.
 pub(crate) async fn told(world: &World, name: &str, reason: &str) -> usize {
     world.events(name).await.into_iter().filter(|event| event.1 == reason).count()
 }

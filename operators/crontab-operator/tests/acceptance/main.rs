@@ -1,6 +1,6 @@
-//! What users of a CronTab can rely on, on a real API server. The numbers are those of the operator's list of acceptance
-//! tests; those that are about the clock alone are beside the controller, in the time of a model. Nothing runs pods here
-//! (but in `node`): the tests play the other controllers, and move the operator's clock.
+//! Acceptance tests of CronTab on a real API server. The numbers in the names (`t02`) are those of the operator's list of
+//! acceptance tests. Tests that concern only the clock are in the crate's `controller::tests`, with simulated time. Only `node`
+//! has nodes: the other tests act as the other controllers, and set the operator's clock.
 
 mod campaign;
 mod commands;

@@ -1,4 +1,4 @@
-//! Real pods on a real node, by the real clock.
+//! Tests with real pods on a real node, and with the real clock.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{BINARY, crontab, jobs, told};
 
-/// Longer than any of this takes on a busy machine.
+/// Longer than any of these steps takes on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(6);
 
 fn busybox(cron_spec: &str, script: &str, more: &Value) -> Value {
@@ -25,7 +25,7 @@ fn busybox(cron_spec: &str, script: &str, more: &Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t19_real_pods_run_by_the_clock() {
-    // Not the one that end-to-end tests share: there the chart brings the definitions, and operators for all namespaces.
+    // A separate cluster: in the one that end-to-end tests share, the chart installs the CRDs and operators for all namespaces.
     let Some(mut world) = World::prepare(&CronTabOperator, BINARY, || Cluster::fresh(Nodes::Real)).await else {
         return;
     };
@@ -49,10 +49,10 @@ async fn t19_real_pods_run_by_the_clock() {
         let conditions = world.get::<CronTab>(name).await?.status?.conditions;
         conditions.iter().any(|it| it.type_ == "Degraded" && it.reason == reason).then_some(())
     };
-    world.within(PATIENCE, "stuck says why", async || condition("stuck", "ImagePullFailed").await).await;
-    world.within(PATIENCE, "failing says so", async || condition("failing", "LastRunFailed").await).await;
+    world.within(PATIENCE, "stuck reports why", async || condition("stuck", "ImagePullFailed").await).await;
+    world.within(PATIENCE, "failing reports its failure", async || condition("failing", "LastRunFailed").await).await;
 
-    // Two pods, each with its number and the time, and success is noticed.
+    // A run has two pods with different indexes, and the status reports its success.
     let minutely = async || world.get::<CronTab>("minutely").await?.status?.last_successful_time;
     world.within(PATIENCE, "a run of minutely completes", minutely).await;
     let pods: Vec<Pod> = world.list().await;
@@ -63,7 +63,7 @@ async fn t19_real_pods_run_by_the_clock() {
         .collect();
     assert_eq!(indexes.into_iter().collect::<Vec<_>>(), ["0", "1"]);
 
-    // History is pruned while it goes on.
+    // Old Jobs are deleted while further runs start.
     let pruned = async || {
         let all: Vec<Job> = world.list().await;
         let runs = world.get::<CronTab>("quick").await?.status?.last_schedule_time?;
@@ -74,7 +74,7 @@ async fn t19_real_pods_run_by_the_clock() {
     };
     world.within(PATIENCE, "five runs, of which two are kept", pruned).await;
 
-    // One kills, the other waits and says so once.
+    // Replace deletes the old Job. Forbid skips runs, and emits one event.
     let replaced = async || {
         let active = world.get::<CronTab>("replace").await?.status?.active;
         let alone = active.len() == 1 && jobs(&world, "replace").await == [active[0].name.clone()];
@@ -85,12 +85,12 @@ async fn t19_real_pods_run_by_the_clock() {
     assert_eq!(told(&world, "forbid", "JobAlreadyActive").await, 1);
     assert_eq!(jobs(&world, "stuck").await.len(), 1, "the cluster is not flooded");
 
-    // Held, nothing starts; then it goes on from there, by other clocks.
+    // Suspended, it starts nothing. Resumed, it continues, with another schedule in another zone.
     world.patch::<CronTab>("quick", json!({"spec": {"suspend": true}})).await;
     world.until_condition::<CronTab>("quick", "Ready", "True", "Suspended").await;
     let last = async || world.get::<CronTab>("quick").await?.status?.last_schedule_time;
     let before = last().await;
-    tokio::time::sleep(Duration::from_secs(15)).await; // time itself is what is tested
+    tokio::time::sleep(Duration::from_secs(15)).await; // real time must pass: the test is that nothing starts meanwhile
     assert_eq!(last().await, before);
     let resumed = json!({"spec": {"suspend": false, "cronSpec": "* * * * *", "timeZone": "Asia/Kolkata"}});
     world.patch::<CronTab>("quick", resumed).await;

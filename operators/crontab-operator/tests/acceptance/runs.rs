@@ -1,4 +1,4 @@
-//! What a run is, and what becomes of it.
+//! Acceptance tests of runs: their Jobs, and how they end.
 
 use crontab_operator::CronTab;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
@@ -64,7 +64,7 @@ async fn t02_t03_t04_the_sample_starts_one_job_and_says_that_its_image_cannot_be
         sent("get jobs")
     );
     assert_eq!((sent("create jobs"), sent("list jobs"), sent("get jobs")), (1, 0, 0));
-    assert!(sent("patch crontabs/status") <= 2, "the run, and the answer to the test's question");
+    assert!(sent("patch crontabs/status") <= 2, "one for the run, and one that handles the test's reconcile request");
 
     let table = world.cluster.kubectl(["get", "ct", "--namespace", &world.namespace]).output().expect("kubectl");
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
@@ -73,7 +73,7 @@ async fn t02_t03_t04_the_sample_starts_one_job_and_says_that_its_image_cannot_be
     assert_eq!(columns, ["NAME", "SCHEDULE", "SUSPEND", "ACTIVE", "LAST SCHEDULE", "NEXT", "AGE"], "{table}");
     assert!(table.contains("* * * * */5") && table.contains("2037-11-20T00:01:00Z"), "{table}");
 
-    // 4: its pod cannot pull the image for an hour.
+    // t04: its pod cannot pull the image for an hour.
     let template = &live.spec.expect("a spec").template;
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template.metadata, "spec": template.spec});
     pod["metadata"]["name"] = json!("cron-0");
@@ -85,7 +85,7 @@ async fn t02_t03_t04_the_sample_starts_one_job_and_says_that_its_image_cannot_be
     let stuck = world.until_condition::<CronTab>(NAME, "Degraded", "True", "ImagePullFailed").await;
     let message = "Pod cron-0: cannot pull image \"my-awesome-cron-image\": not found";
     assert_eq!(condition(&stuck, "Degraded").map(|it| it.message.as_str()), Some(message));
-    assert_eq!(condition(&stuck, "Ready").map(|it| it.reason.as_str()), Some("Scheduled"), "the schedule goes on");
+    assert_eq!(condition(&stuck, "Ready").map(|it| it.reason.as_str()), Some("Scheduled"), "the schedule stays valid");
     assert_eq!(jobs(&world, NAME).await, [name], "the cluster is not flooded");
     world.until_event(NAME, "Normal", "JobAlreadyActive").await;
     assert_eq!(told(&world, NAME, "JobAlreadyActive").await, 1);
@@ -137,7 +137,7 @@ async fn t10_scaling_is_for_the_next_run() {
     };
     let indexed = || Some("Indexed".to_owned());
     assert_eq!(pods("2037-11-20T11:00:00Z").await, (Some(3), Some(3), indexed()));
-    assert_eq!(pods("2037-11-20T10:00:00Z").await, (Some(1), Some(1), indexed()), "the one that runs is unchanged");
+    assert_eq!(pods("2037-11-20T10:00:00Z").await, (Some(1), Some(1), indexed()), "the active Job is unchanged");
     scale("--replicas=0");
     world.until_condition::<CronTab>(NAME, "Ready", "True", "ScaledToZero").await;
     tick(&world, NAME, "2037-11-20T13:00:00Z").await;
@@ -181,8 +181,8 @@ async fn t13_a_strangers_job_is_left_alone_and_the_next_run_starts() {
     begin(&world, NAME, &json!({"cronSpec": "0 * * * *"})).await;
     let taken = job(NAME, "2037-11-20T10:00:00Z");
     let pod = json!({"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]});
-    let stranger = json!({"metadata": {"name": taken}, "spec": {"template": {"spec": pod}}});
-    let uid = world.create::<Job>(stranger).await.metadata.uid;
+    let unowned = json!({"metadata": {"name": taken}, "spec": {"template": {"spec": pod}}});
+    let uid = world.create::<Job>(unowned).await.metadata.uid;
     tick(&world, NAME, "2037-11-20T10:00:00Z").await;
     let note = world.until_event(NAME, "Warning", "JobNameConflict").await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! When runs are started, and when they are not.
+//! Acceptance tests of schedules: which runs are started, and which are not.
 
 use crontab_operator::CronTab;
 use manager_testing::condition;
@@ -25,7 +25,7 @@ async fn t07_an_operator_that_was_away_starts_the_newest_run_or_tells_once_that_
     for name in ["patient", "strict"] {
         look(&world, name).await;
     }
-    assert_eq!(told(&world, "strict", "MissSchedule").await, 1, "ever");
+    assert_eq!(told(&world, "strict", "MissSchedule").await, 1, "also after a restart");
     assert!(jobs(&world, "strict").await.is_empty());
     assert_eq!(jobs(&world, "patient").await.len(), 1);
 }
@@ -58,7 +58,7 @@ async fn t09_an_edit_and_the_end_of_a_suspension_make_up_for_nothing() {
     world.set_clock(at("2037-11-22T18:30:00Z"));
     world.patch::<CronTab>("held", json!({"metadata": {"annotations": {paused: null}}})).await;
     world.until_condition::<CronTab>("held", "Ready", "True", "Scheduled").await;
-    assert!(jobs(&world, "held").await.is_empty(), "nor does the end of a pause");
+    assert!(jobs(&world, "held").await.is_empty(), "the end of a pause starts no missed run either");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +76,7 @@ async fn t12_a_schedule_that_is_wrong_is_told_and_not_tried_again() {
         world.until_event(NAME, "Warning", reason).await;
         let before = world.requests().writes();
         tick(&world, NAME, "2037-11-20T10:00:00Z").await;
-        assert_eq!(world.requests().writes() - before, 1, "nothing but the answer to the test's question");
+        assert_eq!(world.requests().writes() - before, 1, "only the write that handles the test's reconcile request");
     }
     begin(&world, NAME, &json!({"cronSpec": "0 12 * * *"})).await;
 }
@@ -112,9 +112,9 @@ async fn t15_t16_clocks_that_are_changed_and_clocks_that_jump() {
     tick(&world, NAME, "2037-11-01T20:00:00-05:00").await;
     assert_eq!(jobs(&world, NAME).await, twice.map(|time| job(NAME, time)));
     tick(&world, NAME, twice[0]).await;
-    assert_eq!(jobs(&world, NAME).await.len(), 2, "back: nothing twice");
+    assert_eq!(jobs(&world, NAME).await.len(), 2, "clock back: no run is repeated");
     tick(&world, NAME, "2037-11-04T20:00:00-05:00").await;
-    assert_eq!(jobs(&world, NAME).await.last(), Some(&job(NAME, "2037-11-04T01:30:00-05:00")), "on: the newest");
+    assert_eq!(jobs(&world, NAME).await.last(), Some(&job(NAME, "2037-11-04T01:30:00-05:00")), "ahead: the newest");
     assert_eq!(jobs(&world, NAME).await.len(), 3);
 }
 

@@ -1,7 +1,7 @@
 //! `flights.com/v1`.
 //!
-//! Doc comments here are what `kubectl explain` prints. All defaults are in the schema, so that they are stored: they decide
-//! about money.
+//! `kubectl explain` prints the doc comments of this module. All defaults are in the schema, so that the object stores them and a
+//! later release cannot change them: they decide about money.
 
 #![expect(unreachable_pub, reason = "KubeSchema derives through a hidden copy of the struct")]
 #![expect(clippy::duplicated_attributes, reason = "columns have a type each")]
@@ -15,7 +15,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use workloads::{Fence, schemas};
 
-/// The trip, how many fly, and what becomes of the booking.
+/// The trip, the number of seats, and what happens to the booking.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "flights.com",
@@ -25,7 +25,7 @@ use workloads::{Fence, schemas};
     shortname = "ft",
     category = "all",
     namespaced,
-    doc = "Seats on a flight, booked once at the booking provider that the operator is connected to.",
+    doc = "Books seats on a flight, exactly once, at the booking provider that the operator is configured with.",
     derive = "PartialEq",
     status = "FlightTicketStatus",
     printcolumn(name = "STATUS", type_ = "string", json_path = ".status.phase"),
@@ -44,46 +44,46 @@ use workloads::{Fence, schemas};
     },
 ]))]
 pub struct FlightTicketSpec {
-    /// The city at the start. It cannot be changed.
+    /// The departure city. It cannot be changed.
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^\S(.*\S)?$"), extend("x-kubernetes-validations" = [{
         "rule": "self == oldSelf", "message": "from cannot be changed; delete this FlightTicket and create another",
     }]))]
     pub from: String,
 
-    /// The city at the end. It cannot be changed.
+    /// The destination city. It cannot be changed.
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^\S(.*\S)?$"), extend("x-kubernetes-validations" = [{
         "rule": "self == oldSelf", "message": "to cannot be changed; delete this FlightTicket and create another",
     }]))]
     pub to: String,
 
-    /// How many seats. The booking follows a change. Default: 1.
+    /// How many seats to book. A change of this field changes the booking. Default: 1.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 10))]
     pub number: i32,
 
-    /// The day, such as 2030-05-04. It cannot be changed. Default: any day.
+    /// The departure date, such as 2030-05-04. It cannot be changed. Default: any day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "date")]
     pub departure_date: Option<Date>,
 
-    /// Where one sits. It cannot be changed. Default: Economy.
+    /// The cabin class. It cannot be changed. Default: Economy.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-validations" = [{
         "rule": "self == oldSelf", "message": "cabin cannot be changed; delete this FlightTicket and create another",
     }]))]
     pub cabin: Cabin,
 
-    /// What becomes of the booking when this object is deleted: it is cancelled or kept. Default: Cancel.
+    /// What happens to the booking when this object is deleted. Cancel: it is cancelled. Retain: it is kept. Default: Cancel.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 
-    /// Whether the seats are bought once more when the provider has cancelled or lost the booking, up to ten times. Default:
-    /// Never.
+    /// Whether the operator books again when the provider has cancelled or lost the booking. Never, or Always: up to ten times.
+    /// Default: Never.
     #[serde(default)]
     pub rebook_policy: RebookPolicy,
 }
 
-/// Where one sits.
+/// The cabin class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum Cabin {
@@ -93,7 +93,7 @@ pub enum Cabin {
     First,
 }
 
-/// What becomes of the booking.
+/// What happens to the booking when the object is deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum DeletionPolicy {
@@ -102,7 +102,7 @@ pub enum DeletionPolicy {
     Retain,
 }
 
-/// Whether to buy once more.
+/// Whether to book again after a booking is lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum RebookPolicy {
@@ -111,7 +111,7 @@ pub enum RebookPolicy {
     Always,
 }
 
-/// What is known of the booking.
+/// What the operator knows of the booking.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(extend(
@@ -119,68 +119,70 @@ pub enum RebookPolicy {
     "x-kubernetes-validations" = [{"rule": Fence::RULE, "message": Fence::MESSAGE}],
 ))]
 pub struct FlightTicketStatus {
-    /// Pending: nothing is confirmed yet. Booked. Modifying: a change is on its way. Rejected: it cannot be booked as it is.
-    /// Cancelled: the booking was lost. Cancelling: this object is being deleted, and the booking has to go first.
+    /// Pending: nothing is confirmed yet. Booked: the booking is confirmed. Modifying: the operator has requested another number
+    /// of seats. Rejected: the provider refuses the booking. Cancelled: the provider has cancelled or lost the booking.
+    /// Cancelling: this object is being deleted, and its booking is not cancelled yet.
     pub phase: Phase,
 
-    /// The provider's name of the booking.
+    /// The provider's ID of the booking.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub booking_id: Option<String>,
 
-    /// What the passengers show.
+    /// The confirmation code, which the passengers show.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub confirmation_code: Option<String>,
 
-    /// Seats that are really booked.
+    /// How many seats are booked at the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<i64>,
 
-    /// Our name of the booking, under which it can be asked for again and again and is made once.
+    /// The operator's name of the booking. The provider makes only one booking per reference, however often a request is
+    /// repeated.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub reference: Option<String>,
 
-    /// How often it was bought anew.
+    /// How many times the operator has booked again.
     #[serde(skip_serializing_if = "is_zero")]
     pub attempt: u32,
 
-    /// Since when it is known to be confirmed.
+    /// When the operator first found the booking confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub booked_at: Option<Timestamp>,
 
-    /// What the provider says of it.
+    /// The provider's message about the booking.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub provider_message: Option<String>,
 
-    /// Set when the provider's answer made an end of it: what the object asked for by then. It is asked for again when spec or
-    /// annotations have changed.
+    /// Set when the provider's answer was final: identifies the spec and the annotations that the answer was for. The operator
+    /// tries again when they have changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub settled: Option<String>,
 
-    /// The last value of the annotation flights.com/reconcile-requested-at that was acted on.
+    /// The value of the annotation flights.com/reconcile-requested-at that the operator has handled last.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub last_handled_reconcile_at: Option<String>,
 
-    /// The leadership under which this was written.
+    /// The leadership term under which this status was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence>,
 
-    /// The generation of the object that this status is about.
+    /// The generation of the object that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Ready and Synced; Reconciling or Stalled while one is true.
+    /// Ready and Synced; also Reconciling or Stalled, but only while one of them is True.
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Vec<Condition>,
 }
 
-/// Where a ticket stands.
+/// The phase of a ticket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum Phase {
@@ -194,7 +196,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All of them.
+    /// All phases, in the order of their numbers.
     pub const ALL: [Self; 6] =
         [Self::Pending, Self::Booked, Self::Modifying, Self::Rejected, Self::Cancelled, Self::Cancelling];
 }
@@ -220,7 +222,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A day. Without bounds of its own: the format has them.
+/// The schema of a date. It needs no `maxLength`: the format limits the length.
 fn date(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date", "x-kubernetes-validations": [{
         "rule": "self == oldSelf",
@@ -228,7 +230,7 @@ fn date(_: &mut SchemaGenerator) -> Schema {
     }]})
 }
 
-/// An instant. Without bounds of its own: the format has them.
+/// The schema of an instant. It needs no `maxLength`: the format limits the length.
 fn time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date-time"})
 }

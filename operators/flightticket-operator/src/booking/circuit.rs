@@ -1,58 +1,62 @@
-//! When a provider is not asked: while it is down, and faster than it was agreed. Pure: the time is an argument.
+//! The circuit breaker and rate limit for requests to the provider. Pure: the time is an argument.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many failures in a row open it.
+/// Failures in a row that open the circuit.
 const FAILURES: u32 = 10;
-/// For so long nobody is asked; then one request tries.
+/// How long an open circuit lets no request through. Then it lets one trial request through.
 pub(crate) const PAUSE: Duration = Duration::from_secs(30);
-/// A try that has not been heard of for so long is forgotten: its process or its reconcile has ended.
+/// After this time without a result, the trial request counts as lost, for example because its reconcile was cancelled.
 const TRIAL: Duration = Duration::from_mins(2);
-/// Between two requests.
+/// Minimum time between two requests.
 pub(crate) const SPACING: Duration = Duration::from_millis(50);
 
-/// Opens after failures in a row, over all tickets, and lets one request at a time find out whether they are over.
+/// Opens after failures in a row, counted over all tickets. While open, it lets one trial request at a time through.
 #[derive(Debug, Default)]
 pub(crate) struct Circuit {
     failures: u32,
-    /// Nobody is asked before.
+    /// While the circuit is open: when the next trial request may be sent.
     closed_at: Option<Instant>,
     last: String,
     slot: Option<Instant>,
 }
 
-/// Why not now.
+/// The error while the circuit is open.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Open {
-    /// How long.
+    /// How long until the next trial request.
     pub(crate) wait: Duration,
-    /// What went wrong last.
+    /// The last failure.
     pub(crate) last: String,
 }
 
 impl Circuit {
-    /// Whether a request may be sent, and when.
+    /// Returns when a request may be sent, at `now` or later.
+    ///
+    /// # Errors
+    ///
+    /// If the circuit is open.
     pub(crate) fn enter(&mut self, now: Instant) -> Result<Instant, Open> {
         if let Some(closed_at) = self.closed_at {
             if now < closed_at {
                 return Err(Open { wait: closed_at - now, last: self.last.clone() });
             }
-            self.closed_at = Some(now + TRIAL); // this one tries, and the others wait for what comes of it
+            self.closed_at = Some(now + TRIAL); // this is the trial request; all others wait for its result
         }
         let slot = self.slot.map_or(now, |slot| slot.max(now));
         self.slot = Some(slot + SPACING);
         Ok(slot)
     }
 
-    /// The provider answered.
+    /// Records that the provider answered.
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
         self.closed_at = None;
     }
 
-    /// It did not, or said that it cannot.
+    /// Records that the provider did not answer, or answered 5xx.
     pub(crate) fn failed(&mut self, why: &str, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         why.clone_into(&mut self.last);

@@ -1,4 +1,4 @@
-//! The client: credentials, pace and metrics around each request.
+//! The client of the provider. It adds credentials, the rate limit and metrics to each request.
 
 use std::{
     path::PathBuf,
@@ -14,31 +14,31 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Failure, Outcome, Refusal, Request, Transport, Unknown, Why, circuit::Circuit, wire};
 
-/// Credentials that were refused are not tried again before this time, unless they change.
+/// How long the client does not send refused credentials again, unless they change.
 const REFUSED: Duration = Duration::from_secs(55);
 
-/// Where the provider is, and who asks.
+/// The address of the provider and the credentials.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Its address, before `/v1/…`.
+    /// The base address, before `/v1/…`.
     pub url: Uri,
-    /// What shows that we may.
+    /// The token that authorizes the client.
     pub token: Token,
 }
 
 /// Where the token for a provider is.
 #[derive(Debug, Clone, Default)]
 pub enum Token {
-    /// None is needed.
+    /// The provider needs no token.
     #[default]
     None,
-    /// In a file. It is read for each request, so a new one is used at once.
+    /// In a file. The client reads it for each request, so that it uses a new token at once.
     File(PathBuf),
-    /// In a Secret that the provider has too.
+    /// In a Secret that the provider also mounts.
     Shared(SharedToken),
 }
 
-/// A client of one provider. A clone is the same client.
+/// A client of one provider. Clones share the circuit breaker and the connections.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -50,7 +50,7 @@ struct Inner {
     metrics: Metrics,
 }
 
-/// Credentials that were not accepted.
+/// Credentials that the provider refused.
 struct Refused {
     token: Option<String>,
     until: Instant,
@@ -58,7 +58,7 @@ struct Refused {
 }
 
 impl Client {
-    /// A client that has not asked anything yet.
+    /// Creates a client and registers its metrics. It opens no connection.
     pub fn new(settings: Settings, transport: impl Transport, registry: &MetricRegistry) -> Self {
         Self(Arc::new(Inner {
             settings,
@@ -69,7 +69,7 @@ impl Client {
         }))
     }
 
-    /// Asks the provider, and waits for its turn before. Never fails: what goes wrong is an [`Outcome`].
+    /// Sends a request, after a wait for the rate limit. Every error becomes an [`Outcome`].
     pub async fn ask(&self, request: &Request) -> Outcome {
         let Inner { settings, metrics, .. } = &*self.0;
         let token = match settings.token.read().await {
@@ -106,11 +106,11 @@ impl Client {
         let count = |code: &str| metrics.requests.with_label_values(&[request.op(), code]).inc();
         let mut message = match wire::request(&settings.url, request) {
             Ok(message) => message,
-            Err(error) => return unknown(format!("the request cannot be written: {error}"), None),
+            Err(error) => return unknown(format!("cannot build the request: {error}"), None),
         };
         if let Some(token) = token {
             let Ok(mut value) = HeaderValue::try_from(format!("Bearer {token}")) else {
-                return unknown("the token has characters that no header takes".to_owned(), None);
+                return unknown("the token has characters that are not allowed in an HTTP header".to_owned(), None);
             };
             value.set_sensitive(true);
             message.headers_mut().insert(header::AUTHORIZATION, value);
@@ -130,7 +130,7 @@ impl Client {
         }
     }
 
-    /// Whether these very credentials were refused a moment ago: thousands of tickets need not all find out.
+    /// Returns the refusal if the provider has just refused the same token, so that thousands of tickets do not all send it.
     fn refused_before(&self, token: Option<&str>) -> Option<Refusal> {
         let mut refused = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |it: &Refused| it.token.as_deref() == token && Instant::now() < it.until;
@@ -161,7 +161,7 @@ impl Token {
         let failed = |what: &str| format!("--booking-token-file {}: {what}", path.display());
         let text = tokio::fs::read_to_string(path).await.map_err(|error| failed(&error.to_string()))?;
         let token = text.lines().map(str::trim).find(|line| !line.is_empty());
-        token.map(|token| Some(token.to_owned())).ok_or_else(|| failed("there is no token in it"))
+        token.map(|token| Some(token.to_owned())).ok_or_else(|| failed("the file contains no token"))
     }
 }
 
@@ -178,7 +178,7 @@ fn class(status: StatusCode) -> &'static str {
     }
 }
 
-/// Upper bounds in seconds.
+/// Buckets of the request duration, in seconds.
 const SECONDS: [f64; 10] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 struct Metrics {
@@ -194,11 +194,11 @@ impl Metrics {
         let requests = registry.counters("flightticket_operator_provider_requests_total", help, &["op", "code"]);
         let help = "How long the booking provider took to answer, by operation.";
         let seconds = registry.histograms("flightticket_operator_provider_request_seconds", help, &["op"], &SECONDS);
-        let help = "1 while the booking provider is down and asked only now and then.";
+        let help = "1 while the booking provider is down and gets only one trial request at a time.";
         let circuit_open = registry.gauges("flightticket_operator_provider_circuit_open", help, &[]);
         circuit_open.with_label_values::<&str>(&[]).set(0);
         for op in Request::OPS {
-            // From the start, at zero: a series that begins with its first event never shows that event as a rate.
+            // Creates the series at zero: the rate of a series that begins with its first event does not contain that event.
             requests.with_label_values(&[op, "2xx"]);
             seconds.with_label_values(&[op]);
         }

@@ -1,4 +1,4 @@
-//! Requests to the provider over the network: deadlines for each phase, a bounded body, no redirects.
+//! The HTTP transport to the provider: a deadline for each phase, a limited body, no redirects.
 
 use std::{
     path::PathBuf,
@@ -24,21 +24,25 @@ use rustls::{
 use tokio::time::timeout;
 use tower::Service;
 
-/// An answer may have so many bytes.
+/// The maximum size of an answer, in bytes.
 const LARGEST_BODY: usize = 64 * 1024;
-/// A connection is kept for so long for the next request.
+/// How long an idle connection is kept for the next request.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// How requests reach the provider. Tests bring one of their own.
+/// Sends requests to the provider. Tests implement it without a network.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request, and reads the whole answer.
+    ///
+    /// # Errors
+    ///
+    /// If there is no whole answer.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, Failure>>;
 }
 
 /// Why there is no whole answer. In all cases but the first the request may have been carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The trust in the provider could not be set up.
+    /// The certificate authorities could not be loaded. The request was not sent.
     #[error("{0}")]
     Settings(String),
     /// There was no connection, or it broke before the answer.
@@ -47,15 +51,15 @@ pub enum Failure {
     /// A phase took too long.
     #[error("no {phase} within {}s", after.as_secs())]
     Late {
-        /// What was waited for.
+        /// The phase: `connection`, `answer` or `end of the answer`.
         phase: &'static str,
-        /// For how long.
+        /// The limit.
         after: Duration,
     },
-    /// The answer began and did not end well.
+    /// The connection broke in the middle of the answer.
     #[error("the answer broke off: {0}")]
     Truncated(String),
-    /// It would have been too long.
+    /// The answer is larger than the limit.
     #[error("the answer has more than {LARGEST_BODY} bytes")]
     TooLarge,
 }
@@ -67,7 +71,7 @@ pub struct Https {
     made: Mutex<Option<Made>>,
 }
 
-/// A client, and the authorities that it trusts: a newer file makes another one.
+/// A client with the authorities of one version of the file. A newer file leads to another client.
 struct Made {
     modified: Option<SystemTime>,
     client: Connected,
@@ -76,8 +80,8 @@ struct Made {
 type Connected = Client<Patient<HttpsConnector<HttpConnector>>, Full<Bytes>>;
 
 impl Https {
-    /// Trusts the authorities in `ca_file`, or those of the system. `limit` is for each phase: the connection, the head of the
-    /// answer, and its body. Nothing is read before the first request.
+    /// Creates a transport that trusts the authorities in `ca_file`, or those of the system. `limit` is for each phase: the
+    /// connection, the head of the answer, and its body. It reads the file with the first request, not before.
     pub fn new(ca_file: Option<PathBuf>, limit: Duration) -> Self {
         Self { ca_file, limit, made: Mutex::default() }
     }
@@ -115,13 +119,13 @@ impl Https {
                 roots.add(certificate).map_err(|error| failed(error.to_string()))?;
             }
             if roots.is_empty() {
-                return Err(failed("there is no certificate in it".to_owned()));
+                return Err(failed("the file contains no certificate".to_owned()));
             }
             builder.with_root_certificates(roots)
         } else if is_tls {
-            builder
-                .with_native_roots()
-                .map_err(|error| format!("give --booking-ca-file: the system has no authorities ({error})"))?
+            builder.with_native_roots().map_err(|error| {
+                format!("the system has no certificate authorities ({error}); set --booking-ca-file")
+            })?
         } else {
             builder.with_root_certificates(RootCertStore::empty())
         };
@@ -134,7 +138,7 @@ impl Transport for Https {
         Box::pin(async move {
             let client = self.client(request.uri().scheme_str() == Some("https"))?;
             let late = |phase, after| move |_| Failure::Late { phase, after };
-            // Connecting has a limit of its own within this one.
+            // Twice the limit, because it covers connecting too, which `Patient` limits.
             let limit = self.limit * 2;
             let answer = timeout(limit, client.request(request.map(Full::new))).await.map_err(late("answer", limit))?;
             let (head, body) = answer.map_err(|error| Failure::Broken(causes(&error)))?.into_parts();
@@ -148,7 +152,7 @@ impl Transport for Https {
     }
 }
 
-/// A connector that gives up.
+/// A connector with a time limit.
 #[derive(Debug, Clone)]
 struct Patient<C> {
     inner: C,
@@ -179,7 +183,7 @@ where
     }
 }
 
-/// An error with its causes: hyper's own sentence says little.
+/// Formats an error with its causes, because hyper's own message says little.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Requests as HTTP, and answers as outcomes. Pure.
+//! Translates requests to HTTP, and HTTP answers to outcomes. Pure.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use serde_json::json;
 
 use super::{Booking, Order, Outcome, Refusal, Request, Standing, State, Unknown, Why, is_word, plain};
 
-/// An id or a code of the provider that is longer is none.
+/// The maximum length of the provider's ids and codes, in characters.
 const LONGEST_WORD: usize = 64;
-/// A provider that wants to be left alone for longer is asked after this time.
+/// The maximum wait for `Retry-After`. A longer one counts as this.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);
 
-/// The request for a provider whose address is `base`, without credentials.
+/// Returns the HTTP request for a provider at the address `base`, without credentials.
 pub(crate) fn request(base: &Uri, request: &Request) -> Result<http::Request<Bytes>, http::Error> {
     let (method, path, body) = match request {
         Request::Book(order) => (Method::POST, "/v1/bookings".to_owned(), Some(document(order))),
@@ -64,14 +64,14 @@ fn document(order: &Order) -> serde_json::Value {
     document
 }
 
-/// What the answer to `request` says.
+/// Returns the outcome of `request` that an HTTP answer means.
 pub(crate) fn outcome(request: &Request, answer: &http::Response<Bytes>, now: Timestamp) -> Outcome {
     let (status, body) = (answer.status(), answer.body());
     if status.is_success() {
         return match done(request, status, body) {
             Ok(outcome) => outcome,
             Err(problem) => Outcome::Unknown(Unknown {
-                why: format!("the answer {} cannot be understood: {}", status.as_u16(), plain(&problem)),
+                why: format!("cannot read the answer with status {}: {}", status.as_u16(), plain(&problem)),
                 retry_after: None,
                 answered: true,
             }),
@@ -92,7 +92,7 @@ pub(crate) fn outcome(request: &Request, answer: &http::Response<Bytes>, now: Ti
     })
 }
 
-/// What was refused for certain; `None` when that is not certain.
+/// Returns the reason of a certain refusal; `None` if the outcome is uncertain.
 fn why(request: &Request, status: StatusCode, code: &str) -> Option<Why> {
     Some(match (request, status.as_u16(), code) {
         (_, 401 | 403, _) => Why::Credentials,
@@ -104,7 +104,7 @@ fn why(request: &Request, status: StatusCode, code: &str) -> Option<Why> {
         | (Request::Close { .. }, 409, "NOT_CANCELLABLE") => Why::Fixed,
         (Request::Adopt { .. }, 409, "REFERENCE_TAKEN") => Why::Taken,
         (Request::Modify { .. } | Request::Adopt { .. }, 412, _) => Why::Stale,
-        // A wrong address also answers 404, and must not look like a booking that was lost.
+        // A server at a wrong `--booking-url` also answers 404. That must not count as a lost booking, so the code must match.
         (Request::Get { .. } | Request::Modify { .. } | Request::Adopt { .. }, 404, "BOOKING_NOT_FOUND")
         | (Request::Lookup { .. } | Request::Close { .. }, 404, "REFERENCE_NOT_FOUND") => Why::Missing,
         _ => return None,
@@ -124,14 +124,14 @@ fn done(request: &Request, status: StatusCode, body: &[u8]) -> Result<Outcome, S
     if let Request::Get { id } | Request::Modify { id, .. } | Request::Adopt { id, .. } = request
         && *id != read.id
     {
-        return Err(format!("it is about booking {}", read.id));
+        return Err(format!("it describes booking {}", read.id));
     }
     Ok(Outcome::Booking(Booking {
         id: word(read.id)?,
         reference: if is_word(&read.reference, 128) {
             read.reference
         } else {
-            return Err("its reference is no word".into());
+            return Err("its reference is invalid".into());
         },
         from: plain(&read.from),
         to: plain(&read.to),
@@ -146,7 +146,7 @@ fn done(request: &Request, status: StatusCode, body: &[u8]) -> Result<Outcome, S
 }
 
 fn word(id: String) -> Result<String, String> {
-    if is_word(&id, LONGEST_WORD) { Ok(id) } else { Err("its id is no word".to_owned()) }
+    if is_word(&id, LONGEST_WORD) { Ok(id) } else { Err("its id is invalid".to_owned()) }
 }
 
 fn state(name: &str) -> State {
@@ -159,7 +159,7 @@ fn state(name: &str) -> State {
     }
 }
 
-/// Seconds, or a date.
+/// Reads `Retry-After`, in seconds or as a date.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if let Ok(seconds) = text.parse() {
@@ -171,7 +171,7 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(wait.min(LONGEST_PAUSE))
 }
 
-/// Unknown fields are ignored: a provider may tell more than we know.
+/// A booking in an answer. Unknown fields are ignored, so that a provider may add fields.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireBooking {

@@ -1,4 +1,4 @@
-//! A row of the specification a test or a line of a table.
+//! Each test, or each line of a table in a test, is one row of the specification.
 
 use manager::External;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().expect("a time")
 }
 
-/// The end of a visit.
+/// The result of a visit.
 #[derive(Debug)]
 struct Visit {
     steps: Vec<Step>,
@@ -54,7 +54,7 @@ impl Visit {
         }
     }
 
-    /// Phase, `Ready` and `Synced`.
+    /// Formats phase, `Ready` and `Synced`.
     fn said(&self) -> String {
         let External { ready, synced, stalled } = self.told.external();
         let word = |finding: &Finding| {
@@ -69,13 +69,13 @@ impl Visit {
         self.news.iter().map(|news| news.reason).collect()
     }
 
-    /// What was asked, in the words of the metrics.
+    /// Returns the operations that were requested, by their names in metrics.
     fn ops(&self) -> Vec<&'static str> {
         let op = |step: &Step| if let Step::Ask(request) = step { Some(request.op()) } else { None };
         self.steps.iter().filter_map(op).collect()
     }
 
-    /// The object as it is afterwards.
+    /// Returns the object as stored after the visit.
     fn stored(&self, ticket: &FlightTicket) -> FlightTicket {
         let mut status = self.told.status.clone();
         let External { ready, synced, .. } = self.told.external();
@@ -101,7 +101,7 @@ impl Visit {
     }
 }
 
-/// A visit in which the provider answers so, one after the other.
+/// Runs a visit in which the provider gives these answers, one after the other.
 fn visit_after(ticket: &FlightTicket, so_far: SoFar, answers: impl IntoIterator<Item = Outcome>) -> Visit {
     let mut course = Course::of(ticket, so_far);
     let (mut answers, mut steps) = (answers.into_iter(), Vec::new());
@@ -167,7 +167,7 @@ fn a_ticket_is_booked_under_its_uid_and_noted_before_it_is_told() {
     assert_eq!(visit.news, [News::normal("Booked", "Booked 2 seat(s) Mumbai -> London: ABC123 (BK-1)")]);
 }
 
-/// What a refused or lost order leads to: section 5.6.
+/// Every possible answer to an order: section 5.6.
 #[test]
 fn every_answer_to_an_order() {
     let seed = samples::seed();
@@ -226,7 +226,7 @@ fn every_answer_to_an_order() {
         let visit = visit(&seed, [answer.clone()]);
         assert_eq!((visit.said().as_str(), visit.wait()), (said, wait), "{answer:?}");
         assert_eq!(visit.reasons().join(" "), news, "{answer:?}");
-        // The second time nobody is told again.
+        // The next visit repeats nothing.
         let again = visit.stored(&seed);
         if wait == Wait::Change {
             assert_eq!(Course::of(&again, SoFar::default()).step(), Step::Rest(Wait::Change));
@@ -238,7 +238,7 @@ fn every_answer_to_an_order() {
 fn what_a_provider_says_that_we_do_not_know_is_shown() {
     let seed = samples::seed();
     let visit = visit(&seed, [Outcome::Booking(booking(State::Other("ON_HOLD".to_owned())))]);
-    assert_eq!(visit.told.external().ready.message, "The provider says of booking BK-1: ON_HOLD");
+    assert_eq!(visit.told.external().ready.message, "Booking BK-1 has the state ON_HOLD at the provider");
     let ticket = booked();
     let held = self::visit(&ticket, [Outcome::Booking(booking(State::Other("ON_HOLD".to_owned())))]);
     assert_eq!(held.said(), "Booked Unknown/ProviderUnavailable Unknown/ProviderUnavailable");
@@ -262,12 +262,12 @@ fn a_provider_that_is_down_is_told_of_at_the_third_failure_and_nothing_is_forgot
         if failures > 2 {
             let back = self::visit(&visit.stored(&ticket), [confirmed()]);
             assert_eq!(back.said(), "Booked True/Booked True/UpToDate");
-            assert_eq!(back.reasons(), Vec::<&str>::new(), "it was booked all the time");
+            assert_eq!(back.reasons(), Vec::<&str>::new(), "it was booked all the time, so there is no second event");
         }
     }
 }
 
-/// What comes of each answer when another number of seats is wanted: section 5.5.
+/// Every answer when the spec requests another number of seats: section 5.5.
 #[test]
 fn the_number_follows_the_spec() {
     let ticket = patched(&booked(), &json!({"metadata": {"generation": 2}, "spec": {"number": 4}}));
@@ -340,7 +340,7 @@ fn a_lost_booking_is_bought_anew_only_if_that_is_wanted() {
     let closed = || Outcome::Standing(Standing { state: State::Cancelled, booking_id: Some("BK-1".to_owned()) });
     let next = Booking { id: "BK-2".to_owned(), reference: format!("{}.1", samples::UID), ..booking(State::Confirmed) };
     let anew = visit(&always, [cancelled(), closed(), Outcome::Booking(next)]);
-    // The old reference is closed and the new one stored before it is used.
+    // The operator closes the old reference, and stores the new one before it uses it.
     let [Step::Ask(Request::Get { .. }), Step::Ask(Request::Close { reference }), rest @ ..] = anew.steps.as_slice()
     else {
         panic!("{:?}", anew.steps)
@@ -354,7 +354,7 @@ fn a_lost_booking_is_bought_anew_only_if_that_is_wanted() {
     assert_eq!(anew.told.status.attempt, 1);
     assert_eq!(anew.reasons(), ["BookingCancelledExternally", "Booked"]);
 
-    // A crash before that was stored takes the same way, and a close whose answer is lost buys nothing.
+    // After a close with an unknown outcome, there is no new booking.
     assert_eq!(visit(&always, [cancelled(), unknown()]).ops(), ["get", "cancel"]);
 
     let often = patched(&always, &json!({"status": {"attempt": 10, "reference": format!("{}.10", samples::UID)}}));
@@ -388,7 +388,7 @@ fn a_booking_that_is_not_found_may_only_lag() {
     }
 }
 
-/// Section 5.4: the annotation outlives a backup that loses the status and changes the uid.
+/// Section 5.4: the annotation survives a backup and restore that loses the status and changes the uid.
 #[test]
 fn an_object_that_names_a_booking_never_buys_one() {
     let annotated = |more: Value| {
@@ -422,7 +422,7 @@ fn an_object_that_names_a_booking_never_buys_one() {
     assert_eq!(gone.said(), "Cancelled False/BookingNotFound False/NotBooked for good");
     let mut free = gone.stored(&annotated(json!({})));
     free.metadata.annotations = None;
-    assert_eq!(visit(&free, [confirmed()]).ops(), ["create"], "taking the annotation away allows a purchase");
+    assert_eq!(visit(&free, [confirmed()]).ops(), ["create"], "without the annotation, the operator may book");
 
     let odd = visit(&annotated(json!({BOOKING_ID: "../admin"})), []);
     assert_eq!(odd.said(), "Rejected False/BookingNotFound False/NotBooked for good");
@@ -451,7 +451,7 @@ fn a_final_answer_is_asked_for_once_more_when_the_object_changes() {
         assert_eq!(visit(&patched(&rejected, &change), [confirmed()]).ops(), ["create"], "{change}");
     }
 
-    // One that the airline refused has its reference free again.
+    // The reference of a booking that the airline has rejected is free again.
     let refused_later = visit(&seed, [Outcome::Booking(booking(State::Rejected))]).stored(&seed);
     assert_eq!(visit(&refused_later, []).wait(), Wait::Change);
     let retried = patched(&refused_later, &json!({"metadata": {"annotations": {RETRY: "1"}}}));

@@ -26,7 +26,7 @@ fn unknown() -> Outcome {
     Outcome::Unknown(Unknown { why: "no answer".to_owned(), retry_after: None, answered: false })
 }
 
-/// The references that are closed, and the end.
+/// Runs a visit. Returns the references that it closed, and its result.
 fn end(ticket: &FlightTicket, failures: u32, mut answer: impl FnMut(&str) -> Outcome) -> (Vec<String>, End) {
     let mut ending = Ending::of(ticket, SoFar { failures, missing: None }, true);
     let mut asked = Vec::new();
@@ -61,7 +61,7 @@ fn every_answer_to_a_cancellation() {
     let forced = json!({"annotations": {FORCE_DELETE: "true"}});
     assert_eq!(of(json!({"metadata": forced}), unknown()), "Booking BK-1 was left at the provider by force-delete");
     assert_eq!(of(json!({"metadata": forced}), refused(Why::Credentials)).split(' ').nth(2), Some("was"));
-    assert_eq!(of(json!({"metadata": forced}), closed(Some("BK-1"))), "Booking BK-1 cancelled", "tried first");
+    assert_eq!(of(json!({"metadata": forced}), closed(Some("BK-1"))), "Booking BK-1 cancelled", "it tries first");
     let first = end(&ticket(&json!({})), 0, |_| unknown()).1;
     assert_eq!(said(&first), "Cancelling Some(false)/Cancelling Trouble(None)");
 }
@@ -74,11 +74,11 @@ fn every_reference_that_can_have_been_used_is_closed() {
     assert_eq!(asked, [format!("{UID}.2"), format!("{UID}.1"), UID.to_owned()]);
     assert_eq!(count(json!({})), 1);
     let wiped = json!({"phase": "Pending", "bookingId": null, "reference": null});
-    assert_eq!(count(json!({"status": wiped})), 1, "never more than one");
+    assert_eq!(count(json!({"status": wiped})), 1, "with Never, only one reference was used");
     let noted = json!({"annotations": {BOOKING_ID: "BK-1"}});
     assert_eq!(count(json!({"status": wiped, "metadata": noted})), 11, "the status was wiped");
     assert_eq!(count(json!({"status": wiped, "spec": {"rebookPolicy": "Always"}})), 11);
-    // What is not known ends the visit, and all are closed in the next.
+    // An unknown outcome ends the visit. The next one closes all references.
     assert_eq!(end(&ticket(&json!({"status": third})), 0, |_| unknown()).0.len(), 1);
 }
 

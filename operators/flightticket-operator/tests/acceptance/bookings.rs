@@ -1,4 +1,4 @@
-//! The life of bookings: changed, given back, lost, taken over.
+//! Acceptance tests of bookings that change, are cancelled, are lost, or move to another object.
 
 use flightticket_operator::{FlightTicket, api::v1::Phase};
 use serde_json::json;
@@ -22,10 +22,10 @@ async fn t06_the_number_follows_the_spec_as_far_as_there_are_seats() {
     desk.until_booked(NAME).await;
     desk.world.until_event(NAME, "Warning", "ModificationRejected").await;
     desk.provider.seats("Mumbai", "London", 10).await;
-    desk.run("1s"); // another process looks at once; `in_memory` waits for the five minutes
+    desk.run("1s"); // a new process checks at once; the test in `in_memory` waits for the five minutes
     desk.until_synced(NAME, 10).await;
 
-    // What somebody changes at the provider is put back.
+    // The operator reverts a change that another client makes at the provider.
     desk.provider.change(&id, 1).await;
     let is_back = async || (desk.provider.audit().seats_taken == 10).then_some(());
     desk.world.until("ten seats again", is_back).await;
@@ -45,7 +45,7 @@ async fn t07_a_deleted_ticket_gives_its_seats_back_unless_it_is_to_keep_them() {
     assert_eq!((desk.provider.count("CONFIRMED"), desk.provider.audit().seats_taken), (1, 2));
     desk.world.until_event("kept", "Normal", "Retained").await;
 
-    // One that has flown cannot be given back, and nobody waits for it.
+    // A booking that has departed cannot be cancelled. It does not block the deletion.
     desk.apply("flown", &json!({})).await;
     let id = desk.until_booked("flown").await.booking_id.expect("an id");
     desk.provider.airline("depart", &id).await;
@@ -95,14 +95,14 @@ async fn t10_a_restored_ticket_takes_nothing_over_without_being_told_to() {
         desk.until(name, "False", "BookingHeldByAnother").await;
     }
     desk.delete("copy").await;
-    assert_eq!(desk.provider.count("CONFIRMED"), 1, "it never had it");
+    assert_eq!(desk.provider.count("CONFIRMED"), 1, "the copy never had the booking");
 
     desk.annotate("restored", "flights.com/adopt-booking", Some("true")).await;
     let status = desk.until_booked("restored").await;
     assert_eq!((status.booking_id.as_deref(), desk.provider.count("CONFIRMED")), (Some(&*id), 1));
     desk.until(NAME, "False", "BookingHeldByAnother").await;
     desk.delete(NAME).await;
-    assert_eq!(desk.provider.count("CONFIRMED"), 1, "it was given away");
+    assert_eq!(desk.provider.count("CONFIRMED"), 1, "the booking belongs to the other object now");
     desk.delete("restored").await;
     assert_eq!(desk.provider.count("CONFIRMED"), 0);
 }

@@ -1,7 +1,7 @@
-//! A ticket's life on the real API server and with a real booking server, lived again and again, each time with something else
-//! going wrong between operator and API server.
+//! The same scenario of two tickets, on a real API server and with a real booking server, repeated with a different fault between
+//! operator and API server each time.
 //!
-//! `FAULT_PLANS=all` runs every plan; a plan's line runs that one.
+//! `FAULT_PLANS=all` runs every plan; with a plan's text as value, it runs only that one.
 
 use flightticket_operator::FlightTicketOperator;
 use manager_testing::{Campaign, Subject, World};
@@ -54,7 +54,7 @@ impl Subject for Tickets {
             object["status"][field] = Value::Null;
         }
         for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
-            condition["message"] = Value::Null; // with the code in it
+            condition["message"] = Value::Null; // contains the confirmation code
         }
     }
 }
@@ -66,9 +66,9 @@ async fn t04_whatever_goes_wrong_with_a_request_each_life_has_one_booking() {
     let Some(campaign) = Campaign::begin(Tickets { flags }).await else { return };
     campaign.run("crashes", campaign.crashes(), 8).await;
     campaign.run("errors", campaign.errors(), 4).await;
-    // Of each life one booking of five seats is left, and one of one seat was cancelled.
+    // Each repetition leaves one booking of five seats, and has cancelled one booking of one seat.
     let audit = provider.audit();
     let (held, given_back) = (provider.count("CONFIRMED"), provider.count("CANCELLED"));
-    eprintln!("the books: {audit:?}");
+    eprintln!("the provider's data: {audit:?}");
     assert_eq!((held, audit.seats_taken), (given_back, 5 * held));
 }

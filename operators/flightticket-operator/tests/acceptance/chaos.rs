@@ -1,5 +1,5 @@
-//! Operator, provider and API server are killed and begin again as chance has it, while people come and go.
-//! `FLIGHTTICKET_CHAOS` says for how many seconds.
+//! The test kills and restarts operator, provider and API server at random, while users create, change and delete tickets.
+//! `FLIGHTTICKET_CHAOS` sets the duration in seconds.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ async fn whoever_is_killed_the_books_are_in_order() {
                 changed += 1;
             }
             (7, _) => {
-                desk.run("1s"); // SIGKILL, and another process
+                desk.run("1s"); // SIGKILL, then a new process
                 of_operator += 1;
             }
             (8, _) => {
@@ -72,10 +72,10 @@ async fn whoever_is_killed_the_books_are_in_order() {
         let live = audit.bookings.get("CONFIRMED").copied().unwrap_or_default();
         (live == tickets.len() as u64 && audit.seats_taken == seats).then_some(audit)
     };
-    let audit = desk.world.until("the books are in order", is_in_order).await;
+    let audit = desk.world.until("objects and bookings agree", is_in_order).await;
     eprintln!(
-        "{seconds} s: {made} tickets made, {deleted} deleted, {changed} changed; killed: {of_operator} times the operator, \
-         {of_provider} times the provider, {of_api_server} times the API server; {audit:?}"
+        "{seconds} s: {made} tickets created, {deleted} deleted, {changed} changed; kills: operator {of_operator}, \
+         provider {of_provider}, API server {of_api_server}; {audit:?}"
     );
     let tickets = desk.world.list::<FlightTicket>().await;
     let of = |ticket: &FlightTicket| ticket.metadata.uid.clone().expect("a uid");
@@ -84,5 +84,5 @@ async fn whoever_is_killed_the_books_are_in_order() {
     let bookings = desk.provider.bookings().await;
     let mut live: Vec<String> = bookings.into_iter().filter(|it| it.2 == "CONFIRMED").map(|it| it.1).collect();
     live.sort();
-    assert_eq!(live, uids, "each has its own");
+    assert_eq!(live, uids, "each ticket has its own booking");
 }

@@ -1,4 +1,4 @@
-//! The client alone, against the real server and against one that means harm.
+//! Tests of the client alone, against the real booking server and with hostile answers.
 
 use std::{
     path::{Path, PathBuf},
@@ -75,7 +75,7 @@ async fn every_request_of_the_contract_is_understood_on_both_sides() {
     let first = booked(&client, &book("a")).await;
     assert_eq!((first.number, &first.state, first.version), (2, &State::Confirmed, 1));
     assert_eq!(first.departure_date.as_deref(), Some("2037-05-04"));
-    assert_eq!(booked(&client, &book("a")).await, first, "asked again");
+    assert_eq!(booked(&client, &book("a")).await, first, "a repeated request");
     let id = || first.id.clone();
     assert_eq!(booked(&client, &Request::Get { id: id() }).await, first);
 
@@ -99,7 +99,7 @@ async fn every_request_of_the_contract_is_understood_on_both_sides() {
     }
     let never = stands(&client, Request::Close { reference: named("d") }).await;
     assert_eq!(never, Standing { state: State::Cancelled, booking_id: None });
-    assert_eq!(refused(&client, &book("d")).await, Why::Closed, "a late one");
+    assert_eq!(refused(&client, &book("d")).await, Why::Closed, "a late request");
     assert_eq!(refused(&client, &Request::Get { id: named("BK-0000000000") }).await, Why::Missing);
     assert_eq!(provider.audit().seats_taken, 0);
 }
@@ -132,7 +132,7 @@ async fn answers_that_mean_harm_do_none() {
         assert!(is_plain, "{body}: {:?}", unknown.why);
         booked(&client, &get).await;
     }
-    // Even when all of a body but its texts is right, they cannot forge anything.
+    // A valid body with hostile texts cannot forge anything either.
     provider.fault(json!({"op": "create", "mode": "hostile", "body": "control-characters", "status": 422})).await;
     assert_eq!(refused(&client, &book("b")).await, Why::Invalid);
 }
@@ -153,7 +153,7 @@ async fn each_phase_has_a_deadline() {
         assert!(unknown.why.starts_with("no answer within") || unknown.why.starts_with("no end of"), "{}", unknown.why);
         assert!(begun.elapsed() < Duration::from_secs(5), "{fault}");
     }
-    // A port that takes connections and never says anything, in place of TLS.
+    // A port that accepts connections, but sends nothing instead of the TLS handshake.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("https://{}", silent.local_addr().expect("an address"));
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
@@ -176,7 +176,7 @@ async fn only_a_provider_with_a_trusted_certificate_is_told_anything() {
     .await;
     let ca = provider.path("ca.pem");
     let client = with(&provider.url, None, Https::new(Some(ca.clone()), Duration::from_secs(10)));
-    assert!(unknown(&client, &book("a")).await.why.contains("--booking-ca-file"), "there is none yet");
+    assert!(unknown(&client, &book("a")).await.why.contains("--booking-ca-file"), "the file does not exist yet");
     std::fs::write(&ca, wrong.cert.pem()).expect("written");
     assert!(unknown(&client, &book("a")).await.why.contains("certificate"));
     assert_eq!(provider.audit().journal, 0);
@@ -184,7 +184,7 @@ async fn only_a_provider_with_a_trusted_certificate_is_told_anything() {
     booked(&client, &book("a")).await;
 }
 
-/// Writes a file whose time differs from that of the one before.
+/// Replaces a file, and makes sure that its modification time differs.
 fn replace(path: &Path, text: &str) {
     std::fs::write(path, text).expect("written");
     let file = std::fs::File::options().write(true).open(path).expect("a file");
@@ -203,7 +203,7 @@ async fn a_token_that_is_refused_is_not_sent_again_and_a_new_one_is_used_at_once
     let token = provider.path("token");
     let transport = Https::new(None, Duration::from_secs(10));
     let client = with(&provider.url, Some(token.clone()), transport);
-    assert!(unknown(&client, &book("a")).await.why.contains("--booking-token-file"), "there is none yet");
+    assert!(unknown(&client, &book("a")).await.why.contains("--booking-token-file"), "the file does not exist yet");
     std::fs::write(&token, "wrong\n").expect("written");
     for _ in 0..20 {
         assert_eq!(refused(&client, &book("a")).await, Why::Credentials);

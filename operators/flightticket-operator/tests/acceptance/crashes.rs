@@ -1,4 +1,5 @@
-//! A row of the table of crashes a test: wherever the operator dies, there is one booking, and none after the deletion.
+//! Each test is one row of the specification's table of crashes: wherever the operator dies, there is one booking, and none after
+//! the deletion.
 
 use std::{
     sync::{Arc, Mutex},
@@ -12,7 +13,7 @@ use serde_json::json;
 
 use crate::desk::{Desk, NAME, SAMPLE};
 
-/// A ticket's life behind a proxy that carries out this plan: booked, and deleted.
+/// Books and deletes a ticket while a proxy in front of the API server carries out this plan.
 async fn lives_through(plan: &str) {
     let Some(desk) = Desk::closed().await else { return };
     let plan = plan.parse().unwrap_or_else(|error| panic!("{error}"));
@@ -25,7 +26,7 @@ async fn lives_through(plan: &str) {
     assert_eq!(operator.proxy().unused(), Vec::<String>::new(), "{}", operator.proxy().trace());
 }
 
-/// The same with a proxy in front of the provider.
+/// Books, changes and deletes a ticket while a proxy in front of the provider carries out this plan.
 async fn lives_through_at_the_provider(plan: &str) {
     let Some(desk) = Desk::closed().await else { return };
     let plan = plan.parse().unwrap_or_else(|error| panic!("{error}"));
@@ -35,7 +36,7 @@ async fn lives_through_at_the_provider(plan: &str) {
     let start = {
         let (desk, operator, url) = (desk.clone(), operator.clone(), proxy.url());
         move || {
-            let mut operator = operator.lock().expect("nobody has panicked");
+            let mut operator = operator.lock().expect("the lock is not poisoned");
             drop(operator.take()); // SIGKILL
             *operator = Some(desk.world.replica("", &["--booking-url", &url]));
         }
@@ -71,7 +72,7 @@ async fn t04_it_dies_around_the_change_and_the_cancellation() {
     }
 }
 
-/// The same in front of a provider that goes wrong in this way.
+/// Books, changes and deletes a ticket while the provider itself has this fault.
 async fn lives_with(fault: serde_json::Value) {
     let Some(desk) = Desk::open().await else { return };
     desk.provider.fault(fault).await;
@@ -137,10 +138,10 @@ async fn t04_the_answer_to_the_change_is_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn t04_the_ticket_is_deleted_while_the_order_is_on_its_way() {
     let Some(mut desk) = Desk::open().await else { return };
-    // The order takes effect in two seconds, whoever waits for it then.
+    // The provider carries out the order after two seconds, even if no client waits for the answer.
     desk.provider.fault(json!({"op": "create", "mode": "delay", "delayMs": 2_000})).await;
     desk.world.apply(SAMPLE).await;
-    desk.world.until("it is on its way", async || (desk.provider.hits().await == [1]).then_some(())).await;
+    desk.world.until("the order is under way", async || (desk.provider.hits().await == [1]).then_some(())).await;
     desk.world.operator = None;
     desk.world.delete::<FlightTicket>(NAME).await;
     desk.run("1s");

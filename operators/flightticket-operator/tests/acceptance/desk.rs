@@ -1,4 +1,4 @@
-//! An API server with the operator, and a provider that it books with.
+//! Helpers of the acceptance tests: an API server with the operator, and a provider.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ pub(crate) const NAME: &str = "my-flight-ticket";
 pub(crate) const SAMPLE: &str = include_str!("../../samples/flights_v1_flightticket.yaml");
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flightticket-operator");
 
-/// A namespace, and the provider of its tickets.
+/// A world with the operator, and the provider of its tickets.
 pub(crate) struct Desk {
     pub(crate) world: World,
     pub(crate) provider: Provider,
 }
 
-/// A world without a provider, and without the operator running.
+/// Returns a world without a provider, in which the operator does not run.
 pub(crate) async fn quiet_world() -> Option<World> {
     let shared = || cluster::Cluster::shared(cluster::Nodes::None);
     World::prepare(&FlightTicketOperator, BINARY, shared).await
 }
 
-/// A ticket from Mumbai to London for two, but for what is given.
+/// Returns a ticket from Mumbai to London with two seats, and with these changes of its spec.
 pub(crate) fn ticket(name: &str, spec: &Value) -> String {
     let mut whole = json!({"from": "Mumbai", "to": "London", "number": 2});
     whole.as_object_mut().expect("an object").extend(spec.as_object().expect("an object").clone());
@@ -34,20 +34,20 @@ pub(crate) fn ticket(name: &str, spec: &Value) -> String {
 }
 
 impl Desk {
-    /// With the operator running.
+    /// Returns a desk with a running operator.
     pub(crate) async fn open() -> Option<Self> {
         let mut desk = Self::closed().await?;
         desk.run("1s");
         Some(desk)
     }
 
-    /// Without the operator running.
+    /// Returns a desk without a running operator.
     pub(crate) async fn closed() -> Option<Self> {
         let world = quiet_world().await?;
         Some(Self { world, provider: Provider::start().await })
     }
 
-    /// With an API server of its own, which may be killed, and a provider that is a process. With the operator running.
+    /// Returns a desk with a running operator, its own API server and a provider process, all of which the test may kill.
     pub(crate) async fn fresh() -> Option<Self> {
         let fresh = || cluster::Cluster::fresh(cluster::Nodes::None);
         let world = World::prepare(&FlightTicketOperator, BINARY, fresh).await?;
@@ -65,12 +65,12 @@ impl Desk {
             cluster.wait_until_ready(Duration::from_mins(1))
         };
         tokio::task::spawn_blocking(again).await.expect("no panic").expect("it is back");
-        // Of the connections to the one before, some are found broken only now.
+        // The first requests may fail on connections to the old process.
         let answers = async || self.world.api::<FlightTicket>().list(&ListParams::default()).await.ok().map(drop);
         self.world.until("it answers", answers).await;
     }
 
-    /// Starts the operator, or kills it and starts it again. It looks at each booking so often.
+    /// Starts or restarts (SIGKILL) the operator with this poll interval.
     pub(crate) fn run(&mut self, poll: &str) {
         self.world.run(&["--booking-url", &self.provider.url, "--booking-poll-interval", poll]);
     }
@@ -90,13 +90,13 @@ impl Desk {
         self.until(name, "True", "Booked").await
     }
 
-    /// Waits until the ticket is so.
+    /// Waits until `Ready` has this status and reason.
     pub(crate) async fn until(&self, name: &str, status: &str, reason: &str) -> FlightTicketStatus {
         let ticket = self.world.until_condition::<FlightTicket>(name, "Ready", status, reason).await;
         ticket.status.expect("a status")
     }
 
-    /// Waits until the booking has that many seats, and the status says so.
+    /// Waits until the status reports this number of booked seats, and `Synced`.
     pub(crate) async fn until_synced(&self, name: &str, number: i64) {
         self.world.until_condition::<FlightTicket>(name, "Synced", "True", "UpToDate").await;
         let is_so = async || (self.get(name).await.status?.number == Some(number)).then_some(());
@@ -122,7 +122,7 @@ impl Desk {
         self.world.until(&format!("{name} is gone"), is_gone).await;
     }
 
-    /// Waits until the operator has asked for something so many times more.
+    /// Waits until the operator has sent this many more requests of one kind.
     pub(crate) async fn until_asked(&self, op: &str, more: u64) {
         let before = self.provider.requests(op).await;
         let has_asked = async || (self.provider.requests(op).await >= before + more).then_some(());

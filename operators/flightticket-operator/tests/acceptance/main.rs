@@ -1,5 +1,5 @@
-//! What users of a FlightTicket can rely on, on a real API server and with a real booking server. The numbers are those of the
-//! operator's list of acceptance tests; what is about long times alone is in `tests/in_memory`.
+//! Acceptance tests of FlightTicket, on a real API server and with a real booking server. The numbers in the names (`t01`) are
+//! those of the operator's list of acceptance tests. Tests of long periods are in `tests/in_memory`.
 
 mod bookings;
 mod campaign;

@@ -1,4 +1,4 @@
-//! What the API server takes, and what a ticket says without a provider.
+//! Acceptance tests of the schema, of the sample, and of a ticket without a provider.
 
 use flightticket_operator::FlightTicket;
 use manager_testing::Process;
@@ -47,7 +47,7 @@ async fn t02_without_a_provider_a_ticket_waits_and_goes_at_once() {
     assert_eq!(ticket.metadata.finalizers, None);
     let writes = world.requests().writes();
     world.reconcile_again::<FlightTicket>(NAME).await;
-    assert_eq!(world.requests().writes(), writes + 1, "nothing but the answer to the test's question");
+    assert_eq!(world.requests().writes(), writes + 1, "only the write that handles the test's reconcile request");
     world.delete::<FlightTicket>(NAME).await;
     assert!(world.get::<FlightTicket>(NAME).await.is_none());
 }

@@ -1,4 +1,4 @@
-//! The booking server, within the test.
+//! The booking server, inside the test process or as a process of its own.
 
 use std::{
     net::SocketAddr,
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::{net::TcpStream, task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-/// A booking server on a port and with a database of its own; it ends with its test.
+/// A booking server with its own port and database. It ends with its test.
 pub(crate) struct Provider {
     folder: TempDir,
     options: Options,
@@ -27,7 +27,7 @@ pub(crate) struct Provider {
     transport: Https,
 }
 
-/// The booking server as a process of its own, which ends as a crash does.
+/// The booking server as a process of its own. Dropping it kills the process.
 struct Process(Child);
 
 impl Drop for Process {
@@ -37,10 +37,10 @@ impl Drop for Process {
     }
 }
 
-/// Where a [`Process`] finds its addresses and its database.
+/// The environment variable that passes the database and the addresses to a [`Process`].
 const OF_PROCESS: &str = "BOOKING_SERVER_OF_A_TEST";
 
-/// Not a test but the [`Process`] of others, where these say so.
+/// Not a test: it is the [`Process`] of other tests if they set the environment variable.
 #[tokio::test(flavor = "multi_thread")]
 async fn process() {
     let Ok(text) = std::env::var(OF_PROCESS) else { return skip::unasked("the process that other tests kill") };
@@ -54,7 +54,7 @@ impl Provider {
         Self::with(|_, _| {}).await
     }
 
-    /// With other options; the second argument is a folder for files.
+    /// Starts a server with changed options. The second argument of `change` is a folder for files.
     pub(crate) async fn with(change: impl FnOnce(&mut Options, &std::path::Path)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut options = Options::for_tests(folder.path().join("bookings.db"));
@@ -68,7 +68,7 @@ impl Provider {
         Self { folder, options, url, admin, token: None, running, process: None, transport }
     }
 
-    /// Its second port asks for this token.
+    /// Sets the token for the test's own requests.
     pub(crate) fn known_to(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
         self
@@ -78,25 +78,25 @@ impl Provider {
         self.folder.path().join(name)
     }
 
-    /// Nobody listens any more.
+    /// Stops the server: connections to its address fail.
     pub(crate) async fn stop(&mut self) {
         let Some((stop, running)) = self.running.take() else { return };
         stop.cancel();
         running.await.expect("it ends");
     }
 
-    /// Listens again, where it did before.
+    /// Starts the server again, with the same address and database.
     pub(crate) async fn resume(&mut self) {
         let server = BookingServer::bind(self.options.clone()).await.expect("a server");
         self.running = Some((server.stop_handle(), tokio::spawn(server.run())));
     }
 
-    /// Ends as a crash does, if it is a process.
+    /// Kills the server, if it is a process.
     pub(crate) fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Is a process from now on, with the same addresses and the same books.
+    /// Continues as a process, with the same addresses and database.
     pub(crate) async fn be_a_process(&mut self) {
         self.stop().await;
         let place = json!([self.options.database, self.options.listen, self.options.admin_listen]);
@@ -113,19 +113,19 @@ impl Provider {
         panic!("the booking server does not listen at {}", self.options.listen);
     }
 
-    /// The books, which must agree with themselves.
+    /// Audits the database, which must be consistent.
     pub(crate) fn audit(&self) -> Audit {
         let audit = audit(&self.options.database).expect("books");
         assert_eq!(audit.violations, Vec::<String>::new());
         audit
     }
 
-    /// Bookings in this state.
+    /// Returns the number of bookings in this state.
     pub(crate) fn count(&self, state: &str) -> u64 {
         self.audit().bookings.get(state).copied().unwrap_or_default()
     }
 
-    /// Of each booking, in the order in which they were made: id, reference, state and number.
+    /// Returns id, reference, state and number of each booking, in the order of their creation.
     pub(crate) async fn bookings(&self) -> Vec<(String, String, String, u64)> {
         let (mut all, mut cursor) = (Vec::new(), String::new());
         loop {
@@ -139,19 +139,19 @@ impl Provider {
         }
     }
 
-    /// Goes wrong in this way from now on.
+    /// Adds a fault to the server.
     pub(crate) async fn fault(&self, fault: Value) {
         self.ask("POST", &format!("http://{}/admin/faults", self.admin), Some(fault)).await;
     }
 
-    /// How often each fault, in order, has hit.
+    /// Returns how often each fault has occurred, in the order in which they were added.
     pub(crate) async fn hits(&self) -> Vec<u64> {
         let faults = self.ask("GET", &format!("http://{}/admin/faults", self.admin), None).await;
         let items = faults["items"].as_array().expect("a list").iter();
         items.map(|item| item["fired"].as_u64().unwrap_or_default()).collect()
     }
 
-    /// Does something as the airline: confirm, reject, cancel, depart.
+    /// Acts as the airline: `confirm`, `reject`, `cancel` or `depart`.
     pub(crate) async fn airline(&self, act: &str, id: &str) {
         self.ask("POST", &format!("http://{}/admin/bookings/{id}/{act}", self.admin), None).await;
     }
@@ -162,13 +162,13 @@ impl Provider {
         self.ask("POST", &format!("http://{}/admin/seats", self.admin), Some(body)).await;
     }
 
-    /// Changes the number of a booking as somebody else.
+    /// Changes the number of a booking, as another client does.
     pub(crate) async fn change(&self, id: &str, number: u8) {
         let url = format!("{}/v1/bookings/{id}", self.url);
         self.ask("PATCH", &url, Some(json!({"number": number}))).await;
     }
 
-    /// How many requests of this operation it has been sent.
+    /// Returns how many requests of this operation the server has received.
     pub(crate) async fn requests(&self, op: &str) -> u64 {
         let text = self.text("GET", &format!("http://{}/metrics", self.admin), None).await;
         let label = format!("op=\"{op}\"");

@@ -1,4 +1,4 @@
-//! A provider that is down, that is busy, or that does not know us.
+//! Acceptance tests with a provider that is down, is slow to confirm, or refuses the credentials.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn t08_a_ticket_stays_until_its_booking_is_cancelled_or_somebody_gives_it_
             let ready = manager_testing::condition(&ticket, "Ready")?;
             (ready.reason == "ProviderUnavailable" && ready.status == "Unknown").then_some(ticket.status?.phase)
         };
-        assert_eq!(desk.world.until("it is told", is_told).await, Phase::Cancelling);
+        assert_eq!(desk.world.until("the status reports it", is_told).await, Phase::Cancelling);
     }
     desk.world.until_event(NAME, "Warning", "ProviderUnavailable").await;
     desk.annotate("given-up", "flights.com/force-delete", Some("true")).await;

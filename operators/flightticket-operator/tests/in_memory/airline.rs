@@ -1,4 +1,4 @@
-//! A model of a provider: the rules of the reference server on tables in memory.
+//! A model of a provider: the rules of the reference server (`booking-server`) on tables in memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use http::{Method, Request, Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-/// The books of a provider. A clone is the same provider.
+/// A provider. Clones share its data.
 #[derive(Clone, Default)]
 pub(crate) struct Airline(Arc<Mutex<Books>>);
 
@@ -24,13 +24,13 @@ pub(crate) struct Books {
     pub(crate) bookings: Vec<Booking>,
     buried: BTreeSet<Reference>,
     seats: BTreeMap<RouteKey, u32>,
-    /// Seats of other routes.
+    /// Seats of a route that has no booking yet.
     pub(crate) usual_seats: u32,
-    /// Requests that were handled, by method and path without names.
+    /// Number of handled requests, by method and path without ids.
     pub(crate) handled: BTreeMap<String, u64>,
-    /// Bookings that a question does not find, as if they were written elsewhere and not here yet.
+    /// Ids of bookings that `GET` does not find, as on a replica that lags.
     pub(crate) hidden: BTreeSet<String>,
-    /// The airline is out of its mind: every answer has this status.
+    /// If set, every answer has this status and this `Retry-After` in seconds.
     pub(crate) status: Option<(u16, Option<u64>)>,
 }
 
@@ -42,10 +42,10 @@ impl Airline {
     }
 
     pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
-        self.0.lock().expect("nobody has panicked")
+        self.0.lock().expect("the lock is not poisoned")
     }
 
-    /// Carries a request out.
+    /// Carries out a request.
     pub(crate) fn handle(&self, request: &Request<Bytes>) -> Response<Bytes> {
         let mut books = self.books();
         let path: Vec<&str> = request.uri().path().split('/').skip(1).collect();
@@ -63,7 +63,7 @@ impl Airline {
         })
     }
 
-    /// Does something that nobody asked for.
+    /// Acts as the airline, for example cancels a booking.
     pub(crate) fn act(&self, act: Act, id: &str) {
         let mut books = self.books();
         let booking = books.booking(id).expect("a booking");
@@ -72,14 +72,14 @@ impl Airline {
         }
     }
 
-    /// The live bookings: reference and number.
+    /// Returns reference and number of each live booking.
     pub(crate) fn live(&self) -> Vec<(String, u8)> {
         let books = self.books();
         let live = books.bookings.iter().filter(|booking| booking.state.is_live());
         live.map(|booking| (booking.reference.to_string(), booking.number)).collect()
     }
 
-    /// How many requests there were.
+    /// Returns the number of all handled requests.
     pub(crate) fn requests(&self) -> u64 {
         self.books().handled.values().sum()
     }
@@ -133,7 +133,7 @@ impl Books {
                 let body = json!({"reference": name, "state": standing.state.name(), "bookingId": standing.booking});
                 Ok(answer(StatusCode::OK, &body))
             }
-            _ => panic!("not in the contract: {method} {path:?}"),
+            _ => panic!("the API has no {method} {path:?}"),
         }
     }
 
@@ -193,7 +193,7 @@ impl Books {
         all.filter(|seat| !taken.contains(seat)).take(usize::from(MOST_SEATS)).collect()
     }
 
-    /// Sets the seats of the only route.
+    /// Sets the seats of all routes.
     pub(crate) fn set_seats(&mut self, seats: u32) {
         self.seats.values_mut().for_each(|all| *all = seats);
         self.usual_seats = seats;

@@ -1,5 +1,5 @@
-//! An hour in which anything goes wrong, and the books at its end. `FLIGHTTICKET_SEED` and `FLIGHTTICKET_HOURS` say which
-//! hours, and how many; `FLIGHTTICKET_LIVES` how many short lives.
+//! An hour of random faults, and an audit of the bookings at its end. `FLIGHTTICKET_SEED` sets the first seed,
+//! `FLIGHTTICKET_HOURS` the number of hours, and `FLIGHTTICKET_LIVES` the number of short scenarios.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,12 +9,12 @@ use serde_json::json;
 
 use crate::office::Office;
 
-/// A new process looks at all tickets: with more of them, one crash would bring the next.
+/// A new process sends requests for all tickets. With more tickets, one of these requests would meet the next crash.
 const MOST_TICKETS: usize = 12;
-/// Of so many requests one meets with something.
+/// One in this many requests meets a fault.
 const ONE_IN: u32 = 16;
 
-/// What happened, besides what went wrong.
+/// The number of events besides the faults.
 #[derive(Debug, Default)]
 struct Tally {
     made: u32,
@@ -25,7 +25,7 @@ struct Tally {
     lags: u32,
 }
 
-/// Lets people, the airline and chance do as they like for so long; then all is well for a while.
+/// Lives through random actions of users and of the airline, with random faults; then through 20 minutes without faults.
 async fn live(office: &mut Office, seed: u64, steps: u32, step: Duration, one_in: u32) -> Tally {
     let mut chance = Rng::with_seed(seed);
     let mut tally = Tally::default();
@@ -81,18 +81,19 @@ async fn live(office: &mut Office, seed: u64, steps: u32, step: Duration, one_in
         office.pass(step).await;
     }
     office.mischief.set_random(None);
-    // Longer than any back-off and two polls.
+    // Longer than any back-off plus two polls.
     office.pass(Duration::from_mins(20)).await;
     tally
 }
 
-/// Exactly one live booking for each ticket that says so, with the seats that it says, and none for anybody else.
+/// Checks that each ticket whose status reports a booking has exactly one live booking with that number of seats, and that there
+/// are no other live bookings. Returns how many tickets report which phase and conditions.
 fn audit(office: &Office) -> BTreeMap<String, u32> {
     let mut live = office.airline.live();
     let mut said: BTreeMap<String, u32> = BTreeMap::new();
     for ticket in office.tickets() {
         let name = ticket.metadata.name.clone().unwrap_or_default();
-        assert_eq!(ticket.metadata.deletion_timestamp, None, "{name} is not gone");
+        assert_eq!(ticket.metadata.deletion_timestamp, None, "{name} still exists");
         let words = office.said(&name);
         let status = ticket.status.clone().expect("a status");
         let ours: Vec<(String, u8)> =
@@ -108,20 +109,20 @@ fn audit(office: &Office) -> BTreeMap<String, u32> {
             }
             "Pending False/InsufficientSeats False/NotBooked"
             | "Cancelled False/BookingCancelledExternally False/NotBooked" => vec![],
-            other => panic!("{name} says {other}: {ticket:#?}"),
+            other => panic!("{name} reports {other}: {ticket:#?}"),
         };
         let ours: Vec<(String, i32)> = ours.into_iter().map(|(reference, number)| (reference, number.into())).collect();
-        assert_eq!(ours, expected, "{name} says {words}");
+        assert_eq!(ours, expected, "{name} reports {words}");
         *said.entry(words).or_default() += 1;
     }
-    assert_eq!(live, [], "bookings of nobody");
+    assert_eq!(live, [], "bookings that belong to no ticket");
     let seats: u32 = office.airline.live().iter().map(|(_, number)| u32::from(*number)).sum();
     assert!(seats <= 40, "{seats} seats of 40 are sold");
     said
 }
 
 fn number(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+    std::env::var(name).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +136,7 @@ async fn an_hour_of_trouble_leaves_the_books_in_order() {
         let live = office.airline.live().len();
         let done: u32 = office.mischief.done().values().sum();
         eprintln!(
-            "seed {seed}: {tally:?}; {bookings} bookings made, {live} live; {} requests, {done} of them went wrong in {} ways; \
+            "seed {seed}: {tally:?}; {bookings} bookings, {live} live; {} requests, {done} with faults of {} kinds; \
              {} processes\n  {said:?}",
             office.mischief.requests().len(),
             office.mischief.done().len(),
@@ -149,7 +150,7 @@ async fn an_hour_of_trouble_leaves_the_books_in_order() {
     }
 }
 
-/// Crash, time-out, delivery twice and late, two managers, deletion.
+/// Crashes, time-outs, duplicate and late delivery, two processes at once, and deletion.
 #[tokio::test(start_paused = true)]
 async fn t05_many_short_lives_with_a_fault_at_every_third_request() {
     for seed in 0..number("FLIGHTTICKET_LIVES", 200) {

@@ -1,4 +1,4 @@
-//! Whatever others do while the operator works, at any moment of any of its requests, nothing is missed.
+//! Other clients change the objects during each of the operator's requests. The operator must not miss any of these changes.
 
 use manager::Operator;
 use manager_testing::{Story, interfere};
@@ -36,7 +36,7 @@ impl Story for Journey {
         None
     }
 
-    /// It asks the provider from time to time.
+    /// It polls the provider.
     fn sleeps(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! The whole operator against a model of the API server and a model of a provider, in one thread and in paused time: an hour
-//! takes no time, and anything can go wrong at each request in turn.
+//! Tests of the whole operator against a model of the API server and a model of a provider, in one thread and in paused time. So
+//! an hour takes no time, and a test can inject a fault at each request in turn.
 
 mod airline;
 mod hour;

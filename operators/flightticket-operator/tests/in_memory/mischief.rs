@@ -1,4 +1,4 @@
-//! What goes wrong, at which request: those to the API server and those to the provider are counted as one sequence.
+//! Fault injection: decides which request meets which fault. Requests to the API server and to the provider form one sequence.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +21,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::airline::Airline;
 
-/// A request that is held up on its way takes effect so late.
+/// Delay after which a late request takes effect.
 const LATE: Duration = Duration::from_secs(3);
 
-/// How far a request comes.
+/// The point at which the fault occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Point {
     NotSent,
@@ -32,21 +32,21 @@ pub(crate) enum Point {
     Answered,
 }
 
-/// What happens to the process that has sent it.
+/// What happens to the process that has sent the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaction {
     /// It dies.
     Crash,
-    /// Another one takes over, and it goes on for a while without knowing.
+    /// Another process takes over, and this one continues for a while without noticing.
     Leader,
-    /// It lives on with what it has been told. A request that was not answered comes late, and one that was comes twice.
+    /// It continues. A request that was not sent arrives late, and an answered one arrives twice.
     Retry,
 }
 
 pub(crate) const POINTS: [Point; 3] = [Point::NotSent, Point::AnswerLost, Point::Answered];
 pub(crate) const REACTIONS: [Reaction; 3] = [Reaction::Crash, Reaction::Leader, Reaction::Retry];
 
-/// One thing that goes wrong in a life.
+/// One fault of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The request, counted from 0.
@@ -61,14 +61,14 @@ impl fmt::Display for Plan {
     }
 }
 
-/// What happens to processes.
+/// An event that ends or starts processes.
 #[derive(Debug)]
 pub(crate) enum Event {
     Killed(String),
     Another,
 }
 
-/// Decides what goes wrong. A clone is the same one.
+/// Injects the faults. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Mischief(Arc<Inner>);
 
@@ -81,10 +81,10 @@ struct Inner {
 #[derive(Default)]
 struct State {
     plan: Option<Plan>,
-    /// Of so many requests one meets with something.
+    /// If set, one in this many requests meets a random fault.
     random: Option<(fastrand::Rng, u32)>,
     requests: Vec<String>,
-    /// What has gone wrong, by sort.
+    /// Number of injected faults, by kind.
     done: BTreeMap<String, u32>,
 }
 
@@ -95,19 +95,19 @@ impl Mischief {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().expect("nobody has panicked")
+        self.0.state.lock().expect("the lock is not poisoned")
     }
 
     pub(crate) fn set_plan(&self, plan: Plan) {
         self.state().plan = Some(plan);
     }
 
-    /// From now on things go wrong with one request in so many; with none if that is `None`.
+    /// Injects a random fault into one in this many requests from now on; into none with `None`.
     pub(crate) fn set_random(&self, random: Option<(fastrand::Rng, u32)>) {
         self.state().random = random;
     }
 
-    /// The requests so far.
+    /// Returns the requests so far.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.state().requests.clone()
     }
@@ -116,15 +116,15 @@ impl Mischief {
         self.state().done.clone()
     }
 
-    /// A process of this name begins.
+    /// Registers a new process. The flag becomes false when a fault kills it.
     pub(crate) fn born(&self, process: &str) -> Arc<AtomicBool> {
         let alive = Arc::new(AtomicBool::new(true));
-        self.0.alive.lock().expect("nobody has panicked").insert(process.to_owned(), alive.clone());
+        self.0.alive.lock().expect("the lock is not poisoned").insert(process.to_owned(), alive.clone());
         alive
     }
 
     fn kill(&self, process: &str) {
-        let alive = self.0.alive.lock().expect("nobody has panicked");
+        let alive = self.0.alive.lock().expect("the lock is not poisoned");
         if alive[process].swap(false, Ordering::Relaxed) {
             drop(self.0.events.send(Event::Killed(process.to_owned())));
         }
@@ -138,7 +138,7 @@ impl Mischief {
         }
     }
 
-    /// What happens to the request that is sent now.
+    /// Counts a request. Returns the fault that it meets, if any.
     fn strike(&self, request: String) -> Option<(Point, Reaction)> {
         let mut state = self.state();
         let number = state.requests.len();
@@ -155,14 +155,14 @@ impl Mischief {
         struck
     }
 
-    /// The way of this process to the provider.
+    /// Returns the transport of this process to the provider.
     pub(crate) fn line(&self, process: &str, airline: Airline) -> Line {
-        let alive = self.0.alive.lock().expect("nobody has panicked")[process].clone();
+        let alive = self.0.alive.lock().expect("the lock is not poisoned")[process].clone();
         Line { mischief: self.clone(), process: process.to_owned(), alive, airline }
     }
 }
 
-/// For the requests to the API server.
+/// Injects faults into requests to the API server.
 impl Faults for Mischief {
     fn on_request(&self, request: &RequestInfo) -> Due {
         let is_ours = request.client.starts_with("process") && request.plural != "events";
@@ -198,7 +198,7 @@ impl Faults for Mischief {
     }
 }
 
-/// The way of one process to the provider.
+/// The transport of one process to the provider.
 pub(crate) struct Line {
     mischief: Mischief,
     process: String,
@@ -206,7 +206,7 @@ pub(crate) struct Line {
     airline: Airline,
 }
 
-/// How long the provider takes.
+/// How long the provider takes for an answer.
 const LATENCY: Duration = Duration::from_millis(20);
 
 impl Transport for Line {
@@ -220,7 +220,7 @@ impl Transport for Line {
             if point == Point::NotSent {
                 self.mischief.react(reaction, &self.process);
                 if reaction == Reaction::Retry {
-                    // Worse than never: it comes when nobody waits for it any more.
+                    // The hard case: the request arrives when the operator no longer waits for it.
                     let airline = self.airline.clone();
                     tokio::spawn(async move {
                         tokio::time::sleep(LATE).await;
@@ -246,7 +246,7 @@ impl Transport for Line {
 }
 
 impl Line {
-    /// A process that is dead asks nothing and hears nothing.
+    /// Returns only if the process is alive: a dead process sends nothing and receives nothing.
     async fn lives(&self) {
         if !self.alive.load(Ordering::Relaxed) {
             pending::<()>().await;

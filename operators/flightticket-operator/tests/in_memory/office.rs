@@ -1,4 +1,4 @@
-//! The operator at work: one process, and after a crash or an election another.
+//! The test environment: API server, provider, and the operator's processes. After a crash or an election, a new process follows.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -27,12 +27,12 @@ use crate::{
 };
 
 pub(crate) const TICKETS: &str = "flighttickets.flights.com";
-/// Longer than the operator waits before it repeats a request for the first times.
+/// Longer than the operator's first back-off waits.
 const QUIET: Duration = Duration::from_secs(30);
-/// Who was a leader goes on for so long.
+/// How long a former leader continues without noticing.
 const UNAWARE: Duration = Duration::from_secs(5);
 
-/// Made once: a test has thousands of offices.
+/// Created once, because a test creates thousands of offices.
 static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> =
     LazyLock::new(|| FlightTicketOperator.crds().iter().map(normalize).collect());
 
@@ -50,11 +50,11 @@ pub(crate) struct Office {
 struct Process {
     name: String,
     harness: Harness,
-    /// It does not lead any more, and ends then.
+    /// If set, the process no longer leads, and ends at this time.
     ends: Option<Instant>,
 }
 
-/// The operator with a provider in memory.
+/// The operator, connected to a provider in memory.
 struct Clerk {
     airline: Airline,
     mischief: Mischief,
@@ -88,7 +88,7 @@ impl Operator for Clerk {
     }
 }
 
-/// The operator with a provider of its own, for the rest of the test program.
+/// Returns an operator with its own provider. It lives until the test program ends.
 pub(crate) fn clerk() -> &'static dyn Operator {
     let (mischief, _) = Mischief::new();
     let process = "operator".to_owned();
@@ -97,7 +97,7 @@ pub(crate) fn clerk() -> &'static dyn Operator {
 }
 
 impl Office {
-    /// Nobody works yet.
+    /// Returns an office without an operator process.
     pub(crate) fn new() -> Self {
         let model = Model::new();
         model.set_collecting(Collecting::AtOnce);
@@ -107,7 +107,7 @@ impl Office {
         Self { model, airline: Airline::new(), mischief, flags: Vec::new(), events, processes: Vec::new(), started: 0 }
     }
 
-    /// With a process that works.
+    /// Returns an office with an operator process.
     pub(crate) fn open() -> Self {
         let mut office = Self::new();
         office.start();
@@ -126,13 +126,13 @@ impl Office {
         self.processes.push(Process { name: process, harness, ends: None });
     }
 
-    /// Ends whoever works, and starts another.
+    /// Kills all processes, and starts a new one.
     pub(crate) async fn restart(&mut self) {
         self.end(|_| true).await;
         self.start();
     }
 
-    /// Lets time pass, with whatever happens meanwhile.
+    /// Lets time pass, and handles the events of processes meanwhile.
     pub(crate) async fn pass(&mut self, time: Duration) {
         let until = Instant::now() + time;
         loop {
@@ -169,7 +169,7 @@ impl Office {
         }
     }
 
-    /// Until nobody has asked for anything for a while.
+    /// Waits until there has been no request for a while.
     pub(crate) async fn until_quiet(&mut self) {
         for _ in 0..200 {
             let before = self.mischief.requests().len();
@@ -178,10 +178,10 @@ impl Office {
                 return;
             }
         }
-        panic!("it is never quiet: {:#?}", self.mischief.requests().iter().rev().take(30).collect::<Vec<_>>());
+        panic!("there are always requests: {:#?}", self.mischief.requests().iter().rev().take(30).collect::<Vec<_>>());
     }
 
-    /// How many processes there have been.
+    /// Returns how many processes have been started.
     pub(crate) fn processes(&self) -> u32 {
         self.started
     }
@@ -214,7 +214,7 @@ impl Office {
         drop(self.api().delete(name, &DeleteParams::default()).await.expect("deleted"));
     }
 
-    /// The ticket as it is; `None` when it is gone.
+    /// Returns the stored ticket; `None` if it does not exist.
     pub(crate) fn ticket(&self, name: &str) -> Option<FlightTicket> {
         let object = self.model.object(TICKETS, "default", name)?;
         Some(serde_json::from_value(object).expect("a ticket"))
@@ -224,7 +224,7 @@ impl Office {
         self.model.objects(TICKETS).into_iter().map(|it| serde_json::from_value(it).expect("a ticket")).collect()
     }
 
-    /// Phase and reasons of a ticket.
+    /// Formats phase, `Ready` and `Synced` of a ticket.
     pub(crate) fn said(&self, name: &str) -> String {
         let Some(status) = self.ticket(name).and_then(|ticket| ticket.status) else { return "gone".to_owned() };
         let reason = |type_: &str| {

@@ -1,4 +1,4 @@
-//! Everything that can happen at each request of a life, one thing a life.
+//! Repeats a scenario with every possible fault at each of its requests, one fault each time.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::{
     office::Office,
 };
 
-/// Two tickets: one is booked, changed and deleted; the other is booked, cancelled by the airline, and bought anew.
+/// The scenario of two tickets. One is booked, changed and deleted. The airline cancels the booking of the other, and the
+/// operator books again. Returns the second ticket.
 async fn live(office: &mut Office) -> FlightTicket {
     office.apply("ours", json!({})).await;
     office.until_quiet().await;
@@ -28,7 +29,11 @@ async fn live(office: &mut Office) -> FlightTicket {
     lost
 }
 
-/// Lives with this plan, and says what is wrong in the end.
+/// Runs the scenario with this fault.
+///
+/// # Errors
+///
+/// If tickets and bookings are wrong at the end.
 async fn lived(plan: Plan) -> Result<(), String> {
     let mut office = Office::open();
     office.mischief.set_plan(plan);
@@ -36,23 +41,23 @@ async fn lived(plan: Plan) -> Result<(), String> {
     let mischief = office.mischief.clone();
     let wrong = |what: &str| Err(format!("{plan}: {what}\n{:#?}", mischief.requests()));
     if office.mischief.done().is_empty() {
-        return wrong("it did not happen");
+        return wrong("the fault did not occur");
     }
     if office.airline.live() != [(lost.reference(1), 2)] {
-        return wrong(&format!("the books say {:?}", office.airline.live()));
+        return wrong(&format!("the provider has {:?}", office.airline.live()));
     }
     let bookings = office.airline.books().bookings.len();
     if bookings != 3 {
-        return wrong(&format!("there were {bookings} bookings, and not three"));
+        return wrong(&format!("there were {bookings} bookings instead of three"));
     }
     if (office.said("ours").as_str(), office.said("lost").as_str()) != ("gone", "Booked True/Booked True/UpToDate") {
-        return wrong(&format!("they say {} and {}", office.said("ours"), office.said("lost")));
+        return wrong(&format!("the tickets report {} and {}", office.said("ours"), office.said("lost")));
     }
     let status = office.ticket("lost").and_then(|it| it.status).expect("a status");
     if (status.attempt, status.number) != (1, Some(2)) {
         return wrong(&format!("{status:?}"));
     }
-    // A new process knows nothing but what it reads, and finds nothing to do.
+    // A new process has no memory of its own, and must find nothing to do.
     let writes = office.writes();
     office.restart().await;
     office.until_quiet().await;
@@ -62,7 +67,7 @@ async fn lived(plan: Plan) -> Result<(), String> {
     office.delete("lost").await;
     office.until_quiet().await;
     if !office.airline.live().is_empty() || office.ticket("lost").is_some() {
-        return wrong("something is left");
+        return wrong("a ticket or a booking is left");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A cluster that is restored from a backup: the provider's books are not, and know more than the objects.
+//! A cluster is restored from a backup, but the provider is not: its data is newer than the objects.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::office::Office;
 
-/// The API server is away for some seconds, and then shows what the backup holds.
+/// Restores the backup. The API server is down for some seconds, and then serves the state of the backup.
 async fn restore(office: &mut Office, backup: &Snapshot) {
     office.model.set_faults(Planned::new(&"before * * -> drop".parse().expect("a plan")));
     office.model.restore(backup);
@@ -31,7 +31,7 @@ async fn a_ticket_that_was_booked_after_the_backup_is_not_booked_again() {
     restore(&mut office, &backup).await;
     office.pass(Duration::from_mins(10)).await;
     assert_eq!(office.said("ours"), "Booked True/Booked True/UpToDate");
-    assert_eq!(office.airline.live(), booked, "the same one");
+    assert_eq!(office.airline.live(), booked, "the same booking");
     assert_eq!(id(&office), before);
 }
 

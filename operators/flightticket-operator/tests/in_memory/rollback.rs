@@ -1,4 +1,4 @@
-//! What a newer version has left in an object: nothing is bought or cancelled because of it.
+//! A rollback of the operator: data that a newer version has written to an object leads to no booking and to no cancellation.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::office::{Office, TICKETS};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A ticket that is booked, of which a newer version then wrote `more`; and a new process of this version.
+/// Merges `more` into the booked ticket, as a newer version would write it, and starts a new process of this version.
 async fn after_a_newer_version(mut office: Office, more: Value) -> Office {
     let mut ticket = stored(&office);
     merge(&mut ticket, more);
@@ -35,14 +35,14 @@ async fn booked() -> Office {
 }
 
 fn stored(office: &Office) -> Value {
-    office.model.object(TICKETS, "default", "ours").expect("it is there")
+    office.model.object(TICKETS, "default", "ours").expect("it exists")
 }
 
-/// By a client that need not understand the object.
+/// Deletes the ticket with a dynamic client, because this version cannot parse the object.
 async fn delete(office: &Office) {
     let kind = ApiResource::erase::<FlightTicket>(&());
     let api = Api::<DynamicObject>::namespaced_with(office.model.client(), "default", &kind);
-    drop(api.delete("ours", &DeleteParams::default()).await.expect("it is taken"));
+    drop(api.delete("ours", &DeleteParams::default()).await.expect("it is accepted"));
 }
 
 fn merge(into: &mut Value, more: Value) {
@@ -56,7 +56,7 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-/// How many bookings were ever made, and how many of them live.
+/// Returns how many bookings were ever made, and how many of them are live.
 fn bookings(office: &Office) -> (usize, usize) {
     let made = office.airline.books().bookings.len();
     (made, office.airline.live().len())
@@ -66,16 +66,16 @@ fn bookings(office: &Office) -> (usize, usize) {
 async fn a_phase_that_only_a_newer_version_knows_stops_everything_until_it_is_back() {
     let mut office = after_a_newer_version(booked().await, json!({"status": {"phase": "OnHold"}})).await;
     let before = stored(&office);
-    assert_eq!(before["status"]["phase"], "OnHold", "it is not this version's to change");
+    assert_eq!(before["status"]["phase"], "OnHold", "this version does not change it");
     let asked = office.airline.requests();
     delete(&office).await;
     office.restart().await;
     office.pass(HOUR).await;
-    assert_eq!(office.airline.requests(), asked, "the provider is not asked about it");
+    assert_eq!(office.airline.requests(), asked, "no request to the provider");
     assert_eq!(bookings(&office), (1, 1));
-    assert!(stored(&office)["metadata"]["deletionTimestamp"].is_string(), "its finalizer holds it");
+    assert!(stored(&office)["metadata"]["deletionTimestamp"].is_string(), "the finalizer keeps the object");
 
-    // The newer version is back, and leaves a phase that both know.
+    // The newer version runs again, and leaves a phase that both versions know.
     let mut office = after_a_newer_version(office, json!({"status": {"phase": "Booked"}})).await;
     office.pass(HOUR).await;
     assert_eq!(office.said("ours"), "gone");
@@ -88,7 +88,7 @@ async fn a_policy_that_only_a_newer_version_knows_cancels_nothing() {
     delete(&office).await;
     office.pass(HOUR).await;
     assert_eq!(bookings(&office), (1, 1));
-    assert!(stored(&office)["metadata"]["deletionTimestamp"].is_string(), "its finalizer holds it");
+    assert!(stored(&office)["metadata"]["deletionTimestamp"].is_string(), "the finalizer keeps the object");
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +120,7 @@ async fn words_of_a_newer_version_in_the_status_buy_nothing() {
     office.pass(HOUR).await;
     assert_eq!(office.writes(), writes, "nothing is left to write");
 
-    // Its own finalizer goes with the booking; that of the newer version is the newer version's.
+    // This version removes its own finalizer after the cancellation. It keeps the finalizer of the newer version.
     delete(&office).await;
     office.pass(HOUR).await;
     assert_eq!(bookings(&office), (1, 0));

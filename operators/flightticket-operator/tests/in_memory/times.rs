@@ -1,4 +1,4 @@
-//! What is about long times.
+//! Tests of behaviour over minutes and hours.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn t06_a_change_that_was_refused_succeeds_when_seats_become_free_and_nobod
     assert_eq!(office.said("ours"), "Booked True/Booked False/ModificationRejected");
     let writes = office.writes();
     office.pass(HOUR).await;
-    assert_eq!(office.writes(), writes, "it says the same all the time");
+    assert_eq!(office.writes(), writes, "the status does not change");
     office.airline.books().set_seats(4);
     office.pass(Duration::from_mins(6)).await;
     assert_eq!(office.said("ours"), "Booked True/Booked True/UpToDate");
@@ -45,7 +45,7 @@ async fn t12_a_provider_that_names_a_time_is_not_asked_before() {
     office.pass(Duration::from_secs(2)).await;
     assert_eq!(office.airline.requests(), 1);
     office.airline.books().status = None;
-    office.annotate("ours", "flights.com/retry", "now").await; // whatever people want
+    office.annotate("ours", "flights.com/retry", "now").await; // a user's request does not end the wait either
     office.pass(Duration::from_millis(4_900)).await;
     assert_eq!(office.airline.requests(), 1, "before the time");
     office.pass(Duration::from_secs(2)).await;
@@ -89,7 +89,7 @@ async fn x07_a_provider_that_lags_is_not_bought_from_twice() {
         office.pass(Duration::from_secs(15)).await;
         office.restart().await;
     }
-    office.pass(Duration::from_mins(5)).await; // longer than a minute: the reference is known
+    office.pass(Duration::from_mins(5)).await; // more than a minute: the operator looks up the reference, which exists
     assert_eq!(office.said("ours"), "Booked True/Booked True/UpToDate");
     office.airline.books().hidden.clear();
     office.pass(Duration::from_mins(5)).await;
@@ -111,7 +111,7 @@ async fn t12_five_hundred_tickets_ask_a_provider_that_is_down_less_than_once_a_s
     let before = office.airline.requests();
     office.pass(Duration::from_mins(10)).await;
     let asked = office.airline.requests() - before;
-    assert!((15..=25).contains(&asked), "{asked} in ten minutes, and one each half minute is meant");
+    assert!((15..=25).contains(&asked), "{asked} requests in ten minutes; one each half minute is expected");
     assert_eq!(office.said("ticket-499"), "Pending Unknown/ProviderUnavailable Unknown/ProviderUnavailable");
     office.airline.books().status = None;
     office.airline.books().set_seats(1_000);

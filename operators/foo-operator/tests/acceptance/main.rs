@@ -1,5 +1,5 @@
-//! What users of a Foo can rely on, on a real API server. Nothing runs pods here: the tests write what the Deployment
-//! controller would.
+//! Acceptance tests of the operator on a real API server. The cluster runs no pods: the tests write the status that the
+//! Deployment controller would write.
 
 use foo_operator::{Foo, FooOperator};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -19,7 +19,7 @@ fn foo(name: &str, spec: &Value) -> String {
         .to_string()
 }
 
-/// Waits for the Deployment with so many replicas.
+/// Waits for the Deployment to have this number of replicas.
 async fn deployment(world: &World, replicas: i32) -> Deployment {
     world
         .until(&format!("a Deployment with {replicas} replicas"), async || {
@@ -29,7 +29,7 @@ async fn deployment(world: &World, replicas: i32) -> Deployment {
         .await
 }
 
-/// Plays the Deployment controller.
+/// Plays the Deployment controller: reports `available` pods.
 async fn roll_out(world: &World, available: i32) {
     let deployment: Deployment = world.get(NAME).await.expect("a Deployment");
     let status = json!({
@@ -39,7 +39,7 @@ async fn roll_out(world: &World, available: i32) {
     world.patch_status::<Deployment>(NAME, status).await;
 }
 
-/// Waits until the status counts so many replicas, and returns the reason of `Ready`.
+/// Waits until the status reports this number of available replicas, and returns the reason of `Ready`.
 async fn counted(world: &World, available: i32) -> String {
     world
         .until(&format!("{available} available"), async || {
@@ -73,8 +73,8 @@ async fn the_sample_gets_its_deployment_and_its_status_follows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strangers_deployment_is_told_of_and_left_alone_until_it_goes() {
     let Some(world) = world().await else { return };
-    // It looks exactly as ours would, and nobody owns it: a Foo never adopts.
-    let stranger = json!({
+    // The unowned Deployment looks exactly like ours. The operator does not take it over, because a Foo never adopts.
+    let unowned = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": NAME, "labels": {
             "app.kubernetes.io/name": "foo", "app.kubernetes.io/instance": NAME, "app.kubernetes.io/managed-by": "foo-operator",
@@ -88,14 +88,14 @@ async fn a_strangers_deployment_is_told_of_and_left_alone_until_it_goes() {
             },
         },
     });
-    let stranger = world.create::<Deployment>(stranger).await;
+    let unowned = world.create::<Deployment>(unowned).await;
     world.apply(SAMPLE).await;
     let said = world.until_event(NAME, "Warning", "ErrResourceExists").await;
     assert_eq!(said, "Resource \"example-foo\" already exists and is not managed by Foo");
     let reason = counted(&world, 0).await;
     assert_eq!(reason, "ResourceConflict");
-    let untouched: Deployment = world.get(NAME).await.expect("the stranger's");
-    assert_eq!(untouched.resource_version(), stranger.resource_version());
+    let untouched: Deployment = world.get(NAME).await.expect("the unowned Deployment");
+    assert_eq!(untouched.resource_version(), unowned.resource_version());
     assert_eq!(synced(&world, NAME).await, 0);
 
     world.delete::<Deployment>(NAME).await;

@@ -1,8 +1,8 @@
-//! `apps.anupam.com/v1`.
+//! `apps.anupam.com/v1`, the only version.
 //!
-//! Doc comments here are what `kubectl explain` prints. A field that says *Default* and is optional gets that default
-//! from the operator, so it is not written into the object and a later release may change it. The API server fills in
-//! `size`, and what is missing in an object such as `rollout` once the user has written that object.
+//! `kubectl explain` prints the doc comments of this module. The operator applies the *Default* of an optional field without
+//! writing it into the object, so a later release may change it. The API server itself sets `size`, and the missing fields of an
+//! object such as `rollout` if the user has written that object.
 
 #![expect(unreachable_pub, reason = "KubeSchema derives through a hidden copy of the struct")]
 #![expect(clippy::doc_markdown, reason = "kubectl explain would print the backticks")]
@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use workloads::{DisruptionBudget, ImagePullPolicy, SecurityProfile, schemas};
 
-/// What should run.
+/// The desired state of the app.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "apps.anupam.com",
@@ -67,26 +67,26 @@ use workloads::{DisruptionBudget, ImagePullPolicy, SecurityProfile, schemas};
     },
 ]))]
 pub struct HelloAppSpec {
-    /// What runs: an image, by tag or by digest.
+    /// The image to run, with a tag or a digest.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub image: String,
 
-    /// How many pods run it. 0 stops all of them and keeps the rest. Default: 1.
+    /// Number of pods. 0 stops all pods and keeps the other objects. Default: 1.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 100))]
     pub size: i32,
 
-    /// The TCP port on which it listens. With it there are a Service and probes. Default: none.
+    /// TCP port on which the app listens. If set, the operator adds a Service and probes. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,
 
-    /// The program, in place of the image's entrypoint. Default: the image's.
+    /// The program to run, instead of the image's entrypoint. Default: the image's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::words")]
     pub command: Vec<String>,
 
-    /// The arguments, in place of the image's. Default: the image's.
+    /// The arguments of the program, instead of the image's. Default: the image's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::words")]
     pub args: Vec<String>,
@@ -96,31 +96,32 @@ pub struct HelloAppSpec {
     #[schemars(schema_with = "schemas::env")]
     pub env: Vec<EnvVar>,
 
-    /// Secrets and ConfigMaps whose keys all become environment variables; those in env win. Default: none.
+    /// Secrets and ConfigMaps. Each of their keys becomes an environment variable; variables in env win. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::env_from")]
     pub env_from: Vec<EnvFromSource>,
 
-    /// Files for the pods: empty folders, and what is in ConfigMaps and Secrets. Default: none.
+    /// Files for the pods: empty folders, and the contents of ConfigMaps and Secrets. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::volumes")]
     pub volumes: Vec<Volume>,
 
-    /// Where the volumes are found. Default: none.
+    /// Where the container mounts the volumes. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::volume_mounts")]
     pub volume_mounts: Vec<VolumeMount>,
 
-    /// CPU and memory of each pod, taken as they are written. Default: a request of 50m CPU and 64Mi memory, no limits.
+    /// CPU and memory of each pod. If set, it replaces the default completely. Default: a request of 50m CPU and 64Mi memory, no
+    /// limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::resources")]
     pub resources: Option<ResourceRequirements>,
 
-    /// How Kubernetes finds out whether a pod serves. With a port and without this it opens a connection to it.
+    /// How Kubernetes checks whether a pod serves. Default: if port is set, it opens a connection to that port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeSettings>,
 
-    /// The address under which the pods are found. Only with a port.
+    /// The Service, one address for all pods. It needs port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceSettings>,
 
@@ -128,52 +129,52 @@ pub struct HelloAppSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
 
-    /// Secrets with the credentials to pull the image with. Default: none.
+    /// Secrets with the credentials for pulling the image. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::pull_secrets")]
     pub image_pull_secrets: Vec<LocalObjectReference>,
 
-    /// ServiceAccount of the pods, whose token they then get, unless it says otherwise. Default: the namespace's default,
-    /// without a token.
+    /// ServiceAccount of the pods. If set, the pods get its token, unless the ServiceAccount itself disables that. Default: the
+    /// default account of the namespace, without a token unless securityProfile is Baseline.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
 
-    /// Labels that the machines must have to run pods. Default: none.
+    /// Labels that a Kubernetes node must have to run the pods. Default: none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schemas::labels")]
     pub node_selector: BTreeMap<String, String>,
 
-    /// Taints of machines that the pods tolerate. Default: none.
+    /// Taints of Kubernetes nodes that the pods tolerate. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::tolerations")]
     pub tolerations: Vec<Toleration>,
 
-    /// What the pods may do. Restricted: not root, no privileges, as the restricted Pod Security Standard asks for.
-    /// RootAllowed: the same, but an image may run as root. Baseline: also with the usual capabilities. Default: the
-    /// operator's --default-security-profile, Restricted.
+    /// How strictly the rights of the pods are limited. Restricted: no root and no privileges, as the restricted Pod Security
+    /// Standard requires. RootAllowed: the same, but the image may run as root. Baseline: also with the usual capabilities.
+    /// Default: the operator's --default-security-profile, Restricted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_profile: Option<SecurityProfile>,
 
-    /// The user as which the container runs; at least 1 under Restricted. Default: the image's.
+    /// The id of the user that runs the container; at least 1 under Restricted. Default: the image's user.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub run_as_user: Option<i64>,
 
-    /// How a change is carried from pod to pod.
+    /// How fast a change replaces the pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutSettings>,
 
-    /// How many pods a drain may take at a time.
+    /// How many pods a drain may evict at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_disruption_budget: Option<DisruptionBudget>,
 
-    /// What happens when a change makes no progress for rollout.progressDeadlineSeconds. Never: it is told. OnStall: it
-    /// is told, and the pods go back to what was last available, until spec changes again. Default: Never.
+    /// What the operator does when a change makes no progress for rollout.progressDeadlineSeconds. Never: it reports the problem.
+    /// OnStall: it also restores the last available pod template, until spec changes again. Default: Never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
 
-    /// Labels for the pods, beside the operator's own, which win. Default: none.
+    /// Labels for the pods, in addition to the operator's own labels, which win. Default: none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schemas::labels")]
     pub pod_labels: BTreeMap<String, String>,
@@ -184,24 +185,25 @@ pub struct HelloAppSpec {
     pub pod_annotations: BTreeMap<String, String>,
 }
 
-/// How Kubernetes finds out whether a pod serves.
+/// How Kubernetes checks whether a pod serves.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProbeSettings {
-    /// The path that answers with a status from 200 to 399 as long as the pod serves. Default: none; a connection will do.
+    /// The path that answers with a status from 200 to 399 while the pod serves. Default: none; then Kubernetes only opens a
+    /// connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^/\S*$"))]
     pub path: Option<String>,
 
-    /// Whether a pod counts as serving as soon as it runs. Default: false.
+    /// Whether to use no probes: a pod then counts as ready as soon as it runs. Default: false.
     pub disabled: bool,
 }
 
-/// The address under which the pods are found.
+/// The Service, one address for all pods.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceSettings {
-    /// Whether there is a Service. Default: true when spec.port is set.
+    /// Whether the operator creates a Service. Default: true if spec.port is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 
@@ -209,13 +211,13 @@ pub struct ServiceSettings {
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
 
-    /// Annotations for the Service; those that others put on it are kept. Default: none.
+    /// Annotations for the Service. The operator keeps annotations that other clients have set. Default: none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schemas::annotations")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// How a change is carried from pod to pod.
+/// How fast a change replaces the pods.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -229,24 +231,24 @@ pub struct ServiceSettings {
     },
 ]))]
 pub struct RolloutSettings {
-    /// How many pods may be there beyond size during a change: a number, or a percentage. Default: 25%.
+    /// How many pods may exist beyond size during a change: a number or a percentage. Default: 25%.
     #[schemars(schema_with = "schemas::pods_or_percent")]
     pub max_surge: IntOrString,
 
-    /// How many pods may be missing during a change: a number, or a percentage. Default: 25%.
+    /// How many pods may be unavailable during a change: a number or a percentage. Default: 25%.
     #[schemars(schema_with = "schemas::pods_or_percent")]
     pub max_unavailable: IntOrString,
 
-    /// How long a new pod must serve before the next one is made. Default: 0.
+    /// Seconds that a new pod must be ready before the change continues. Default: 0.
     #[schemars(range(min = 0, max = 3600))]
     pub min_ready_seconds: i32,
 
-    /// How long a change may make no progress before it counts as stalled; longer than minReadySeconds. Default: 600.
+    /// Seconds without progress after which a change counts as stalled; more than minReadySeconds. Default: 600.
     #[schemars(range(min = 10, max = 86400))]
     pub progress_deadline_seconds: i32,
 }
 
-/// What happens when a change makes no progress.
+/// What the operator does when a change makes no progress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum Rollback {
@@ -255,7 +257,7 @@ pub enum Rollback {
     OnStall,
 }
 
-/// What runs.
+/// The observed state of the app.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HelloAppStatus {
@@ -268,19 +270,19 @@ pub struct HelloAppStatus {
     /// Pods that have been ready for rollout.minReadySeconds.
     pub available_replicas: i32,
 
-    /// Pods of the latest configuration.
+    /// Pods that have the latest configuration.
     pub updated_replicas: i32,
 
-    /// Selects the pods; for kubectl scale and autoscalers.
+    /// Label selector of the pods, for kubectl scale and autoscalers.
     #[schemars(length(max = 256))]
     pub label_selector: String,
 
-    /// The image that all pods run; while a change is carried out, the one before.
+    /// The image that all pods run. During a change, this is the image before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub image: Option<String>,
 
-    /// Where it is found from inside the cluster.
+    /// The address of the app inside the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub url: Option<String>,
@@ -290,16 +292,16 @@ pub struct HelloAppStatus {
     #[schemars(length(max = 65536))]
     pub last_available_template: Option<String>,
 
-    /// With rollback OnStall: the generation that was given up.
+    /// With rollback OnStall: the generation that the operator has given up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolled_back: Option<RolledBack>,
 
-    /// The last value of the annotation apps.anupam.com/reconcile-requested-at that was acted on.
+    /// The last value of the annotation apps.anupam.com/reconcile-requested-at that the operator has handled.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub last_handled_reconcile_at: Option<String>,
 
-    /// The generation of the object that this status is about.
+    /// The generation of the object that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
@@ -308,11 +310,11 @@ pub struct HelloAppStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A generation that was given up.
+/// A generation that the operator has given up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RolledBack {
-    /// Which. Any later one is tried again.
+    /// The generation. The operator tries any later generation again.
     pub generation: i64,
 
     /// What was wrong with it.

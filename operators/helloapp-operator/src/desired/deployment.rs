@@ -20,13 +20,13 @@ use crate::{
     rollback,
 };
 
-/// The container that runs the image.
+/// The name of the container that runs the image.
 pub const CONTAINER: &str = "app";
 
 /// The name of the port, in the pod and in the Service.
 pub(super) const PORT: &str = "http";
 
-/// Runs `size` pods, of the template that spec asks for, or of the last good one if that was given up.
+/// Returns the Deployment that runs `size` pods. Its template is that of the spec or, after a rollback, the last available one.
 pub fn deployment(hello: &HelloApp, config: &Config) -> Deployment {
     let RolloutSettings { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds } =
         hello.spec.rollout();
@@ -35,7 +35,7 @@ pub fn deployment(hello: &HelloApp, config: &Config) -> Deployment {
     workloads::deployment(hello.name_any(), &App::of(hello), hello.spec.size, pace, template)
 }
 
-/// The pods that spec asks for. Nothing else restarts them.
+/// Returns the pod template of the spec. Only a change of this template restarts the pods.
 pub fn template(hello: &HelloApp, config: &Config) -> PodTemplateSpec {
     let spec = &hello.spec;
     let metadata = App::of(hello).pod_metadata(&spec.pod_labels, &spec.pod_annotations);
@@ -47,7 +47,7 @@ fn pod(spec: &HelloAppSpec, profile: SecurityProfile) -> PodSpec {
     let bare = profile.pod();
     PodSpec {
         containers: vec![container(spec, profile)],
-        // Who names an account wants to be it.
+        // A user who names a service account wants its token.
         automount_service_account_token: bare
             .automount_service_account_token
             .filter(|_| spec.service_account_name.is_none()),
@@ -99,7 +99,7 @@ fn container(spec: &HelloAppSpec, profile: SecurityProfile) -> Container {
     }
 }
 
-/// None without a port: then only the process itself can be looked at.
+/// Returns the probe; `None` if it is disabled, or if the app has no port to connect to.
 fn probe(spec: &HelloAppSpec) -> Option<Probe> {
     let settings = spec.probe();
     if spec.port.is_none() || settings.disabled {
@@ -116,7 +116,7 @@ fn probe(spec: &HelloAppSpec) -> Option<Probe> {
     })
 }
 
-/// Enough for the scheduler to spread pods; nothing is limited.
+/// Requests that let the scheduler spread the pods, without limits.
 fn default_resources() -> ResourceRequirements {
     let requests = [("cpu", "50m"), ("memory", "64Mi")];
     let requests = requests.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));

@@ -7,7 +7,7 @@ use workloads::App;
 use super::deployment::PORT;
 use crate::HelloApp;
 
-/// One address for all pods, for an app that listens on a port.
+/// Returns the Service, one address for all pods; `None` if it is disabled, or if the app has no port.
 pub fn service(hello: &HelloApp) -> Option<Service> {
     let settings = hello.spec.service();
     let wanted = settings.enabled.unwrap_or(true) && hello.spec.port.is_some();
@@ -16,7 +16,7 @@ pub fn service(hello: &HelloApp) -> Option<Service> {
     wanted.then(service)
 }
 
-/// Where that Service is found from inside the cluster.
+/// Returns the address of that Service inside the cluster.
 pub fn url(hello: &HelloApp) -> String {
     let namespace = hello.namespace().unwrap_or_default();
     format!("http://{}.{namespace}.svc:{}", hello.name_any(), hello.spec.service().port)

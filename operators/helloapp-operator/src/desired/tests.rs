@@ -22,7 +22,7 @@ fn the_children_of_the_samples() {
     insta::assert_yaml_snapshot!("the_children_of_the_web_sample", children(&samples::web()));
 }
 
-/// What each field changes, compared with an image alone.
+/// Snapshots of what each field changes, compared with an object that has only an image.
 #[test]
 fn t13_what_each_field_changes() {
     let env = [
@@ -59,7 +59,7 @@ fn t13_what_each_field_changes() {
     insta::assert_yaml_snapshot!(changed);
 }
 
-/// What `new` says that `old` does not; `null` for what is no longer there.
+/// Returns the fields of `new` that differ from `old`; `null` for fields that only `old` has.
 fn difference(old: &Value, new: &Value) -> Value {
     let (Value::Object(old), Value::Object(fields)) = (old, new) else {
         return match (old.as_array().map(Vec::as_slice), new.as_array().map(Vec::as_slice)) {

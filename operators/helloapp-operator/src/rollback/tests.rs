@@ -6,7 +6,7 @@ use crate::{config::Config, desired, samples};
 const COMPLETE: &str = "NewReplicaSetAvailable";
 const STALLED: &str = "ProgressDeadlineExceeded";
 
-/// A Deployment at generation 2 with so many pods, all of the present template, and `reason` in `Progressing`.
+/// A Deployment at generation 2 with `pods` pods, all of the current template, and `reason` in `Progressing`.
 fn deployment(observed: i64, pods: i32, reason: &str) -> Live<DeploymentView> {
     let status = json!({
         "observedGeneration": observed, "replicas": pods, "updatedReplicas": pods, "availableReplicas": pods,
@@ -47,7 +47,7 @@ fn what_was_fully_available_is_remembered() {
     };
     assert_eq!(remembered(&deployment(2, 3, COMPLETE)), Some(text("new")));
     assert_eq!(remembered(&deployment(2, 2, COMPLETE)), Some(text("old")), "a pod is missing");
-    assert_eq!(remembered(&deployment(1, 3, COMPLETE)), Some(text("old")), "the counts are of the template before");
+    assert_eq!(remembered(&deployment(1, 3, COMPLETE)), Some(text("old")), "the counts belong to the old template");
 }
 
 #[test]
@@ -74,10 +74,10 @@ fn a_generation_that_stalled_is_given_up_if_there_is_something_better() {
     let old = json!({"lastAvailableTemplate": text("old")});
     let expected = RolledBack { generation: 1, because: "no such image".to_owned() };
     assert_eq!(rolled_back(&old, &stalled), Some(expected));
-    assert_eq!(rolled_back(&old, &deployment(1, 1, STALLED)), None, "it was the template before that stalled");
-    assert_eq!(rolled_back(&json!({}), &stalled), None, "nothing was ever available");
-    assert_eq!(rolled_back(&json!({"lastAvailableTemplate": text("new")}), &stalled), None, "the same again");
-    assert_eq!(rolled_back(&old, &deployment(2, 1, "ReplicaSetUpdated")), None, "it still moves");
+    assert_eq!(rolled_back(&old, &deployment(1, 1, STALLED)), None, "the previous template has stalled");
+    assert_eq!(rolled_back(&json!({}), &stalled), None, "no template was ever available");
+    assert_eq!(rolled_back(&json!({"lastAvailableTemplate": text("new")}), &stalled), None, "the same template");
+    assert_eq!(rolled_back(&old, &deployment(2, 1, "ReplicaSetUpdated")), None, "it still makes progress");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn what_was_given_up_stays_so_until_spec_changes() {
     let given_up = app("new", "OnStall", &given_up_at(1, "old"));
     assert_eq!(instead(&given_up), Some(template("old")));
     let after = remember(&given_up, &template("old"), Some(&deployment(2, 3, COMPLETE)), None);
-    assert_eq!(after, Memory::stored(given_up.status.as_ref()), "the old one is still the one to remember");
+    assert_eq!(after, Memory::stored(given_up.status.as_ref()), "the status still stores the old template");
 
     let changed = app("new", "OnStall", &given_up_at(0, "old"));
     assert_eq!(instead(&changed), None);

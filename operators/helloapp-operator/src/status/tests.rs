@@ -124,7 +124,7 @@ fn a_stall_is_told_first_and_then_what_was_done_about_it() {
     assert_eq!(reasons(&then), ["RolledBack"]);
     assert_eq!(
         then.health.problems[0].message,
-        "the last template that was available runs, since generation 1 made no progress; change spec to try again; what \
-         was wrong: Rollout made no progress for 60s: stuck"
+        "the pods run the last available template, because generation 1 made no progress; change spec to try again; \
+         the problem was: Rollout made no progress for 60s: stuck"
     );
 }

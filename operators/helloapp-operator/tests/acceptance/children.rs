@@ -1,4 +1,4 @@
-//! Children: made exactly, scaled, repaired, taken over, left alone.
+//! The children of a HelloApp: the operator creates, scales and repairs them, and leaves unowned objects alone.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn image(deployment: &Deployment) -> Option<String> {
     template(deployment).spec?.containers.iter().find(|it| it.name == "app")?.image.clone()
 }
 
-/// Edits the Deployment as `kubectl edit` does.
+/// Edits the Deployment, as `kubectl edit` does.
 async fn edit(world: &World, change: impl FnOnce(&mut Deployment)) {
     let mut deployment: Deployment = world.get(NAME).await.expect("a Deployment");
     change(&mut deployment);
@@ -88,8 +88,8 @@ async fn t03_two_apps_in_one_namespace_share_no_pods() {
     let labels = |deployment: &Deployment| template(deployment).metadata.and_then(|it| it.labels).expect("labels");
     for (selecting, other) in [(&a, &b), (&b, &a)] {
         let selector = selector(selecting).expect("a selector");
-        assert!(selector.iter().all(|(key, value)| labels(selecting).get(key) == Some(value)), "its own pods");
-        assert!(selector.iter().any(|(key, value)| labels(other).get(key) != Some(value)), "and not the other's");
+        assert!(selector.iter().all(|(key, value)| labels(selecting).get(key) == Some(value)), "selects its pods");
+        assert!(selector.iter().any(|(key, value)| labels(other).get(key) != Some(value)), "selects no other pods");
     }
     world.patch::<HelloApp>("a", json!({"spec": {"size": 4}})).await;
     world.until_deployment("a", 4).await;
@@ -121,15 +121,15 @@ async fn t04_a_port_brings_an_address_and_probes_and_takes_them_along() {
 
     world.patch::<HelloApp>(NAME, json!({"spec": {"port": null}})).await;
     let without = world
-        .until("the probes go", async || {
+        .until("the probes are gone", async || {
             let deployment: Deployment = world.get(NAME).await?;
             probes(&deployment).is_empty().then_some(deployment)
         })
         .await;
     assert_eq!(template(&without).spec.and_then(|it| it.containers[0].ports.clone()), None);
-    world.until("the Service goes", async || world.get::<Service>(NAME).await.is_none().then_some(())).await;
+    world.until("the Service is gone", async || world.get::<Service>(NAME).await.is_none().then_some(())).await;
     world
-        .until("and so does the address", async || {
+        .until("the address is gone too", async || {
             world.get::<HelloApp>(NAME).await?.status?.url.is_none().then_some(())
         })
         .await;
@@ -139,7 +139,7 @@ async fn t04_a_port_brings_an_address_and_probes_and_takes_them_along() {
 async fn t05_scaling_goes_through_the_object_and_is_not_fought() {
     let Some(world) = world().await else { return };
     converged(&world, &json!({})).await;
-    // What kubectl scale and an autoscaler do: read the scale, and change it.
+    // Read the scale and change it, as kubectl scale and an autoscaler do.
     let apps = world.api::<HelloApp>();
     let scale = apps.get_scale(NAME).await.expect("a scale");
     let status = scale.status.clone().expect("a status");
@@ -165,7 +165,7 @@ async fn t05_scaling_goes_through_the_object_and_is_not_fought() {
     let now: Deployment = world.get(NAME).await.expect("a Deployment");
     assert_eq!(now.metadata.generation, scaled.metadata.generation);
 
-    // Who applies the manifest again without a size leaves it to the autoscaler.
+    // A user who applies the manifest again without a size leaves the size to the autoscaler.
     let patch = json!({"apiVersion": "apps.anupam.com/v1", "kind": "HelloApp", "spec": {"image": IMAGE}});
     apps.patch(NAME, &PatchParams::apply("gitops").force(), &Patch::Apply(&patch)).await.expect("applied");
     assert_eq!(apps.get(NAME).await.expect("the app").spec.size, 4);
@@ -209,7 +209,7 @@ async fn t06_what_cannot_run_is_refused() {
         assert!(error.contains(says), "{spec}: {error}");
     }
     let twice = json!({"image": "a", "env": [{"name": "A"}, {"name": "A"}]});
-    world.try_apply(&hello("x", &twice)).await.expect_err("a name twice is refused");
+    world.try_apply(&hello("x", &twice)).await.expect_err("the API server refuses a duplicate name");
     for name in [format!("a{}", "b".repeat(52)), "1abc".to_owned()] {
         let error = world.try_apply(&hello(&name, &json!({"image": "a"}))).await.expect_err("is refused").to_string();
         assert!(error.contains("metadata.name must be a DNS-1035 label of at most 52 characters"), "{error}");
@@ -220,7 +220,7 @@ async fn t06_what_cannot_run_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn t07_a_strangers_object_is_left_alone() {
     let Some(world) = world().await else { return };
-    let stranger: Deployment = world
+    let unowned: Deployment = world
         .create(json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME},
             "spec": {"selector": {"matchLabels": {"app": "other"}}, "template": {
@@ -231,14 +231,14 @@ async fn t07_a_strangers_object_is_left_alone() {
     let note = world.until_event(NAME, "Warning", "ErrResourceExists").await;
     assert_eq!(note, format!("Resource \"{NAME}\" already exists and is not managed by HelloApp"));
     world.until_condition::<HelloApp>(NAME, "Ready", "False", "ResourceConflict").await;
-    let now: Deployment = world.get(NAME).await.expect("the stranger's Deployment");
-    assert_eq!(now.metadata.resource_version, stranger.metadata.resource_version);
+    let now: Deployment = world.get(NAME).await.expect("the unowned Deployment");
+    assert_eq!(now.metadata.resource_version, unowned.metadata.resource_version);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strangers_service_keeps_its_name_and_the_app_runs_all_the_same() {
     let Some(world) = world().await else { return };
-    let stranger: Service = world
+    let unowned: Service = world
         .create(json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": NAME},
             "spec": {"selector": {"app": "other"}, "ports": [{"port": 1}]},
@@ -249,9 +249,9 @@ async fn a_strangers_service_keeps_its_name_and_the_app_runs_all_the_same() {
     world.roll_out(NAME, 1).await;
     let told = world.until_condition::<HelloApp>(NAME, "Degraded", "True", "ResourceConflict").await;
     assert_eq!(condition(&told, "Available").map(|it| it.status.as_str()), Some("True"));
-    assert_eq!(told.status.and_then(|it| it.url), None, "that address is somebody else's");
-    let now: Service = world.get(NAME).await.expect("the stranger's Service");
-    assert_eq!(now.metadata.resource_version, stranger.metadata.resource_version);
+    assert_eq!(told.status.and_then(|it| it.url), None, "that address belongs to the other Service");
+    let now: Service = world.get(NAME).await.expect("the unowned Service");
+    assert_eq!(now.metadata.resource_version, unowned.metadata.resource_version);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -261,14 +261,14 @@ async fn t08_drift_is_put_back_and_a_sidecar_stays() {
     converged(&world, &json!({})).await;
     world.patch::<Deployment>(NAME, json!({"spec": {"replicas": 9}})).await;
     world
-        .within(limit, "replicas are put back", async || {
+        .within(limit, "the operator restores the replicas", async || {
             (world.get::<Deployment>(NAME).await?.spec?.replicas? == 1).then_some(())
         })
         .await;
     assert_eq!(
         world.until_event(NAME, "Warning", "DriftReverted").await,
         format!(
-            "Reverted changes to Deployment \"{NAME}\" made by somebody: spec.replicas; change the HelloApp instead"
+            "Reverted changes to Deployment \"{NAME}\" made by another-manager: spec.replicas; change the HelloApp instead"
         )
     );
 
@@ -280,7 +280,7 @@ async fn t08_drift_is_put_back_and_a_sidecar_stays() {
     })
     .await;
     let after = world
-        .within(limit, "the image is put back", async || {
+        .within(limit, "the operator restores the image", async || {
             let deployment: Deployment = world.get(NAME).await?;
             (image(&deployment)? == IMAGE).then_some(deployment)
         })
@@ -289,7 +289,7 @@ async fn t08_drift_is_put_back_and_a_sidecar_stays() {
     assert_eq!(containers.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["sidecar", "app"]);
 }
 
-/// `kubectl rollout undo` puts an old template back: to the operator that is drift, and people are told where to undo.
+/// `kubectl rollout undo` restores an old template. The operator reverts that as drift, and its event names the object to change.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_undone_rollout_is_done_again() {
     let Some(world) = world().await else { return };
@@ -310,7 +310,7 @@ async fn an_undone_rollout_is_done_again() {
     let note = world.until_event(NAME, "Warning", "DriftReverted").await;
     assert!(note.contains("containers[app].image") && note.ends_with("; change the HelloApp instead"), "{note}");
     world
-        .until("it is put back", async || {
+        .until("the operator restores the image", async || {
             (image(&world.get::<Deployment>(NAME).await?)? == "example.com/hello:2").then_some(())
         })
         .await;
@@ -328,7 +328,7 @@ async fn everything_that_a_pod_can_be_given_is_made_once() {
     let settled = world.requests();
     world.reconcile_again::<HelloApp>("helloapp-web").await;
     let after = world.requests();
-    // The defaults of the API server are known: nothing is read, and only the answer to the annotation is written.
+    // The operator knows the defaults of the API server: it reads nothing, and its only write answers the annotation.
     assert_eq!(after.count("get deployments"), settled.count("get deployments"));
     assert_eq!(after.count("get deployments"), 0, "{after:?}");
     assert_eq!(after.writes(), settled.writes() + 1, "{after:?}");

@@ -1,4 +1,4 @@
-//! The sample, and worlds with this operator in them.
+//! Helpers of the acceptance tests: the sample, and worlds that run this operator.
 
 use helloapp_operator::{HelloApp, HelloAppOperator};
 use manager_testing::World;
@@ -12,7 +12,7 @@ pub(crate) async fn world() -> Option<World> {
     World::start(&HelloAppOperator, env!("CARGO_BIN_EXE_helloapp-operator")).await
 }
 
-/// As [`world`], without the operator running.
+/// Like [`world`], but without a running operator.
 pub(crate) async fn quiet_world() -> Option<World> {
     let shared = || cluster::Cluster::shared(cluster::Nodes::None);
     World::prepare(&HelloAppOperator, env!("CARGO_BIN_EXE_helloapp-operator"), shared).await
@@ -23,7 +23,7 @@ pub(crate) fn hello(name: &str, spec: &Value) -> String {
         .to_string()
 }
 
-/// Applies the sample with more fields in its spec, and plays everybody until it is ready.
+/// Applies the sample with more fields in its spec, and plays the other controllers until it is ready.
 pub(crate) async fn converged(world: &World, more: &Value) -> HelloApp {
     let mut spec = json!({"image": IMAGE, "size": 1});
     spec.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());

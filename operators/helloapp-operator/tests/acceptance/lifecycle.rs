@@ -1,4 +1,4 @@
-//! Beginning, end, and what it costs.
+//! Deletion, adoption, the number of requests, and many objects at once.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ async fn t12_deleting_it_deletes_its_children_and_waits_for_nobody() {
     let app = converged(&world, &json!({"port": 8080, "size": 2})).await;
     assert_eq!(app.metadata.finalizers, None);
     world.until("the budget", async || world.get::<PodDisruptionBudget>(NAME).await).await;
-    world.operator = None; // a dead operator holds nothing back
+    world.operator = None; // a stopped operator delays no deletion
     world.delete::<HelloApp>(NAME).await;
     world
-        .until("nothing is left", async || {
+        .until("all objects are gone", async || {
             let left = world.list::<HelloApp>().await.len()
                 + world.list::<Deployment>().await.len()
                 + world.list::<Service>().await.len()
@@ -33,7 +33,7 @@ async fn orphans_are_adopted() {
     let Some(mut world) = world().await else { return };
     converged(&world, &json!({})).await;
     let before: Deployment = world.get(NAME).await.expect("a Deployment");
-    world.operator = None; // so that the order of deletion and adoption is the test's
+    world.operator = None; // so that the test controls the order of deletion and adoption
     drop(world.api::<HelloApp>().delete(NAME, &DeleteParams::orphan()).await.expect("deleted"));
     world
         .until("the Deployment is an orphan", async || {
@@ -49,7 +49,7 @@ async fn orphans_are_adopted() {
     assert_eq!((uid(&after), after.metadata.generation), (uid(&before), before.metadata.generation));
 }
 
-/// What the API server's audit log counts for one app with three children.
+/// Limits the requests, as the API server's audit log counts them, for one app with three children.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_it_costs() {
     let Some(mut world) = quiet_world().await else { return };
@@ -57,7 +57,7 @@ async fn what_it_costs() {
     converged(&world, &json!({"port": 8080, "size": 2})).await;
     let created = world.requests();
     assert_eq!((created.count("create deployments"), created.count("create services")), (1, 1), "{created:?}");
-    // One when the children are made, one when they are ready.
+    // One write when the children exist, one when they are ready.
     assert!(created.count("patch helloapps/status") <= 2, "{created:?}");
     assert!(created.writes() <= 5, "{created:?}");
 
@@ -76,13 +76,13 @@ async fn what_it_costs() {
     let settled = world.requests();
     let before = resyncs(&world);
     world.until("three resyncs", async || (resyncs(&world) >= before + 3).then_some(())).await;
-    assert_eq!(world.requests(), settled, "a converged object costs nothing");
+    assert_eq!(world.requests(), settled, "a converged object causes no requests");
 
     world.run(&["--resync-interval", "1s"]);
     let before = resyncs(&world);
     world.until("three resyncs of another process", async || (resyncs(&world) >= before + 3).then_some(())).await;
     let after = world.requests();
-    assert_eq!(after.writes(), settled.writes(), "nor after a restart: {after:?}");
+    assert_eq!(after.writes(), settled.writes(), "no write after a restart: {after:?}");
     assert_eq!(after.count("get deployments"), settled.count("get deployments"), "{after:?}");
     assert!(after.forbidden().is_empty(), "{after:?}");
 }

@@ -1,5 +1,5 @@
-//! What users of a HelloApp can rely on, on a real API server. The numbers are those of the operator's list of acceptance
-//! tests. Nothing runs pods here: the tests play the other controllers and write what those would.
+//! Acceptance tests of the operator on a real API server. The numbers in test names are those of the operator's list of
+//! acceptance tests. The cluster runs no pods: the tests play the other controllers, and write the objects of those.
 
 mod children;
 mod kit;

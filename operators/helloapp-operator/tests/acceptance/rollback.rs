@@ -1,4 +1,4 @@
-//! `rollback: OnStall`: a release that does not come up gives way to the last one that did.
+//! `rollback: OnStall`: the operator replaces a release that does not become available by the last one that did.
 
 use helloapp_operator::HelloApp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -17,7 +17,7 @@ async fn until_image(world: &World, image: &str) {
         .await;
 }
 
-/// Releases an image that does not come up, and plays the Deployment controller until it gives up.
+/// Releases an image that does not start, and plays the Deployment controller until it reports a stalled rollout.
 async fn release_and_stall(world: &World, image: &str) {
     world.patch::<HelloApp>(NAME, json!({"spec": {"image": image}})).await;
     until_image(world, image).await;
@@ -47,11 +47,11 @@ async fn a_release_that_stalls_gives_way_until_spec_changes() {
     assert!(message.contains("change spec to try again") && message.contains("has timed out"), "{message}");
     assert_eq!(condition(&told, "Ready").map(|it| it.status.as_str()), Some("False"));
     assert_eq!(condition(&told, "Available").map(|it| it.status.as_str()), Some("True"));
-    assert_eq!(told.spec.image, "example.com/hello:bad", "spec is the user's");
+    assert_eq!(told.spec.image, "example.com/hello:bad", "the operator does not change spec");
     let warnings: Vec<_> = world.events(NAME).await.into_iter().filter(|it| it.0 == "Warning").collect();
-    assert_eq!(warnings.len(), 1, "the operator's own way back is no drift: {warnings:?}");
+    assert_eq!(warnings.len(), 1, "the operator's own rollback is not drift: {warnings:?}");
 
-    // A restart forgets nothing, and a converged object still causes no write.
+    // A restart loses no decision, and a converged object still causes no write.
     world.restart();
     world.reconcile_again::<HelloApp>(NAME).await;
     let settled = world.requests();
@@ -65,7 +65,7 @@ async fn a_release_that_stalls_gives_way_until_spec_changes() {
     let cured = world.until_condition::<HelloApp>(NAME, "Ready", "True", "Ready").await;
     let status = cured.status.expect("a status");
     assert_eq!(status.rolled_back, None);
-    assert!(status.last_available_template.expect("remembered").contains("example.com/hello:fixed"));
+    assert!(status.last_available_template.expect("a template").contains("example.com/hello:fixed"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

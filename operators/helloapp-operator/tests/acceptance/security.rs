@@ -1,4 +1,4 @@
-//! What pods may do, and what the operator may.
+//! The rights of the pods, and the rights of the operator.
 
 use helloapp_operator::{HelloApp, HelloAppOperator};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::PodSpec};
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use crate::kit::{IMAGE, NAME, hello, quiet_world, world};
 
-/// The pods of the object as soon as its Deployment is there.
+/// Waits for the Deployment of the object, and returns its pod spec.
 async fn pods_of(world: &World, name: &str) -> PodSpec {
     world.until_deployment(name, 1).await.spec.and_then(|it| it.template.spec).expect("a pod")
 }
 
-/// Asks the API server's own check, in a namespace that enforces the restricted standard.
+/// Runs the API server's own check, in a namespace that enforces the restricted standard.
 async fn is_restricted(world: &World, pod: &PodSpec) -> Result<(), String> {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": pod});
     let pod = serde_json::from_value(pod).expect("a Pod");
@@ -70,7 +70,7 @@ async fn the_operator_can_have_another_default() {
     assert_eq!(
         world.get::<HelloApp>(NAME).await.and_then(|it| it.spec.security_profile),
         None,
-        "it is not written back"
+        "the operator does not write the default into spec"
     );
 }
 
@@ -97,7 +97,7 @@ async fn a_refusal_of_the_whole_deployment_is_told() {
         "spec": {"hard": {"count/deployments.apps": "0"}},
     });
     world.create::<k8s_openapi::api::core::v1::ResourceQuota>(quota).await;
-    // Nobody counts on this cluster, so the test says what is used.
+    // No controller counts the usage on this cluster, so the test writes it.
     let used = json!({"hard": {"count/deployments.apps": "0"}, "used": {"count/deployments.apps": "0"}});
     world.patch_status::<k8s_openapi::api::core::v1::ResourceQuota>("none", used).await;
     world.apply(&hello(NAME, &json!({"image": IMAGE}))).await;

@@ -1,4 +1,4 @@
-//! What users are told.
+//! The status, its conditions and the events of a HelloApp.
 
 use helloapp_operator::HelloApp;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
@@ -9,7 +9,7 @@ use crate::kit::{IMAGE, NAME, SAMPLE, converged, hello, world};
 
 const POD: &str = "helloapp-sample-7d4b9c6f5-x2x8q";
 
-/// The sample with one pod that waits for this.
+/// Applies the sample, and creates one pod that waits for this reason.
 async fn waiting(world: &World, reason: &str, message: &str) {
     world.apply(SAMPLE).await;
     let deployment = world.until_deployment(NAME, 1).await;
@@ -17,7 +17,8 @@ async fn waiting(world: &World, reason: &str, message: &str) {
     world.container_state(POD, json!({"waiting": {"reason": reason, "message": message}})).await;
 }
 
-/// Waits for a problem, checks its words and that the object says it everywhere, and that it goes when the pod runs.
+/// Waits for a problem, checks its message and that `Ready` has the same reason. Then lets the pod run, and waits until the
+/// problem is gone.
 async fn told_and_healed(world: &World, reason: &str, message: &str) {
     let told = world.until_condition::<HelloApp>(NAME, "Degraded", "True", reason).await;
     assert_eq!(condition(&told, "Degraded").map(|it| it.message.as_str()), Some(message));
@@ -48,7 +49,7 @@ async fn t10_an_image_that_runs_as_root_is_told_in_these_words_and_the_profile_c
             pod.security_context?.run_as_non_root.is_none().then_some(())
         })
         .await;
-    // The roll-out replaces the pod.
+    // The rollout replaces the pod.
     world.delete::<Pod>(POD).await;
     world.roll_out(NAME, 1).await;
     world.until_condition::<HelloApp>(NAME, "Ready", "True", "Ready").await;
@@ -86,8 +87,8 @@ async fn pods_that_a_quota_refuses_are_told_and_heal() {
     assert_eq!(
         condition(&told, "Degraded").map(|it| it.message.as_str()),
         Some(
-            "pods cannot be made: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1; raise the quota or \
-             ask for less"
+            "pods cannot be created: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1; raise the \
+             quota or request less"
         )
     );
     world.roll_out(NAME, 1).await;
@@ -123,7 +124,7 @@ async fn t11_a_rollout_that_stalls_is_told_once() {
     assert_eq!(
         world.get::<HelloApp>(NAME).await.and_then(|it| it.status?.image).as_deref(),
         Some(IMAGE),
-        "the one that is fully rolled out"
+        "the image that is fully rolled out"
     );
 }
 

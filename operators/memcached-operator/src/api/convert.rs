@@ -1,32 +1,32 @@
-//! How one version becomes the other. Total: whatever may be stored, something can be read, since an object that does
-//! not convert makes every list with it unreadable, and keeps its namespace from being deleted.
+//! Conversion between the versions. It succeeds for every object that may be stored: an object that does not convert would make
+//! every list that contains it unreadable, and would block the deletion of its namespace.
 //!
-//! Only `apiVersion`, `spec.size` and two annotations change. The annotations exist in `v1` only; they keep for the way
-//! back what a number cannot say. Everybody can write annotations, so they are believed only where they fit the size.
+//! Only `apiVersion`, `spec.size` and two annotations change. The annotations exist in `v1` only. They preserve, for the way
+//! back, what a number cannot express. Any client can write annotations, so the conversion uses them only if they fit the size.
 
 use serde_json::{Map, Value};
 
 use super::{v1::Memcached, v1alpha1};
 
-/// The text of a size that is not written as numbers are: `" 3 "`.
+/// Preserves the text of a valid size in an unusual notation: `" 3 "`.
 pub const RAW_SIZE: &str = "memcached.cache.example.com/v1alpha1-size";
 
-/// What stood in place of a size, as JSON. While it is there and `size` is 1, the number of nodes stays what it is.
+/// Preserves an invalid size, as JSON. While this annotation exists and `size` is 1, the operator keeps the number of pods.
 pub const INVALID_SIZE: &str = "memcached.cache.example.com/invalid-size";
 
-/// What a size becomes that is none.
+/// The size in `v1` that replaces an invalid size.
 const STANDBY: i64 = 1;
 const LARGEST: u8 = 64;
-/// The longest [`INVALID_SIZE`], in bytes.
+/// The maximum length of an [`INVALID_SIZE`], in bytes.
 const LONGEST: usize = 256;
-/// The end of a text that was cut; it is no size either.
+/// The end of a truncated text. It also makes the text an invalid size.
 const CUT: char = '…';
 
-/// The object in version `wanted`. Fails only for versions that there are not.
+/// Returns the object in version `wanted`. Fails only for unknown versions, and for JSON that is not an object.
 pub fn convert(mut object: Value, wanted: &str) -> Result<Value, String> {
     let api_version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
     let (group, present) = api_version.rsplit_once('/').unwrap_or_default();
-    let Value::Object(fields) = &mut object else { return Err("this is no object".to_owned()) };
+    let Value::Object(fields) = &mut object else { return Err("this is not an object".to_owned()) };
     let change = match (present, wanted) {
         ("v1", v1alpha1::VERSION) => to_v1alpha1,
         (v1alpha1::VERSION, "v1") => to_v1,
@@ -38,7 +38,7 @@ pub fn convert(mut object: Value, wanted: &str) -> Result<Value, String> {
     Ok(object)
 }
 
-/// What was given as the size of this object, if that was no size and the object still has the one it got instead.
+/// Returns the invalid size that the user wrote, if the object still has the size that replaced it.
 pub fn invalid_size(memcached: &Memcached) -> Option<String> {
     let noted = memcached.metadata.annotations.as_ref()?.get(INVALID_SIZE)?;
     let raw = invalid(noted).filter(|_| i64::from(memcached.spec.size) == STANDBY)?;
@@ -71,14 +71,14 @@ fn to_v1alpha1(object: &mut Map<String, Value>) {
             let instead = invalid.filter(|_| is(STANDBY));
             instead.or(as_given).unwrap_or_else(|| number.to_string().into())
         }
-        text @ Value::String(_) => text, // stored by another definition, and what this version wants
+        text @ Value::String(_) => text, // stored under another CRD; a text is what this version needs
         other => other.to_string().into(),
     };
     spec.insert("size".to_owned(), size);
     annotate(object, None);
 }
 
-/// The object under `key`, made if there is none. `None` for what is no object at all: it stays as it is.
+/// Returns the object under `key`, created if it is absent. Returns `None` for any other value, and leaves it as it is.
 fn child<'a>(object: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
     let child = object.entry(key).or_insert(Value::Null);
     if child.is_null() {
@@ -87,7 +87,7 @@ fn child<'a>(object: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Ma
     child.as_object_mut()
 }
 
-/// Sets one of the two annotations, or none.
+/// Removes the two annotations, and sets `note` if there is one.
 fn annotate(object: &mut Map<String, Value>, note: Option<(&str, String)>) {
     let Some(metadata) = child(object, "metadata") else { return };
     if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
@@ -104,7 +104,7 @@ fn annotate(object: &mut Map<String, Value>, note: Option<(&str, String)>) {
     }
 }
 
-/// The number that a text means, if it is a size.
+/// Returns the number that a text means, if it is a valid size.
 fn read(text: &str) -> Option<u8> {
     let text = text.trim();
     let digits = text.strip_prefix('+').unwrap_or(text);
@@ -114,14 +114,15 @@ fn read(text: &str) -> Option<u8> {
     size.filter(|size| is_number && *size <= LARGEST)
 }
 
-/// What an [`INVALID_SIZE`] stands for; `None` if that is a size, so that nobody scales by way of it.
+/// Returns the value that an [`INVALID_SIZE`] preserves; `None` if it is a valid size, so that no client can scale with the
+/// annotation.
 fn invalid(noted: &str) -> Option<Value> {
     let raw: Value = serde_json::from_str(noted).unwrap_or_else(|_| noted.into());
     let is_size = raw.as_str().is_some_and(|text| read(text).is_some());
     Some(raw).filter(|raw| !raw.is_null() && !is_size)
 }
 
-/// As JSON of bounded length. JSON that is cut is no JSON, so what is too long becomes a text with less in it.
+/// Returns `raw` as JSON of at most [`LONGEST`] bytes. Truncated JSON is not JSON, so a longer value becomes a truncated text.
 fn encoded(raw: &Value) -> String {
     let whole = raw.to_string();
     if whole.len() <= LONGEST {

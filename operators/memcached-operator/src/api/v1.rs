@@ -1,8 +1,8 @@
-//! `memcached.cache.example.com/v1`, the version that is stored.
+//! `memcached.cache.example.com/v1`, the stored version.
 //!
-//! Doc comments here are what `kubectl explain` prints. A field that says *Default* and is optional gets that default
-//! from the operator, so it is not written into the object and a later release may change it. The API server fills in
-//! `size`, and what is missing in an object such as `config` once the user has written that object.
+//! `kubectl explain` prints the doc comments of this module. The operator applies the *Default* of an optional field without
+//! writing it into the object, so a later release may change it. The API server itself sets `size`, and the missing fields of an
+//! object such as `config` if the user has written that object.
 
 #![expect(unreachable_pub, reason = "KubeSchema derives through a hidden copy of the struct")]
 #![expect(clippy::doc_markdown, reason = "kubectl explain would print the backticks")]
@@ -25,7 +25,7 @@ mod placement;
 pub use access::{AuthSettings, ClientAuth, NetworkPolicySettings, TlsSettings};
 pub use metrics::{MetricsSettings, ServiceMonitorSettings};
 
-/// What the cache should be.
+/// The desired state of the cache.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "memcached.cache.example.com",
@@ -71,13 +71,13 @@ pub use metrics::{MetricsSettings, ServiceMonitorSettings};
     },
 ]))]
 pub struct MemcachedSpec {
-    /// Number of memcached servers, called nodes. 0 keeps the Service and stops all nodes. Default: 1.
+    /// Number of pods; each runs one memcached server. 0 stops all pods and keeps the Service. Default: 1.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 64))]
     pub size: i32,
 
-    /// Image of the nodes; its entrypoint must be memcached. Default: the operator's --memcached-image,
-    /// docker.io/library/memcached:1.6. The image in effect is status.image.
+    /// Image of memcached; its entrypoint must be memcached. Default: the operator's --memcached-image,
+    /// docker.io/library/memcached:1.6. status.image shows the image in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub image: Option<String>,
@@ -86,89 +86,91 @@ pub struct MemcachedSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
 
-    /// Secrets with the credentials to pull the image with. Default: none.
+    /// Secrets with the credentials for pulling the images. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::pull_secrets")]
     pub image_pull_secrets: Vec<LocalObjectReference>,
 
-    /// TCP port of every node and of the Service. Default: 11211.
+    /// TCP port of memcached in every pod, and of the Service. Default: 11211.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1024, max = 65535))]
     pub port: Option<i32>,
 
-    /// How memcached is started. A change restarts the nodes one by one.
+    /// Settings of memcached itself. A change restarts the pods one by one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<CacheConfig>,
 
-    /// CPU and memory of each node, taken as they are written. A memory limit must leave at least 32Mi beside
-    /// config.memoryMB. Default: a request of 50m CPU, no CPU limit, and as memory request and limit what memcached needs
-    /// for config.memoryMB and config.maxConnections (107Mi for their defaults).
+    /// CPU and memory of memcached in each pod. If set, it replaces the default completely. A memory limit must be at least
+    /// 32Mi larger than config.memoryMB. Default: a request of 50m CPU, no CPU limit, and as memory request and limit the amount
+    /// that memcached needs for config.memoryMB and config.maxConnections (107Mi for their defaults).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::resources")]
     pub resources: Option<ResourceRequirements>,
 
-    /// Labels that the machines must have to run nodes. Default: none.
+    /// Labels that a Kubernetes node must have to run the pods. Default: none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schemas::labels")]
     pub node_selector: BTreeMap<String, String>,
 
-    /// Taints of machines that the nodes tolerate. Default: none.
+    /// Taints of Kubernetes nodes that the pods tolerate. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schemas::tolerations")]
     pub tolerations: Vec<Toleration>,
 
-    /// How evenly the nodes are spread over machines, zones or other domains; without a labelSelector, the nodes of this
-    /// Memcached are counted. Default: none.
+    /// How evenly the pods are spread over Kubernetes nodes, zones or other domains. A constraint without a labelSelector counts
+    /// the pods of this Memcached. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "placement::spread_constraints")]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
 
-    /// PriorityClass of the nodes. Default: none.
+    /// PriorityClass of the pods. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,
 
-    /// Whether two nodes may run on one machine: Soft avoids it, Hard forbids it, None does not care. Default: Soft.
+    /// Whether two pods may run on the same Kubernetes node: Soft avoids it, Hard forbids it, None allows it. Default: Soft.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anti_affinity: Option<AntiAffinity>,
 
-    /// How many nodes a drain may take at a time.
+    /// How many pods a drain may evict at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_disruption_budget: Option<DisruptionBudget>,
 
-    /// The Service through which the nodes are found.
+    /// The Service through which clients find the pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceSettings>,
 
-    /// How a change is carried from node to node.
+    /// How fast a change replaces the pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutSettings>,
 
-    /// TLS between clients and nodes. A change, also of the Secret, restarts the nodes one by one. Default: none.
+    /// TLS between clients and memcached. A change of these settings or of the Secret restarts the pods one by one.
+    /// Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSettings>,
 
-    /// Passwords that clients have to give, in memcached's text protocol. A change, also of the Secret, restarts the nodes
-    /// one by one. Default: none, and everybody who reaches a node may use it.
+    /// Passwords for clients, in memcached's text protocol. A change of these settings or of the Secret restarts the pods one by
+    /// one. Default: none; every client that reaches a pod may use it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSettings>,
 
-    /// Who reaches the nodes, for networks that obey a NetworkPolicy. Restarts nothing. Default: everybody.
+    /// Which clients may reach the pods, in clusters whose network enforces NetworkPolicies. A change restarts no pods.
+    /// Default: all clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_policy: Option<NetworkPolicySettings>,
 
-    /// Metrics of the nodes for Prometheus, from an exporter in each pod. A change restarts the nodes one by one, but for
+    /// Metrics for Prometheus, from an exporter in each pod. A change restarts the pods one by one, except a change of
     /// serviceMonitor. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsSettings>,
 
-    /// How long a node may take to end, of which the first 5 s are spent waiting for clients to look elsewhere.
+    /// Seconds that a pod may take to stop. For the first 5 s it continues to serve, so that clients can stop using its address.
     /// Default: 30.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 6, max = 600))]
     pub termination_grace_period_seconds: Option<i64>,
 
-    /// Labels for the pods, beside the operator's own, which win. Default: none.
+    /// Labels for the pods, in addition to the operator's own labels, which win. Default: none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schemas::labels")]
     pub pod_labels: BTreeMap<String, String>,
@@ -179,7 +181,7 @@ pub struct MemcachedSpec {
     pub pod_annotations: BTreeMap<String, String>,
 }
 
-/// How memcached is started.
+/// Settings of memcached itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -192,7 +194,7 @@ pub struct CacheConfig {
     #[schemars(range(min = 16, max = 65536))]
     pub memory_mb: i32,
 
-    /// Connections at a time (-c). Default: 1024.
+    /// Maximum number of simultaneous connections (-c). Default: 1024.
     #[schemars(range(min = 1, max = 65536))]
     pub max_connections: i32,
 
@@ -205,15 +207,16 @@ pub struct CacheConfig {
     #[schemars(range(min = 512, max = 1_048_576), extend("multipleOf" = 512))]
     pub max_item_size_kib: i32,
 
-    /// Whether old items make room for new ones; false answers with an error when the memory is full (-M). Default: true.
+    /// Whether memcached evicts old items when the memory is full. If false, it answers with an error instead (-M).
+    /// Default: true.
     pub evictions: bool,
 
-    /// How much memcached logs: 0 is least, 1 errors and warnings (-v), 2 also commands and answers (-vv). Default: 0.
+    /// How much memcached logs: 0 the least, 1 errors and warnings (-v), 2 also commands and responses (-vv). Default: 0.
     #[schemars(range(min = 0, max = 2))]
     pub verbosity: i32,
 
-    /// Further arguments, passed last and in order. Flags that the operator sets itself, or that would open or move the
-    /// port, are refused. Default: none.
+    /// Further arguments, passed last and in order. The operator refuses flags that it sets itself, that open or move a port, or
+    /// that stop memcached or change how it runs in the container. Default: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 32),
@@ -223,22 +226,22 @@ pub struct CacheConfig {
     pub extra_args: Vec<String>,
 }
 
-/// The Service through which the nodes are found.
+/// The Service through which clients find the pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceSettings {
-    /// Headless gives clients the address of every node, which their consistent hashing needs. ClusterIP is one address
-    /// for all nodes: each connection ends at any of them, so use it with size 1 or with a proxy. A change replaces the
-    /// Service. Default: Headless.
+    /// Headless gives clients the address of every pod, which they need for consistent hashing. ClusterIP is one address for all
+    /// pods: each connection reaches an arbitrary pod, so use it with size 1 or with a proxy. A change deletes the Service and
+    /// creates it again. Default: Headless.
     pub r#type: ServiceType,
 
-    /// Annotations for the Service; those that others put on it are kept. Default: none.
+    /// Annotations for the Service. The operator keeps annotations that other clients have set. Default: none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schemas::annotations")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// How a change is carried from node to node.
+/// How fast a change replaces the pods.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -246,20 +249,20 @@ pub struct ServiceSettings {
     "message": "maxSurge and maxUnavailable cannot both be 0",
 }]))]
 pub struct RolloutSettings {
-    /// How many nodes may be there beyond size during a change: a number, or a percentage. Default: 1.
+    /// How many pods may exist beyond size during a change: a number or a percentage. Default: 1.
     #[schemars(schema_with = "schemas::pods_or_percent")]
     pub max_surge: IntOrString,
 
-    /// How many nodes may be missing during a change: a number, or a percentage. Default: 0.
+    /// How many pods may be unavailable during a change: a number or a percentage. Default: 0.
     #[schemars(schema_with = "schemas::pods_or_percent")]
     pub max_unavailable: IntOrString,
 
-    /// The pause after each new node, so that one cold cache fills before the next is lost. Default: 10.
+    /// Seconds that a new pod must be ready before the next one is replaced, so that its cache can fill. Default: 10.
     #[schemars(range(min = 0, max = 3600))]
     pub min_ready_seconds: i32,
 }
 
-/// Whether two nodes may run on one machine.
+/// Whether two pods may run on the same Kubernetes node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum AntiAffinity {
@@ -269,7 +272,7 @@ pub enum AntiAffinity {
     None,
 }
 
-/// How clients find the nodes.
+/// How clients find the pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum ServiceType {
@@ -278,15 +281,15 @@ pub enum ServiceType {
     ClusterIP,
 }
 
-/// What the cache is.
+/// The observed state of the cache.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MemcachedStatus {
-    /// Names of the pods, those that are not ready yet included; sorted.
+    /// Names of the pods, including those that are not ready yet; sorted.
     #[schemars(length(max = 256), inner(length(max = 253)), extend("x-kubernetes-list-type" = "atomic"))]
     pub nodes: Vec<String>,
 
-    /// Address and port of every node that is ready; sorted.
+    /// Address and port of every pod that is ready; sorted.
     #[schemars(length(max = 256), inner(length(max = 64)), extend("x-kubernetes-list-type" = "atomic"))]
     pub endpoints: Vec<String>,
 
@@ -299,21 +302,21 @@ pub struct MemcachedStatus {
     /// Pods that have the latest configuration.
     pub updated_replicas: i32,
 
-    /// Selects the pods; for kubectl scale and autoscalers.
+    /// Label selector of the pods, for kubectl scale and autoscalers.
     #[schemars(length(max = 256))]
     pub label_selector: String,
 
-    /// The image in effect.
+    /// The image of memcached in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub image: Option<String>,
 
-    /// The last value of the annotation memcached.cache.example.com/reconcile-requested-at that was acted on.
+    /// The last value of the annotation memcached.cache.example.com/reconcile-requested-at that the operator has handled.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub last_handled_reconcile_at: Option<String>,
 
-    /// The generation of the object that this status is about.
+    /// The generation of the object that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
@@ -353,12 +356,12 @@ impl MemcachedSpec {
         self.rollout.clone().unwrap_or_default()
     }
 
-    /// `metrics`, if they are wanted.
+    /// `metrics`, if they are enabled.
     pub fn metrics(&self) -> Option<&MetricsSettings> {
         self.metrics.as_ref().filter(|it| it.enabled)
     }
 
-    /// Whether clients have to speak TLS.
+    /// Whether clients must use TLS.
     pub fn has_tls(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.secret_name.is_some())
     }

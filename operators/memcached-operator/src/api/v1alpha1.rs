@@ -1,20 +1,20 @@
-//! `memcached.cache.example.com/v1alpha1`, for manifests of old: the fields of `v1`, but that `spec.size` is a text.
+//! `memcached.cache.example.com/v1alpha1`, for old manifests: it has the fields of `v1`, but `spec.size` is a text.
 //!
-//! There is no Rust type for it: the API server converts what it is given in this version before it validates or stores
-//! it, so everything behind [`convert`](super::convert) knows `v1` only.
+//! It has no Rust type: the API server converts an object of this version before it calls the validating webhook and before it
+//! stores the object. So all code but [`convert`](super::convert) knows only `v1`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinitionVersion, JSON, JSONSchemaProps, ValidationRule,
 };
 
-/// Its name.
+/// The name of the version.
 pub const VERSION: &str = "v1alpha1";
 
 const DEPRECATION: &str =
     "memcached.cache.example.com/v1alpha1 Memcached is deprecated; use v1, where spec.size is an integer";
 
-/// This version, made of `v1`. It is not served: without a conversion its readers would get a number for `size`. The
-/// scale subresource needs a number too; `kubectl scale` takes `v1`.
+/// Derives this version from `v1`. It is not served: without a conversion webhook, its clients would get a number for `size`. It
+/// has no scale subresource, which needs a number too; `kubectl scale` uses `v1`.
 pub(super) fn of(v1: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
     let mut version = v1.clone();
     VERSION.clone_into(&mut version.name);

@@ -1,4 +1,4 @@
-//! The Deployment that runs the nodes.
+//! The Deployment that runs the pods.
 
 use k8s_openapi::{
     api::{
@@ -25,23 +25,23 @@ use crate::{
     secrets,
 };
 
-/// The container that is the node.
+/// The name of the container that runs memcached.
 pub const CONTAINER: &str = "memcached";
 
-/// How long a rollout may make no progress before the Deployment calls it stalled.
+/// Seconds without progress after which the Deployment reports a rollout as stalled.
 pub const PROGRESS_DEADLINE_SECONDS: i32 = 600;
 
 /// The name of the port, in the pod and in the Service.
 pub(super) const PORT: &str = "memcached";
 
-/// The user of that name in the official image.
+/// The id of memcached's user in the official image.
 const USER: i64 = 11211;
 
-/// A node keeps answering for so long after it was told to end, so that clients lose its address first.
+/// A pod continues to serve for this time after its deletion, so that clients stop using its address before it ends.
 const LINGER_SECONDS: i64 = 5;
 
-/// Runs `size` nodes. Nothing but `size` and `rollout` changes without restarting them; neither does the hash of the
-/// Secrets that they use.
+/// Returns the Deployment that runs `size` pods. All inputs but `size` and `rollout` restart the pods when they change, including
+/// the hash of the Secrets.
 pub fn deployment(memcached: &Memcached, config: &Config, secret_hash: Option<&str>) -> Deployment {
     let spec = &memcached.spec;
     let app = App::of(memcached);
@@ -98,7 +98,7 @@ fn node(spec: &MemcachedSpec, config: &Config) -> Container {
             initial_delay_seconds: Some(10),
             ..probe()
         }),
-        // Needs no shell in the image.
+        // A sleep action needs no shell in the image.
         lifecycle: Some(Lifecycle {
             pre_stop: Some(LifecycleHandler {
                 sleep: Some(SleepAction { seconds: LINGER_SECONDS }),
@@ -126,7 +126,8 @@ fn probe() -> Probe {
     Probe { tcp_socket: Some(TCPSocketAction { port, host: None }), timeout_seconds: Some(3), ..Default::default() }
 }
 
-/// What memcached needs, and not more: a node that outgrows it is ended rather than its neighbours. CPU is not limited.
+/// The memory limit equals the request, so the kernel kills a pod that outgrows its request rather than a neighbour. CPU has no
+/// limit.
 fn default_resources(cache: &CacheConfig) -> ResourceRequirements {
     let memory = ("memory".to_owned(), quantity::mebibytes(command_line::memory_mib(cache)));
     let cpu = ("cpu".to_owned(), Quantity("50m".to_owned()));

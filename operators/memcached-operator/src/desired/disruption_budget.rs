@@ -1,4 +1,4 @@
-//! The disruption budget that keeps drains from emptying several caches at a time.
+//! The disruption budget, which prevents drains from emptying several caches at a time.
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
@@ -6,7 +6,7 @@ use workloads::App;
 
 use crate::api::Memcached;
 
-/// None where it would do harm.
+/// Returns the disruption budget; `None` if the spec wants none.
 pub fn disruption_budget(memcached: &Memcached) -> Option<PodDisruptionBudget> {
     let spec = &memcached.spec;
     spec.pod_disruption_budget().of(memcached.name_any(), &App::of(memcached), spec.size)

@@ -1,4 +1,4 @@
-//! The exporter beside a node.
+//! The exporter container of a pod.
 
 use k8s_openapi::{
     api::core::v1::{Container, ContainerPort, ResourceRequirements, SecurityContext},
@@ -16,10 +16,10 @@ use crate::{
 /// The name of the port, in the pod and in the Service.
 pub(super) const PORT: &str = "metrics";
 
-/// The user of that name; the image has it by name only, which the kubelet cannot tell from root.
-const NOBODY: i64 = 65534;
+/// The id of the image's user. The image gives only its name, from which the kubelet cannot tell that it is not root.
+const UNPRIVILEGED: i64 = 65534;
 
-/// None unless it is asked for.
+/// Returns the exporter; `None` if metrics are disabled.
 pub(super) fn exporter(spec: &MemcachedSpec, config: &Config) -> Option<Container> {
     let settings = spec.metrics()?;
     let quantity = |name: &str, amount: &str| (name.to_owned(), Quantity(amount.to_owned()));
@@ -49,8 +49,8 @@ pub(super) fn exporter(spec: &MemcachedSpec, config: &Config) -> Option<Containe
             mounts.filter(|mount| mount.mount_path == TLS_FOLDER).collect()
         }),
         security_context: Some(SecurityContext {
-            run_as_user: Some(NOBODY),
-            run_as_group: Some(NOBODY),
+            run_as_user: Some(UNPRIVILEGED),
+            run_as_group: Some(UNPRIVILEGED),
             read_only_root_filesystem: Some(true),
             ..SecurityProfile::Restricted.container()
         }),
@@ -62,7 +62,7 @@ fn args(spec: &MemcachedSpec, port: i32) -> Vec<String> {
     let mut args =
         vec![format!("--memcached.address=127.0.0.1:{}", spec.port()), format!("--web.listen-address=:{port}")];
     let Some(client_auth) = client_auth(spec) else { return args };
-    // The certificate is made for the node's other names.
+    // The exporter connects to 127.0.0.1, but the certificate is for the pod's other names.
     args.extend(["--memcached.tls.enable", "--memcached.tls.insecure-skip-verify"].map(ToOwned::to_owned));
     if client_auth != ClientAuth::None {
         args.push(format!("--memcached.tls.cert-file={TLS_FOLDER}/tls.crt"));

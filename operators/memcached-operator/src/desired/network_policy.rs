@@ -1,4 +1,4 @@
-//! The network policy that says who may reach the nodes.
+//! The network policy, which limits the clients that reach the pods.
 
 use k8s_openapi::{
     api::networking::v1::{
@@ -11,7 +11,7 @@ use workloads::{App, given};
 
 use crate::api::Memcached;
 
-/// None unless it is asked for: then only the peers reach the nodes, and their exporters if they have some.
+/// Returns the network policy; `None` if it is disabled. With it, only the peers reach the pods, including their exporters.
 pub fn network_policy(memcached: &Memcached) -> Option<NetworkPolicy> {
     let spec = &memcached.spec;
     let settings = spec.network_policy.as_ref().filter(|it| it.enabled)?;

@@ -1,4 +1,4 @@
-//! The Service through which clients find the nodes.
+//! The Service through which clients find the pods.
 
 use k8s_openapi::{
     api::core::v1::{Service, ServicePort},
@@ -13,8 +13,8 @@ use crate::api::{
     v1::{MetricsSettings, ServiceType},
 };
 
-/// Headless unless asked otherwise: behind one address each connection would end at a random node, whose items are not
-/// the others', so that a `get` after a `set` misses.
+/// Returns the Service, which is headless by default. Behind a single address, each connection would reach an arbitrary pod. Pods
+/// do not share items, so a `get` after a `set` would miss.
 pub fn service(memcached: &Memcached) -> Service {
     let settings = memcached.spec.service();
     let port = (PORT, memcached.spec.port());

@@ -1,4 +1,4 @@
-//! What tells the Prometheus operator to scrape the exporters.
+//! The `ServiceMonitor` that makes the Prometheus operator scrape the exporters.
 
 use kube::ResourceExt;
 use workloads::{App, Endpoint, ServiceMonitor};
@@ -6,7 +6,7 @@ use workloads::{App, Endpoint, ServiceMonitor};
 use super::exporter;
 use crate::api::Memcached;
 
-/// None unless it is asked for, and there is something to scrape.
+/// Returns the monitor; `None` if it is disabled, or if there is no exporter to scrape.
 pub fn service_monitor(memcached: &Memcached) -> Option<ServiceMonitor> {
     let settings = memcached.spec.metrics()?.service_monitor.as_ref().filter(|it| it.enabled)?;
     let endpoint = Endpoint { port: exporter::PORT.to_owned(), interval: settings.interval.clone() };

@@ -5,7 +5,7 @@ use crate::samples;
 
 const NOW: &str = "2026-11-21T10:10:00Z";
 
-/// A reason of the Deployment's own condition.
+/// A reason of the Deployment's own condition `Progressing`.
 const ONGOING: &str = "ReplicaSetUpdated";
 
 /// A Deployment at generation 2 with `[replicas, updated, ready]`, and `reason` in its condition `Progressing`.

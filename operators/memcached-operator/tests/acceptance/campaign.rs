@@ -1,6 +1,6 @@
-//! A Memcached's life, lived again and again, each time with something else going wrong between operator and API server.
+//! Runs the life of a Memcached many times, each time with another fault between operator and API server.
 //!
-//! `FAULT_PLANS=all` runs every plan; `FAULT_PLANS='after create services.core #1 -> drop'` that one.
+//! `FAULT_PLANS=all` runs all plans; `FAULT_PLANS='after create services.core #1 -> drop'` runs only that plan.
 
 use k8s_openapi::api::{core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget};
 use kube::api::DeleteParams;
@@ -34,7 +34,7 @@ impl Subject for Memcacheds {
     async fn live(&self, world: &World) {
         converged(world).await;
 
-        // A change of the template and of the size; a child that somebody deletes.
+        // Change the template and the size, then delete a child.
         world.apply(&memcached(NAME, &json!({"size": 4, "config": {"memoryMB": 128}}))).await;
         deployment(world, NAME, 4).await;
         pod(world, NAME, &format!("{NAME}-d"), true).await;
@@ -48,7 +48,7 @@ impl Subject for Memcacheds {
             })
             .await;
 
-        // Nothing is wanted any more, and the budget goes.
+        // At size 0 the operator deletes the budget.
         world.apply(&memcached(NAME, &json!({"size": 0, "config": {"memoryMB": 128}}))).await;
         deployment(world, NAME, 0).await;
         for name in ["a", "b", "c", "d"] {
@@ -64,7 +64,7 @@ impl Subject for Memcacheds {
     }
 }
 
-/// What goes wrong all the time, or more than once; each by its row in the list of faults.
+/// Faults that are permanent or repeat, each with its row in the list of faults.
 const ROWS: &[(&str, &str)] = &[
     ("nothing", ""),
     ("A5", "before write * #1..5 -> answer 409"),

@@ -1,4 +1,4 @@
-//! Children: made exactly, scaled, repaired, taken over, left alone.
+//! The children of a Memcached: the operator creates, scales, repairs and adopts them, and leaves unowned objects alone.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::kit::{
     uid, until_condition, world,
 };
 
-/// Every field of `desired` is in `live` with that value; elements of lists are compared in order.
+/// Asserts that each field of `desired` has the same value in `live`. Elements of lists are compared in order.
 fn contains(live: &Value, desired: &Value, path: &str) {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {
@@ -114,7 +114,7 @@ async fn t06_drift_is_put_back_within_two_seconds() {
 
     world.patch::<Deployment>(NAME, json!({"spec": {"replicas": 1}})).await;
     world
-        .within(limit, "replicas are put back", async || {
+        .within(limit, "the operator restores the replicas", async || {
             (world.get::<Deployment>(NAME).await?.spec?.replicas? == 3).then_some(())
         })
         .await;
@@ -122,19 +122,19 @@ async fn t06_drift_is_put_back_within_two_seconds() {
     assert_eq!(
         note,
         format!(
-            "Reverted changes to Deployment \"{NAME}\" made by somebody: spec.replicas; change the Memcached instead"
+            "Reverted changes to Deployment \"{NAME}\" made by another-manager: spec.replicas; change the Memcached instead"
         )
     );
     let requests = world.requests();
     let sent = ["get deployments", "patch deployments"].map(|what| requests.count(what));
-    assert_eq!(sent, [0, 1], "a plain field is put back with one request");
+    assert_eq!(sent, [0, 1], "one request restores a plain field");
 
     let mut edited: Deployment = world.get(NAME).await.expect("a Deployment");
     let spec = edited.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()).expect("a pod");
     spec.containers[0].args.as_mut().expect("arguments")[1] = "128".to_owned();
     world.api::<Deployment>().replace(NAME, &kube::api::PostParams::default(), &edited).await.expect("edited");
     world
-        .within(limit, "-m is put back", async || {
+        .within(limit, "the operator restores -m", async || {
             let deployment: Deployment = world.get(NAME).await?;
             (deployment.spec?.template.spec?.containers[0].args.as_ref()?[1] == "64").then_some(())
         })
@@ -143,7 +143,7 @@ async fn t06_drift_is_put_back_within_two_seconds() {
     let old = uid(&world.get::<Service>(NAME).await.expect("a Service"));
     world.delete::<Service>(NAME).await;
     world
-        .within(limit, "the Service is made again", async || {
+        .within(limit, "the operator creates the Service again", async || {
             world.get::<Service>(NAME).await.filter(|service| uid(service) != old)
         })
         .await;
@@ -166,7 +166,7 @@ async fn t07_what_others_add_stays() {
     for _ in 0..10 {
         reconcile_again(&world, NAME).await;
     }
-    // One of those reconciles also writes: what others added must survive our own apply.
+    // This reconcile also writes: the additions of other clients must survive our own apply.
     world.patch::<Memcached>(NAME, json!({"spec": {"size": 4, "config": {"threads": 8}}})).await;
     let after = deployment(&world, NAME, 4).await;
     let template = after.spec.expect("a spec").template;
@@ -185,7 +185,7 @@ async fn t07_what_others_add_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn t08_a_strangers_object_is_left_alone_and_looked_at_again() {
     let Some(world) = world().await else { return };
-    let stranger: Deployment = world
+    let unowned: Deployment = world
         .create(json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME},
             "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "other"}}, "template": {
@@ -196,14 +196,14 @@ async fn t08_a_strangers_object_is_left_alone_and_looked_at_again() {
     let note = world.until_event(NAME, "Warning", "ErrResourceExists").await;
     assert_eq!(note, format!("Resource \"{NAME}\" already exists and is not managed by Memcached"));
     until_condition(&world, NAME, "Ready", "False", "ResourceConflict").await;
-    world.until("the Service is made all the same", async || world.get::<Service>(NAME).await).await;
-    let now: Deployment = world.get(NAME).await.expect("the stranger's Deployment");
-    assert_eq!(now.metadata.resource_version, stranger.metadata.resource_version);
+    world.until("the Service is created all the same", async || world.get::<Service>(NAME).await).await;
+    let now: Deployment = world.get(NAME).await.expect("the unowned Deployment");
+    assert_eq!(now.metadata.resource_version, unowned.metadata.resource_version);
 
     world.delete::<Deployment>(NAME).await;
-    // The stranger's object is not watched: it is looked at again after a minute, without anybody touching the object.
+    // The operator does not watch unlabelled objects. It polls the name conflict once a minute, without any event.
     world
-        .within(Duration::from_secs(65), "ours appears", async || {
+        .within(Duration::from_secs(65), "our Deployment appears", async || {
             let deployment: Deployment = world.get(NAME).await?;
             (deployment.spec?.replicas? == 3).then_some(())
         })
@@ -213,7 +213,7 @@ async fn t08_a_strangers_object_is_left_alone_and_looked_at_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_that_fit_but_are_not_ours_are_left_alone_too() {
     let Some(world) = world().await else { return };
-    // Nothing stands in the way of taking these over but whose they are.
+    // The operator could adopt both objects, except that one has no labels of ours and the other has another owner.
     let unlabelled: Service = world
         .create(json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": NAME},
@@ -243,8 +243,8 @@ async fn objects_that_fit_but_are_not_ours_are_left_alone_too() {
     reconcile_again(&world, NAME).await;
     let told = until_condition(&world, NAME, "Degraded", "True", "ResourceConflict").await;
     let message = &condition(&told, "Degraded").expect("Degraded").message;
-    assert!(!message.contains("also"), "neither was tried and refused: {message}");
-    let service: Service = world.get(NAME).await.expect("the stranger's Service");
+    assert!(!message.contains("also"), "the operator sent no write that the API server refused: {message}");
+    let service: Service = world.get(NAME).await.expect("the unowned Service");
     assert_eq!(service.metadata.resource_version, unlabelled.metadata.resource_version);
     let budget: PodDisruptionBudget = world.get(NAME).await.expect("the other owner's budget");
     assert_eq!(budget.spec, taken.spec);
@@ -256,7 +256,7 @@ async fn t09_orphans_are_adopted() {
     let Some(mut world) = world().await else { return };
     converged(&world).await;
     let before: Deployment = world.get(NAME).await.expect("a Deployment");
-    world.operator = None; // so that the order of deletion and adoption is the test's
+    world.operator = None; // so that the test controls the order of deletion and adoption
     let orphan = DeleteParams::orphan();
     drop(world.api::<Memcached>().delete(NAME, &orphan).await.expect("deleted"));
     world
@@ -273,7 +273,7 @@ async fn t09_orphans_are_adopted() {
     let memcached: Memcached = world.get(NAME).await.expect("the sample");
     let after: Deployment = world.get(NAME).await.expect("a Deployment");
     assert_eq!(uid(&after), uid(&before));
-    assert_eq!(after.metadata.generation, before.metadata.generation, "no pod is replaced");
+    assert_eq!(after.metadata.generation, before.metadata.generation, "no pod restarts");
     assert_eq!(after.metadata.owner_references.expect("an owner")[0].uid, uid(&memcached));
 }
 
@@ -332,13 +332,13 @@ async fn t15_only_what_is_in_the_template_restarts_pods() {
     let note = world.until_event(NAME, "Normal", "RolloutFinished").await;
     assert!(note.starts_with("All 3 replicas updated in "), "{note}");
 
-    // Here pods are ready at once, so the status may never have said that a roll-out was under way.
+    // Here pods are ready at once, so the status may never have reported a rollout.
     let counted = async || {
         let text = world.operator.as_ref()?.metrics()?;
         let line = text.lines().find(|it| it.starts_with("memcached_operator_rollout_duration_seconds_count "))?;
         (line.rsplit(' ').next() == Some("2")).then_some(())
     };
-    world.until("the first roll-out and this one are counted", counted).await;
+    world.until("the metric counts the first rollout and this one", counted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -411,5 +411,5 @@ async fn a_service_that_changes_its_type_is_made_again() {
         format!("Recreated Service \"{NAME}\" to change its type")
     );
     reconcile_again(&world, NAME).await;
-    assert_eq!(uid(&world.get::<Service>(NAME).await.expect("a Service")), uid(&new), "once is enough");
+    assert_eq!(uid(&world.get::<Service>(NAME).await.expect("a Service")), uid(&new), "recreated only once");
 }

@@ -1,4 +1,4 @@
-//! A worker is taken out of a cluster with several: a scheduler, evictions and a budget that are real, on nodes that pretend.
+//! Drains one of several workers. Scheduler, evictions and disruption budget are real; the workers are simulated nodes.
 
 use cluster::{Cluster, Nodes};
 use k8s_openapi::api::{core::v1::Node, core::v1::Pod, policy::v1::PodDisruptionBudget};
@@ -26,7 +26,7 @@ async fn a_worker_that_is_drained_gives_up_one_node_at_a_time() {
         return;
     };
     world.run(&[]);
-    // All nodes of the cache come to be on one worker.
+    // Schedule all pods of the cache on one worker.
     let workers: Api<Node> = Api::all(world.client.clone());
     let names: Vec<String> =
         workers.list(&ListParams::default()).await.expect("workers").iter().map(ResourceExt::name_any).collect();
@@ -35,7 +35,7 @@ async fn a_worker_that_is_drained_gives_up_one_node_at_a_time() {
     let cordon = async |closed: bool| {
         for worker in others {
             let patch = Patch::Merge(json!({"spec": {"unschedulable": closed}}));
-            workers.patch(worker, &PatchParams::default(), &patch).await.expect("is marked");
+            workers.patch(worker, &PatchParams::default(), &patch).await.expect("cordoned");
         }
     };
     cordon(true).await;
@@ -44,24 +44,24 @@ async fn a_worker_that_is_drained_gives_up_one_node_at_a_time() {
         let pods = world.ready_pods(OURS).await;
         (pods.len() == 4 && pods.iter().all(|pod| (worker_of(pod) == drained) == there)).then_some(())
     };
-    world.until("all nodes are on one worker", async || all_on(true).await).await;
+    world.until("all pods are on one worker", async || all_on(true).await).await;
     let allowed = async || {
         let budget: PodDisruptionBudget = world.get("drained").await?;
         budget.status.filter(|status| status.disruptions_allowed == Some(1)).map(drop)
     };
-    world.until("one may go", allowed).await;
+    world.until("the budget allows one eviction", allowed).await;
     let refused_then_opened = async {
         let three_are_left = async || {
             let left = world.ready_pods(OURS).await;
             (left.len() == 3).then_some(left)
         };
-        let left = world.until("one has gone, and has nowhere to go", three_are_left).await;
-        let refused = world.evict(&left[0].name_any()).await.expect_err("no other may go now");
+        let left = world.until("one pod is evicted, and no worker takes its replacement", three_are_left).await;
+        let refused = world.evict(&left[0].name_any()).await.expect_err("the budget allows no other eviction");
         assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused}");
         cordon(false).await;
     };
     let (fewest, ()) = tokio::join!(world.drain(drained, OURS), refused_then_opened);
     assert_eq!(fewest, 3, "three of four are always ready");
-    world.until("all nodes are elsewhere", async || all_on(false).await).await;
+    world.until("all pods are on other workers", async || all_on(false).await).await;
     world.until_condition::<Memcached>("drained", "Ready", "True", "Ready").await;
 }

@@ -1,4 +1,4 @@
-//! Steady state, restarts, broken objects, crowds.
+//! Steady state, restarts, broken objects, and many objects at once.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn t03_a_converged_object_causes_no_write_also_after_a_restart() {
     world.run(&["--resync-interval", "1s"]);
     converged(&world).await;
     reconcile_again(&world, NAME).await;
-    // A kind that is not installed is looked for now and then, whatever else happens.
+    // The operator regularly looks for a kind that is not installed, independent of everything else.
     let requests = |world: &manager_testing::World| world.requests().without("list servicemonitors");
     let settled = requests(&world);
     let resyncs = || {
@@ -38,7 +38,7 @@ async fn t03_a_converged_object_causes_no_write_also_after_a_restart() {
     world.until("three resyncs", async || (resyncs() >= before + 3).then_some(())).await;
     assert_eq!(requests(&world), settled, "a resync sends nothing to the API server");
 
-    // A new process knows nothing but what it reads.
+    // A new process knows only what it reads.
     world.run(&["--resync-interval", "1s"]);
     world
         .until("resyncs of the new process", async || {
@@ -52,7 +52,7 @@ async fn t03_a_converged_object_causes_no_write_also_after_a_restart() {
         assert_eq!(
             after.count(&format!("get {kind}")),
             settled.count(&format!("get {kind}")),
-            "{kind} are not read either"
+            "the operator does not read {kind} either"
         );
     }
     assert!(after.forbidden().is_empty(), "{after:?}");
@@ -62,7 +62,7 @@ async fn t03_a_converged_object_causes_no_write_also_after_a_restart() {
 async fn t17_killed_at_any_moment_it_goes_on_where_it_was() {
     let Some(mut world) = world().await else { return };
     world.apply(SAMPLE).await;
-    // Killed again and again while it is at work: each run gets a little further.
+    // Kill the operator repeatedly while it works: each run gets a little further.
     for _ in 0..5 {
         world.restart();
         tokio::task::yield_now().await;
@@ -84,7 +84,7 @@ async fn t17_killed_at_any_moment_it_goes_on_where_it_was() {
         uid(&world.get::<Service>(NAME).await.expect("a Service")),
         uid(&world.get::<PodDisruptionBudget>(NAME).await.expect("a budget")),
     ];
-    assert_eq!(after, uids, "nothing was made twice");
+    assert_eq!(after, uids, "the operator creates nothing twice");
     let warnings: Vec<_> = world.events(NAME).await.into_iter().filter(|event| event.0 == "Warning").collect();
     assert!(warnings.is_empty(), "{warnings:?}");
 }
@@ -111,20 +111,20 @@ async fn an_api_server_without_its_store_for_twenty_seconds_is_waited_for() {
     part(false).await;
 
     world
-        .until("the size is taken again", async || {
+        .until("the API server accepts a size again", async || {
             let patch = Patch::Merge(json!({"spec": {"size": 5}}));
             world.api::<Memcached>().patch(NAME, &PatchParams::default(), &patch).await.ok()
         })
         .await;
     let after = deployment(&world, NAME, 5).await;
     assert_eq!(uid(&after), before);
-    assert_eq!(world.list::<Deployment>().await.len(), 1, "nothing was made twice");
-    assert!(world.operator.as_mut().is_some_and(|operator| operator.ended().is_none()), "the process lived on");
+    assert_eq!(world.list::<Deployment>().await.len(), 1, "the operator creates nothing twice");
+    assert!(world.operator.as_mut().is_some_and(|operator| operator.ended().is_none()), "the process still runs");
     reconcile_again(&world, NAME).await;
     let settled = world.requests();
     reconcile_again(&world, NAME).await;
     let more = world.requests().since(&settled);
-    assert_eq!(more.written(), ["patch memcacheds/status"], "nothing is written but the answer to the request");
+    assert_eq!(more.written(), ["patch memcacheds/status"], "the only write answers the reconcile request");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,12 +136,12 @@ async fn a_definition_that_is_missing_is_told_and_heals() {
     let crds: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     let name = "memcacheds.memcached.cache.example.com";
     drop(crds.delete(name, &kube::api::DeleteParams::default()).await.expect("deleted"));
-    world.until("the definition is gone", async || crds.get_opt(name).await.ok()?.is_none().then_some(())).await;
+    world.until("the CRD is gone", async || crds.get_opt(name).await.ok()?.is_none().then_some(())).await;
 
     world.run(&[]);
     let line = format!("[+]cache-{name} ok: crd {name} not installed\n");
     world
-        .until("ready all the same, and says what is missing", async || {
+        .until("the operator is ready all the same, and reports the missing CRD", async || {
             let (code, body) = world.operator.as_ref()?.probe("/readyz?verbose")?;
             (code == 200 && body.contains(&line)).then_some(())
         })
@@ -155,7 +155,7 @@ async fn a_definition_that_is_missing_is_told_and_heals() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t22_an_object_that_does_not_decode_stops_no_other() {
-    // A definition without types, as an older release may have left objects behind: needs a cluster of its own.
+    // A CRD without types lets the test store an object as an older release may have left it. It needs a cluster of its own.
     let fresh = || cluster::Cluster::fresh(cluster::Nodes::None);
     let binary = env!("CARGO_BIN_EXE_memcached-operator");
     let Some(mut world) = manager_testing::World::prepare(&memcached_operator::MemcachedOperator, binary, fresh).await
@@ -171,7 +171,7 @@ async fn t22_an_object_that_does_not_decode_stops_no_other() {
     }]}});
     crds.patch(name, &PatchParams::default(), &Patch::Merge(&open)).await.expect("an open schema");
     world
-        .until("the string is taken", async || {
+        .until("the API server accepts the string", async || {
             world.try_apply(&memcached("broken", &json!({"size": "three"}))).await.ok()
         })
         .await;
@@ -179,7 +179,7 @@ async fn t22_an_object_that_does_not_decode_stops_no_other() {
     crds.patch(name, &PatchParams::default(), &Patch::Merge(&strict)).await.expect("the strict schema");
 
     world.run(&[]);
-    world.until("the good one is taken", async || world.try_apply(SAMPLE).await.ok()).await;
+    world.until("the API server accepts the valid object", async || world.try_apply(SAMPLE).await.ok()).await;
     children(&world).await;
     let note = world.until_event("broken", "Warning", "Undecodable").await;
     assert!(note.starts_with("The object does not match its schema and is skipped: "), "{note}");
@@ -202,7 +202,7 @@ async fn t23_what_is_dropped_from_the_object_goes_from_the_children() {
     assert_eq!(pod_spec.node_selector, None);
     assert!(!pod_spec.containers[0].args.as_ref().expect("arguments").contains(&"modern".to_owned()));
     world
-        .until("the annotation goes", async || {
+        .until("the operator removes the annotation", async || {
             let service: Service = world.get("dropping").await?;
             service.annotations().is_empty().then_some(())
         })
@@ -211,7 +211,7 @@ async fn t23_what_is_dropped_from_the_object_goes_from_the_children() {
     let ours: Vec<_> =
         entries.iter().filter(|entry| entry.manager.as_deref() == Some("memcached-controller")).collect();
     let operations: Vec<_> = ours.iter().filter_map(|entry| entry.operation.as_deref()).collect();
-    assert_eq!(operations, ["Apply"], "the entry of the create is folded");
+    assert_eq!(operations, ["Apply"], "the entry of the create is merged into it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,7 +224,7 @@ async fn t24_two_hundred_at_once_and_a_poisoned_one() {
     }
     let left = Duration::from_mins(1).saturating_sub(begun.elapsed());
     world
-        .within(left, "a Deployment and a status for all but the poisoned one", async || {
+        .within(left, "all objects have a status, and all but the poisoned one a Deployment", async || {
             let deployments = world.list::<Deployment>().await.len();
             let told = world.list::<Memcached>().await.iter().filter(|memcached| memcached.status.is_some()).count();
             (deployments == 199 && told == 200).then_some(())
@@ -233,10 +233,10 @@ async fn t24_two_hundred_at_once_and_a_poisoned_one() {
     let poisoned = until_condition(&world, "m0", "Degraded", "True", "ChildRejected").await;
     let message = &condition(&poisoned, "Degraded").expect("Degraded").message;
     assert!(message.contains("not this one"), "{message}");
-    assert!(world.get::<Service>("m0").await.is_some(), "its other children are made");
+    assert!(world.get::<Service>("m0").await.is_some(), "its other children exist");
 }
 
-/// An admission rule, as a cluster's administrator would set one.
+/// Creates an admission policy, as an administrator would.
 async fn refuse_deployments_called(name: &str, world: &manager_testing::World) {
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -259,11 +259,11 @@ async fn refuse_deployments_called(name: &str, world: &manager_testing::World) {
     });
     let parameters = PatchParams::apply("test").force();
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(world.client.clone());
-    policies.patch(&world.namespace, &parameters, &Patch::Apply(&policy)).await.expect("the policy is taken");
+    policies.patch(&world.namespace, &parameters, &Patch::Apply(&policy)).await.expect("the policy is accepted");
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(world.client.clone());
-    bindings.patch(&world.namespace, &parameters, &Patch::Apply(&binding)).await.expect("the binding is taken");
+    bindings.patch(&world.namespace, &parameters, &Patch::Apply(&binding)).await.expect("the binding is accepted");
     world
-        .until("the rule is in force", async || {
+        .until("the policy is in force", async || {
             let probe = json!({
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
                 "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "probe"}}, "template": {

@@ -1,4 +1,4 @@
-//! What counts as in sync on a real API server: empty values, cleared `managedFields`, policies of the cluster.
+//! When a child counts as in sync on a real API server: empty values, cleared `managedFields`, mutating admission policies.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 const FALSE: &str = "/spec/template/spec/automountServiceAccountToken";
 const CONTAINER_FALSE: &str = "/spec/template/spec/containers/0/securityContext/allowPrivilegeEscalation";
 
-/// The child as another client sees and changes it.
+/// Returns the Deployment as JSON, as another client would read it.
 async fn child(world: &World) -> Value {
     serde_json::to_value(world.get::<Deployment>(NAME).await.expect("a Deployment")).expect("JSON")
 }
@@ -33,7 +33,7 @@ async fn remove(world: &World, pointer: &str) {
     world.api::<Deployment>().replace(NAME, &parameters, &edited).await.expect("edited");
 }
 
-/// How often the operator has written children, in vain or not, and which warnings it has given.
+/// Returns how many writes of children the operator has sent, including writes without effect, and its warning events.
 async fn done(world: &World) -> (usize, Vec<String>) {
     let requests = world.requests();
     let kinds = ["deployments", "services", "poddisruptionbudgets"];
@@ -50,7 +50,7 @@ async fn a_false_of_ours_that_is_removed_is_put_back() {
         assert_eq!(child(&world).await.pointer(pointer), Some(&json!(false)));
         remove(&world, pointer).await;
         world
-            .within(LIMIT, &format!("{pointer} is put back"), async || {
+            .within(LIMIT, &format!("the operator restores {pointer}"), async || {
                 (child(&world).await.pointer(pointer) == Some(&json!(false))).then_some(())
             })
             .await;
@@ -71,7 +71,7 @@ async fn a_probe_of_another_kind_makes_room_for_ours() {
     let parameters = PostParams { field_manager: Some("kubectl-edit".to_owned()), ..PostParams::default() };
     world.api::<Deployment>().replace(NAME, &parameters, &edited).await.expect("edited");
     world
-        .within(LIMIT, "our probe is put back", async || {
+        .within(LIMIT, "the operator restores its probe", async || {
             (child(&world).await.pointer(probe) == Some(&ours)).then_some(())
         })
         .await;
@@ -84,18 +84,18 @@ async fn after_managed_fields_were_cleared_drift_is_seen() {
     let cleared = json!({"metadata": {"managedFields": [{}]}});
     world.patch::<Deployment>(NAME, cleared).await;
     world
-        .within(LIMIT, "our entry is made anew", async || {
+        .within(LIMIT, "the operator restores its entry", async || {
             let entries = child(&world).await["metadata"]["managedFields"].as_array()?.clone();
             (entries.len() == 1 && entries[0]["manager"] == "memcached-controller").then_some(())
         })
         .await;
     world.patch::<Deployment>(NAME, json!({"spec": {"replicas": 1}})).await;
     world
-        .within(LIMIT, "replicas are put back", async || (child(&world).await["spec"]["replicas"] == 3).then_some(()))
+        .within(LIMIT, "replicas are restored", async || (child(&world).await["spec"]["replicas"] == 3).then_some(()))
         .await;
     remove(&world, FALSE).await;
     world
-        .within(LIMIT, "the field is put back", async || {
+        .within(LIMIT, "the operator restores the field", async || {
             (child(&world).await.pointer(FALSE) == Some(&json!(false))).then_some(())
         })
         .await;
@@ -114,7 +114,7 @@ async fn empty_selectors_of_ours_cause_no_write() {
     assert_eq!(again.metadata.resource_version, policy.metadata.resource_version);
 }
 
-/// Sets these fields of all Deployments of this namespace, in every write.
+/// Creates a mutating admission policy that sets these fields in each write of a Deployment of this namespace.
 async fn make_policy(world: &World, fields: &[(&str, Value)]) {
     let name = format!("rewrite-{}", world.namespace);
     let patches: Vec<String> = fields
@@ -137,7 +137,7 @@ async fn make_policy(world: &World, fields: &[(&str, Value)]) {
         let body = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec,
         });
-        api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&body)).await.expect("the policy is taken");
+        api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&body)).await.expect("accepted");
     }
     let probe: Deployment = serde_json::from_value(json!({
         "metadata": {"name": "probe"},
@@ -148,7 +148,7 @@ async fn make_policy(world: &World, fields: &[(&str, Value)]) {
     }))
     .expect("a Deployment");
     world
-        .until("the policy works", async || {
+        .until("the policy is in force", async || {
             let parameters = PostParams { dry_run: true, ..PostParams::default() };
             let answer = world.api::<Deployment>().create(&parameters, &probe).await.ok()?;
             let answer = serde_json::to_value(answer).expect("JSON");
@@ -183,10 +183,10 @@ async fn what_a_policy_rewrites_is_written_and_told_by_no_process() {
             assert_eq!(before, after, "a child that was {life}");
         }
         if life == "created" {
-            // An apply: a list of words changes.
+            // A change in a list makes the operator send an apply.
             world.patch::<memcached_operator::Memcached>(NAME, json!({"spec": {"config": {"memoryMB": 128}}})).await;
             world
-                .until("it is changed", async || {
+                .until("the child changes", async || {
                     let args = child(&world).await.pointer("/spec/template/spec/containers/0/args")?.to_string();
                     args.contains("128").then_some(())
                 })
@@ -195,27 +195,27 @@ async fn what_a_policy_rewrites_is_written_and_told_by_no_process() {
         }
     }
     for (path, value) in &fields {
-        assert_eq!(child(&world).await.pointer(path), Some(value), "the policy is there");
+        assert_eq!(child(&world).await.pointer(path), Some(value), "the value of the policy");
     }
-    assert_eq!(done(&world).await.1, [""; 0], "and nothing is blamed on anyone");
+    assert_eq!(done(&world).await.1, [""; 0], "the operator reports no drift");
 
-    // Drift is seen all the same, and only it is told.
+    // The operator still detects real drift, and its event names only that.
     world.patch::<Deployment>(NAME, json!({"spec": {"replicas": 1}})).await;
     deployment(&world, NAME, 3).await;
     let note = world.until_event(NAME, "Warning", "DriftReverted").await;
     assert!(note.contains(": spec.replicas; "), "{note}");
 
-    // Without the policy, a process puts back what it left.
+    // Without the policy, a new process restores the fields.
     end_policy(&world).await;
     let mut is_back = false;
     for _ in 0..20 {
-        world.restart(); // the API server may know the policy for a moment still
+        world.restart(); // the API server may still apply the policy for a moment
         reconcile_again(&world, NAME).await;
         is_back = child(&world).await.pointer(FALSE) == Some(&json!(false));
         if is_back {
             break;
         }
     }
-    assert!(is_back, "our values are back");
+    assert!(is_back, "the operator restores its values");
     assert!(world.get::<PodDisruptionBudget>(NAME).await.is_some());
 }

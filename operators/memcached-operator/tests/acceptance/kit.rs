@@ -1,4 +1,4 @@
-//! The sample, and the parts that the other controllers of a cluster play.
+//! Helpers of the acceptance tests: the sample, and functions that play the other controllers of a cluster.
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod, core::v1::Service, policy::v1::PodDisruptionBudget},
@@ -16,7 +16,7 @@ pub(crate) async fn world() -> Option<World> {
     World::start(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator")).await
 }
 
-/// As [`world`], without the operator running.
+/// Like [`world`], but without a running operator.
 pub(crate) async fn quiet_world() -> Option<World> {
     let shared = || cluster::Cluster::shared(cluster::Nodes::None);
     World::prepare(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator"), shared).await
@@ -29,7 +29,7 @@ pub(crate) fn memcached(name: &str, spec: &serde_json::Value) -> String {
     .to_string()
 }
 
-/// Waits for the Deployment with so many replicas.
+/// Waits for the Deployment to have this number of replicas.
 pub(crate) async fn deployment(world: &World, name: &str, replicas: i32) -> Deployment {
     world
         .until(&format!("Deployment {name} with {replicas} replicas"), async || {
@@ -46,7 +46,7 @@ pub(crate) async fn children(world: &World) -> (Deployment, Service, PodDisrupti
     (deployment, service, budget)
 }
 
-/// Plays the Deployment controller: `ready` pods of the present template exist and are ready.
+/// Plays the Deployment controller: reports `ready` pods of the current template, all of them ready.
 pub(crate) async fn roll_out(world: &World, name: &str, ready: i32) {
     let deployment: Deployment = world.get(name).await.expect("a Deployment");
     let status = json!({
@@ -57,7 +57,7 @@ pub(crate) async fn roll_out(world: &World, name: &str, ready: i32) {
     world.patch_status::<Deployment>(name, status).await;
 }
 
-/// Plays `ReplicaSet` controller and kubelet: a pod of this Memcached, ready or not.
+/// Plays the `ReplicaSet` controller and the kubelet: creates a pod of this Memcached, ready or not.
 pub(crate) async fn pod(world: &World, memcached: &str, pod: &str, ready: bool) {
     let body = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -81,7 +81,7 @@ pub(crate) async fn pod(world: &World, memcached: &str, pod: &str, ready: bool) 
     world.patch_status::<Pod>(pod, status).await;
 }
 
-/// Applies the sample and plays everybody until it is ready.
+/// Applies the sample, and plays the other controllers until it is ready.
 pub(crate) async fn converged(world: &World) -> Memcached {
     world.apply(SAMPLE).await;
     children(world).await;
@@ -92,7 +92,7 @@ pub(crate) async fn converged(world: &World) -> Memcached {
     until_condition(world, NAME, "Ready", "True", "Ready").await
 }
 
-/// Waits until the condition says this of the present generation.
+/// Waits until the condition has this status and reason for the current generation.
 pub(crate) async fn until_condition(world: &World, name: &str, type_: &str, status: &str, reason: &str) -> Memcached {
     world
         .until(&format!("{name} is {type_}={status}/{reason}"), async || {
@@ -108,13 +108,13 @@ pub(crate) fn condition<'a>(memcached: &'a Memcached, type_: &str) -> Option<&'a
     memcached.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Makes the operator look at the object once more, and waits until it has.
+/// Requests another reconcile of the object, and waits for its end.
 pub(crate) async fn reconcile_again(world: &World, name: &str) {
     let token = manager_testing::run_id();
     let annotation = "memcached.cache.example.com/reconcile-requested-at";
     world.patch::<Memcached>(name, json!({"metadata": {"annotations": {annotation: token}}})).await;
     world
-        .until("the request to reconcile is answered", async || {
+        .until("the operator answers the reconcile request", async || {
             let memcached: Memcached = world.get(name).await?;
             (memcached.status?.last_handled_reconcile_at? == token).then_some(())
         })

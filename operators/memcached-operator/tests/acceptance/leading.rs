@@ -1,4 +1,4 @@
-//! Several replicas: one works, and another takes over.
+//! Several replicas: one leads, and a standby takes over.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn a_leader_that_stops_hands_over_at_once() {
 
     assert_eq!(first.terminate().code(), Some(0));
     assert!(first.log().contains("\"msg\":\"Stopped leading\""));
-    // Far below the 15 s after which a lease runs out that nobody gave back.
+    // Much less than the 15 s after which an unreleased lease expires.
     world.within(Duration::from_secs(5), "the second leads", async || leads(&second).then_some(())).await;
     world.patch::<Memcached>(NAME, json!({"spec": {"size": 4}})).await;
     deployment(&world, NAME, 4).await;
@@ -72,15 +72,15 @@ async fn l2_a_leader_that_stood_still_for_longer_than_its_lease_writes_nothing_w
     world.until("the second is ready", async || (second.probe("/readyz")?.0 == 200).then_some(())).await;
 
     first.pause();
-    // Work for it: the event waits in its socket.
+    // Give the first work: the event waits in its socket.
     world.patch::<Memcached>(NAME, json!({"spec": {"size": 4}})).await;
     world.until("the second leads", async || leads(&second).then_some(())).await;
     deployment(&world, NAME, 4).await;
-    second.pause(); // whatever is written from now on, the first has written
+    second.pause(); // from now on, any write comes from the first
     world.patch::<Memcached>(NAME, json!({"spec": {"size": 5}})).await;
     let mut before = world.requests().writes();
     world
-        .until("what the second had sent is done", async || {
+        .until("the API server has handled the writes of the second", async || {
             tokio::time::sleep(Duration::from_millis(300)).await;
             (std::mem::replace(&mut before, world.requests().writes()) == before).then_some(())
         })
@@ -88,9 +88,9 @@ async fn l2_a_leader_that_stood_still_for_longer_than_its_lease_writes_nothing_w
 
     first.resume();
     let stopped = async || first.log().contains("\"msg\":\"Stopped leading\"").then_some(());
-    world.until("it knows that it does not lead", stopped).await;
-    // It has seen the second's lease for the first time, and that lasts for eight seconds.
+    world.until("the first notices that it does not lead", stopped).await;
+    // The first has just observed the second's lease, which is valid for eight seconds.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(world.requests().writes(), before, "{}", first.log());
-    deployment(&world, NAME, 5).await; // then it leads again, as the second has gone
+    deployment(&world, NAME, 5).await; // then the first leads again, as the second is paused
 }

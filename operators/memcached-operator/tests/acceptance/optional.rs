@@ -1,4 +1,4 @@
-//! What there is only when it is asked for.
+//! Optional children: network policy, exporters, service monitor.
 
 use cluster::{Cluster, Nodes};
 use k8s_openapi::{
@@ -37,7 +37,7 @@ async fn a_network_policy_and_exporters_come_and_go() {
     let note = world.until_event("guarded", "Normal", "Created").await;
     assert_eq!(note, "Created Deployment, Service, PodDisruptionBudget and NetworkPolicy \"guarded\"");
 
-    // As the API server keeps them they are as we want them.
+    // The stored objects are in sync, so another reconcile does not write them.
     reconcile_again(&world, "guarded").await;
     let (again, kept) = (
         world.get::<Deployment>("guarded").await.expect("a Deployment"),
@@ -47,9 +47,9 @@ async fn a_network_policy_and_exporters_come_and_go() {
     assert_eq!(kept.metadata.resource_version, policy.metadata.resource_version);
 
     world.apply(&memcached("guarded", &json!({"size": 2}))).await;
-    world.until("the policy goes", async || world.get::<NetworkPolicy>("guarded").await.is_none().then_some(())).await;
+    world.until("no policy", async || world.get::<NetworkPolicy>("guarded").await.is_none().then_some(())).await;
     world
-        .until("the exporters go", async || {
+        .until("the exporters are gone", async || {
             let deployment = world.get::<Deployment>("guarded").await?;
             let ports = world.get::<Service>("guarded").await?.spec?.ports?;
             (names(&deployment) == ["memcached"] && ports.len() == 1).then_some(())
@@ -75,7 +75,7 @@ async fn fields_that_contradict_each_other_are_refused() {
     world.apply(&memcached("x", &json!({"tls": {}, "metrics": {}, "networkPolicy": {}}))).await;
 }
 
-/// As much of the Prometheus operator's definition as its fields need.
+/// A minimal version of the Prometheus operator's CRD.
 fn monitor_definition() -> CustomResourceDefinition {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": any}}});
@@ -93,7 +93,7 @@ fn monitor_definition() -> CustomResourceDefinition {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_monitor_is_made_when_the_cluster_has_such_a_kind() {
-    let fresh = || Cluster::fresh(Nodes::None); // the kind must not come to other tests
+    let fresh = || Cluster::fresh(Nodes::None); // other tests must not have this kind
     let Some(mut world) = World::prepare(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator"), fresh).await
     else {
         return;
@@ -107,13 +107,13 @@ async fn a_service_monitor_is_made_when_the_cluster_has_such_a_kind() {
     reconcile_again(&world, "seen").await;
     let told = world.events("seen").await.into_iter().filter(|event| event.1 == "ServiceMonitorUnavailable");
     assert_eq!(told.count(), 1);
-    assert_eq!(world.requests().count("patch events"), 0, "it is not said again, as one more of a series");
+    assert_eq!(world.requests().count("patch events"), 0, "the operator does not repeat the event as a series");
 
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    definitions.create(&PostParams::default(), &monitor_definition()).await.expect("it is taken");
+    definitions.create(&PostParams::default(), &monitor_definition()).await.expect("created");
     let monitors: Api<ServiceMonitor> = world.api();
     let monitor = async || monitors.get_opt("seen").await.ok().flatten();
-    let made = world.until("nobody does anything, and it is made", monitor).await;
+    let made = world.until("the operator creates it without any other event", monitor).await;
     assert_eq!(made.spec.endpoints[0].interval, "30s");
     reconcile_again(&world, "seen").await;
     let kept = monitor().await.expect("it stays");
@@ -122,8 +122,8 @@ async fn a_service_monitor_is_made_when_the_cluster_has_such_a_kind() {
     let before = world.get::<Deployment>("seen").await.and_then(|it| it.metadata.generation);
     world.apply(&with(json!({"enabled": true, "labels": {"release": "prometheus"}}))).await;
     let labelled = async || monitor().await?.metadata.labels?.remove("release");
-    assert_eq!(world.until("it is labelled", labelled).await, "prometheus");
+    assert_eq!(world.until("the monitor has the label", labelled).await, "prometheus");
     world.apply(&with(json!({}))).await;
-    world.until("it goes", async || monitor().await.is_none().then_some(())).await;
-    assert_eq!(world.get::<Deployment>("seen").await.and_then(|it| it.metadata.generation), before, "no node restarts");
+    world.until("it is gone", async || monitor().await.is_none().then_some(())).await;
+    assert_eq!(world.get::<Deployment>("seen").await.and_then(|it| it.metadata.generation), before, "no pod restarts");
 }

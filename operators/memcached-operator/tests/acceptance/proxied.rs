@@ -1,4 +1,4 @@
-//! What happens between the operator and the API server: strangers in the middle of a write, refusals that last, silence.
+//! Faults between the operator and the API server: another client's change in the middle of a write, lasting refusals, silence.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ fn plan(line: &str) -> Plan {
     line.parse().unwrap_or_else(|error| panic!("{line}: {error}"))
 }
 
-/// Whether what takes minutes runs too.
+/// Whether to run the parts that take minutes too.
 fn everything() -> bool {
     std::env::var("FAULT_PLANS").is_ok_and(|asked| asked == "all")
 }
 
-/// Puts a stranger's Deployment in the place of ours while the request that the plan names waits.
+/// Replaces our Deployment by one of another client, while the request that the plan names waits.
 fn stranger_at_signal(world: &World, operator: &Proxied) {
     let deployments: Api<Deployment> = world.api();
     operator.proxy().on_signal(move |_| {
@@ -34,41 +34,42 @@ fn stranger_at_signal(world: &World, operator: &Proxied) {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
-            // With our selector, which cannot be changed: another one would protect him whatever we do.
+            // With our selector. Another selector would protect this Deployment in any case, because a selector is immutable.
             let labels = json!({"app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": NAME});
             let foreign = serde_json::from_value(json!({
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME, "labels": {"whose": "mine"}},
                 "spec": {"replicas": 7, "selector": {"matchLabels": labels}, "template": {
                     "metadata": {"labels": labels}, "spec": {"containers": [{"name": "x", "image": "x"}]}}},
             }));
-            let parameters = kube::api::PostParams { field_manager: Some("stranger".to_owned()), ..Default::default() };
+            let parameters =
+                kube::api::PostParams { field_manager: Some("another-manager".to_owned()), ..Default::default() };
             deployments.create(&parameters, &foreign.expect("a Deployment")).await.expect("created");
         }
     });
 }
 
-/// The stranger's Deployment is as he made it, and people know.
+/// Asserts that the other client's Deployment is unchanged, and that event and condition report the conflict.
 async fn stranger_is_left_alone(world: &World) {
     let note = world.until_event(NAME, "Warning", "ErrResourceExists").await;
     assert_eq!(note, format!("Resource \"{NAME}\" already exists and is not managed by Memcached"));
     until_condition(world, NAME, "Ready", "False", "ResourceConflict").await;
-    let theirs: Deployment = world.get(NAME).await.expect("it is there");
+    let theirs: Deployment = world.get(NAME).await.expect("the other client's Deployment");
     assert_eq!(theirs.spec.as_ref().and_then(|spec| spec.replicas), Some(7));
     assert_eq!(theirs.metadata.generation, Some(1));
     assert_eq!(theirs.labels().get("whose").map(String::as_str), Some("mine"));
     let managers: Vec<_> = theirs.managed_fields().iter().filter_map(|entry| entry.manager.as_deref()).collect();
-    assert_eq!(managers, ["stranger"]);
+    assert_eq!(managers, ["another-manager"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t23_a_stranger_between_our_read_and_our_write_is_left_alone() {
-    // The write that he comes before, and the change that makes the operator send it.
+    // The write before which the other client acts, and the change that makes the operator send it.
     for (line, changed) in [
-        ("before create deployments.apps #1 -> signal stranger", None),
-        // A plain field: one JSON patch, decided from the cache.
-        ("before patch deployments.apps #1 -> signal stranger", Some(json!({"size": 4}))),
-        // A list: a read, the entry of the create turned into one of an apply, and the apply.
-        ("before patch deployments.apps #2 -> signal stranger", Some(json!({"size": 3, "config": {"memoryMB": 128}}))),
+        ("before create deployments.apps #1 -> signal interfere", None),
+        // A plain field: the operator sends one JSON patch, based on its cache.
+        ("before patch deployments.apps #1 -> signal interfere", Some(json!({"size": 4}))),
+        // A list: the operator reads the object, turns the field manager entry of its create into one of an apply, and applies.
+        ("before patch deployments.apps #2 -> signal interfere", Some(json!({"size": 3, "config": {"memoryMB": 128}}))),
     ] {
         let Some(world) = quiet_world().await else { return };
         let operator = Proxied::start(&world, &Plan::default(), &[]).await;
@@ -85,11 +86,11 @@ async fn t23_a_stranger_between_our_read_and_our_write_is_left_alone() {
         }
         stranger_is_left_alone(&world).await;
         assert!(operator.proxy().unused().is_empty(), "{line}: {}", operator.proxy().trace());
-        assert!(world.get::<Service>(NAME).await.is_some(), "the other children are ours");
+        assert!(world.get::<Service>(NAME).await.is_some(), "the operator creates the other children");
     }
 }
 
-/// The times between the attempts at a write.
+/// Returns the times between the attempts at a write.
 fn gaps(operator: &Proxied, verb: &str, resource: &str, name: &str) -> Vec<Duration> {
     let trace = operator.proxy().trace();
     let matching = |it: &&fault_proxy::Exchange| {
@@ -116,7 +117,7 @@ async fn a5_an_object_whose_writes_always_fail_is_tried_ever_less_often_and_dela
         deployment(&world, "rich", 1).await;
         assert!(begun.elapsed() < Duration::from_secs(5), "{answer}: {:?}", begun.elapsed());
         let gaps = gaps(&operator, "create", "deployments", "poor");
-        // Doubling with ± 20 %; the first attempts may be woken by what else happens to the object.
+        // The back-off doubles, with ± 20 %. Other events of the object may cause some of the first attempts.
         assert!(gaps[7] > gaps[4] && gaps[7] > Duration::from_millis(150), "{answer}: {gaps:?}");
         operator.proxy().set_plan(&Plan::default());
         deployment(&world, "poor", 1).await;
@@ -142,7 +143,7 @@ async fn a5_a_status_and_a_deletion_that_meet_a_conflict_are_tried_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a6_a_server_that_says_how_long_to_wait_is_obeyed() {
-    // What the API server's flow control answers: a header, and a body that is no Status.
+    // The response of the API server's flow control: a header, and a body that is not a Status.
     for (header, least) in [
         (" retry-after=\"2\"", Duration::from_secs(2)),
         ("", Duration::ZERO),
@@ -157,7 +158,7 @@ async fn a6_a_server_that_says_how_long_to_wait_is_obeyed() {
         children(&world).await;
         let gaps = gaps(&operator, "create", "services", NAME);
         assert_eq!(gaps.len(), 2, "{header}: {gaps:?}");
-        // The first wait may be cut short by what else happens to the object: its other children have just been made.
+        // Another event of the object may end the first wait early: the operator has just created its other children.
         assert!(gaps[1] >= least && gaps.iter().all(|gap| *gap < least + Duration::from_secs(3)), "{header}: {gaps:?}");
     }
 }
@@ -182,7 +183,7 @@ async fn a14_what_is_forbidden_is_told_and_not_tried_in_a_loop() {
     assert!(attempts <= 5, "{attempts} attempts: {}", operator.proxy().trace());
     operator.proxy().set_plan(&Plan::default());
     if everything() {
-        // It is looked at again within a minute.
+        // The operator tries again within a minute.
         world.within(Duration::from_secs(70), "the Service", async || world.get::<Service>(NAME).await).await;
     }
 }
@@ -198,14 +199,14 @@ async fn a14_a_token_that_is_not_good_any_more_is_read_again() {
     children(&world).await;
     operator.proxy().set_plan(&plan("before * * as first -> answer 401"));
     world.patch::<Memcached>(NAME, json!({"spec": {"size": 4}})).await;
-    // While nobody has a good token, nothing ends and nothing spins.
+    // Without a valid token, the process neither ends nor loops without pause.
     tokio::time::sleep(Duration::from_secs(2)).await; // the fault itself
     assert!(operator.is_running());
     let asked = operator.proxy().trace().exchanges.iter().filter(|it| it.told == Some(401)).count();
     assert!((1..60).contains(&asked), "{asked} requests with a bad token in two seconds");
     if everything() {
         std::fs::write(&file, "second").expect("a token");
-        // It is read again within a minute; by then the object waits for up to a minute and a half.
+        // The client reads the token again within a minute. By then the back-off of the object is up to a minute and a half.
         world
             .within(Duration::from_secs(150), "four replicas", async || {
                 (world.get::<Deployment>(NAME).await?.spec?.replicas? == 4).then_some(())
@@ -217,7 +218,7 @@ async fn a14_a_token_that_is_not_good_any_more_is_read_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a9_a_slow_api_server_costs_neither_lease_nor_liveness() {
     let Some(world) = quiet_world().await else { return };
-    // Everything but the lease takes longer than a leader may be without a sign of life.
+    // All requests except those for the lease take longer than the renew deadline.
     let times =
         ["--leader-elect-lease-duration=9s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s"];
     let flags = [&["--leader-elect", "--leader-election-namespace", &world.namespace][..], &times].concat();
@@ -246,7 +247,7 @@ async fn w7_an_object_that_was_replaced_unseen_is_another_object() {
     world.apply(SAMPLE).await;
     let (before, ..) = children(&world).await;
     operator.until_quiet().await;
-    // The watch expires in place of the deletion, and the list that follows is late: it has the new object only.
+    // The watch expires instead of delivering the deletion. The list that follows is late, so it contains only the new object.
     operator.proxy().set_plan(&plan("frame DELETED memcacheds.* #1 -> gone; before list * -> delay 500ms"));
     let old = world.get::<Memcached>(NAME).await.expect("a Memcached");
     world.delete::<Memcached>(NAME).await;
@@ -266,7 +267,7 @@ async fn w7_an_object_that_was_replaced_unseen_is_another_object() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a17_w12_silence_is_noticed() {
     if !everything() {
-        // Requests are given up after 20 s, and watches after four minutes.
+        // The client gives up requests after 20 s, and watches after four minutes.
         return skip::unasked("takes minutes: set FAULT_PLANS=all");
     }
     let Some(world) = quiet_world().await else { return };
@@ -283,5 +284,5 @@ async fn a17_w12_silence_is_noticed() {
             (world.get::<Deployment>(NAME).await?.spec?.replicas? == 4).then_some(())
         })
         .await;
-    eprintln!("a silent watch was given up after {:?}", begun.elapsed());
+    eprintln!("the client gave up a silent watch after {:?}", begun.elapsed());
 }

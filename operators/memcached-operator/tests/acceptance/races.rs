@@ -1,4 +1,4 @@
-//! Changes that reach the API server just before a write of ours, and so are part of its answer.
+//! Changes that reach the API server just before a write of the operator, and so are part of the response to it.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use memcached_operator::Memcached;
 
 use crate::kit::quiet_world;
 
-/// A missed change stays missed, and only a failure waits for so long.
+/// How long the test waits for the effect of a change. Only a failure waits this long, because a missed change stays missed.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Enough to miss several where one change in a hundred is missed; `runtime-bench -- races` makes more.
+/// Enough to find several misses if the operator misses one change in a hundred. `runtime-bench -- races` runs more.
 const ROUNDS: usize = 600;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +28,7 @@ async fn a_change_that_meets_a_write_of_ours_is_acted_on() {
         seed,
         patience: PATIENCE,
     };
-    let outcome = races.run(|_| {}).await.expect("every change is taken and has its effect in the end");
+    let outcome = races.run(|_| {}).await.expect("each change is accepted, and has its effect in the end");
     println!("RACES_SEED={seed}: {outcome}");
     assert!(outcome.missed.is_empty(), "RACES_SEED={seed}: {outcome}");
 }

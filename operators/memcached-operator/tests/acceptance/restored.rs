@@ -1,5 +1,5 @@
-//! A cluster whose etcd is put back to a backup while the operator runs: resource versions go back, and are given a second
-//! time to other changes.
+//! A restore of etcd from a backup while the operator runs: resource versions go back, and the API server uses them again for
+//! other changes.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -16,30 +16,30 @@ use tokio::time::{Instant, sleep};
 
 use crate::kit::{deployment, memcached, uid, until_condition};
 
-/// From the moment when the API server is ready again.
+/// Within this time after the API server is ready again, the operator must follow the restored cluster.
 const FOLLOWED: Duration = Duration::from_secs(10);
-/// What `/readyz?verbose` has in it while, or after, versions have gone back.
+/// A part of the text of `/readyz?verbose` while versions have gone back, and afterwards.
 const TOLD: &str = "went back in time";
 
-/// Most clusters are restored long after the backup: whatever is written now has a version that the operator has seen.
+/// Most restores happen long after the backup: new writes get versions that the operator has already observed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_is_restored_from_a_backup_is_followed() {
     restored_and_followed(false, 500).await;
 }
 
-/// Here the restored versions overtake those that the operator knows within seconds, by what the API server itself writes.
+/// Here the restored versions overtake those that the operator knows within seconds, through writes of the API server itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_is_restored_from_a_backup_of_just_now_is_followed() {
     restored_and_followed(false, 0).await;
 }
 
-/// The Lease goes back too.
+/// With leader election: the Lease goes back too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_is_restored_from_a_backup_is_followed_by_a_leader() {
     restored_and_followed(true, 500).await;
 }
 
-/// Restores a cluster to a backup that is `writes` and a few more writes old.
+/// Restores a cluster to a backup that is a few more than `writes` writes old.
 async fn restored_and_followed(elects: bool, writes: u32) {
     let fresh = || Cluster::fresh(Nodes::None);
     let binary = env!("CARGO_BIN_EXE_memcached-operator");
@@ -64,7 +64,7 @@ async fn restored_and_followed(elects: bool, writes: u32) {
     let first = world.get::<Deployment>("childless").await.map(|it| uid(&it));
     world.delete::<Deployment>("childless").await;
     world
-        .until("the child is made again", async || {
+        .until("the operator creates the child again", async || {
             (world.get::<Deployment>("childless").await.map(|it| uid(&it))? != first.clone()?).then_some(())
         })
         .await;
@@ -78,7 +78,7 @@ async fn restored_and_followed(elects: bool, writes: u32) {
     }
 
     let (ready, told) = restore_and_listen(&world, snapshot).await;
-    // One of each kind: what had not been touched since the backup and what had, a child, a name that was given since.
+    // One object of each sort: unchanged since the backup, changed since, deleted since, a child, and a name first used since.
     let service = world.get::<Service>("childless").await.map(|it| uid(&it)).expect("restored");
     for (name, size) in [("untouched", 2), ("changed", 4), ("deleted", 5)] {
         change(&world, name, &json!({"spec": {"size": size}})).await;
@@ -101,20 +101,20 @@ async fn restored_and_followed(elects: bool, writes: u32) {
         sleep(Duration::from_millis(25)).await;
     }
     let operator = world.operator.as_mut().expect("it runs");
-    assert_eq!(operator.ended(), None, "the process lived on");
+    assert_eq!(operator.ended(), None, "the process still runs");
     let tail: Vec<_> = operator.log().lines().rev().take(30).map(str::to_owned).collect();
     let (since, log) = (ready.elapsed(), tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
     assert!(missed.is_empty(), "not followed {since:?} after the API server was ready: {missed:?}\n{log}");
     eprintln!("followed {since:?} after the API server was ready");
 
     let now = operator.probe("/readyz?verbose").map(|(_, body)| body);
-    assert!(told || now.as_ref().is_some_and(|body| body.contains(TOLD)), "/readyz?verbose never told: {now:?}");
+    assert!(told || now.as_ref().is_some_and(|body| body.contains(TOLD)), "/readyz?verbose never reported it: {now:?}");
     for (name, before) in ["untouched", "changed"].into_iter().zip(uids) {
         assert_eq!(world.get::<Deployment>(name).await.map(|it| uid(&it)), Some(before), "{name} is the same child");
     }
 }
 
-/// Restores the snapshot, and says when the API server was ready again and whether `/readyz` told of it meanwhile.
+/// Restores the snapshot. Returns when the API server was ready again, and whether `/readyz` reported the restore meanwhile.
 async fn restore_and_listen(world: &World, snapshot: cluster::Snapshot) -> (Instant, bool) {
     let mut told = false;
     let restore = on(world, move |cluster| {
@@ -133,18 +133,18 @@ async fn restore_and_listen(world: &World, snapshot: cluster::Snapshot) -> (Inst
         () = listen => {}
     }
     let ready = Instant::now();
-    // The test's own connections have ended.
+    // The restore has closed the test's own connections.
     let answers = async || world.api::<Service>().get_opt("childless").await.ok().flatten().map(drop);
     world.until("the API server answers the test", answers).await;
     (ready, told)
 }
 
-/// Changes an object as its user, as soon as the API server takes it.
+/// Changes an object as its user would, as soon as the API server accepts the change.
 async fn change(world: &World, name: &str, patch: &Value) {
     let taken = async || {
         world.api::<Memcached>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.ok().map(drop)
     };
-    world.until("the change is taken", taken).await;
+    world.until("the API server accepts the change", taken).await;
 }
 
 /// Runs blocking work on the cluster.

@@ -1,4 +1,4 @@
-//! Secrets: waited for, followed, and kept out of everything that people can read.
+//! Secrets: the operator waits for them, follows their changes, and keeps their values out of events and status.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -26,7 +26,7 @@ async fn t16_a_secret_is_waited_for_and_a_new_one_rolls_out_once() {
     let note = world.until_event("secured", "Warning", "SecretNotFound").await;
     assert_eq!(note, "Secret \"certificates\" not found");
     assert!(world.get::<Deployment>("secured").await.is_none());
-    world.until("what needs no Secret is there", async || world.get::<Service>("secured").await).await;
+    world.until("the children that need no Secret exist", async || world.get::<Service>("secured").await).await;
 
     let half = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "certificates"}, "stringData": {"tls.crt": "hunter2"},
@@ -44,7 +44,7 @@ async fn t16_a_secret_is_waited_for_and_a_new_one_rolls_out_once() {
     let pod = first.spec.clone().and_then(|it| it.template.spec).expect("a pod");
     assert!(pod.containers[0].args.iter().flatten().any(|arg| arg == "-Z"), "{pod:?}");
 
-    // Something in the Secret that nobody named is nobody's business.
+    // Another key of the Secret, which the object does not name, has no effect.
     world.patch::<Secret>("certificates", json!({"stringData": {"other": "value"}})).await;
     reconcile_again(&world, "secured").await;
     let same = world.get::<Deployment>("secured").await.expect("a Deployment");
@@ -58,7 +58,7 @@ async fn t16_a_secret_is_waited_for_and_a_new_one_rolls_out_once() {
     assert_ne!(hash(&second), Some(first_hash));
     assert_eq!(second.metadata.generation, first.metadata.generation.map(|it| it + 1), "one change");
 
-    // Nodes that run go on when it is gone.
+    // Running pods keep running when the Secret is gone.
     world.delete::<Secret>("certificates").await;
     reconcile_again(&world, "secured").await;
     until_condition(&world, "secured", "Degraded", "True", "SecretNotFound").await;

@@ -1,4 +1,4 @@
-//! What users are told.
+//! The status, its conditions and the events of a Memcached.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
@@ -23,7 +23,7 @@ async fn t02_nodes_are_listed_and_the_object_is_ready() {
     world.api::<Pod>().delete("memcached-sample-b", &DeleteParams::default().grace_period(0)).await.expect("deleted");
     pod(&world, NAME, "memcached-sample-d", false).await;
     world
-        .until("the new node in place of the old one", async || {
+        .until("the status lists the new pod instead of the old one", async || {
             let nodes = world.get::<Memcached>(NAME).await?.status?.nodes;
             (nodes == ["memcached-sample-a", "memcached-sample-c", "memcached-sample-d"]).then_some(())
         })

@@ -1,4 +1,4 @@
-//! What one process does, and what the next one makes of it.
+//! Crashes and changes of leader: what one process of the operator leaves behind, and how the next one continues.
 
 use std::{
     pin::pin,
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{World, count, created, job};
 use crate::controller::model::Replica;
 
-/// The runs from ten to eleven, by these steps of ten minutes, with Jobs that end in between.
+/// Lives through the runs from 10:00 to 10:30 in steps of about ten minutes, and completes the Jobs in between.
 fn hour(world: &World, operator: &mut Replica, crash: &mut impl FnMut(&World, &mut Replica)) {
     for minute in ["10:00:30", "10:10:00", "10:10:30", "10:20:01", "10:30:00", "10:30:45"] {
         world.set_now(&format!("2026-11-20T{minute}Z"));
@@ -38,7 +38,7 @@ fn t08_killed_at_any_turn_every_run_that_is_due_has_one_job() {
                     let world = World::new("2026-11-20T10:00:30Z", &spec);
                     let mut operator = world.leader();
                     hour(&world, &mut operator, &mut |world, operator| {
-                        // What the next process knows of before the crash.
+                        // If `stale`, the cache of the next process dates from before the crash.
                         let next = stale.then(|| world.replica());
                         operator.sync();
                         if operator.wake_for(at).is_some() {
@@ -50,7 +50,7 @@ fn t08_killed_at_any_turn_every_run_that_is_due_has_one_job() {
                             None => world.leader(),
                         };
                         next.holds_back = at % 2 == 1;
-                        // Its first wake-up rests on what it knew; it may fail, and is tried again.
+                        // Its first reconcile uses its own cache. It may fail; then the second one tries again.
                         drop(next.wake());
                         drop(next.wake());
                         next.holds_back = false;
@@ -69,7 +69,7 @@ fn t08_killed_at_any_turn_every_run_that_is_due_has_one_job() {
     assert!(crashes > 500, "{crashes}");
 }
 
-/// At eleven, with the run of ten behind it, which has left nothing but the status.
+/// Returns a world at 11:00:01 and its leader. The run of 10:00 has ended, and only the status still records it.
 fn at_eleven(policy: &str) -> (World, Replica) {
     let spec = json!({"cronSpec": "0 * * * *", "concurrencyPolicy": policy, "successfulJobsHistoryLimit": 0});
     let world = World::new("2026-11-20T10:00:30Z", &spec);
@@ -89,7 +89,7 @@ fn a_new_leader_whose_cache_is_behind_starts_nothing_twice() {
         leader.settle();
         world.finish_all();
         leader.settle();
-        assert!(world.state().jobs.is_empty(), "nothing but the status knows of the run");
+        assert!(world.state().jobs.is_empty(), "only the status records the run");
         let behind = behind.elected();
         for _ in 0..3 {
             drop(behind.wake());
@@ -123,7 +123,7 @@ fn a_run_that_goes_on_is_known_to_the_next_leader_also_when_neither_status_nor_c
                 assert_eq!((created(&world), world.state().deleted.clone()), (runs.to_vec(), runs[..1].to_vec()));
             }
         }
-        assert!(unknown > 0, "{policy}: the Job is there before the status says so");
+        assert!(unknown > 0, "{policy}: the Job exists before the status records it");
     }
 }
 
@@ -140,7 +140,7 @@ fn t08_a_job_that_ended_during_an_outage_is_not_forgotten_before_the_status_know
             drop(next.wake());
         }
         world.replica().settle();
-        world.finish_all(); // where the first got nothing done
+        world.finish_all(); // for those turns at which the first leader had created nothing
         world.replica().settle();
         assert_eq!(created(&world), [job("2026-11-20T10:00:00Z"), job("2026-11-20T11:00:00Z")], "{turns}");
         assert_eq!(
@@ -185,7 +185,7 @@ fn t14_two_managers_on_the_same_tick_make_one_job() {
         let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *", "concurrencyPolicy": policy}));
         let elected = round % 2 == 0;
         let mut first = if elected { world.leader() } else { world.replica() };
-        first.zombie = true; // it has lost its lease, and does not know
+        first.zombie = true; // it has lost its lease without noticing
         let second = if elected { world.leader() } else { world.replica() };
         {
             let (mut one, mut two) = (pin!(first.work()), pin!(second.work()));

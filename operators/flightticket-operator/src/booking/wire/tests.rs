@@ -76,7 +76,7 @@ fn each_request_is_what_the_contract_asks_for() {
     assert_eq!(headers(&all()[2], "if-match").as_deref(), Some("\"7\""));
 }
 
-/// What is known to be refused, and of all else nothing is known.
+/// Only the answers that the API defines as refusals are refusals. The outcome of all others is unknown.
 #[test]
 fn a_refusal_is_what_both_sides_know() {
     let [book, get, modify, adopt, close, lookup] = all();
@@ -151,7 +151,7 @@ fn an_answer_that_cannot_be_understood_decides_nothing() {
     ] {
         assert!(matches!(heard(&all()[1], 200, &body), Outcome::Unknown(_)), "{body}");
     }
-    assert!(matches!(heard(&all()[4], 204, ""), Outcome::Standing(_)), "closed, without a word");
+    assert!(matches!(heard(&all()[4], 204, ""), Outcome::Standing(_)), "closed, with an empty answer");
     assert!(matches!(heard(&all()[1], 204, ""), Outcome::Unknown(_)));
 }
 

@@ -23,7 +23,7 @@ fn annotations(object: &Value) -> Value {
     object["metadata"]["annotations"].clone()
 }
 
-/// Every row of the table: the text, the number that it becomes, and what is noted.
+/// Each row of the table: the text, the number that it becomes, and the annotation.
 #[test]
 fn t10_every_size_becomes_a_number_and_the_same_text_again() {
     for (text, size, note) in [
@@ -54,7 +54,7 @@ fn t10_every_size_becomes_a_number_and_the_same_text_again() {
         assert_eq!(annotations(&stored), noted, "{text}");
         assert_eq!(converted(stored.clone(), "v1alpha1"), v1alpha1(&text), "{text}");
 
-        // Somebody scaled meanwhile: what was noted says nothing any more.
+        // A client has scaled the object since then: the annotation no longer applies.
         let mut scaled = stored;
         scaled["spec"]["size"] = json!(5);
         assert_eq!(converted(scaled, "v1alpha1"), v1alpha1(&json!("5")), "{text}");
@@ -90,7 +90,7 @@ fn what_is_too_long_is_cut_and_stays_what_it_is() {
         assert!(noted.len() <= 256, "{noted}");
         let shown = converted(stored.clone(), "v1alpha1");
         assert!(shown["spec"]["size"].as_str().expect("a text").ends_with('…'), "{shown}");
-        assert_eq!(converted(shown, "v1"), stored, "the same from now on");
+        assert_eq!(converted(shown, "v1"), stored, "further conversions change nothing");
     }
 }
 
@@ -109,7 +109,7 @@ fn annotations_that_do_not_fit_the_size_are_not_believed() {
         assert_eq!(shown["spec"]["size"], expected, "{key}={value}");
         assert_eq!(annotations(&shown), json!({"other": "kept"}));
     }
-    // Written by somebody in the version where they mean nothing.
+    // A client has written the annotations in the version in which they mean nothing.
     let mut written = v1alpha1(&json!("3"));
     written["metadata"]["annotations"] = json!({RAW_SIZE: "3 ", INVALID_SIZE: "\"three\""});
     assert_eq!(converted(written, "v1")["metadata"].get("annotations"), None);
@@ -165,7 +165,7 @@ fn the_controller_knows_which_sizes_are_none() {
     assert_eq!(invalid(1, None), None);
 }
 
-/// Ten thousand objects as users may have stored them; `MEMCACHED_CASES` gives more, and others each time.
+/// Ten thousand random objects that users may have stored. With `MEMCACHED_CASES`, that many, and different ones in each run.
 #[test]
 fn t10_valid_objects_round_trip_byte_by_byte() {
     let more: Option<usize> = std::env::var("MEMCACHED_CASES").ok().and_then(|it| it.parse().ok());
@@ -196,7 +196,7 @@ fn random_annotations(rng: &mut Rng) -> Value {
     json!({"some": text, format!("key-{}", rng.u8(..)): "value"})
 }
 
-/// Some of the fields, each with some valid value.
+/// A random part of the fields, each with a random valid value.
 fn random_spec(rng: &mut Rng) -> Value {
     let mut spec = json!({"size": rng.u8(..=64)});
     let fields = [

@@ -1,4 +1,4 @@
-//! Who may talk to the nodes, and how: TLS, passwords, the network.
+//! Which clients may connect to memcached, and how: TLS, passwords, network policy.
 
 use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use schemars::JsonSchema;
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use super::placement;
 
-/// TLS between clients and nodes.
+/// TLS between clients and memcached.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TlsSettings {
-    /// Secret with tls.crt and tls.key, and with ca.crt if clientAuth is Request or Require. From then on nodes speak
-    /// nothing but TLS. Default: none, and no TLS.
+    /// Secret with tls.crt and tls.key, and with ca.crt if clientAuth is Request or Require. If set, memcached accepts only TLS
+    /// connections. Default: none, and no TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub secret_name: Option<String>,
 
-    /// Whether clients show certificates, which the authorities in ca.crt have to have signed: None does not ask, Request
-    /// asks, Require lets nobody in without. Default: None.
+    /// Whether memcached checks certificates of clients against the authorities in ca.crt: None does not request any, Request
+    /// checks them but also accepts clients without one, Require accepts only clients with a valid one. Default: None.
     pub client_auth: ClientAuth,
 }
 
-/// Whether clients show certificates.
+/// Whether memcached checks certificates of clients.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
 pub enum ClientAuth {
@@ -31,11 +31,11 @@ pub enum ClientAuth {
     Require,
 }
 
-/// Passwords that clients have to give.
+/// Passwords for clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthSettings {
-    /// Secret with a file of lines such as user:password. Default: none; it has to be given.
+    /// Secret with a file of lines such as user:password. Required. Default: none.
     #[schemars(length(min = 1, max = 253))]
     pub secret_name: String,
 
@@ -45,14 +45,14 @@ pub struct AuthSettings {
     pub key: String,
 }
 
-/// Who reaches the nodes.
+/// Which clients may reach the pods.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NetworkPolicySettings {
-    /// Whether there is a NetworkPolicy. Default: false.
+    /// Whether the operator creates a NetworkPolicy. Default: false.
     pub enabled: bool,
 
-    /// Who reaches the nodes' port, and that of their exporters. Default: the pods of the namespace.
+    /// Which clients may reach the ports of memcached and of the exporter. Default: the pods of the namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "placement::peers")]
     pub from: Vec<NetworkPolicyPeer>,

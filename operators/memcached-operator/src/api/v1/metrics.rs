@@ -1,4 +1,4 @@
-//! Metrics of the nodes.
+//! Settings of the metrics for Prometheus.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use workloads::schemas;
 
-/// An exporter beside every node, which tells Prometheus how the node fares.
+/// An exporter in every pod, which serves memcached's statistics to Prometheus.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MetricsSettings {
-    /// Whether there is an exporter. Default: false.
+    /// Whether each pod runs an exporter. Default: false.
     pub enabled: bool,
 
     /// Image of the exporter. Default: the operator's --memcached-exporter-image,
@@ -20,17 +20,17 @@ pub struct MetricsSettings {
     #[schemars(length(min = 1, max = 512))]
     pub image: Option<String>,
 
-    /// Port of the exporter, in the pods and in the Service, where it is called metrics. Default: 9150.
+    /// Port of the exporter in the pods and in the Service, where its name is metrics. Default: 9150.
     #[schemars(range(min = 1024, max = 65535))]
     pub port: i32,
 
-    /// CPU and memory of the exporter, taken as they are written. Default: requests of 10m CPU and 16Mi, and a memory
-    /// limit of 64Mi.
+    /// CPU and memory of the exporter. If set, it replaces the default completely. Default: requests of 10m CPU and 16Mi memory,
+    /// and a memory limit of 64Mi.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::resources")]
     pub resources: Option<ResourceRequirements>,
 
-    /// Whether the Prometheus operator is told of the exporters. Default: it is not.
+    /// A ServiceMonitor that makes the Prometheus operator scrape the exporters. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_monitor: Option<ServiceMonitorSettings>,
 }
@@ -41,18 +41,19 @@ impl Default for MetricsSettings {
     }
 }
 
-/// A `ServiceMonitor` of the Prometheus operator. On a cluster without that operator none is made until it comes.
+/// A `ServiceMonitor` of the Prometheus operator. If the cluster does not have this kind, the operator creates the object once
+/// the kind is installed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceMonitorSettings {
-    /// Whether there is one. Default: false.
+    /// Whether the operator creates a ServiceMonitor. Default: false.
     pub enabled: bool,
 
-    /// How often Prometheus asks each exporter, such as 30s or 1m30s. Default: 30s.
+    /// Time between two scrapes of an exporter, such as 30s or 1m30s. Default: 30s.
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h|d|w|y))+$"))]
     pub interval: String,
 
-    /// Labels for the ServiceMonitor, by which a Prometheus chooses those that it follows. Default: none.
+    /// Labels for the ServiceMonitor; a Prometheus selects ServiceMonitors by their labels. Default: none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schemas::labels")]
     pub labels: BTreeMap<String, String>,

@@ -1,5 +1,5 @@
-//! Schemas of core types that select: pods to keep apart, peers to let in. With bounds, since the API server would refuse
-//! validation rules over a spec without.
+//! Schemas of core types with selectors: spread constraints and network policy peers. They have bounds, because the API server
+//! would refuse validation rules over a spec without bounds.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
@@ -12,34 +12,34 @@ pub(super) fn spread_constraints(_: &mut SchemaGenerator) -> Schema {
         "maxItems": 8,
         "x-kubernetes-list-type": "atomic",
         "items": {
-            "description": "How evenly the nodes are spread over machines, zones or other domains.",
+            "description": "How evenly the pods are spread over Kubernetes nodes, zones or other domains.",
             "type": "object",
             "required": ["maxSkew", "topologyKey", "whenUnsatisfiable"],
             "properties": {
                 "maxSkew": {
-                    "description": "By how many nodes two domains may differ.",
+                    "description": "By how many pods two domains may differ.",
                     "type": "integer", "format": "int32", "minimum": 1,
                 },
                 "topologyKey": {
-                    "description": "The label of the machines whose values are the domains, such as topology.kubernetes.io/zone.",
+                    "description": "The label of Kubernetes nodes that names their domain, such as topology.kubernetes.io/zone.",
                     "type": "string", "minLength": 1, "maxLength": 316,
                 },
                 "whenUnsatisfiable": {
-                    "description": "What becomes of a node that fits nowhere.",
+                    "description": "What happens to a pod that no domain can take without exceeding maxSkew.",
                     "type": "string", "enum": ["DoNotSchedule", "ScheduleAnyway"],
                 },
-                "labelSelector": selector("The pods that are counted. Default: the nodes of this Memcached."),
+                "labelSelector": selector("The pods to count. Default: the pods of this Memcached."),
                 "minDomains": {
-                    "description": "Count missing domains as empty ones, up to so many.",
+                    "description": "The minimum number of domains. If fewer exist, the missing ones count as empty domains.",
                     "type": "integer", "format": "int32", "minimum": 1,
                 },
                 "matchLabelKeys": {
-                    "description": "Labels of the node by which pods are counted too, such as pod-template-hash.",
+                    "description": "Labels such as pod-template-hash: only pods with the same values as the new pod are counted.",
                     "type": "array", "maxItems": 8, "x-kubernetes-list-type": "atomic",
                     "items": {"type": "string", "maxLength": 316},
                 },
-                "nodeAffinityPolicy": policy("Whether machines that nodeSelector rules out count. Default: Honor."),
-                "nodeTaintsPolicy": policy("Whether machines with taints that are not tolerated count. Default: Ignore."),
+                "nodeAffinityPolicy": policy("Honor leaves out Kubernetes nodes that nodeSelector excludes. Default: Honor."),
+                "nodeTaintsPolicy": policy("Honor leaves out Kubernetes nodes with untolerated taints. Default: Ignore."),
             },
         },
     })
@@ -52,10 +52,10 @@ pub(super) fn peers(_: &mut SchemaGenerator) -> Schema {
         "maxItems": 32,
         "x-kubernetes-list-type": "atomic",
         "items": {
-            "description": "Pods or addresses.",
+            "description": "Pods, or a range of addresses.",
             "type": "object",
             "properties": {
-                "podSelector": selector("The pods, of this namespace unless namespaceSelector says otherwise."),
+                "podSelector": selector("The pods. Without namespaceSelector: pods of this namespace."),
                 "namespaceSelector": selector("The namespaces of the pods."),
                 "ipBlock": {
                     "description": "Addresses, instead of pods.",
@@ -64,7 +64,7 @@ pub(super) fn peers(_: &mut SchemaGenerator) -> Schema {
                     "properties": {
                         "cidr": {"description": "A range, such as 10.0.0.0/8.", "type": "string", "maxLength": 43},
                         "except": {
-                            "description": "Ranges within it that are left out.",
+                            "description": "Ranges within cidr that are excluded.",
                             "type": "array", "maxItems": 32, "x-kubernetes-list-type": "atomic",
                             "items": {"type": "string", "maxLength": 43},
                         },
@@ -86,7 +86,7 @@ fn selector(description: &str) -> Value {
                 "type": "object", "maxProperties": 32, "additionalProperties": {"type": "string", "maxLength": 63},
             },
             "matchExpressions": {
-                "description": "Conditions on labels, all of which hold.",
+                "description": "Conditions on labels; all of them must hold.",
                 "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic",
                 "items": {
                     "description": "A condition on a label.",
@@ -95,11 +95,11 @@ fn selector(description: &str) -> Value {
                     "properties": {
                         "key": {"description": "The label.", "type": "string", "maxLength": 316},
                         "operator": {
-                            "description": "How it is compared.",
+                            "description": "How the label is compared.",
                             "type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
                         },
                         "values": {
-                            "description": "What it is compared with, for In and NotIn.",
+                            "description": "The values to compare with, for In and NotIn.",
                             "type": "array", "maxItems": 32, "x-kubernetes-list-type": "atomic",
                             "items": {"type": "string", "maxLength": 63},
                         },

@@ -34,7 +34,7 @@ fn every_optional_field_of_the_spec_names_its_default() {
     });
 }
 
-/// Without bounds the API server would refuse the validation rules as too expensive.
+/// Without bounds, the API server would refuse the validation rules as too expensive.
 #[test]
 fn every_text_list_and_map_has_a_bound() {
     fn check(path: &str, schema: &Value) {
