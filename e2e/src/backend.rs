@@ -1,4 +1,4 @@
-//! Which clusters the suite runs on.
+//! The clusters on which the suite runs.
 
 use anyhow::{Result, bail};
 use cluster::{Cluster, Nodes, Unsupported};
@@ -6,19 +6,19 @@ use cluster::{Cluster, Nodes, Unsupported};
 /// The name of the kind cluster that tests share.
 const KIND: &str = "operators-e2e";
 
-/// What `E2E_CLUSTER` chooses.
+/// The choice of `E2E_CLUSTER`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// The cluster that this repository builds and runs itself: everything is tested.
+    /// The cluster that this repository builds and runs itself. It supports nearly all tests.
     Local,
-    /// The cluster of kubectl's current context. Tests that need more than it lets them do are skipped, and say why.
+    /// The cluster of kubectl's current context. Tests that it does not support are skipped with the reason.
     Existing,
-    /// kind, with two workers; needs Docker.
+    /// A cluster of kind with two workers. Needs Docker.
     Kind,
 }
 
 impl Backend {
-    /// The one that the environment names; `local` if it names none.
+    /// The backend that `E2E_CLUSTER` names; `local` if it is not set.
     pub fn chosen() -> Result<Self> {
         Self::named(&std::env::var("E2E_CLUSTER").unwrap_or_default())
     }
@@ -33,7 +33,7 @@ impl Backend {
     }
 }
 
-/// The cluster that end-to-end tests share. Whoever uses it stays in a namespace of its own.
+/// The cluster that end-to-end tests share. Each test must use its own namespace.
 pub fn shared_cluster() -> Result<Cluster> {
     match Backend::chosen()? {
         Backend::Local => Cluster::shared(Nodes::Real),
@@ -42,7 +42,7 @@ pub fn shared_cluster() -> Result<Cluster> {
     }
 }
 
-/// A cluster for one test alone, in which it may install, upgrade and remove as it likes.
+/// A cluster for one test alone, which may install, upgrade and remove releases in it.
 pub fn fresh_cluster() -> Result<Cluster> {
     match Backend::chosen()? {
         Backend::Local => Cluster::fresh(Nodes::Real),
@@ -53,20 +53,21 @@ pub fn fresh_cluster() -> Result<Cluster> {
     }
 }
 
-/// Takes away what the suite has left on a cluster of somebody else, and says what stays.
+/// Removes what the suite has left on a cluster of kind or on an existing cluster. Returns a sentence about the result, or `None`
+/// for the local cluster.
 pub fn clean_up() -> Result<Option<String>> {
     match Backend::chosen()? {
-        Backend::Local => Ok(None), // it ends by itself
+        Backend::Local => Ok(None), // it stops by itself
         Backend::Existing => {
             let cluster = Cluster::existing(None)?;
             let gone = crate::uninstall(&cluster)?;
-            let said = format!("the operators are gone from {}; their definitions stay", cluster.name());
+            let said = format!("removed the operators from {}; their CRDs stay", cluster.name());
             cluster.forget()?;
             Ok(gone.then_some(said))
         }
         Backend::Kind => {
             cluster::delete_kind(KIND)?;
-            Ok(Some(format!("the kind cluster {KIND} is gone")))
+            Ok(Some(format!("deleted the kind cluster {KIND}")))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A memcached client of the fewest lines, to see that a node really caches. It speaks the text protocol, plain or over TLS.
+//! A minimal memcached client, with which tests check that a node really caches. It speaks the text protocol, plain or over TLS.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -12,19 +12,19 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName}
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection to one node. Whoever makes it must be in the cluster's network.
+/// A connection to one node. The calling thread must be in the cluster's network.
 pub struct CacheClient {
     stream: BufReader<Box<dyn ReadWrite>>,
     address: SocketAddr,
 }
 
-/// What a client needs of a connection.
+/// The operations that the client needs of a connection.
 trait ReadWrite: Read + Write + Send {}
 
 impl<S: Read + Write + Send> ReadWrite for S {}
 
 impl CacheClient {
-    /// Connects in the clear.
+    /// Connects without TLS.
     pub fn connect(address: SocketAddr) -> Result<Self> {
         Ok(Self { stream: BufReader::new(Box::new(connect(address)?)), address })
     }
@@ -35,12 +35,12 @@ impl CacheClient {
         Ok(Self { stream: BufReader::new(Box::new(StreamOwned::new(tls, connect(address)?))), address })
     }
 
-    /// Says who we are: where nodes ask for it, it is the first command.
+    /// Authenticates. Nodes with authentication require this as the first command.
     pub fn authenticate(&mut self, user: &str, password: &str) -> Result<()> {
         self.set("auth", &format!("{user} {password}"))
     }
 
-    /// Sets a value for a minute.
+    /// Sets a value that expires after a minute.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         self.send(&format!("set {key} 0 60 {}\r\n{value}\r\n", value.len()))?;
         let answer = self.line()?;
@@ -48,7 +48,7 @@ impl CacheClient {
         Ok(())
     }
 
-    /// Gets the value, if it is there.
+    /// Gets the value; `None` if the key is missing.
     pub fn get(&mut self, key: &str) -> Result<Option<String>> {
         self.send(&format!("get {key}\r\n"))?;
         let answer = self.line()?;
@@ -59,7 +59,7 @@ impl CacheClient {
             bail!("{} answered {answer:?} to get", self.address);
         }
         let value = self.line()?;
-        ensure!(self.line()? == "END", "{} goes on after the value", self.address);
+        ensure!(self.line()? == "END", "{} did not end its answer after the value", self.address);
         Ok(Some(value))
     }
 
@@ -81,7 +81,7 @@ impl CacheClient {
 pub fn set_and_get(address: SocketAddr, key: &str, value: &str) -> Result<String> {
     let mut client = CacheClient::connect(address)?;
     client.set(key, value)?;
-    client.get(key)?.with_context(|| format!("{address} has forgotten {key}"))
+    client.get(key)?.with_context(|| format!("{address} has lost {key}"))
 }
 
 fn connect(address: SocketAddr) -> Result<TcpStream> {

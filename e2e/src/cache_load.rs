@@ -1,5 +1,5 @@
-//! A client that uses several nodes as one cache: each key lives on the node that it hashes to, a miss is filled, and what
-//! share of its questions is answered is noted over time.
+//! A client that uses several nodes as one cache. Each key belongs to the node that its hash selects. The client fills each miss,
+//! and records the hit rate over time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,29 +13,29 @@ use anyhow::Result;
 
 use crate::cache_client::CacheClient;
 
-/// How many keys there are.
+/// The number of keys.
 const KEYS: usize = 300;
 
-/// What happened while every key was asked for once.
+/// One round, in which the client requests every key once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Round {
-    /// Since the load began.
+    /// The time since the start of the load.
     pub at: Duration,
-    /// Keys that were there.
+    /// The number of keys that were in the cache.
     pub hits: usize,
-    /// Keys that were not, and were set.
+    /// The number of keys that were missing, and that the client has set.
     pub misses: usize,
-    /// Questions that a node did not answer at all.
+    /// The number of requests without an answer.
     pub failures: usize,
-    /// Nodes that were not there in the round before: they are empty.
+    /// The nodes that are new in this round, and so are empty.
     pub new: BTreeSet<SocketAddr>,
 }
 
-/// The whole time of a load, for people as a chart.
+/// All rounds of a load. `Display` draws them as a chart.
 #[derive(Debug, Clone, Default)]
 pub struct HitRate(pub Vec<Round>);
 
-/// Asks for every key again and again, as long as `nodes` names some. The calling thread must be in the cluster's network.
+/// Requests all keys again and again, until `nodes` returns `None`. The calling thread must be in the cluster's network.
 pub fn load(mut nodes: impl FnMut() -> Option<BTreeSet<SocketAddr>>) -> HitRate {
     let (begun, mut rounds, mut known) = (Instant::now(), Vec::new(), BTreeSet::new());
     let mut clients: BTreeMap<SocketAddr, CacheClient> = BTreeMap::new();
@@ -52,12 +52,12 @@ pub fn load(mut nodes: impl FnMut() -> Option<BTreeSet<SocketAddr>>) -> HitRate 
         }
         rounds.push(round);
         known = present;
-        std::thread::sleep(Duration::from_millis(50)); // a load, not a flood
+        std::thread::sleep(Duration::from_millis(50)); // limits the load
     }
     HitRate(rounds)
 }
 
-/// Whether the node had it; has it now in any case.
+/// Gets the key from the node, and sets it if it is missing. Returns whether the node had it.
 fn ask(clients: &mut BTreeMap<SocketAddr, CacheClient>, node: SocketAddr, key: &str) -> Result<bool> {
     let mut client = match clients.remove(&node) {
         Some(client) => client,
@@ -67,11 +67,11 @@ fn ask(clients: &mut BTreeMap<SocketAddr, CacheClient>, node: SocketAddr, key: &
     if !hit {
         client.set(key, "value")?;
     }
-    clients.insert(node, client); // one that has failed is not used again
+    clients.insert(node, client); // a failed client is not used again
     Ok(hit)
 }
 
-/// Where a key lives: rendezvous hashing, by which a node that comes or goes moves only the keys that are its own.
+/// The node of a key, by rendezvous hashing: when a node is added or removed, only the keys of that node move.
 fn owner(key: &str, nodes: &BTreeSet<SocketAddr>) -> Option<SocketAddr> {
     nodes.iter().copied().max_by_key(|node| {
         let mut hasher = DefaultHasher::new();
@@ -81,7 +81,7 @@ fn owner(key: &str, nodes: &BTreeSet<SocketAddr>) -> Option<SocketAddr> {
 }
 
 impl HitRate {
-    /// The worst round, once all keys were set: from 0 to 1.
+    /// The lowest hit rate of all rounds after the first, which fills the cache: from 0 to 1.
     pub fn lowest(&self) -> f64 {
         self.0.iter().skip(1).map(Round::rate).fold(1.0, f64::min)
     }
@@ -95,7 +95,7 @@ impl Round {
 }
 
 impl fmt::Display for HitRate {
-    /// A line a second: the lowest rate in it, and the nodes that came.
+    /// One line for each second, with the lowest hit rate and the new nodes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut seconds: BTreeMap<u64, (f64, BTreeSet<SocketAddr>)> = BTreeMap::new();
         for round in &self.0 {
@@ -129,7 +129,7 @@ mod tests {
         let keys: Vec<String> = (0..KEYS).map(|number| format!("key-{number}")).collect();
         let moved = keys.iter().filter(|key| owner(key, &before) != owner(key, &after));
         assert!(moved.clone().all(|key| owner(key, &after) == Some(node(4))));
-        assert!((KEYS / 8..KEYS / 2).contains(&moved.count()), "about a quarter");
+        assert!((KEYS / 8..KEYS / 2).contains(&moved.count()), "about a quarter of the keys moves");
         assert_eq!(owner("a", &BTreeSet::new()), None);
     }
 

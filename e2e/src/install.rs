@@ -1,4 +1,4 @@
-//! Installs the operators as people do: their image, and the chart by Helm.
+//! Installs the operators like a user: their image, and the chart with Helm.
 
 use std::{
     fs::{self, File},
@@ -21,20 +21,21 @@ pub const MANAGER_NAMESPACE: &str = chart::NAMESPACE;
 /// The name of the operators' Deployment, of their `ServiceAccount` and of their webhook configurations.
 pub const MANAGER: &str = "operators-controller-manager";
 
-/// In the folder of a cluster: what [`install`] has installed there.
+/// The file in the folder of a cluster with the manifests that [`install`] has installed.
 pub const INSTALLED: &str = "installed.yaml";
 
-/// The operators as they were installed.
+/// The installed operators.
 #[derive(Debug)]
 pub struct Installed {
-    /// The image, by digest.
+    /// The image, by digest if it has one.
     pub image: String,
 }
 
-/// The operators' image, as `cluster` can run it: by digest, `REPOSITORY@DIGEST`, so that a node never runs an older build of the
-/// same tag, or by a tag that no other build has.
+/// The operators' image for `cluster`: by digest, `REPOSITORY@DIGEST`, so that a node never runs an older build of the same tag;
+/// or by a tag that is unique to the build.
 ///
-/// `E2E_IMAGE` names one that is there. Else it is built, and put where nodes of this repository pull from, or into kind's.
+/// `E2E_IMAGE` names an existing image. Without it, this builds the image and stores it where the local cluster pulls from, or
+/// loads it into the nodes of kind.
 pub fn image_for(cluster: &Cluster) -> Result<String> {
     if let Ok(image) = std::env::var("E2E_IMAGE") {
         return Ok(image);
@@ -53,7 +54,7 @@ pub fn image_for(cluster: &Cluster) -> Result<String> {
     if cluster.is_ours() {
         return Ok(format!("{repository}@{}", built.digest));
     }
-    // Nodes that did not pull it know it by its tag only.
+    // Nodes that have not pulled the image know it only by its tag.
     let tag = &built.digest.hex()[..12];
     once(cluster, "loaded", tag, || {
         let folder = tempfile::tempdir().context("could not make a folder")?;
@@ -64,7 +65,7 @@ pub fn image_for(cluster: &Cluster) -> Result<String> {
     Ok(format!("{repository}:{tag}"))
 }
 
-/// The values by which the chart runs this image, `REPOSITORY@DIGEST` or `REPOSITORY:TAG`, and every operator.
+/// The chart's values for this image, `REPOSITORY@DIGEST` or `REPOSITORY:TAG`, with all operators enabled.
 pub fn values(image: &str) -> Result<Value> {
     let image = match (image.split_once('@'), image.rsplit_once(':')) {
         (Some((repository, digest)), _) => json!({"repository": repository, "digest": digest}),
@@ -73,18 +74,20 @@ pub fn values(image: &str) -> Result<Value> {
     };
     Ok(json!({
         "image": image,
-        "replicas": 2, // one works, one stands by
+        "replicas": 2, // a leader and a standby
         "telemetry": {"logLevel": "info,manager=debug"},
         "operators": {"foo": {"enabled": true}},
     }))
 }
 
-/// Whose namespace it is: nobody's release is upgraded or removed but the one that the tests have made.
+/// The label of the namespace that these tests have created. They never upgrade or remove a release in another namespace.
 const OURS: &str = "operators.example.com/end-to-end-tests";
 
-/// Makes the namespace of the operators, in which Pod Security is enforced.
+/// Creates the namespace of the operators, which enforces Pod Security.
 ///
-/// The error says so when somebody else has made it.
+/// # Errors
+///
+/// If the namespace exists and these tests have not created it.
 pub fn make_namespace(cluster: &Cluster) -> Result<()> {
     let mut get = cluster.kubectl(["get", "namespace", MANAGER_NAMESPACE, "--ignore-not-found", "--output=json"]);
     let present = succeeded(&mut get)?;
@@ -92,7 +95,7 @@ pub fn make_namespace(cluster: &Cluster) -> Result<()> {
     if !cluster.is_ours() && !present.is_null() && present["metadata"]["labels"][OURS].is_null() {
         let name = cluster.name();
         bail!(
-            "{name} has a namespace {MANAGER_NAMESPACE} that these tests have not made: they would take its operators over"
+            "{name} has a namespace {MANAGER_NAMESPACE} that these tests have not created: they would replace its operators"
         );
     }
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted", OURS: "true"});
@@ -100,7 +103,7 @@ pub fn make_namespace(cluster: &Cluster) -> Result<()> {
     apply(cluster, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
 }
 
-/// Applies an object as the administrator of the cluster; doing it again changes nothing.
+/// Applies an object as the administrator of the cluster. A second call changes nothing.
 pub(crate) fn apply(cluster: &Cluster, object: &Value) -> Result<()> {
     let mut kubectl = cluster.kubectl(["apply", "--server-side", "--filename=-"]);
     let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("could not start kubectl")?;
@@ -109,7 +112,8 @@ pub(crate) fn apply(cluster: &Cluster, object: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Installs the chart and waits until the operators are ready. Doing it again changes nothing, and tests may do it at once.
+/// Installs the chart and waits until the operators are ready. A second call changes nothing, and several tests may call this at
+/// once.
 pub fn install(cluster: &Cluster, image: &str) -> Result<Installed> {
     let (values, helm) = (values(image)?, Helm::of(Version::Four)?);
     let wanted = helm.template(&values, &[])?.text;
@@ -126,14 +130,14 @@ pub fn install(cluster: &Cluster, image: &str) -> Result<Installed> {
     Ok(Installed { image: image.to_owned() })
 }
 
-/// Removes what [`install`] has installed, definitions and objects of the operators' kinds excepted; `false` when that is
-/// nothing.
+/// Removes what [`install`] has installed, except the definitions and the objects of the operators' kinds. Returns `false` if
+/// nothing is installed.
 pub fn uninstall(cluster: &Cluster) -> Result<bool> {
     let marker = cluster.state_dir().join(INSTALLED);
     if !marker.exists() {
         return Ok(false);
     }
-    make_namespace(cluster)?; // fails if it is not ours to remove
+    make_namespace(cluster)?; // fails if these tests have not created it
     let helm = Helm::of(Version::Four)?;
     let mut command = helm.on(cluster);
     succeeded(command.args([
@@ -149,14 +153,14 @@ pub fn uninstall(cluster: &Cluster) -> Result<bool> {
     Ok(true)
 }
 
-/// Does something to the cluster unless that file in its folder says that it is done: with the same text, and on a cluster of
-/// somebody else in the same run of tests, because there it may be undone without us.
+/// Runs `work` on the cluster, unless `file` in the cluster's folder has the text `wanted` and so records that it is done. On an
+/// existing cluster, the record is valid only for one run of the tests, because its users may undo the work.
 fn once(cluster: &Cluster, file: &str, wanted: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let run = std::env::var("NEXTEST_RUN_ID").ok().filter(|_| !cluster.is_ours());
     let wanted = run.map_or_else(|| wanted.to_owned(), |run| format!("# {run}\n{wanted}"));
     let lock = File::create(cluster.state_dir().join(format!("{file}.lock"))).context("could not create a lock")?;
     lock.lock().context("could not wait for another call")?;
-    let marker = cluster.state_dir().join(file); // goes with the cluster
+    let marker = cluster.state_dir().join(file); // is removed with the cluster
     if fs::read_to_string(&marker).ok().as_ref() == Some(&wanted) {
         return Ok(());
     }

@@ -1,4 +1,5 @@
-//! What end-to-end tests and the demo share: the operators, installed in a cluster from their own image.
+//! Helpers for the end-to-end tests and the demo: they install the operators in a cluster from their image, and use them like a
+//! client.
 
 mod backend;
 pub mod cache_client;

@@ -1,4 +1,4 @@
-//! The operators' metrics, as whoever scrapes them gets them: through the proxy.
+//! Reads the operators' metrics through the proxy, like a client that scrapes them.
 
 use anyhow::{Context as _, Result, anyhow};
 use chart::helm::succeeded;
@@ -9,21 +9,21 @@ use serde_json::json;
 
 use crate::{MANAGER, MANAGER_NAMESPACE, install::apply};
 
-/// The chart's role for those who may read metrics.
+/// The chart's role for readers of metrics.
 pub const READERS: &str = "operators-metrics-reader";
 
-/// The metrics, or the HTTP status of the refusal.
+/// The metrics page, or the HTTP status of the refusal.
 pub type Answer = std::result::Result<String, u16>;
 
-/// A token of a `ServiceAccount` in the namespace `default`, which is made if need be. It may read metrics once it has the
-/// role for that, see [`let_read`].
+/// A token of a `ServiceAccount` in the namespace `default`, which is created if it is missing. To read metrics, the account
+/// needs a role, see [`let_read`].
 pub fn token(cluster: &Cluster, account: &str) -> Result<String> {
     let metadata = json!({"name": account, "namespace": "default"});
     apply(cluster, &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}))?;
     Ok(succeeded(&mut cluster.kubectl(["create", "token", account]))?.trim().to_owned())
 }
 
-/// Gives the account the chart's role for readers of metrics.
+/// Binds the account to the chart's role for readers of metrics.
 pub fn let_read(cluster: &Cluster, account: &str) -> Result<()> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -35,7 +35,7 @@ pub fn let_read(cluster: &Cluster, account: &str) -> Result<()> {
     apply(cluster, &binding)
 }
 
-/// Asks the metrics' Service, from inside the cluster's network.
+/// Requests the metrics from their Service, from inside the cluster's network.
 pub fn scrape(cluster: &Cluster, token: Option<&str>) -> Result<Answer> {
     let service = format!("{MANAGER}-metrics");
     let path = "--output=jsonpath={.spec.clusterIP}";
@@ -46,13 +46,13 @@ pub fn scrape(cluster: &Cluster, token: Option<&str>) -> Result<Answer> {
         cluster.enter_network()?;
         tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(get(&url, token))
     };
-    // A thread of its own: it stays in that network.
+    // A thread of its own, because it can never leave the cluster's network again.
     std::thread::scope(|scope| scope.spawn(ask).join()).map_err(|_| anyhow!("the client panicked"))?
 }
 
 async fn get(url: &str, token: Option<&str>) -> Result<Answer> {
     let mut config = Config::new(url.parse().context("not an address")?);
-    config.accept_invalid_certs = true; // nobody has signed it
+    config.accept_invalid_certs = true; // the certificate is self-signed
     config.auth_info = AuthInfo { token: token.map(|token| token.to_owned().into()), ..AuthInfo::default() };
     match Client::try_from(config)?.request_text(Request::get("/metrics").body(Vec::new())?).await {
         Ok(text) => Ok(Ok(text)),

@@ -1,4 +1,4 @@
-//! What the operators may do, against what they did: RBAC as the chart grants it, beside the API server's audit log.
+//! Compares the permissions that the chart grants with the requests of the operators in the API server's audit log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use chart::rendered::Rendered;
 use cluster::audit::{self, Audited};
 use serde_json::Value;
 
-/// One thing that can be allowed: `patch deployments.apps`, `update flighttickets.flights.com/finalizers`.
+/// One permission, such as `patch deployments.apps` or `update flighttickets.flights.com/finalizers`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Permission {
     group: String,
@@ -28,19 +28,19 @@ impl fmt::Display for Permission {
     }
 }
 
-/// What somebody was granted and did.
+/// The permissions of a user beside the user's requests.
 #[derive(Debug, Default)]
 pub struct Comparison {
-    /// How often each granted permission was used.
+    /// The granted permissions, with the number of requests that used each.
     pub granted: BTreeMap<Permission, usize>,
-    /// What was asked for and refused.
+    /// The permissions that refused requests lacked.
     pub refused: BTreeSet<Permission>,
-    /// What was done although none of these rules allow it: by some other binding.
+    /// The permissions of requests that succeeded although no rule of the chart allows them. Another binding must allow them.
     pub outside: BTreeSet<Permission>,
 }
 
-/// Compares the rules that a render binds to the service account with what it did according to the log. What every
-/// authenticated user may do (discovery) is left out.
+/// Compares the rules that a render binds to the service account with the account's requests in the log. Ignores what every
+/// authenticated user may do (discovery).
 pub fn compare(rendered: &Rendered, account: &str, log: &Path) -> Result<Comparison> {
     let user = format!("system:serviceaccount:{}:{account}", chart::NAMESPACE);
     Ok(compare_requests(granted(rendered, account), &audit::requests_of(&user, log)?))
@@ -51,7 +51,7 @@ fn compare_requests(granted: BTreeSet<Permission>, requests: &[Audited]) -> Comp
     for request in requests.iter().filter(|request| !request.resource.is_empty()) {
         let permission = permission(request);
         if request.is_forbidden {
-            // An API server that starts refuses for a moment what its roles allow.
+            // A starting API server refuses permitted requests for a moment.
             if !comparison.granted.contains_key(&permission) {
                 comparison.refused.insert(permission);
             }
@@ -64,7 +64,7 @@ fn compare_requests(granted: BTreeSet<Permission>, requests: &[Audited]) -> Comp
     comparison
 }
 
-/// The permissions of all roles that are bound to the account.
+/// All permissions of the roles that the render binds to the account.
 fn granted(rendered: &Rendered, account: &str) -> BTreeSet<Permission> {
     let bindings = rendered.of("ClusterRoleBinding").chain(rendered.of("RoleBinding"));
     let ours = bindings.filter(|binding| each(&binding["subjects"]).any(|subject| subject["name"] == account));
@@ -92,7 +92,7 @@ fn each(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// What the suite does not use every time, and why it is granted all the same.
+/// The permissions that not every run of the suite uses, and the reason why they are granted.
 const RARELY_USED: &[(&str, &str)] = &[
     ("create servicemonitors.monitoring.coreos.com", NOT_INSTALLED),
     ("delete deployments.apps", CHILDREN),
@@ -107,7 +107,7 @@ const RARELY_USED: &[(&str, &str)] = &[
     ("get poddisruptionbudgets.policy", PAST_THE_CACHE),
     ("get servicemonitors.monitoring.coreos.com", NOT_INSTALLED),
     ("get services", PAST_THE_CACHE),
-    ("patch events.events.k8s.io", "the same event again within six minutes becomes a series"),
+    ("patch events.events.k8s.io", "an event that repeats within six minutes becomes a series"),
     ("patch jobs.batch", CHILDREN),
     ("patch memcacheds.memcached.cache.example.com", "what v1alpha1 could not say is cleared by the next valid size"),
     ("patch servicemonitors.monitoring.coreos.com", NOT_INSTALLED),
@@ -117,29 +117,29 @@ const RARELY_USED: &[(&str, &str)] = &[
     ("update memcacheds.memcached.cache.example.com/finalizers", BLOCKS_DELETION),
     ("watch servicemonitors.monitoring.coreos.com", NOT_INSTALLED),
 ];
-const BLOCKS_DELETION: &str = "clusters that check who sets blockOwnerDeletion ask for it, OpenShift for one";
-const CHILDREN: &str = "granted for every kind of children; these are made once, and go with their owner";
-const NOT_INSTALLED: &str = "the suite's cluster has no Prometheus operator, whose kind it is";
-const PAST_THE_CACHE: &str = "read once where the cache cannot tell, such as after a conflict";
+const BLOCKS_DELETION: &str = "clusters that restrict blockOwnerDeletion, such as OpenShift, require it";
+const CHILDREN: &str = "granted for every kind of children; these are created once and deleted with their owner";
+const NOT_INSTALLED: &str = "the suite's cluster has no Prometheus operator, which defines the kind";
+const PAST_THE_CACHE: &str = "for a read where the cache is not sufficient, such as after a conflict";
 
 impl Comparison {
-    /// What is not as it should be, in words.
+    /// The deviations, one sentence each; empty if permissions and requests agree.
     pub fn findings(&self) -> Vec<String> {
         let reasons: BTreeMap<&str, &str> = RARELY_USED.iter().copied().collect();
         let mut findings = Vec::new();
         for (permission, _) in self.granted.iter().filter(|(_, count)| **count == 0) {
             if !reasons.contains_key(&*permission.to_string()) {
-                findings.push(format!("{permission} is granted and was never used"));
+                findings.push(format!("{permission} is granted, but no request used it"));
             }
         }
         let granted: BTreeSet<String> = self.granted.keys().map(ToString::to_string).collect();
         let stale = reasons.keys().filter(|permission| !granted.contains(**permission));
         findings.extend(
-            stale.map(|permission| format!("{permission} is not granted: take it off the list of the rarely used")),
+            stale.map(|permission| format!("{permission} is not granted: remove it from the list of rarely used ones")),
         );
-        findings.extend(self.refused.iter().map(|it| format!("{it} was refused: a permission is missing")));
         findings
-            .extend(self.outside.iter().map(|it| format!("{it} was done by a right that the chart does not grant")));
+            .extend(self.refused.iter().map(|it| format!("the API server refused {it}: this permission is missing")));
+        findings.extend(self.outside.iter().map(|it| format!("a request used {it}, which the chart does not grant")));
         findings
     }
 }
@@ -186,7 +186,7 @@ mod tests {
             role("ClusterRole", "ours", &["get", "watch", "delete"]),
             binding("ours", "manager"),
             role("ClusterRole", "theirs", &["patch"]),
-            binding("theirs", "somebody"),
+            binding("theirs", "another-user"),
         ];
         Rendered { text: String::new(), objects }
     }

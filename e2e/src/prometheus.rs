@@ -1,4 +1,4 @@
-//! A real Prometheus, from Debian's package; nothing is installed.
+//! Runs a real Prometheus from Debian's package, without installing it.
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::MANAGER_NAMESPACE;
 
-/// `promtool`, which checks and tests rules.
+/// A command that runs `promtool`, which checks and tests rules.
 pub fn promtool() -> Result<Command> {
     Ok(Command::new(program("promtool")?))
 }
@@ -26,13 +26,13 @@ fn program(name: &str) -> Result<PathBuf> {
     Ok(Debian::shared()?.files("prometheus")?.join("usr/bin").join(name))
 }
 
-/// One that scrapes the operators' pods every second, until it is dropped.
+/// A Prometheus that scrapes the operators' pods every second, until it is dropped.
 #[derive(Debug)]
 pub struct Prometheus {
     cluster: Arc<Cluster>,
     process: Child,
     address: String,
-    /// So that nobody else is given it.
+    /// The reserved port, so that no other program gets it.
     _port: Port,
     folder: TempDir,
 }
@@ -40,14 +40,15 @@ pub struct Prometheus {
 /// An instant value with its labels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// As Prometheus returns them, `__name__` included where there is one.
+    /// The labels as Prometheus returns them, including `__name__` if there is one.
     pub labels: Value,
-    /// May be NaN: a quantile of nothing.
+    /// The value. It may be NaN, for example for a quantile without data.
     pub value: f64,
 }
 
 impl Prometheus {
-    /// Starts it in the network of `cluster` with these alerting rules, YAML of `groups`. It shows `token` to whom it scrapes.
+    /// Starts Prometheus in the network of `cluster` with these alerting rules (YAML of `groups`). It sends `token` to its
+    /// targets.
     pub fn start(cluster: &Arc<Cluster>, token: &str, rules: &Value) -> Result<Self> {
         let folder = TempDir::with_prefix("prometheus-").context("could not make a folder")?;
         let path = |name: &str| folder.path().join(name);
@@ -78,7 +79,7 @@ impl Prometheus {
         Ok(prometheus)
     }
 
-    /// What the expression is now. The error is Prometheus' own, about an expression that it does not understand.
+    /// The present value of the expression. The error is Prometheus' own, for example for an invalid expression.
     pub fn query(&self, expression: &str) -> Result<Vec<Sample>> {
         let mut query = self.cluster.inside(program("promtool")?);
         query.args(["query", "instant", "--format=json"]).arg(format!("http://{}", self.address)).arg(expression);
@@ -94,14 +95,14 @@ fn sample(answer: &Value) -> Result<Sample> {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It has nothing to lose.
+        // Killing is safe, because its data are not needed any more.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// As the chart's `PodMonitor` says it: each pod by its port `metrics`, with the labels that dashboards expect. The pods are
-/// those of this moment; Debian's Prometheus cannot watch them.
+/// The scrape configuration, like that of the chart's `PodMonitor`: each pod by its port `metrics`, with the labels that
+/// dashboards expect. The list of pods is fixed, because Debian's Prometheus cannot watch them.
 fn configuration(cluster: &Cluster, folder: &Path) -> Result<Value> {
     let mut list = cluster.kubectl(["get", "pods", "--namespace", MANAGER_NAMESPACE, "--output=json"]);
     let pods: Value = serde_json::from_str(&succeeded(&mut list)?)?;
@@ -131,13 +132,13 @@ fn target(pod: &Value) -> Option<Value> {
     }))
 }
 
-/// A port in the cluster's network.
+/// Reserves a port in the cluster's network.
 fn reserve_port(cluster: &Arc<Cluster>) -> Result<Port> {
     let cluster = Arc::clone(cluster);
     let ask = move || -> Result<Port> {
         cluster.enter_network()?;
         Ok(Port::reserve()?)
     };
-    // A thread of its own: it stays in that network.
+    // A thread of its own, because it can never leave the cluster's network again.
     std::thread::spawn(ask).join().ok().context("the thread panicked")?
 }

@@ -1,4 +1,4 @@
-//! The harness itself: a kind that nobody here writes code for behaves on the API server of the tests as on any other.
+//! A test of the harness: a kind without any operator behaves on the API server of the tests as on any other.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const DEFINITION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/sample-crd.yaml");
 
-/// Runs kubectl in the world's namespace; what it prints, or what it complains about.
+/// Runs kubectl in the world's namespace. Returns its standard output, or its standard error as the error.
 async fn kubectl(world: &World, arguments: &[&str], input: Option<&Value>) -> Result<String, String> {
     let mut command: Command = world.cluster.kubectl(arguments);
     command.args(["--namespace", &world.namespace]);

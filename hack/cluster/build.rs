@@ -1,4 +1,4 @@
-//! Names the state of our sources, so that a library never talks to a supervisor that was built from others.
+//! Computes a hash of the crate's sources, so that the library never talks to a supervisor that was built from other sources.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};

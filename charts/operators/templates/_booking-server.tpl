@@ -1,6 +1,6 @@
-{{/* Operators with a `provider` ask somebody outside of the cluster; the booking server stands in for it. */}}
+{{/* Operators with a `provider` call a service outside of the cluster. The booking server is the stand-in for that service. */}}
 
-{{/* Whether the booking server runs: true, or nothing. */}}
+{{/* Whether the booking server runs: "true", or empty. */}}
 {{- define "operators.bookingServer" -}}
 {{- $root := . -}}
 {{- $isNeeded := false -}}
@@ -11,13 +11,16 @@
 {{- if ternary $isNeeded $enabled (kindIs "invalid" $enabled) }}true{{ end -}}
 {{- end -}}
 
-{{/* Whether an operator with a provider is enabled: true, or nothing. */}}
+{{/* Whether an operator with a provider is enabled: "true", or empty. */}}
 {{- define "operators.hasProvider" -}}
 {{- $root := . -}}
 {{- range include "operators.enabled" . | fromJsonArray }}{{ if (get $root.Values.operators .).provider }}true{{ end }}{{ end -}}
 {{- end -}}
 
-{{/* Flags for the operators of a unit that have a provider and name none. Takes the root and the unit. */}}
+{{/*
+Flags that point a unit's operators to the booking server, if their values have a `provider` without a URL. Takes the root and
+the unit.
+*/}}
 {{- define "operators.providerFlags" -}}
 {{- $root := index . 0 -}}
 {{- range (index . 1).operators }}
@@ -33,8 +36,8 @@
 {{- end -}}
 
 {{/*
-The Secret with the token of a unit's provider, or nothing. The operator makes it when it is not there: nothing here is random.
-Takes the root and the unit.
+The name of the Secret with the token of a unit's provider, or empty. The operator creates the Secret if it is missing. The chart
+does not, because a random token would make each render different. Takes the root and the unit.
 */}}
 {{- define "operators.providerSecret" -}}
 {{- $root := index . 0 -}}

@@ -1,4 +1,4 @@
-{{/* Whether a monitor is rendered: true, or nothing. Takes the root, the values of the monitor and its kind. */}}
+{{/* Whether the chart renders a monitor: "true", or empty. Takes the root, the values of the monitor and its kind. */}}
 {{- define "operators.isMonitored" -}}
 {{- $root := index . 0 -}}
 {{- $monitor := index . 1 -}}
@@ -12,7 +12,7 @@
 {{- $monitor := index . 1 -}}
 port: metrics
 path: /metrics
-honorLabels: true {{- /* metrics about an object have its namespace, not that of the pod */}}
+honorLabels: true {{- /* keeps the label `namespace` of the object that a metric is about; the pod's would replace it */}}
 {{- if eq $root.Values.metrics.proxy.kind "none" }}
 scheme: http
 {{- else }}

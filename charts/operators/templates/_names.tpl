@@ -4,7 +4,10 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The release's name, if it says what it is of; shortened, since names of objects are made by appending to it. */}}
+{{/*
+The prefix of all names: the release's name, followed by the chart's name unless the release's name contains it. Shortened to 40
+characters, since templates append to it.
+*/}}
 {{- define "operators.fullname" -}}
 {{- $name := include "operators.name" . -}}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
@@ -23,7 +26,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{/* What selects the pods of a component, and never changes. Takes the root and the component. */}}
+{{/*
+The labels that select the pods of a component. They must never change: a Deployment's selector is immutable. Takes the root and
+the component.
+*/}}
 {{- define "operators.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ include "operators.name" $root }}
@@ -31,7 +37,7 @@ app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* An image by digest or tag, behind the registry that mirrors all. Takes the root, the values of the image and its default tag. */}}
+{{/* An image by digest or tag, with the prefix `imageRegistry`. Takes the root, the values of the image and its default tag. */}}
 {{- define "operators.imageOf" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}

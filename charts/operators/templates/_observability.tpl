@@ -1,5 +1,6 @@
 {{/*
-What is watched, as JSON: the contents of observability/manager.yaml, and of the file of each enabled operator that has one.
+Alerts and dashboard panels, as JSON: a list with the contents of observability/manager.yaml and of the file of each enabled
+operator that has one.
 */}}
 {{- define "operators.observability" -}}
 {{- $root := . -}}

@@ -1,6 +1,6 @@
-{{/* What is known of the operators comes from files/<operator>, which is generated: no template names an operator. */}}
+{{/* Everything about a single operator comes from the generated files/<operator>. So no template names an operator. */}}
 
-{{/* The names of the operators that are enabled, as JSON. */}}
+{{/* The names of the enabled operators, as JSON. */}}
 {{- define "operators.enabled" -}}
 {{- $names := list -}}
 {{- range $name, $operator := .Values.operators -}}
@@ -10,8 +10,8 @@
 {{- end -}}
 
 {{/*
-The Deployments, as JSON: each has a name, a component and its operators. One for all, or one for each: all that belongs to a
-Deployment is made for each of these.
+The units, as JSON. A unit is one Deployment with everything that belongs to it: it has a name, a component, its operators, a
+ServiceAccount and its webhooks. There is one unit for all operators, or one for each operator.
 */}}
 {{- define "operators.units" -}}
 {{- $root := . -}}
@@ -36,8 +36,8 @@ Deployment is made for each of these.
 {{- end -}}
 
 {{/*
-The webhooks of some operators, as JSON: the entries `validating` and `mutating`, and the `definitions` that are converted;
-nothing where webhooks are off. Takes the root and the names.
+The webhooks of some operators, as JSON: the entries `validating` and `mutating`, and the names of the `definitions` that need
+conversion. An empty object if there are none or webhooks are disabled. Takes the root and the names.
 */}}
 {{- define "operators.webhooks" -}}
 {{- $root := index . 0 -}}
@@ -57,7 +57,7 @@ nothing where webhooks are off. Takes the root and the names.
 {{- if or $all.validating $all.mutating $all.definitions }}{{ toJson $all }}{{ else }}{{ dict | toJson }}{{ end -}}
 {{- end -}}
 
-{{/* The definitions of an operator, as JSON. Takes the root and the name. */}}
+{{/* The CustomResourceDefinitions of an operator, as JSON. Takes the root and the name. */}}
 {{- define "operators.definitions" -}}
 {{- $definitions := list -}}
 {{- $root := index . 0 -}}
@@ -67,7 +67,7 @@ nothing where webhooks are off. Takes the root and the names.
 {{- toJson $definitions -}}
 {{- end -}}
 
-{{/* The value at a path of keys; nothing where a key is missing. Takes an object and the path. */}}
+{{/* The value at a path of keys; empty if a key is missing. Takes an object and the path. */}}
 {{- define "operators.at" -}}
 {{- $value := index . 0 -}}
 {{- range $key := index . 1 -}}
@@ -76,7 +76,7 @@ nothing where webhooks are off. Takes the root and the names.
 {{- if not (kindIs "invalid" $value) }}{{ $value }}{{ end -}}
 {{- end -}}
 
-{{/* Flags for the own values of an operator, where they are not the default. Takes the root and the name. */}}
+{{/* Flags for those of an operator's own values that differ from the default. Takes the root and the name. */}}
 {{- define "operators.ownFlags" -}}
 {{- $root := index . 0 -}}
 {{- $values := get $root.Values.operators (index . 1) -}}
@@ -88,7 +88,10 @@ nothing where webhooks are off. Takes the root and the names.
 {{- end }}
 {{- end -}}
 
-{{/* Whether `helm test` may try an operator: true, or nothing. Takes the root and the name. */}}
+{{/*
+Whether `helm test` may test an operator: "true", or empty. It tests an operator with a provider only against the booking server.
+Takes the root and the name.
+*/}}
 {{- define "operators.isTestable" -}}
 {{- $root := index . 0 -}}
 {{- $provider := (get $root.Values.operators (index . 1)).provider -}}

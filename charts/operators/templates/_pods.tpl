@@ -69,7 +69,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* The sidecar that lets in who may read metrics: our own, or kube-rbac-proxy with the same flags. */}}
+{{/* The sidecar that authorizes readers of metrics: metrics-proxy from our image, or kube-rbac-proxy with the same flags. */}}
 {{- define "operators.proxy" -}}
 {{- $proxy := .Values.metrics.proxy -}}
 - name: metrics-proxy
@@ -126,7 +126,7 @@
   {{- end }}
 {{- end -}}
 
-{{/* Where a pod runs, and who may pull its images. Takes the root and the component. */}}
+{{/* Scheduling of a pod, and the Secrets for pulling its images. Takes the root and the component. */}}
 {{- define "operators.placement" -}}
 {{- $root := index . 0 -}}
 {{- $values := $root.Values -}}

@@ -1,6 +1,6 @@
 {{/*
-A role and its binding: for the whole cluster, or for one namespace. Takes a dictionary: root, component, name, namespace (none
-for the whole cluster), rules (a list), account (the ServiceAccount), annotations (may be missing).
+A role and its binding, for the whole cluster or for one namespace. Takes a dictionary: root, component, name, namespace (empty
+for the whole cluster), rules (a list), account (the ServiceAccount), annotations (optional).
 */}}
 {{- define "operators.grant" -}}
 {{- $grant := . -}}
@@ -36,14 +36,17 @@ subjects:
 {{- end }}
 {{- end -}}
 
-{{/* A rule about one resource, as JSON. Takes the API group, the resource, the names (may be empty) and the verbs. */}}
+{{/* A rule for one resource, as JSON. Takes the API group, the resource, the names (empty for all) and the verbs. */}}
 {{- define "operators.rule" -}}
 {{- $rule := dict "apiGroups" (list (index . 0)) "resources" (list (index . 1)) "verbs" (index . 3) -}}
 {{- with index . 2 }}{{ $_ := set $rule "resourceNames" . }}{{ end -}}
 {{- toJson $rule -}}
 {{- end -}}
 
-{{/* What an operator's controllers need, as JSON. Takes the root and the name. */}}
+{{/*
+The rules that an operator's controllers need, as JSON. Without those about Secrets where `readSecrets` is false. Takes the root
+and the name.
+*/}}
 {{- define "operators.rules" -}}
 {{- $root := index . 0 -}}
 {{- $name := index . 1 -}}

@@ -1,61 +1,61 @@
-{{/* Combinations of values that the schema cannot see, refused with a sentence that names the key. */}}
+{{/* Refuses combinations of values that the schema cannot detect, with a message that begins with the key. */}}
 {{- define "operators.refuse" -}}
 {{- $root := . -}}
 {{- $enabled := include "operators.enabled" . | fromJsonArray -}}
 {{- if not $enabled -}}
-{{- fail "operators.<name>.enabled: no operator is enabled; set it to true for one at least" -}}
+{{- fail "operators.<name>.enabled: no operator is enabled; set it to true for at least one operator" -}}
 {{- end -}}
 
 {{- $one := and (not (kindIs "invalid" .Values.replicas)) (le (int .Values.replicas) 1) -}}
 {{- if and (not .Values.leaderElection.enabled) (not $one) -}}
-{{- fail "leaderElection.enabled: must be true unless replicas is 1 or 0: without an election, all replicas would work at once" -}}
+{{- fail "leaderElection.enabled: must be true unless replicas is 1 or 0: otherwise all replicas would reconcile at once" -}}
 {{- end -}}
 
 {{- range $name := $enabled -}}
 {{- $operator := get $root.Values.operators $name -}}
 {{- range $key := list "resources" "env" -}}
 {{- if and (get $operator $key) (eq $root.Values.topology "combined") -}}
-{{- fail (printf "operators.%s.%s: needs topology: separate, since all operators share one pod otherwise" $name $key) -}}
+{{- fail (printf "operators.%s.%s: needs topology: separate, otherwise all operators share one pod" $name $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
-{{- fail "serviceAccount.name: must be there when serviceAccount.create is false" -}}
+{{- fail "serviceAccount.name: must be set when serviceAccount.create is false" -}}
 {{- end -}}
 
 {{- if not .Values.metrics.enabled -}}
 {{- range $key := list "serviceMonitor" "podMonitor" -}}
 {{- if (get $root.Values.metrics $key).enabled -}}
-{{- fail (printf "metrics.%s.enabled: there is nothing to scrape while metrics.enabled is false" $key) -}}
+{{- fail (printf "metrics.%s.enabled: needs metrics.enabled: true, otherwise there is nothing to scrape" $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
-{{- fail "metrics.podMonitor.enabled: every sample would be there twice, since metrics.serviceMonitor.enabled is true too" -}}
+{{- fail "metrics.podMonitor.enabled: must be false when metrics.serviceMonitor.enabled is true, or samples are duplicated" -}}
 {{- end -}}
 
 {{- $ports := list 8080 8081 8444 -}}
 {{- range $key, $port := dict "metrics.port" .Values.metrics.port "webhooks.port" .Values.webhooks.port -}}
 {{- if has (int $port) $ports -}}
-{{- fail (printf "%s: %d is taken in the pods, choose another" $key (int $port)) -}}
+{{- fail (printf "%s: %d is already in use in the pods, choose another port" $key (int $port)) -}}
 {{- end -}}
 {{- $ports = append $ports (int $port) -}}
 {{- end -}}
 
 {{- if and .Values.bookingServer.enabled (not (include "operators.hasProvider" .)) -}}
-{{- fail "bookingServer.enabled: nobody books while the operators with a provider are disabled" -}}
+{{- fail "bookingServer.enabled: no enabled operator uses the booking server; enable one that has a provider" -}}
 {{- end -}}
 
 {{- range $name, $operator := .Values.operators -}}
 {{- with $operator.provider -}}
 {{- if and .secretName .tokenFile -}}
-{{- fail (printf "operators.%s.provider.secretName: the token is one, and provider.tokenFile names another" $name) -}}
+{{- fail (printf "operators.%s.provider.secretName: must be empty when provider.tokenFile is set" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
 {{- if and .Values.webhooks.certManager.enabled (not .Values.webhooks.enabled) -}}
-{{- fail "webhooks.certManager.enabled: there is nothing to certify while webhooks.enabled is false" -}}
+{{- fail "webhooks.certManager.enabled: needs webhooks.enabled: true, otherwise there is nothing to certify" -}}
 {{- end -}}
 {{- end -}}

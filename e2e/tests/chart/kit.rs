@@ -1,4 +1,4 @@
-//! A release on a node of its own.
+//! Helpers for the tests of releases, each on its own real node.
 
 use std::{
     io::Write as _,
@@ -13,7 +13,7 @@ use e2e::MANAGER_NAMESPACE;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A cluster, and the Helm that installs there.
+/// A cluster, and the version of Helm that installs the chart there.
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
     helm: Helm,
@@ -21,7 +21,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// `None` where no real node can run.
+    /// `None` if no real node can run here.
     pub(crate) fn new(version: Version) -> Option<Self> {
         let cluster = or_skip(e2e::fresh_cluster())?;
         e2e::make_namespace(&cluster).unwrap();
@@ -30,7 +30,7 @@ impl World {
         Some(Self { cluster, helm: Helm::of(version).unwrap(), values })
     }
 
-    /// `helm ARGUMENTS` in the namespace of the operators; what it says on failure is the error.
+    /// Runs `helm ARGUMENTS` in the namespace of the operators. The error is Helm's standard error.
     pub(crate) fn try_helm(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = self.helm.on(&self.cluster);
         command.args(arguments).args(["--namespace", MANAGER_NAMESPACE]);
@@ -41,7 +41,7 @@ impl World {
         self.try_helm(arguments).unwrap_or_else(|error| panic!("helm {arguments:?}: {error}"))
     }
 
-    /// Installs or upgrades to the chart in `folder`, and waits.
+    /// Installs the chart in `folder` or upgrades to it, and waits until the operators are ready.
     pub(crate) fn try_upgrade(&self, folder: &Path, more: &[&str]) -> Result<String, String> {
         let values = self.helm.values_file(&self.values).unwrap();
         let (folder, values) = (folder.to_str().unwrap(), values.path().to_str().unwrap());
@@ -53,7 +53,7 @@ impl World {
         self.try_upgrade(&chart::folder(), more).unwrap_or_else(|error| panic!("helm upgrade {more:?}: {error}"));
     }
 
-    /// `kubectl ARGUMENTS`; what it prints, without white space around.
+    /// Runs `kubectl ARGUMENTS` and returns its output without surrounding white space.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         succeeded(&mut self.cluster.kubectl(arguments))
             .unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error:#}"))
@@ -61,13 +61,13 @@ impl World {
             .to_owned()
     }
 
-    /// The object as it is; null when there is none.
+    /// The object; null if it does not exist.
     pub(crate) fn get(&self, arguments: &[&str]) -> Value {
         let printed = self.kubectl(&[&["get", "--ignore-not-found", "--output=json"], arguments].concat());
         if printed.is_empty() { Value::Null } else { serde_json::from_str(&printed).unwrap() }
     }
 
-    /// The managers, those that are ending included.
+    /// The pods of the managers, including terminating ones.
     pub(crate) fn pods(&self) -> Vec<Value> {
         let selector = "--selector=app.kubernetes.io/component=controller-manager";
         let list = self.get(&["pods", "--namespace", MANAGER_NAMESPACE, selector]);
@@ -86,7 +86,7 @@ impl World {
         self.kubectl(&["wait", "--for=condition=Ready", object, "--timeout=120s"]);
     }
 
-    /// `helm test`, which makes a sample of each operator and cleans up.
+    /// Runs `helm test`, which creates a sample of each operator and cleans up.
     pub(crate) fn tested(&self) {
         let said = self.helm(&["test", "operators", "--timeout=5m"]);
         assert!(said.contains("Succeeded"), "{said}");
@@ -106,7 +106,7 @@ impl World {
     }
 }
 
-/// An earlier release of the chart, packaged: its definition of Memcached does not know `spec.metrics` yet.
+/// An earlier release of the chart, as a package. Its definition of Memcached has no `spec.metrics`.
 pub(crate) fn earlier(helm: &World, folder: &TempDir) -> PathBuf {
     let chart = folder.path().join("operators");
     succeeded(std::process::Command::new("cp").arg("--recursive").arg(chart::folder()).arg(&chart)).unwrap();

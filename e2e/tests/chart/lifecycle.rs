@@ -1,4 +1,5 @@
-//! Install, upgrade, switch off and on, scale, roll back, test, uninstall, install again.
+//! The whole life of a release: install, upgrade, disable and enable an operator, scale, roll back, test, uninstall, install
+//! again.
 
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::kit::{World, earlier};
 
-/// What users have made, as `kubectl` names it.
+/// The users' objects, as `kubectl` names them.
 const OBJECTS: [&str; 4] =
     ["memcached/memcached-sample", "helloapp/helloapp-sample", "crontab/my-new-cron-object", "foo/example-foo"];
 
@@ -44,32 +45,32 @@ fn life(version: Version) {
     scaled_by_hand(&world, version);
 
     world.helm(&["rollback", "operators", "1", "--wait", "--timeout=3m"]);
-    assert!(fields_of_memcached(&world)["metrics"].is_null(), "the earlier definition is back");
+    assert!(fields_of_memcached(&world)["metrics"].is_null(), "the rollback did not restore the earlier definition");
     world.upgrade(&[]);
     all_ready(&world);
     world.tested();
-    assert_eq!(uids(&world), objects, "the objects and their children are the same as at first");
+    assert_eq!(uids(&world), objects, "objects or children were replaced");
 
     world.helm(&["uninstall", "operators", "--wait", "--timeout=3m"]);
     assert!(world.get(&["--namespace", MANAGER_NAMESPACE, "deployment", MANAGER]).is_null());
     assert!(world.get(&["validatingwebhookconfiguration", MANAGER]).is_null());
-    assert_eq!(uids(&world), objects, "they stay when the release goes");
+    assert_eq!(uids(&world), objects, "uninstalling the release changed the objects");
     world.kubectl(&["patch", OBJECTS[0], "--type=merge", "--patch", r#"{"spec": {"size": 2}}"#]);
 
     world.upgrade(&[]);
-    world.until("the change of the time without operators is carried out", |world| {
+    world.until("the operators apply the change from the time without operators", |world| {
         world.get(&["deployment", "memcached-sample"])["status"]["readyReplicas"] == 2
     });
     all_ready(&world);
-    assert_eq!(uids(&world), objects, "they are found again");
+    assert_eq!(uids(&world), objects, "the new release replaced objects");
 }
 
 fn upgraded_from_an_earlier_release(world: &World) {
     assert!(fields_of_memcached(world)["metrics"].is_null());
     let trusted = trust(world);
     world.upgrade(&[]);
-    assert!(fields_of_memcached(world)["metrics"].is_object(), "the definition is upgraded");
-    assert_eq!(trust(world), trusted, "what the operators wrote into the chart's objects is left");
+    assert!(fields_of_memcached(world)["metrics"].is_object(), "the upgrade did not change the definition");
+    assert_eq!(trust(world), trusted, "the upgrade changed what the operators wrote into the chart's objects");
     all_ready(world);
 }
 
@@ -80,7 +81,7 @@ fn switched_off_and_on(world: &World) {
     assert!(!everything.contains("operators-crontab"), "{everything}");
     let webhooks = world.get(&["validatingwebhookconfiguration", MANAGER]);
     assert!(!webhooks["webhooks"].to_string().contains("crontab"), "{webhooks}");
-    assert_eq!(uids(world), objects, "the objects stay when their operator is switched off");
+    assert_eq!(uids(world), objects, "disabling their operator changed the objects");
 
     world.kubectl(&["patch", OBJECTS[2], "--type=merge", "--patch", r#"{"spec": {"suspend": true}}"#]);
     let generation = |world: &World| {
@@ -88,9 +89,9 @@ fn switched_off_and_on(world: &World) {
         (object["metadata"]["generation"].clone(), object["status"]["observedGeneration"].clone())
     };
     let (wanted, seen) = generation(world);
-    assert_ne!(wanted, seen, "nobody looks after it");
+    assert_ne!(wanted, seen, "no operator reconciles it");
     world.upgrade(&[]);
-    world.until("it is looked after again", |world| generation(world) == (wanted.clone(), wanted.clone()));
+    world.until("its operator reconciles it again", |world| generation(world) == (wanted.clone(), wanted.clone()));
     world.kubectl(&["patch", OBJECTS[2], "--type=merge", "--patch", r#"{"spec": {"suspend": false}}"#]);
     all_ready(world);
 }
@@ -114,7 +115,7 @@ fn scaled_by_hand(world: &World, version: Version) {
         world.kubectl(&number);
     };
     let replicas = || world.get(&["--namespace", MANAGER_NAMESPACE, "deployment", MANAGER])["spec"]["replicas"].clone();
-    // A number: Helm 3 puts it back without a word; Helm 4 sees that somebody else has changed it.
+    // With a number in the values, Helm 3 silently resets it. Helm 4 reports a conflict with the client that changed it.
     scale();
     let upgraded = world.try_upgrade(&chart::folder(), &[]);
     match version {
@@ -124,12 +125,12 @@ fn scaled_by_hand(world: &World, version: Version) {
             assert_eq!(replicas(), 2);
         }
     }
-    // Left to others: nobody fights about it.
+    // With null, no upgrade changes the number.
     world.upgrade(&["--set", "replicas=null"]);
     scale();
     world.upgrade(&["--set", "replicas=null", "--set", "telemetry.logLevel=debug"]);
     assert_eq!(replicas(), 2);
-    // Taken back.
+    // The values set the number again.
     world.upgrade(match version {
         Version::Three => &[],
         Version::Four => &["--force-conflicts"],
@@ -143,7 +144,7 @@ fn all_ready(world: &World) {
     }
 }
 
-/// Of the objects and of what was made for them.
+/// The uids of the users' objects and of their children.
 fn uids(world: &World) -> Vec<Value> {
     let children = [
         "deployment/memcached-sample",
@@ -166,7 +167,7 @@ fn fields_of_memcached(world: &World) -> Value {
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"].clone()
 }
 
-/// Whom the API server trusts, by webhook and in the conversion.
+/// The CA bundles of all webhooks and of the conversion.
 fn trust(world: &World) -> Vec<Value> {
     let webhooks = world.get(&["validatingwebhookconfiguration", MANAGER])["webhooks"].clone();
     let crd = world.get(&["crd", "memcacheds.memcached.cache.example.com"]);

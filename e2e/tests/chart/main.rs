@@ -1,4 +1,4 @@
-//! The life of a release on a real node, with both majors of Helm: nothing of the user's is lost on the way.
+//! Tests of releases on a real node, with both majors of Helm. No step may lose a user's objects.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 mod kit;

@@ -1,4 +1,4 @@
-//! Where a release works, and in how many processes: for some namespaces only, and with each operator by itself.
+//! Tests of the scope of a release: limited to some namespaces, and with each operator in a Deployment of its own.
 
 use chart::helm::Version;
 use controller_manager::OPERATORS;
@@ -11,7 +11,7 @@ fn sample(name: &str) -> &'static str {
     OPERATORS.iter().find(|operator| operator.name() == name).unwrap().sample()
 }
 
-/// Whether the operators may, as `kubectl auth can-i` tells.
+/// Whether the operators have a permission, according to `kubectl auth can-i`.
 fn may(world: &World, what: &[&str]) -> bool {
     let user = format!("--as=system:serviceaccount:{MANAGER_NAMESPACE}:{MANAGER}");
     let asked = world.cluster.kubectl([&["auth", "can-i", &user], what].concat()).output().unwrap();
@@ -52,7 +52,7 @@ fn a_release_for_one_namespace_may_do_nothing_in_another_and_does_nothing_there(
     world.tested();
 }
 
-/// The resources of all `ClusterRole`s that are bound to the operators in the whole cluster.
+/// The resources in all `ClusterRole`s that the chart binds to the operators for the whole cluster.
 fn rights_in_the_whole_cluster(world: &World) -> Vec<String> {
     let bindings = world.get(&["clusterrolebindings"]);
     let is_ours = |binding: &&Value| {
@@ -100,10 +100,10 @@ fn each_operator_by_itself_does_what_all_together_do() {
     let before = pods();
     assert_eq!(before.len(), OPERATORS.len());
     world.upgrade(&[&separate[..], &["--set", "operators.memcached.enabled=false"]].concat());
-    world.until("one is gone", |_| pods().len() == before.len() - 1);
-    assert!(pods().iter().all(|pod| before.contains(pod)), "the others are the same processes");
+    world.until("the pod of the disabled operator is gone", |_| pods().len() == before.len() - 1);
+    assert!(pods().iter().all(|pod| before.contains(pod)), "pods of other operators were replaced");
 
     world.upgrade(&[]);
     all_ready();
-    world.until("one is for all of them", |_| pods().len() == 1);
+    world.until("a single pod runs all operators", |_| pods().len() == 1);
 }

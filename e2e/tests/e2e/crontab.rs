@@ -1,4 +1,4 @@
-//! Real runs of `CronTab`s.
+//! Tests of `CronTab`s with real pods.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn t19_pods_run_every_minute_and_the_sample_does_not_flood_the_cluster() {
     world.apply(&crontab("minutely", &minutely)).await;
     has_run(&world, "minutely").await;
     world
-        .until("a run that has ended is not kept", async || {
+        .until("the operator deletes the ended run", async || {
             let jobs: Vec<Job> = world.list().await;
             let ended = |job: &Job| job.status.as_ref().is_some_and(|it| it.completion_time.is_some());
             let minutely = |job: &&Job| job.metadata.name.as_ref().is_some_and(|it| it.starts_with("minutely-"));
@@ -45,5 +45,5 @@ async fn t19_pods_run_every_minute_and_the_sample_does_not_flood_the_cluster() {
     assert!(status.conditions.iter().any(|it| it.type_ == "Ready" && it.reason == "Scheduled"), "{status:?}");
     let jobs: Vec<Job> = world.list().await;
     let stuck = jobs.iter().filter(|job| job.metadata.name.as_ref().is_some_and(|it| it.starts_with("my-new-cron")));
-    assert!(stuck.count() <= 1, "on its days one Job waits for the image, and no other is made");
+    assert!(stuck.count() <= 1, "at most one Job waits for the image, on the scheduled days");
 }

@@ -1,4 +1,4 @@
-//! Tickets, booked with the booking server that the chart brings.
+//! Tests of tickets, with the booking server of the chart as the provider.
 
 use chart::helm::succeeded;
 use cluster::Access;
@@ -16,7 +16,7 @@ use crate::kit::{get, world, world_with};
 const SAMPLE: &str = include_str!("../../../operators/flightticket-operator/samples/flights_v1_flightticket.yaml");
 const NAME: &str = "my-flight-ticket";
 
-/// The id of a booking for so many.
+/// Waits until the ticket has a booking for this number of seats, and returns the booking's id.
 async fn booked(world: &World, number: u64) -> String {
     let id = async || {
         let ticket: FlightTicket = world.get(NAME).await?;
@@ -40,11 +40,11 @@ async fn s1_the_ticket_of_the_course_is_booked_changed_and_given_back() {
     assert_eq!(columns(row)[..6], [NAME, "Booked", "Mumbai", "London", "2", id.as_str()]);
 
     world.patch::<FlightTicket>(NAME, json!({"spec": {"number": 3}})).await;
-    assert_eq!(booked(&world, 3).await, id, "the same booking");
+    assert_eq!(booked(&world, 3).await, id, "the booking was replaced");
     world.until_event(NAME, "Normal", "Modified").await;
 
     world.delete::<FlightTicket>(NAME).await;
-    world.until("it is gone", async || world.get::<FlightTicket>(NAME).await.is_none().then_some(())).await;
+    world.until("the ticket is gone", async || world.get::<FlightTicket>(NAME).await.is_none().then_some(())).await;
     world.until_event(NAME, "Normal", "Cancelled").await;
 }
 
@@ -55,7 +55,7 @@ async fn a_manager_that_is_killed_while_it_books_buys_nothing_twice() {
     let managers: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
     let selector = ListParams::default().labels("app.kubernetes.io/component=controller-manager");
     let killed = managers.list(&selector).await.expect("pods").items;
-    assert!(!killed.is_empty(), "there is a manager");
+    assert!(!killed.is_empty(), "no manager runs");
     for pod in &killed {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         managers.delete(name, &DeleteParams::default().grace_period(0)).await.expect("killed");
@@ -65,7 +65,7 @@ async fn a_manager_that_is_killed_while_it_books_buys_nothing_twice() {
     assert_eq!(bookings_for(&world, &uid).await, [id]);
 }
 
-/// The ids of all bookings that were ever made for the ticket of this uid, as the provider has them.
+/// The ids of all bookings that the provider has ever made for the ticket with this uid.
 async fn bookings_for(world: &World, uid: &str) -> Vec<String> {
     let services: Api<Service> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
     let selector = ListParams::default().labels("app.kubernetes.io/component=booking-server");

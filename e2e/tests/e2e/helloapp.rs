@@ -1,4 +1,4 @@
-//! HelloApp with real pods: it answers, it scales, and what is wrong with it is told and heals.
+//! Tests of `HelloApp` with real pods: it answers, it scales, it reports problems, and it recovers when they are fixed.
 
 use std::time::Duration;
 
@@ -31,9 +31,9 @@ async fn ready(world: &World, name: &str) -> HelloApp {
     world.until_condition(name, "Ready", "True", "Ready").await
 }
 
-/// Waits until the app says that this is wrong, and returns its words.
+/// Waits until the app is `Degraded` with this reason, and returns the condition's message.
 async fn degraded(world: &World, name: &str, reason: &str) -> String {
-    // Kubernetes itself takes half a minute for some of them.
+    // For some reasons, Kubernetes itself takes half a minute.
     world
         .within(Duration::from_mins(3), &format!("{name} is Degraded/{reason}"), async || {
             let app: HelloApp = world.get(name).await?;
@@ -43,12 +43,12 @@ async fn degraded(world: &World, name: &str, reason: &str) -> String {
         .await
 }
 
-/// Runs one command in a pod of its own, and returns what it printed.
+/// Runs one command in a separate pod, and returns its output.
 async fn run_in_a_pod(world: &World, name: &str, command: &[&str]) -> String {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {
-            "restartPolicy": "OnFailure", // the address may need a moment to be known
+            "restartPolicy": "OnFailure", // the address may not be resolvable at first
             "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [{"name": "box", "image": TESTBOX, "args": command, "securityContext": {
                 "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
@@ -57,7 +57,7 @@ async fn run_in_a_pod(world: &World, name: &str, command: &[&str]) -> String {
     });
     world.create::<Pod>(pod).await;
     world
-        .until("the command ends well", async || {
+        .until("the command succeeds", async || {
             (world.get::<Pod>(name).await?.status?.phase? == "Succeeded").then_some(())
         })
         .await;
@@ -98,7 +98,7 @@ async fn t15_it_answers_on_its_address_from_another_pod() {
     apply(&world, "web", json!({"image": image, "size": 2, "port": 8080, "probe": {"path": "/"}})).await;
     let url = ready(&world, "web").await.status.and_then(|it| it.url).expect("an address");
     let answer = run_in_a_pod(&world, "client", &["get", &url]).await;
-    assert!(answer.contains("web-"), "the host name of one of its pods: {answer}");
+    assert!(answer.contains("web-"), "the answer lacks the host name of a pod: {answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +114,7 @@ async fn t05_an_autoscaler_raises_it_and_is_not_fought() {
         },
     });
     world.create::<HorizontalPodAutoscaler>(autoscaler).await;
-    // The autoscaler looks every 15 s, and finds new objects when it likes.
+    // The autoscaler runs every 15 s, and may take long to find new objects.
     let raised = world
         .within(Duration::from_mins(3), "the autoscaler raises the size", async || {
             world.get::<HelloApp>(NAME).await.filter(|app| app.spec.size == 3)
@@ -125,7 +125,11 @@ async fn t05_an_autoscaler_raises_it_and_is_not_fought() {
         world.reconcile_again::<HelloApp>(NAME).await;
     }
     let app: HelloApp = world.get(NAME).await.expect("the app");
-    assert_eq!((app.spec.size, app.metadata.generation), (3, raised.metadata.generation), "nobody writes it back");
+    assert_eq!(
+        (app.spec.size, app.metadata.generation),
+        (3, raised.metadata.generation),
+        "the operator changed the size back"
+    );
     let deployment: Deployment = world.get(NAME).await.expect("a Deployment");
     assert_eq!(deployment.spec.and_then(|it| it.replicas), Some(3));
 }
@@ -146,12 +150,16 @@ async fn t10_an_image_that_runs_as_root_is_told_and_cured() {
     apply(&world, "root", cure).await;
     ready(&world, "root").await;
 
-    // This namespace enforces the restricted standard: the other cure is refused there, and that is told too.
+    // This namespace enforces the restricted standard. It refuses the other fix, and the condition reports that too.
     apply(&world, "root", json!({"image": image, "securityProfile": "RootAllowed"})).await;
     let message = degraded(&world, "root", "ChildRejected").await;
     assert!(message.contains("violates PodSecurity"), "{message}");
     let available: HelloApp = world.get("root").await.expect("the app");
-    assert_eq!(condition(&available, "Available").map(|it| it.status.as_str()), Some("True"), "the old pod serves");
+    assert_eq!(
+        condition(&available, "Available").map(|it| it.status.as_str()),
+        Some("True"),
+        "the old pod no longer serves"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,7 +191,7 @@ async fn what_is_missing_is_told_and_heals_when_it_comes() {
     world.create::<ConfigMap>(named("ConfigMap", "settings", json!({"other": "x"}))).await;
     let no_key = "ConfigMap \"settings\" has no key \"greeting\"";
     world
-        .until("the key is what is missing", async || {
+        .until("the condition names the missing key", async || {
             (degraded(&world, "config", "SecretNotFound").await == no_key).then_some(())
         })
         .await;
@@ -197,7 +205,7 @@ async fn what_is_missing_is_told_and_heals_when_it_comes() {
     for name in ["config", "secret", "nowhere"] {
         ready(&world, name).await;
     }
-    // The kubelet tries a volume again after up to two minutes.
+    // The kubelet retries to mount a volume after up to two minutes.
     world
         .within(Duration::from_mins(4), "the volume is mounted", async || {
             let app: HelloApp = world.get("files").await?;
@@ -237,13 +245,13 @@ async fn a_full_quota_is_told_and_heals() {
     });
     world.create::<ResourceQuota>(quota).await;
     world
-        .until("the quota is counted", async || {
+        .until("the quota has its usage", async || {
             world.get::<ResourceQuota>("pods").await?.status?.used?.contains_key("pods").then_some(())
         })
         .await;
     apply(&world, "many", json!({"image": TESTBOX, "args": ["sleep", "1h"], "size": 2})).await;
     let message = degraded(&world, "many", "QuotaExceeded").await;
-    assert!(message.starts_with("pods cannot be made: exceeded quota: pods, "), "{message}");
+    assert!(message.starts_with("pods cannot be created: exceeded quota: pods, "), "{message}");
     world.delete::<ResourceQuota>("pods").await;
     world
         .within(Duration::from_mins(5), "the ReplicaSet has tried again", async || {

@@ -1,4 +1,4 @@
-//! A namespace on the shared real node, with the operators installed.
+//! Helpers for tests that use a namespace on the shared real node, with the operators installed.
 
 use std::{
     io::{Read as _, Write as _},
@@ -11,8 +11,8 @@ use chart::helm::succeeded;
 use cluster::{Access, Cluster};
 use manager_testing::World;
 
-/// A namespace that is deleted at the end with all that runs in it: the node is small. After a failure it stays, to be looked
-/// at.
+/// A namespace for one test. The end of the test deletes it with all its pods, because the node is small. After a failure it
+/// stays for diagnosis.
 pub(crate) struct Visit(World);
 
 impl Deref for Visit {
@@ -33,7 +33,7 @@ impl Drop for Visit {
     }
 }
 
-/// `None` where no real node can run.
+/// `None` if no real node can run here.
 pub(crate) async fn world() -> Option<Visit> {
     let world = World::visit("e2e", e2e::shared_cluster).await?;
     let cluster = world.cluster.clone();
@@ -45,7 +45,7 @@ pub(crate) async fn world() -> Option<Visit> {
     Some(Visit(world))
 }
 
-/// `None`, too, where the cluster is somebody else's and does not let us do that.
+/// Like the above, and also `None` if the cluster does not support `access`.
 pub(crate) async fn world_with(access: Access) -> Option<Visit> {
     let world = world().await?;
     let cluster = world.cluster.clone();
@@ -53,7 +53,7 @@ pub(crate) async fn world_with(access: Access) -> Option<Visit> {
     cluster::or_skip(allowed).map(|()| world)
 }
 
-/// Sets and gets through every address, from inside the cluster's network.
+/// Sets and gets a value at every address, from inside the cluster's network.
 pub(crate) async fn set_and_get(cluster: Arc<Cluster>, addresses: Vec<String>) -> Vec<String> {
     let set_and_get = |address: &String| -> anyhow::Result<String> {
         e2e::cache_client::set_and_get(address.parse()?, "greeting", &format!("hello {address}"))
@@ -62,7 +62,7 @@ pub(crate) async fn set_and_get(cluster: Arc<Cluster>, addresses: Vec<String>) -
     inside(cluster, work).await.expect("every node sets and gets")
 }
 
-/// The answer to a GET from inside the cluster's network, head and body. Each of `headers` ends its line.
+/// The answer to a GET from inside the cluster's network, head and body. `headers` are whole lines, with their ends.
 pub(crate) async fn get(
     cluster: Arc<Cluster>,
     (host, port): (&str, u16),
@@ -80,13 +80,13 @@ pub(crate) async fn get(
     inside(cluster, ask).await
 }
 
-/// Does something inside the cluster's network.
+/// Runs `work` inside the cluster's network.
 pub(crate) async fn inside<T: Send + 'static>(cluster: Arc<Cluster>, work: impl FnOnce() -> T + Send + 'static) -> T {
     let entered = move || {
         cluster.enter_network().expect("the network is there");
         work()
     };
-    // A thread of its own: it stays in that network.
+    // A thread of its own, because it can never leave the cluster's network again.
     let done = tokio::task::spawn_blocking(move || std::thread::spawn(entered).join()).await;
     done.expect("no panic").expect("no panic")
 }

@@ -1,5 +1,5 @@
-//! The operators on a real node: real pods, real addresses, Pod Security enforced, and the manager in an image of its
-//! own with only the permissions that the code declares.
+//! Tests of the operators on a real node: real pods, real addresses and enforced Pod Security. The manager runs from its image,
+//! with only the permissions that the code declares.
 
 mod crontab;
 mod flightticket;

@@ -1,4 +1,4 @@
-//! Memcached with real nodes.
+//! Tests of Memcached with real memcached servers.
 
 use std::{
     collections::BTreeSet,
@@ -62,7 +62,7 @@ async fn t19_real_nodes_cache_and_are_listed() {
     let lost = status.nodes[0].clone();
     world.api::<Pod>().delete(&lost, &DeleteParams::default()).await.expect("deleted");
     world
-        .within(Duration::from_secs(5), "the lost node is not listed", async || {
+        .within(Duration::from_secs(5), "the status does not list the lost node", async || {
             let nodes = world.get::<Memcached>(NAME).await?.status?.nodes;
             (!nodes.contains(&lost)).then_some(())
         })
@@ -80,12 +80,12 @@ async fn a_manager_that_is_killed_at_work_is_replaced_and_goes_on() {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         managers.delete(name, &DeleteParams::default().grace_period(0)).await.expect("killed");
     }
-    // Its webhooks are away too until there is another.
+    // The webhooks are unavailable too, until a new manager is ready.
     let grown = SAMPLE.replace("size: 3", "size: 5");
-    world.until("the size is taken", async || world.try_apply(&grown).await.ok()).await;
+    world.until("the API server accepts the size", async || world.try_apply(&grown).await.ok()).await;
     ready(&world, 5).await;
     let deployments: Vec<Deployment> = world.list().await;
-    assert_eq!(deployments.len(), 1, "nothing was made twice");
+    assert_eq!(deployments.len(), 1, "the operator created two Deployments");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,17 +107,21 @@ async fn children_come_change_and_go_with_what_asks_for_them() {
     };
     let most = async || world.get::<PodDisruptionBudget>(NAME).await?.spec?.max_unavailable;
     world
-        .until("both are there", async || (peers().await == Some(1) && most().await == Some(Int(1))).then_some(()))
+        .until("both children exist", async || (peers().await == Some(1) && most().await == Some(Int(1))).then_some(()))
         .await;
 
     world.patch::<Memcached>(NAME, asked(&["shop", "admin"], 2)).await;
     world
-        .until("both have changed", async || (peers().await == Some(2) && most().await == Some(Int(2))).then_some(()))
+        .until("both children have changed", async || {
+            (peers().await == Some(2) && most().await == Some(Int(2))).then_some(())
+        })
         .await;
 
     let neither = json!({"spec": {"networkPolicy": {"enabled": false}, "podDisruptionBudget": {"mode": "Never"}}});
     world.patch::<Memcached>(NAME, neither).await;
-    world.until("both are gone", async || (peers().await.is_none() && most().await.is_none()).then_some(())).await;
+    world
+        .until("both children are gone", async || (peers().await.is_none() && most().await.is_none()).then_some(()))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,14 +135,14 @@ async fn a_rolling_change_leaves_one_node_cold_at_a_time_and_fails_no_client() {
     };
     let before = addresses(ready(&world, 3).await);
 
-    // As a client does that follows the Service: it asks who is there, and uses them until it asks again.
+    // Like a client of the Service: it looks up the present nodes, and uses these until the next look-up.
     let nodes = Arc::new(Mutex::new(Some(before.clone())));
     let asked = nodes.clone();
     let load = inside(world.cluster.clone(), move || cache_load::load(|| asked.lock().expect("no panic").clone()));
     let roll = async {
         world.patch::<Memcached>(NAME, json!({"spec": {"podAnnotations": {"release": "2"}}})).await;
         world
-            .until("all nodes are other ones, and ready", async || {
+            .until("all nodes are replaced and ready", async || {
                 let memcached: Memcached = world.get(NAME).await?;
                 let conditions = memcached.status.as_ref()?.conditions.iter();
                 let stable = conditions.clone().any(|it| it.type_ == "Ready" && it.status == "True")
@@ -149,20 +153,20 @@ async fn a_rolling_change_leaves_one_node_cold_at_a_time_and_fails_no_client() {
                 done.then_some(())
             })
             .await;
-        tokio::time::sleep(Duration::from_secs(1)).await; // for the chart: the last node is warm
+        tokio::time::sleep(Duration::from_secs(1)).await; // so that the chart shows the last node warm
         *nodes.lock().expect("no panic") = None;
     };
     let (rate, ()) = tokio::join!(load, roll);
     eprintln!("hit rate while three nodes are replaced:\n{rate}");
     let failures: usize = rate.0.iter().map(|round| round.failures).sum();
-    assert_eq!(failures, 0, "a node that goes is left before it ends");
+    assert_eq!(failures, 0, "clients must leave a node before it ends");
     let most = rate.0.iter().skip(1).map(|round| round.new.len()).max();
-    assert_eq!(most, Some(1), "nodes come one by one");
-    // A node of four is new, then one of four goes: each moves about a third of the keys at the most.
+    assert_eq!(most, Some(1), "the rollout must replace nodes one by one");
+    // One of four nodes is new, then one of four goes. Each step moves at most about a third of the keys.
     assert!(rate.lowest() > 0.4, "more than one node was cold:\n{rate}");
 }
 
-/// An authority, and what it has signed: PEM, each with its key.
+/// A certificate authority and the certificates that it has signed, as PEM, each with its key.
 struct Certificates {
     authority: String,
     node: (String, String),
@@ -186,13 +190,13 @@ impl Certificates {
         Self { node: signed("cache.example.com"), client: signed("shop"), authority }
     }
 
-    /// As a Secret holds them.
+    /// The certificate and key as data of a Secret.
     fn of_node(&self) -> Value {
         let (certificate, key) = &self.node;
         json!({"tls.crt": certificate, "tls.key": key, "ca.crt": self.authority})
     }
 
-    /// A client that trusts the authority, and shows a certificate if it is asked for one.
+    /// The configuration of a client that trusts the authority, with a certificate if one is given.
     fn config(&self, shows: bool) -> Arc<ClientConfig> {
         use rustls::pki_types::pem::PemObject;
         let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM");
@@ -214,7 +218,7 @@ async fn make_secret(world: &World, name: &str, data: &Value) {
     world.create::<Secret>(secret).await;
 }
 
-/// What the exporter beside a node says.
+/// The metrics page of the exporter beside a node.
 async fn scraped(world: &World, node: &str) -> std::io::Result<String> {
     let host = node.split(':').next().unwrap_or_default();
     get(world.cluster.clone(), (host, 9150), "/metrics", "").await
@@ -234,7 +238,7 @@ async fn an_exporter_tells_of_its_node_in_the_clear_and_over_tls() {
             let node = ready(&world, 1).await.status?.endpoints.pop().filter(|node| before.as_ref() != Some(node))?;
             scraped(&world, &node).await.is_ok_and(|answer| answer.contains("\nmemcached_up 1\n")).then_some(node)
         };
-        before = Some(world.until(&format!("a new node's exporter tells of it, tls: {tls}"), tells).await);
+        before = Some(world.until(&format!("a new node's exporter reports it, tls: {tls}"), tells).await);
     }
 }
 
@@ -250,13 +254,13 @@ async fn nodes_with_tls_and_passwords_let_in_who_has_both() {
     let endpoints = ready(&world, 1).await.status.expect("a status").endpoints;
     let address: SocketAddr = endpoints[0].parse().expect("an address");
 
-    let (known, stranger) = (certificates.config(true), certificates.config(false));
+    let (known, without_certificate) = (certificates.config(true), certificates.config(false));
     inside(world.cluster.clone(), move || {
         let connect =
             |config: &Arc<ClientConfig>| CacheClient::connect_tls(address, "cache.example.com", config.clone());
         let mut client = connect(&known).expect("a connection");
         client.authenticate("shop", "secret").expect("the password is right");
-        client.set("greeting", "hello").expect("it is taken");
+        client.set("greeting", "hello").expect("the node stores the value");
         assert_eq!(client.get("greeting").expect("an answer").as_deref(), Some("hello"));
 
         let refused = |what: &str, client: anyhow::Result<CacheClient>, password: Option<&str>| {
@@ -267,7 +271,7 @@ async fn nodes_with_tls_and_passwords_let_in_who_has_both() {
             assert!(asked.is_err(), "{what}: {asked:?}");
         };
         refused("no TLS", CacheClient::connect(address), Some("secret"));
-        refused("no certificate", connect(&stranger), Some("secret"));
+        refused("no certificate", connect(&without_certificate), Some("secret"));
         refused("no password", connect(&known), None);
         refused("a wrong password", connect(&known), Some("guessed"));
     })

@@ -1,4 +1,4 @@
-//! What people see of the operators: alerts, dashboards and the metrics behind them, with a real Prometheus.
+//! Tests of alerts, dashboards and their metrics, with a real Prometheus.
 
 use std::{collections::BTreeSet, fmt::Write as _, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ const MINUTELY: &str = r#"{
     "spec": {"cronSpec": "* * * * *", "image": "docker.io/library/busybox:1.36", "runAsUser": 65532, "command": ["date"]}
 }"#;
 
-/// kubebuilder's dashboards (its plugin `grafana/v1-alpha`), with their variables filled in.
+/// The queries of kubebuilder's dashboards (its plugin `grafana/v1-alpha`), with values for their variables.
 const KUBEBUILDER: &[&str] = &[
     r#"controller_runtime_active_workers{job="operators", namespace="operators-system"}"#,
     r#"sum(rate(controller_runtime_reconcile_total{job="operators", namespace="operators-system"}[5m])) by (instance, pod)"#,
@@ -61,7 +61,7 @@ fn texts<'a>(values: impl IntoIterator<Item = &'a Value>, key: &str) -> BTreeSet
     values.into_iter().filter_map(|value| value[key].as_str()).collect()
 }
 
-/// The metrics that an expression names.
+/// The names of this repository's metrics in an expression.
 fn named(expression: &str) -> BTreeSet<String> {
     let is_ours = |word: &&str| {
         ["controller_", "workqueue_", "operator_", "rest_", "leader_", "process_"].iter().any(|it| word.starts_with(it))
@@ -76,12 +76,12 @@ fn every_alert_is_tested_both_ways_and_has_a_runbook() {
     let (rules, _) = rendered();
     let alerts = texts(all(&rules, &["groups", "rules"]), "alert");
     let sections: BTreeSet<&str> = RUNBOOKS.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    assert_eq!(alerts, sections, "each alert has a runbook, and each runbook an alert");
+    assert_eq!(alerts, sections, "each alert must have a runbook, and each runbook an alert");
 
     let tests: Value = serde_saphyr::from_str(TESTS).expect("YAML");
-    assert_eq!(alerts, texts(all(&tests, &["tests", "alert_rule_test"]), "alertname"), "seen silent");
+    assert_eq!(alerts, texts(all(&tests, &["tests", "alert_rule_test"]), "alertname"), "tests of silence");
     let fires = |alert: &&str| TESTS.contains(&format!(r#"{{alertname="{alert}", "#));
-    assert_eq!(alerts.iter().copied().filter(fires).collect::<BTreeSet<_>>(), alerts, "seen firing");
+    assert_eq!(alerts.iter().copied().filter(fires).collect::<BTreeSet<_>>(), alerts, "tests of firing");
 
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("rules.yaml"), rules.to_string()).expect("written");
@@ -94,7 +94,7 @@ fn every_alert_is_tested_both_ways_and_has_a_runbook() {
     }
 }
 
-/// What a query gives, as soon as that is a number.
+/// Waits until a query returns a number, and describes the result.
 async fn data(world: &World, prometheus: &Arc<Prometheus>, query: &str) -> String {
     let query = query.replace("$__rate_interval", "5m");
     world
@@ -119,13 +119,13 @@ async fn every_query_of_alerts_and_dashboards_finds_its_metrics_behind_the_proxy
         Prometheus::start(&cluster, &token, &groups)
     });
     let prometheus = Arc::new(started.await.expect("no panic").expect("Prometheus runs"));
-    // Only what happens from here on has a rate: both replicas have been looked at before.
+    // Rates need samples from before an event, so both replicas must have been scraped before the first one.
     data(&world, &prometheus, "count(count_over_time(up[1m]) > 1) == 2").await;
     for operator in OPERATORS {
         world.apply(operator.sample()).await;
     }
     world.apply(MINUTELY).await;
-    // The first pods are no rollout; other pods are.
+    // The first pods do not count as a rollout, but a change of the pods does.
     world.until_condition::<Memcached>("memcached-sample", "Ready", "True", "Ready").await;
     world.patch::<Memcached>("memcached-sample", json!({"spec": {"config": {"memoryMB": 65}}})).await;
     world.until_condition::<HelloApp>("helloapp-sample", "Ready", "True", "Ready").await;
@@ -143,5 +143,5 @@ async fn every_query_of_alerts_and_dashboards_finds_its_metrics_behind_the_proxy
     }
     let firing = r#"ALERTS{alertstate="firing"}"#.to_owned();
     let firing = tokio::task::spawn_blocking(move || prometheus.query(&firing)).await.expect("no panic");
-    assert_eq!(firing.expect("an answer"), [], "nothing is wrong");
+    assert_eq!(firing.expect("an answer"), [], "no alert may fire");
 }

@@ -1,5 +1,5 @@
-//! What a cluster does to operators: its API server goes away, a definition goes and comes back, a node is drained, the
-//! leader is evicted or stands still.
+//! Tests of disturbances by the cluster: an outage of the API server, a definition that is deleted and recreated, a drained node,
+//! an evicted or paused leader.
 
 use std::{
     process::Command,
@@ -25,7 +25,7 @@ const MEMCACHED: &str = include_str!("../../../operators/memcached-operator/samp
 const FOO: &str = include_str!("../../../operators/foo-operator/samples/example-foo.yaml");
 
 async fn ready_nodes(world: &World, size: i32) {
-    // Kubernetes' own controllers take more than a minute to come back after an outage.
+    // After an outage, Kubernetes' own controllers take more than a minute to recover.
     world
         .within(Duration::from_mins(3), &format!("{size} nodes are ready"), async || {
             let status = world.get::<Memcached>("memcached-sample").await?.status?;
@@ -34,7 +34,7 @@ async fn ready_nodes(world: &World, size: i32) {
         .await;
 }
 
-/// Names of the operators' pods, and how often their containers were started again.
+/// The names of the operators' pods, with the restarts of their containers.
 async fn managers(world: &World) -> Vec<(String, i32)> {
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
     let of_managers = ListParams::default().labels("app.kubernetes.io/component=controller-manager");
@@ -56,7 +56,9 @@ async fn an_api_server_that_is_away_for_a_minute_ends_no_operator() {
 
     let part = |change: fn(&cluster::Cluster) -> anyhow::Result<()>| {
         let cluster = world.cluster.clone();
-        async move { tokio::task::spawn_blocking(move || change(&cluster)).await.expect("no panic").expect("it obeys") }
+        async move {
+            tokio::task::spawn_blocking(move || change(&cluster)).await.expect("no panic").expect("the part changes");
+        }
     };
     part(|cluster| cluster.stop_part("kube-apiserver")).await;
     tokio::time::sleep(Duration::from_mins(1)).await; // longer than a lease, and than any time limit of a request
@@ -64,9 +66,9 @@ async fn an_api_server_that_is_away_for_a_minute_ends_no_operator() {
     part(|cluster| cluster.wait_until_ready(Duration::from_mins(1))).await;
 
     let grown = MEMCACHED.replace("size: 3", "size: 4");
-    world.until("the size is taken", async || world.try_apply(&grown).await.ok()).await; // webhooks may need a moment
+    world.until("the API server accepts the size", async || world.try_apply(&grown).await.ok()).await; // webhooks may start late
     ready_nodes(&world, 4).await;
-    assert_eq!(managers(&world).await, before, "the same processes go on");
+    assert_eq!(managers(&world).await, before, "the operators restarted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +79,7 @@ async fn a_definition_that_goes_and_comes_back_is_worked_on_again_and_disturbs_n
     let mut definition = definitions.get(name).await.expect("is installed");
     let before = managers(&world).await;
     definitions.delete(name, &DeleteParams::default()).await.expect("is deleted");
-    world.until("it is gone", async || definitions.get_opt(name).await.ok()?.is_none().then_some(())).await;
+    world.until("the definition is gone", async || definitions.get_opt(name).await.ok()?.is_none().then_some(())).await;
 
     world.apply(MEMCACHED).await;
     ready_nodes(&world, 3).await;
@@ -85,11 +87,11 @@ async fn a_definition_that_goes_and_comes_back_is_worked_on_again_and_disturbs_n
     definition.metadata.resource_version = None;
     definition.metadata.uid = None;
     definition.status = None;
-    definitions.create(&PostParams::default(), &definition).await.expect("is installed again");
-    world.until("it is served", async || world.try_apply(FOO).await.ok()).await;
+    definitions.create(&PostParams::default(), &definition).await.expect("the definition is created again");
+    world.until("the API server serves the kind", async || world.try_apply(FOO).await.ok()).await;
     let has_deployment = async || world.get::<Deployment>("example-foo").await.map(drop);
-    world.within(Duration::from_mins(3), "Foos are worked on again", has_deployment).await;
-    assert_eq!(managers(&world).await, before, "the same processes go on");
+    world.within(Duration::from_mins(3), "the operator reconciles Foos again", has_deployment).await;
+    assert_eq!(managers(&world).await, before, "the operators restarted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,12 +103,14 @@ async fn a_drain_takes_one_node_at_a_time() {
         let budget: PodDisruptionBudget = world.get("memcached-sample").await?;
         budget.status.filter(|status| status.disruptions_allowed == Some(1)).map(drop)
     };
-    world.until("one may go", allowed).await;
+    world.until("the disruption budget allows an eviction", allowed).await;
     let nodes = world.get::<Memcached>("memcached-sample").await.and_then(|it| it.status).expect("a status").nodes;
-    world.evict(&nodes[0]).await.expect("the first goes");
+    world.evict(&nodes[0]).await.expect("the API server evicts the first");
     let refused = world.evict(&nodes[1]).await.expect_err("the second has to wait");
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused}");
-    world.until("the second goes when another is ready", async || world.evict(&nodes[1]).await.ok()).await;
+    world
+        .until("the API server evicts the second after another is ready", async || world.evict(&nodes[1]).await.ok())
+        .await;
     ready_nodes(&world, 3).await;
 }
 
@@ -124,11 +128,11 @@ async fn a_worker_that_is_drained_takes_one_node_at_a_time() {
     two_managers(&world).await;
 }
 
-/// The pod that leads.
+/// The name of the pod that leads.
 async fn leader(world: &World) -> String {
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
     let identity = async || leases.get(e2e::MANAGER).await.ok()?.spec?.holder_identity.filter(|it| !it.is_empty());
-    let identity = world.until("somebody leads", identity).await;
+    let identity = world.until("a manager leads", identity).await;
     identity.split('_').next().expect("a name").to_owned()
 }
 
@@ -146,23 +150,23 @@ async fn two_managers(world: &World) {
     world.within(Duration::from_mins(3), "two managers are ready", are_ready).await;
 }
 
-/// Asks for another size, and says how long it took until somebody carried it out, in seconds.
+/// Requests another size. Returns the seconds until the Deployment has it.
 async fn carried_out(world: &World, size: i32) -> f32 {
     let begun = Instant::now();
     let patch = Patch::Merge(serde_json::json!({"spec": {"size": size}}));
     let parameters = PatchParams::default();
-    // Webhooks are called at either, also at one that stands still and is not known to yet.
+    // The API server calls the webhooks of either manager, and for a while also of a paused one.
     let taken = async || world.api::<Memcached>().patch("memcached-sample", &parameters, &patch).await.ok().map(drop);
-    world.until("the new size is taken", taken).await;
+    world.until("the API server accepts the new size", taken).await;
     let is_so = async || {
         let spec = world.get::<Deployment>("memcached-sample").await?.spec?;
         (spec.replicas == Some(size)).then_some(())
     };
-    world.until("the new size is carried out", is_so).await;
+    world.until("the Deployment has the new size", is_so).await;
     begun.elapsed().as_secs_f32()
 }
 
-/// A Memcached of three nodes, and two managers of which one leads: that one's name, and its namespace.
+/// Waits for a Memcached of three nodes and for two managers, one of which leads. Returns the leader's name and its namespace.
 async fn led(world: &World) -> (String, Api<Pod>) {
     world.apply(MEMCACHED).await;
     ready_nodes(world, 3).await;
@@ -174,11 +178,11 @@ async fn led(world: &World) -> (String, Api<Pod>) {
 async fn a_leader_that_is_evicted_hands_over() {
     let Some(world) = world().await else { return };
     let (first, pods) = led(&world).await;
-    // Two pods are ready before the disruption controller has counted them.
+    // The disruption controller counts the two pods some time after they are ready.
     let allowed = async || pods.evict(&first, &EvictParams::default()).await.ok().map(drop);
-    world.until("the eviction of the leader is allowed", allowed).await;
+    world.until("the disruption budget allows to evict the leader", allowed).await;
     let begun = Instant::now();
-    // The first one leads until the kubelet ends it, and may still carry out what is asked for now.
+    // The first manager leads until the kubelet ends it, and may still act on the new size.
     let another = async || (leader(&world).await != first).then_some(());
     world.until("another manager leads", another).await;
     let led_after = begun.elapsed().as_secs_f32();
@@ -187,7 +191,7 @@ async fn a_leader_that_is_evicted_hands_over() {
     two_managers(&world).await;
 }
 
-/// The processes of a pod's manager, which this machine runs.
+/// The ids of the processes of a pod's manager on this machine.
 fn processes_of(uid: &str) -> Vec<String> {
     let uid = [uid.to_owned(), uid.replace('-', "_")];
     let all =
@@ -207,7 +211,7 @@ fn signal(pids: &[String], signal: &str) {
 async fn a_leader_that_stands_still_is_replaced_and_does_no_harm_when_it_goes_on() {
     let Some(world) = world_with(Access::Machine).await else { return };
     let (first, pods) = led(&world).await;
-    let uid = pods.get(&first).await.expect("it is there").metadata.uid.expect("a uid");
+    let uid = pods.get(&first).await.expect("the pod exists").metadata.uid.expect("a uid");
     let stopped = processes_of(&uid);
     assert_eq!(stopped.len(), 1, "{stopped:?}");
     signal(&stopped, "-STOP");
@@ -219,5 +223,5 @@ async fn a_leader_that_stands_still_is_replaced_and_does_no_harm_when_it_goes_on
     two_managers(&world).await;
     carried_out(&world, 1).await;
     ready_nodes(&world, 1).await;
-    assert_eq!(leader(&world).await, second, "the one that stood still does not lead");
+    assert_eq!(leader(&world).await, second, "the resumed manager must not lead");
 }

@@ -1,4 +1,5 @@
-//! The API server calls the manager's pods through their Service, with a certificate that they made and share.
+//! Tests of the webhooks: the API server calls the manager's pods through their Service, with a certificate that the pods create
+//! and share.
 
 use std::time::Duration;
 
@@ -27,13 +28,13 @@ async fn what_the_schema_cannot_say_is_refused_by_the_pods() {
         error.contains("denied the request: Memcached.memcached.cache.example.com \"refused\" is invalid"),
         "{error}"
     );
-    world.try_apply(&memcached("fine", &json!({"size": 0}))).await.expect("is let pass");
+    world.try_apply(&memcached("fine", &json!({"size": 0}))).await.expect("the webhook accepts it");
 
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
     let stored = configurations.get(e2e::MANAGER).await.expect("is installed");
     for webhook in stored.webhooks.into_iter().flatten() {
         let trusted = webhook.client_config.ca_bundle.map(|bundle| bundle.0).unwrap_or_default();
-        assert!(trusted.starts_with(b"-----BEGIN CERTIFICATE-----"), "{} trusts nobody", webhook.name);
+        assert!(trusted.starts_with(b"-----BEGIN CERTIFICATE-----"), "{} has no CA bundle", webhook.name);
     }
 }
 
@@ -46,14 +47,14 @@ async fn a_certificate_that_somebody_has_damaged_is_made_anew_and_trusted() {
     let before = certificate().await.expect("a certificate");
     let damage = json!({"data": {"tls.crt": ""}});
     secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&damage)).await.expect("is damaged");
-    // The replicas look at it once a minute.
+    // The replicas check the certificate once a minute.
     let minutes = Duration::from_mins(3);
     let new = async || certificate().await.filter(|new| new.starts_with(b"-----BEGIN") && *new != before);
     world.within(minutes, "there is another certificate", new).await;
-    // Neither replica's certificate of before counts from here on.
+    // From here on, the API server must not trust the old certificate of either replica.
     let refused = memcached("refused", &json!({"size": 1, "config": {"extraArgs": ["-p 1"]}}));
     for _ in 0..20 {
         let error = world.try_apply(&refused).await.expect_err("is refused").to_string();
-        assert!(error.contains("is invalid"), "not by us: {error}");
+        assert!(error.contains("is invalid"), "the refusal is not the webhook's: {error}");
     }
 }

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Memcached has the fields that the benchmark uses; the definition is the one of memcached-operator.
+// Memcached has only the fields that the benchmark uses. The CustomResourceDefinition is that of memcached-operator.
 type Memcached struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -27,7 +27,7 @@ func meta(m *Memcached) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, Labels: labels(m)}
 }
 
-// Every field that the API server would fill in is filled in here, so that what is read back is compared as it is.
+// deployment sets every field that the API server would default, so that a live object can be compared with it directly.
 func deployment(m *Memcached) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: meta(m),

@@ -1,5 +1,5 @@
-// The peer that runtime-bench compares with: a Memcached operator as Go's controller-runtime makes it, tuned as its community
-// advises. It takes the flags that runtime-bench gives to ours.
+// The peer for the comparison in runtime-bench: a Memcached operator on Go's controller-runtime, tuned as its community advises.
+// It accepts the flags that runtime-bench passes to the operators of this repository.
 package main
 
 import (
@@ -66,7 +66,7 @@ func run(arguments []string) error {
 		LeaderElectionNamespace:       *namespace,
 		LeaderElectionReleaseOnCancel: true,
 		Cache: cache.Options{
-			// Only children of ours are kept, and without who wrote what of them.
+			// The cache has only children of this operator, without their managedFields.
 			ByObject: map[client.Object]cache.ByObject{
 				&appsv1.Deployment{}: ours, &corev1.Service{}: ours, &policyv1.PodDisruptionBudget{}: ours,
 			},

@@ -20,7 +20,7 @@ type reconciler struct {
 	events events.EventRecorder
 }
 
-// Reconcile makes the three children, corrects those that differ, and says how far it is.
+// Reconcile creates the three children, corrects those that differ, and writes the status.
 func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	memcached := &Memcached{}
 	if err := r.Get(ctx, request.NamespacedName, memcached); err != nil {
@@ -55,7 +55,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, r.report(ctx, memcached, current)
 }
 
-// ensure leaves in wanted what the cluster has.
+// ensure creates or corrects the child, and copies the live object to wanted.
 func ensure[T client.Object](ctx context.Context, r *reconciler, owner *Memcached, wanted T, differs func(live, wanted T) bool, correct func(live, wanted T)) error {
 	live := wanted.DeepCopyObject().(T)
 	err := r.Get(ctx, client.ObjectKeyFromObject(wanted), live)
@@ -73,7 +73,7 @@ func ensure[T client.Object](ctx context.Context, r *reconciler, owner *Memcache
 		return nil
 	}
 	if !metav1.IsControlledBy(live, owner) {
-		return fmt.Errorf("%T %q belongs to somebody else", live, live.GetName())
+		return fmt.Errorf("%T %q has another owner", live, live.GetName())
 	}
 	if differs(live, wanted) {
 		patch := client.MergeFrom(live.DeepCopyObject().(T))

@@ -1,4 +1,5 @@
-//! `charts/operators/files`: what each operator brings. The templates read these files and name no operator.
+//! Generates `charts/operators/files`, one folder for each operator, and the chart's values. The templates read these files, so
+//! no template names an operator.
 
 use std::{
     collections::BTreeMap,
@@ -13,16 +14,16 @@ use serde_json::{Value, json};
 
 use crate::{CHART, document, document::HEADING, values::own_flags};
 
-/// Whole files by their path below the root of the checkout.
+/// The contents of whole files, by their path relative to the root of the checkout.
 pub type Files = BTreeMap<PathBuf, String>;
 
-/// The folder in which all files are generated.
+/// The folder that contains only generated files.
 pub const FOLDER: &str = "charts/operators/files";
 
-/// Where kinds with several versions are converted; controller-runtime's path.
+/// The path of the conversion webhook, the same as in controller-runtime.
 const CONVERT: &str = "/convert";
 
-/// Everything in the chart that is generated as a whole.
+/// All files of the chart that are generated as a whole.
 pub fn generated() -> Result<Files> {
     let mut files = Files::new();
     for operator in OPERATORS {
@@ -47,7 +48,8 @@ pub fn generated() -> Result<Files> {
     Ok(files)
 }
 
-/// The entries of the operator's webhooks without what the chart decides, and the definitions that are converted.
+/// The operator's webhook entries, without the fields that the chart's values decide, and the names of the definitions that
+/// need conversion. `None` if the operator has no webhooks.
 fn webhooks(operator: &dyn Operator) -> Option<Value> {
     let allowed = webhook_permissions(&[operator], "", "")?;
     let of_definitions = allowed

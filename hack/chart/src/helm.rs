@@ -14,14 +14,14 @@ use crate::{NAMESPACE, RELEASE, folder, rendered::Rendered};
 /// A major version of Helm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// What most people have.
+    /// Helm 3, the version that most users have.
     Three,
-    /// What people will have: it applies on the server's side.
+    /// Helm 4, which uses server-side apply.
     Four,
 }
 
 impl Version {
-    /// Both.
+    /// Both majors, the older first.
     pub const ALL: [Self; 2] = [Self::Three, Self::Four];
 
     fn tool(self) -> (Tool, &'static str) {
@@ -32,33 +32,33 @@ impl Version {
     }
 }
 
-/// One Helm, ready to be called.
+/// An installed Helm, ready to run.
 #[derive(Debug)]
 pub struct Helm {
     program: PathBuf,
 }
 
 impl Helm {
-    /// Finds it, or builds it once: that takes a minute or two.
+    /// Finds the program, or builds it once, which takes a minute or two.
     pub fn of(version: Version) -> Result<Self> {
         let (tool, name) = version.tool();
         let tools = Tools::locate_or_build(&[tool], &progress::to_stderr)?;
         Ok(Self { program: tools.binary(name)?.to_owned() })
     }
 
-    /// A call that needs no cluster.
+    /// A Helm command that needs no cluster.
     pub fn command(&self) -> Command {
         with_homes(Command::new(&self.program))
     }
 
-    /// A call in the network and as the administrator of `cluster`.
+    /// A Helm command that runs in the network of `cluster`, as its administrator.
     pub fn on(&self, cluster: &Cluster) -> Command {
         with_homes(cluster.exec(&self.program))
     }
 
-    /// What the chart makes of these values, given as a values file is: JSON.
+    /// Renders the chart with these values, which Helm reads from a values file in JSON.
     ///
-    /// The error is what Helm says.
+    /// The error is Helm's own message.
     pub fn template(&self, values: &Value, arguments: &[&str]) -> Result<Rendered> {
         let file = self.values_file(values)?;
         let mut command = self.command();
@@ -66,7 +66,7 @@ impl Helm {
         Rendered::parse(&succeeded(command.arg("--values").arg(file.path()))?)
     }
 
-    /// The values in a file that lives as long as the handle.
+    /// Writes the values to a temporary file, which exists until the returned handle is dropped.
     pub fn values_file(&self, values: &Value) -> Result<tempfile::NamedTempFile> {
         let file = tempfile::Builder::new().prefix("values-").suffix(".json").tempfile()?;
         std::fs::write(file.path(), values.to_string())?;
@@ -74,7 +74,7 @@ impl Helm {
     }
 }
 
-/// Nothing of the user's is read or written.
+/// Gives Helm its own home folders, so that it reads and writes no configuration of the user.
 fn with_homes(mut command: Command) -> Command {
     for name in ["CACHE", "CONFIG", "DATA"] {
         command.env(format!("HELM_{name}_HOME"), cluster::tools::cache().join("helm-home").join(name));
@@ -82,9 +82,11 @@ fn with_homes(mut command: Command) -> Command {
     command
 }
 
-/// Runs the command and returns its standard output; the error is its standard error.
+/// Runs the command and returns its standard output.
+///
+/// The error contains the command's standard error.
 pub fn succeeded(command: &mut Command) -> Result<String> {
     let Output { status, stdout, stderr } = command.output().with_context(|| format!("could not run {command:?}"))?;
     ensure!(status.success(), "{}", String::from_utf8_lossy(&stderr).trim_end());
-    String::from_utf8(stdout).context("the output is no text")
+    String::from_utf8(stdout).context("the output is not UTF-8")
 }

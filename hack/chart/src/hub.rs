@@ -1,10 +1,11 @@
-//! What Artifact Hub shows: annotations of `Chart.yaml`, from the definitions and the samples that tests apply.
+//! The annotations of `Chart.yaml` that Artifact Hub shows. They come from the custom resource definitions and from the samples,
+//! which tests apply.
 
 use anyhow::{Context as _, Result};
 use controller_manager::OPERATORS;
 use serde_json::{Value, json};
 
-/// The annotations, as the lines of YAML that stand below `annotations:`.
+/// The annotations, as the lines of YAML below `annotations:`.
 pub fn annotations() -> Result<String> {
     let (mut kinds, mut examples) = (Vec::new(), Vec::new());
     for operator in OPERATORS {
@@ -16,7 +17,7 @@ pub fn annotations() -> Result<String> {
                 "displayName": names.kind, "description": about(version),
             }));
         }
-        let sample: Value = serde_saphyr::from_str(operator.sample()).context("a sample is broken")?;
+        let sample: Value = serde_saphyr::from_str(operator.sample()).context("a sample is not valid YAML")?;
         examples.push(sample);
     }
     let mut text = String::new();
@@ -39,7 +40,7 @@ fn about(version: &impl serde::Serialize) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Annotations are texts: the list is YAML inside.
+/// A list as YAML text, because the value of an annotation is a string.
 fn block(items: &[Value]) -> Result<Value> {
     Ok(json!(serde_saphyr::to_string(&items).context("could not write YAML")?))
 }

@@ -1,10 +1,15 @@
-//! What the Helm chart `charts/operators` is made from, and Helm itself.
+//! Generates the parts of the Helm chart `charts/operators` that come from Rust types, and runs Helm.
 //!
-//! Reading order: [`values`] (what users can set: the one source of `values.yaml`, its schema and its table), [`document`]
-//! (how these three are written), [`files`] (what each operator brings: the chart's templates read it and name no operator),
-//! [`helm`] (both majors, as the tools that `hack/tools` pins), [`rendered`] (what the chart makes, as objects), [`plain`]
-//! (the same without Helm, for `make dist`), [`schemas`] (what other minors of Kubernetes know), [`hub`] (what Artifact Hub
-//! shows).
+//! Reading order:
+//!
+//! - [`values`]: what users can set. It is the single source of `values.yaml`, its schema and its table.
+//! - [`document`]: writes these three.
+//! - [`files`]: the files of each operator. The chart's templates read them and name no operator.
+//! - [`helm`]: runs both majors of Helm, at the versions that `hack/tools` pins.
+//! - [`rendered`]: the output of Helm, as objects.
+//! - [`plain`]: the same as plain manifests, for `make dist`.
+//! - [`schemas`]: the published schemas of other minors of Kubernetes.
+//! - [`hub`]: the annotations for Artifact Hub.
 
 use std::path::{Path, PathBuf};
 
@@ -17,16 +22,16 @@ pub mod rendered;
 pub mod schemas;
 pub mod values;
 
-/// The chart, below the root of the checkout.
+/// The folder of the chart, relative to the root of the checkout.
 pub const CHART: &str = "charts/operators";
 
-/// The namespace that our commands install into.
+/// The namespace into which the tasks of this repository install the chart.
 pub const NAMESPACE: &str = "operators-system";
 
-/// The name of the release that our commands make.
+/// The name of the Helm release that the tasks of this repository create.
 pub const RELEASE: &str = "operators";
 
-/// Where the chart is.
+/// The absolute path of the chart's folder.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(CHART)
 }

@@ -1,4 +1,4 @@
-//! The chart without Helm: plain manifests for `kubectl apply`, in one file and in six.
+//! Plain manifests for `kubectl apply`, for users without Helm: everything in one file, and the same divided into six.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{NAMESPACE, rendered::Rendered};
 
-/// The six files, in the order in which they are applied.
+/// The six files, in the order in which users apply them.
 const FILES: [&str; 6] = [
     "1-namespace.yaml",
     "2-service-account.yaml",
@@ -17,7 +17,7 @@ const FILES: [&str; 6] = [
     "6-controller.yaml",
 ];
 
-/// The files of `make dist`, by name: `install.yaml` with everything, and the same in six.
+/// The files of `make dist`, by name: `install.yaml` with all objects, and the six files.
 pub fn files(rendered: &Rendered) -> Result<BTreeMap<String, String>> {
     let mut sorted: BTreeMap<&str, Vec<Value>> = FILES.iter().map(|file| (*file, Vec::new())).collect();
     sorted.insert(FILES[0], vec![namespace()]);
@@ -45,7 +45,7 @@ fn file_of(kind: &str) -> &'static str {
     }
 }
 
-/// Helm makes it with `--create-namespace`.
+/// The namespace of the operators. The chart does not contain it, because Helm creates it with `--create-namespace`.
 fn namespace() -> Value {
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})

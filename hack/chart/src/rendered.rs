@@ -1,4 +1,4 @@
-//! What the chart makes, as objects.
+//! The objects that Helm renders from the chart, and look-ups in them for tests and tasks.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -6,14 +6,14 @@ use serde_json::Value;
 /// All objects of a render, in Helm's order.
 #[derive(Debug, Clone)]
 pub struct Rendered {
-    /// As Helm wrote it.
+    /// The YAML, as Helm wrote it.
     pub text: String,
-    /// The objects in it.
+    /// The objects in the text.
     pub objects: Vec<Value>,
 }
 
 impl Rendered {
-    /// Reads a stream of YAML documents.
+    /// Parses a stream of YAML documents, without those that are empty.
     pub fn parse(text: &str) -> Result<Self> {
         let documents = text.split("\n---\n").map(|document| document.trim_start_matches("---\n"));
         let mut objects = Vec::new();
@@ -26,7 +26,7 @@ impl Rendered {
         Ok(Self { text: text.to_owned(), objects })
     }
 
-    /// The objects of a kind.
+    /// The objects of this kind.
     pub fn of(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.objects.iter().filter(move |object| object["kind"] == kind)
     }
@@ -36,7 +36,7 @@ impl Rendered {
         self.of(kind).find(|object| object["metadata"]["name"] == name)
     }
 
-    /// Every pod that it leads to: its owner's kind and name, and its spec.
+    /// Every pod spec in the objects, with `kind/name` of the object that contains it.
     pub fn pods(&self) -> Vec<(String, &Value)> {
         let pods = self.objects.iter().filter_map(|object| {
             let spec = match object["kind"].as_str()? {

@@ -1,5 +1,5 @@
-//! The published schemas of all minors of Kubernetes, for those that do not run here: `kubernetes-validate` of `PyPI`, which
-//! brings them along.
+//! Checks objects against the published schemas of other minors of Kubernetes than the one that runs in the tests. The program
+//! `kubernetes-validate` from `PyPI` contains these schemas.
 
 use std::{
     fs::{self, File},
@@ -13,18 +13,17 @@ use serde_json::Value;
 
 use crate::helm::succeeded;
 
-/// The version of the program; its first two numbers are the newest Kubernetes that it knows.
+/// The version of the program. Its first two numbers are the newest minor of Kubernetes that it knows.
 const VERSION: &str = "1.37.0";
 
-/// The program, ready to be called.
+/// The installed program, ready to run.
 #[derive(Debug)]
 pub struct Schemas {
     program: PathBuf,
 }
 
 impl Schemas {
-    /// Finds it, or installs it once, in an environment of its own that nothing else on the machine sees. Needs `python3` with
-    /// `venv`.
+    /// Finds the program, or installs it once in a virtual environment of its own. Needs `python3` with `venv`.
     pub fn of_all_minors() -> Result<Self> {
         let cache = cluster::tools::cache();
         fs::create_dir_all(&cache)?;
@@ -39,7 +38,9 @@ impl Schemas {
         Ok(Self { program: folder.join("bin/kubernetes-validate") })
     }
 
-    /// Whether this minor (`1.36`) knows these objects and each of their fields. The error names those that it does not.
+    /// Checks that this minor (such as `1.36`) knows these objects and each of their fields.
+    ///
+    /// The error names the objects and fields that the minor does not know.
     pub fn check<'a>(&self, minor: &str, objects: impl IntoIterator<Item = &'a Value>) -> Result<()> {
         let mut file = tempfile::Builder::new().prefix("objects-").suffix(".yaml").tempfile()?;
         for object in objects {
@@ -48,7 +49,7 @@ impl Schemas {
         let mut validate = Command::new(&self.program);
         validate.args(["--kubernetes-version", minor, "--strict", "--quiet"]).arg(file.path());
         let output = validate.output().context("could not run kubernetes-validate")?;
-        let said = [output.stdout, output.stderr].concat(); // what does not fit, or that it could not be looked at
+        let said = [output.stdout, output.stderr].concat(); // what does not fit, or why the program could not check
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&said).trim_end());
         Ok(())
     }
@@ -58,7 +59,7 @@ fn install(folder: &Path) -> Result<()> {
     eprintln!("installing kubernetes-validate {VERSION}, once");
     let mut environment = Command::new("python3");
     succeeded(environment.args(["-m", "venv", "--clear"]).arg(folder))
-        .context("python3 cannot make an environment: install the package python3-venv")?;
+        .context("python3 cannot create a virtual environment: install the package python3-venv")?;
     let mut pip = Command::new(folder.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]);
     succeeded(pip.arg(format!("kubernetes-validate=={VERSION}"))).map(drop)

@@ -1,4 +1,4 @@
-//! What users of the chart can set. The comments here are what they read.
+//! The values of the chart. The doc comments of the fields become the descriptions in `values.yaml`, its schema and its table.
 #![expect(clippy::doc_markdown, reason = "the comments become descriptions in YAML, not Rust documentation")]
 
 mod metrics;
@@ -15,7 +15,7 @@ pub use metrics::Metrics;
 pub use operators::{Flag, own_flags};
 use pods::{BookingServer, NetworkPolicy, PodDisruptionBudget};
 
-/// A Kubernetes object or a part of one, which Kubernetes checks itself.
+/// A Kubernetes object or a part of one. Its schema is left open: the API server validates it.
 type Open = Map<String, Value>;
 
 /// Values of the chart `operators`.
@@ -23,52 +23,52 @@ type Open = Map<String, Value>;
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 pub struct Values {
-    /// One entry for each operator. Its flag switches together: controller, definition, permissions, webhooks, alerts, dashboard, roles for users, notes.
+    /// Settings of each operator. `enabled` switches everything that belongs to the operator: controller, CRDs, permissions, webhooks, alerts, dashboard panels, roles for users and notes.
     #[schemars(schema_with = "operators::schema")]
     operators: Map<String, Value>,
-    /// One Deployment for all operators, or one for each, with its own ServiceAccount, Lease, Services, certificate and monitor.
+    /// `combined` runs all operators in one Deployment. `separate` runs each operator in a Deployment of its own, with its own ServiceAccount, Lease, Services, certificate and monitor.
     topology: Topology,
-    /// Pods of each Deployment: one works, the others stand by with warm caches. null leaves the number to an autoscaler or to `kubectl scale`.
+    /// Number of pods of each Deployment. One pod leads; the others are standbys with warm caches. With null, the chart leaves the number to an autoscaler or to `kubectl scale`.
     replicas: Option<u16>,
-    /// Image of everything that this chart runs.
+    /// Image of all containers of this chart, except kube-rbac-proxy.
     image: Image,
-    /// Prefix for every image, those that the operators choose for their pods included: a mirror for clusters without internet.
+    /// Prefix of every image of this chart and of the default images of the operators' pods, such as a mirror for clusters without internet. Images in the spec of an object stay unchanged.
     image_registry: String,
-    /// Secrets with which images are pulled.
+    /// Secrets with the credentials for pulling images.
     image_pull_secrets: Vec<Open>,
-    /// One of several replicas works; needed for more than one.
+    /// Leader election between the replicas.
     leader_election: LeaderElection,
-    /// Namespaces to work in. A list narrows what is watched and what is permitted; empty is all of them.
+    /// Namespaces whose objects the operators reconcile; empty means all namespaces. A list also limits the watches and the permissions to these namespaces.
     watch_namespaces: Vec<String>,
-    /// Metrics for Prometheus, behind a proxy that asks the API server who may read them.
+    /// Metrics for Prometheus, behind a proxy that checks the permissions of each client at the API server.
     metrics: Metrics,
-    /// Alerts, for the Prometheus operator.
+    /// Alerts: a PrometheusRule for the Prometheus operator.
     prometheus_rule: PrometheusRule,
-    /// A dashboard for Grafana, in a ConfigMap that its sidecar finds.
+    /// Dashboard for Grafana, in a ConfigMap that Grafana's sidecar loads.
     dashboard: Dashboard,
-    /// Webhooks: objects are checked and converted before they are stored.
+    /// Webhooks that validate, default and convert objects before the API server stores them.
     webhooks: Webhooks,
-    /// Definitions of the operators' kinds.
+    /// CustomResourceDefinitions (CRDs) of the operators' kinds.
     crds: Crds,
-    /// Permissions.
+    /// Roles and their bindings.
     rbac: Rbac,
-    /// Who the operators are to the API server.
+    /// ServiceAccount of the operators.
     service_account: ServiceAccount,
-    /// The booking server of the samples, which FlightTickets are booked with when no other provider is named.
+    /// Booking server for the samples: FlightTickets are booked there if no other provider is configured.
     booking_server: BookingServer,
     /// Logs and traces.
     telemetry: Telemetry,
-    /// Keeps one pod when nodes are drained; made only for more than one replica.
+    /// PodDisruptionBudget of each Deployment, which limits how many pods a node drain removes at once.
     pod_disruption_budget: PodDisruptionBudget,
-    /// Who may call the pods.
+    /// NetworkPolicies that limit which clients can connect to the pods.
     network_policy: NetworkPolicy,
-    /// Requests and limits of the operators. README.md says what was measured.
+    /// Requests and limits of the operators. README.md has measurements.
     resources: Open,
     /// Security context of each pod.
     pod_security_context: Open,
     /// Security context of each container.
     security_context: Open,
-    /// Time for running reconciles to end; the operators take 30 s at most.
+    /// Seconds that a stopping pod has to finish running reconciles. The operators need at most 30 s by default.
     termination_grace_period_seconds: u32,
     /// PriorityClass of the pods.
     priority_class_name: String,
@@ -78,31 +78,31 @@ pub struct Values {
     tolerations: Vec<Open>,
     /// Affinity of the pods.
     affinity: Open,
-    /// Spread of the pods. A constraint without a `labelSelector` gets that of its Deployment.
+    /// Topology spread constraints of the pods. A constraint without a `labelSelector` gets the selector of its Deployment.
     topology_spread_constraints: Vec<Open>,
-    /// Labels of the pods.
+    /// Additional labels of the operators' pods.
     pod_labels: BTreeMap<String, String>,
-    /// Annotations of the pods.
+    /// Additional annotations of the operators' pods.
     pod_annotations: BTreeMap<String, String>,
-    /// Labels of everything.
+    /// Additional labels of every object of this chart.
     common_labels: BTreeMap<String, String>,
-    /// Flags for the operators, as `controller-manager run --help` lists them.
+    /// Additional flags of the operators; `controller-manager run --help` lists all flags.
     extra_args: Vec<String>,
-    /// Environment of the operators.
+    /// Additional environment variables of the operators.
     extra_env: Vec<Open>,
-    /// Volumes of the pods.
+    /// Additional volumes of the operators' pods.
     extra_volumes: Vec<Open>,
-    /// Where the operators find them.
+    /// Additional volume mounts of the operators' containers, for `extraVolumes`.
     extra_volume_mounts: Vec<Open>,
-    /// Objects to install as well; texts in them are templates.
+    /// Additional objects to install. Helm evaluates template expressions in them.
     extra_objects: Vec<Open>,
-    /// Instead of the chart's name, in the names of objects.
+    /// Replaces the chart's name in the names of objects.
     name_override: String,
-    /// Instead of the release's name, in the names of objects.
+    /// Replaces the release's name in the names of objects.
     fullname_override: String,
-    /// For charts that depend on this one: what their `condition` reads. Nothing here does.
+    /// Switch for parent charts, which name it in the `condition` of their dependency. This chart does not read it.
     enabled: bool,
-    /// For charts that depend on this one: Helm hands it to all charts. Nothing here reads it.
+    /// Global values of a parent chart, which Helm passes to all its charts. This chart does not read them.
     global: Open,
 }
 
@@ -121,12 +121,12 @@ struct Image {
     /// Registry and name.
     #[schemars(length(min = 1))]
     repository: String,
-    /// The chart's appVersion when empty.
+    /// Tag of the image; empty means the chart's appVersion.
     tag: String,
-    /// `sha256:…`; wins over the tag.
+    /// Digest of the image, `sha256:…`. It takes precedence over the tag.
     #[schemars(regex(pattern = "^(sha256:[0-9a-f]{64})?$"))]
     digest: String,
-    /// When nodes pull it.
+    /// Pull policy of the image.
     pull_policy: PullPolicy,
 }
 
@@ -143,15 +143,15 @@ enum PullPolicy {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct LeaderElection {
-    /// Whether there is an election.
+    /// Whether the replicas elect a leader, which alone reconciles. Must be true unless `replicas` is 1 or 0.
     enabled: bool,
-    /// How long a standby waits after the leader's last sign of life.
+    /// How long a standby waits after the leader's last renewal of the Lease before it takes over.
     #[schemars(regex(pattern = "^([0-9]+(h|m|s|ms))+$"))]
     lease_duration: String,
-    /// How long a leader works after its last sign of life; shorter than the lease.
+    /// How long a leader continues after its last renewal. Must be shorter than `leaseDuration`.
     #[schemars(regex(pattern = "^([0-9]+(h|m|s|ms))+$"))]
     renew_deadline: String,
-    /// How often the leader gives a sign of life.
+    /// How often the leader renews the Lease.
     #[schemars(regex(pattern = "^([0-9]+(h|m|s|ms))+$"))]
     retry_period: String,
 }
@@ -160,11 +160,11 @@ struct LeaderElection {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct PrometheusRule {
-    /// Whether it is made.
+    /// Whether the chart creates the PrometheusRule.
     enabled: bool,
-    /// Its labels, by which a Prometheus chooses its rules.
+    /// Additional labels, for the `ruleSelector` of a Prometheus.
     labels: BTreeMap<String, String>,
-    /// Where the runbooks are; each alert's name is appended.
+    /// Address of the published runbooks (docs/runbooks.md). The chart appends each alert's name in lower case, so end it with `#`. Empty: no links.
     runbook_url: String,
 }
 
@@ -172,11 +172,11 @@ struct PrometheusRule {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Dashboard {
-    /// Whether it is made.
+    /// Whether the chart creates the dashboard.
     enabled: bool,
-    /// Labels by which Grafana's sidecar finds it.
+    /// Labels by which Grafana's sidecar finds the ConfigMap.
     labels: BTreeMap<String, String>,
-    /// Annotations, such as the folder in Grafana.
+    /// Annotations of the ConfigMap, such as the folder in Grafana.
     annotations: BTreeMap<String, String>,
 }
 
@@ -184,21 +184,21 @@ struct Dashboard {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Webhooks {
-    /// Whether they are served. Without them, only the definitions' schemas check objects, and only stored versions are served.
+    /// Whether the operators serve webhooks. Without webhooks, only the schemas of the CRDs validate objects, and only the stored version of each kind is served.
     enabled: bool,
-    /// Port of the pods.
+    /// Port of the webhooks in the pods.
     #[schemars(range(min = 1, max = 65535))]
     port: u16,
-    /// Serve on the nodes' network, where the API server cannot reach pods. Such pods are refused where Pod Security is restricted.
+    /// Whether the pods run in the nodes' network, for clusters whose API server cannot reach pods. Namespaces with the restricted Pod Security Standard reject such pods.
     host_network: bool,
-    /// What the API server does with an object when nobody answers; webhooks that only warn are always ignored then.
+    /// What the API server does with a request when a webhook does not answer: reject it (`Fail`) or accept it (`Ignore`). Webhooks that only warn always use `Ignore`.
     failure_policy: FailurePolicy,
-    /// Which namespaces' objects are checked, beside the chart's own and kube-system, which never are.
+    /// Label selector of the namespaces whose objects the webhooks check. They never check the namespace of the release and kube-system.
     namespace_selector: Open,
-    /// How long the API server waits.
+    /// Seconds that the API server waits for the answer of a webhook.
     #[schemars(range(min = 1, max = 30))]
     timeout_seconds: u8,
-    /// Certificates from cert-manager instead of our own; the permissions for our own are not granted then.
+    /// Webhook certificates from cert-manager. By default, the operators create and renew their own.
     cert_manager: CertManager,
 }
 
@@ -213,9 +213,9 @@ enum FailurePolicy {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct CertManager {
-    /// Whether cert-manager makes the certificates.
+    /// Whether cert-manager issues the certificates. The operators then get no permissions to manage their own.
     enabled: bool,
-    /// Who signs; a self-signing Issuer is made when empty.
+    /// Reference to the Issuer that signs the certificates. When empty, the chart creates a self-signing Issuer.
     issuer_ref: Open,
 }
 
@@ -223,11 +223,11 @@ struct CertManager {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Crds {
-    /// Whether definitions are installed and upgraded with the release.
+    /// Whether Helm installs and upgrades the CRDs with the release.
     enabled: bool,
-    /// Whether they, and so all objects of their kinds, stay when their operator is switched off or the release is uninstalled.
+    /// Whether Helm keeps the CRDs, and so all objects of their kinds, when their operator is disabled or the release is uninstalled.
     keep: bool,
-    /// Annotations of the definitions.
+    /// Additional annotations of the CRDs.
     annotations: BTreeMap<String, String>,
 }
 
@@ -235,9 +235,9 @@ struct Crds {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Rbac {
-    /// Whether roles and bindings are made.
+    /// Whether the chart creates roles and bindings.
     create: bool,
-    /// Whether the roles view, edit and admin of namespaces include the operators' kinds.
+    /// Whether the chart adds permissions on the operators' kinds to the cluster roles `view`, `edit` and `admin`.
     aggregate: bool,
 }
 
@@ -245,11 +245,11 @@ struct Rbac {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct ServiceAccount {
-    /// Whether it is made; else `name` must be there.
+    /// Whether the chart creates the ServiceAccount. If not, `name` must name an existing one.
     create: bool,
-    /// Its name; that of its Deployment when empty. With topology separate, the name of the operator is appended.
+    /// Name of the ServiceAccount; empty means the name of its Deployment. With `topology: separate`, the chart appends the name of the operator.
     name: String,
-    /// Its annotations.
+    /// Annotations of the ServiceAccount.
     annotations: BTreeMap<String, String>,
 }
 
@@ -257,12 +257,12 @@ struct ServiceAccount {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Telemetry {
-    /// Where traces go by OTLP over gRPC, such as `http://collector.tracing:4317`; nowhere when empty.
+    /// Address of the OTLP collector that receives traces over gRPC, such as `http://collector.tracing:4317`. Empty: no traces.
     otlp_endpoint: String,
-    /// A level, or levels by target: `info,manager=debug`.
+    /// Log level, or a list of levels by target, such as `info,manager=debug`.
     #[schemars(length(min = 1))]
     log_level: String,
-    /// json, or text for people.
+    /// Format of the logs: `json` for log collectors, or human-readable `text`.
     log_format: LogFormat,
 }
 
@@ -347,9 +347,9 @@ impl Default for Values {
     }
 }
 
-/// The JSON Schema of the values: closed, and each key described.
+/// The JSON Schema of the values. It refuses unknown keys and describes each key.
 pub fn schema() -> Schema {
-    // Inline: a reader of the schema, or of an editor's tooltip, sees each key where it is.
+    // Inline, so that readers of the schema and of editors' tooltips see each key at its place.
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<Values>()
 }

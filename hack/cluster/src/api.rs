@@ -1,4 +1,4 @@
-//! The few requests that bringing up a cluster needs, as its administrator.
+//! A minimal client of the API server, with the administrator's permissions, for the few requests that start a cluster.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ pub(crate) struct Api {
     config: Arc<ClientConfig>,
 }
 
-/// What the server said.
+/// The answer to one request.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) body: Vec<u8>,
@@ -44,7 +44,7 @@ impl Api {
         Ok(Self { port, config: Arc::new(config) })
     }
 
-    /// Whether the API server says that it is ready to be used.
+    /// Whether the API server reports that it is ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.get("/readyz").is_ok_and(|answer| answer.code == 200)
     }
@@ -62,7 +62,7 @@ impl Api {
         }
     }
 
-    /// One request on a connection of its own. HTTP/1.0, so that the answer simply ends with the connection.
+    /// Sends one request on its own connection. It uses HTTP/1.0, so that the answer ends with the connection.
     fn request(&self, method: &str, path: &str, content: &str, body: &[u8]) -> Result<Answer> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let tcp = TcpStream::connect_timeout(&address, PATIENCE).context("could not reach the API server")?;

@@ -1,4 +1,5 @@
-//! What was asked of an API server, from its audit log: the one witness that no client can talk to.
+//! Reads the requests of a user from the audit log of an API server. Unlike a client's own record, this log contains every
+//! request.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,37 +8,37 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// What a user asked for, once for each request.
+/// One request of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audited {
-    /// Such as `patch`.
+    /// The verb, such as `patch`.
     pub verb: String,
-    /// Empty for the core group.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// The plural; empty for what is no resource.
+    /// The plural name of the resource; empty for paths that are not resources.
     pub resource: String,
-    /// Such as `status`, or empty.
+    /// The subresource, such as `status`; may be empty.
     pub subresource: String,
-    /// Whether somebody without the right was turned away.
+    /// Whether the API server refused the request because of a missing permission.
     pub is_forbidden: bool,
-    /// Whether nothing was to be stored.
+    /// Whether the request is a dry run.
     pub is_dry_run: bool,
 }
 
-/// All requests of `user` that have reached the API server, in the order of their arrival, from a cluster's
-/// [audit log](crate::Cluster::audit_log). The API server logs a request before it handles it, so a client that sees the
-/// effect of a request finds it in the log.
+/// All requests of `user` that have reached the API server, in the order of their arrival. They come from the cluster's
+/// [audit log](crate::Cluster::audit_log). The API server logs a request before it handles it, so a client that observes the
+/// effect of a request also finds the request in the log.
 pub fn requests_of(user: &str, log: &Path) -> Result<Vec<Audited>> {
     let text = std::fs::read_to_string(log).with_context(|| format!("could not read {}", log.display()))?;
     Ok(read(user, &text))
 }
 
 fn read(user: &str, text: &str) -> Vec<Audited> {
-    // The last line may be half written: if it is the first of its request, the request is not handled yet.
+    // The last line may be incomplete. If it is the first line of a request, the API server has not handled that request yet.
     let lines = text.lines().filter(|line| line.contains(user)).filter_map(|line| serde_json::from_str(line).ok());
     let (mut requests, mut known) = (Vec::<Audited>::new(), HashMap::new());
     for line in lines.filter(|line: &Line| line.user.username == user) {
-        // One line for each stage of a request; only the later ones say what became of it.
+        // Each stage of a request has a line, and only the later stages contain the result.
         if let Some(request) = known.get(&line.audit_id).and_then(|index: &usize| requests.get_mut(*index)) {
             request.is_forbidden |= line.is_forbidden();
         } else {
@@ -49,7 +50,7 @@ fn read(user: &str, text: &str) -> Vec<Audited> {
 }
 
 impl fmt::Display for Audited {
-    /// `patch deployments`, `patch memcacheds/status`, `dry-run patch deployments`.
+    /// Such as `patch deployments`, `patch memcacheds/status` or `dry-run patch deployments`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slash = if self.subresource.is_empty() { "" } else { "/" };
         let dry_run = if self.is_dry_run { "dry-run " } else { "" };
@@ -154,7 +155,7 @@ mod tests {
         );
     }
 
-    /// The API server writes the line of the end after the answer: the effect is there to be seen before that.
+    /// The API server writes the last line of a request after the answer. Clients can observe the effect before that line exists.
     #[test]
     fn a_request_counts_before_the_log_has_its_end() {
         let lines = [

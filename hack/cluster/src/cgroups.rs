@@ -1,7 +1,7 @@
-//! The cgroups of a real node: one of its own below the root of each hierarchy.
+//! The cgroups of a real node. The node has one cgroup below the root of each hierarchy.
 //!
-//! Version 1 (a hierarchy for each controller) is what this was tried on. Version 2 (one for all) follows the kernel's
-//! and the kubelet's documentation.
+//! Version 1 (one hierarchy for each controller) has been tested. The code for version 2 (one hierarchy for all) follows the
+//! documentation of the kernel and the kubelet.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 const ROOT: &str = "/sys/fs/cgroup";
-/// What the kubelet asks of version 2.
+/// The controllers that the kubelet requires with version 2.
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "memory", "pids", "io"];
 
 /// Creates the cgroup `name` in every hierarchy.
@@ -19,7 +19,7 @@ pub(crate) fn create(name: &str) -> Result<()> {
         for controller in CONTROLLERS {
             let file = Path::new(ROOT).join("cgroup.subtree_control");
             fs::write(&file, format!("+{controller}")).with_context(|| {
-                format!("could not turn on the cgroup controller {controller}: in a container, give it its own cgroup")
+                format!("could not enable the cgroup controller {controller}: in a container, give it its own cgroup")
             })?;
         }
     }
@@ -33,7 +33,7 @@ pub(crate) fn create(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Moves the calling process into the part for daemons, in every hierarchy: the kubelet wants them to agree.
+/// Moves the calling process into the subgroup for daemons, in every hierarchy: the kubelet requires the same cgroup in all.
 pub(crate) fn enter(name: &str) -> Result<()> {
     for root in hierarchies() {
         let file = root.join(name).join("system/cgroup.procs");
@@ -45,20 +45,20 @@ pub(crate) fn enter(name: &str) -> Result<()> {
 /// Moves the calling process out again, so that [`remove`] can succeed.
 pub(crate) fn leave() {
     for root in hierarchies() {
-        let _ = fs::write(root.join("cgroup.procs"), "0"); // it may have no process of ours
+        let _ = fs::write(root.join("cgroup.procs"), "0"); // an error is harmless; `remove` then reports what is left
     }
 }
 
-/// Removes the cgroup and everything below, once its processes have gone.
+/// Removes the cgroup and everything below. Waits up to 5 s for its processes to end.
 pub(crate) fn remove(name: &str) -> Result<()> {
     for _ in 0..100 {
         let left: Vec<_> = existing(name).into_iter().filter(|folder| !remove_tree(folder)).collect();
         if left.is_empty() {
             return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(50)); // the kernel is still taking processes apart
+        std::thread::sleep(Duration::from_millis(50)); // the kernel still cleans up ended processes
     }
-    bail!("the cgroups {name} have processes that are not ours: see {:?}", existing(name))
+    bail!("processes that do not belong to the cluster are in its cgroups {name}: see {:?}", existing(name))
 }
 
 /// The folders of this cgroup that exist.
@@ -71,7 +71,7 @@ fn hierarchies() -> Vec<PathBuf> {
         return vec![ROOT.into()];
     }
     let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
-    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())); // not the links to them
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())); // without symbolic links
     folders.map(|entry| entry.path()).filter(|path| path.join("cgroup.procs").is_file()).collect()
 }
 
@@ -79,7 +79,8 @@ fn is_v2() -> bool {
     Path::new(ROOT).join("cgroup.controllers").is_file()
 }
 
-/// A new cpuset of version 1 is empty, and then takes no process ("No space left on device").
+/// Copies the CPUs and memory nodes of the parent. With version 1, a new cpuset is empty, and the kernel refuses to move a
+/// process into it ("No space left on device").
 fn copy_cpuset(folder: &Path, parent: &Path) -> Result<()> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         if !is_v2() && folder.join(file).is_file() {

@@ -1,4 +1,4 @@
-//! The handle by which tests and tasks use a cluster.
+//! [`Cluster`], the handle with which tests and tasks use a cluster.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -25,11 +25,11 @@ use crate::supervisor::SOURCE;
 use crate::tools::{self, Tools};
 use crate::{foreign, kind, kubeconfig, parts, remove};
 
-/// A running cluster. As long as a handle exists, a cluster of ours does not end itself.
+/// A handle to a running cluster. As long as a handle exists, a cluster of this repository does not stop by itself.
 ///
 /// All calls block; in asynchronous code, make them in `spawn_blocking`. A handle can be shared between threads.
 #[derive(Debug)]
-#[must_use = "a cluster without a user may end itself, and a fresh one ends with its handle"]
+#[must_use = "a cluster without a handle may stop itself, and a fresh one stops with its handle"]
 pub struct Cluster {
     name: String,
     layout: Layout,
@@ -37,12 +37,12 @@ pub struct Cluster {
     ends_on_drop: bool,
 }
 
-/// Who runs it.
+/// What runs the cluster.
 #[derive(Debug)]
 enum Runner {
-    /// A supervisor of this machine.
+    /// A supervisor on this machine.
     Supervisor(Supervised),
-    /// Somebody else: all we have is a kubeconfig, and for kind the containers that are its nodes.
+    /// Something outside of this repository. Known is only the kubeconfig, and with kind the containers of the nodes.
     Foreign(Foreign),
 }
 
@@ -51,44 +51,44 @@ pub(crate) struct Supervised {
     pub(crate) spec: Spec,
     pub(crate) pid: i32,
     connection: Mutex<Connection>,
-    /// Present if we started the supervisor: then it is ours to wait for.
+    /// The supervisor's process if this process has started it, and so must wait for its end.
     child: Option<Child>,
 }
 
-/// What a test may want of a cluster beyond its API server.
+/// Capabilities of a cluster, beyond its API server, that a test may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// To reach pods and Services by their addresses.
+    /// The test can reach pods and Services by their addresses.
     Network,
-    /// To see the processes of pods on this machine, and to stop the parts of the control plane.
+    /// The processes of pods run on this machine, and the test can stop parts of the control plane.
     Machine,
-    /// To drain one of at least two workers.
+    /// The test may drain one of at least two workers.
     Workers,
 }
 
-/// What the names of shared clusters begin with.
+/// The prefix of the names of shared clusters.
 const SHARED: &str = "shared-";
-/// How long a shared cluster waits for its next user.
+/// How long a shared cluster without a handle waits before it stops.
 const SHARED_IDLE: Duration = Duration::from_mins(5);
-/// How long a fresh one outlives a test that was killed.
+/// How long a fresh cluster continues to run after its test was killed.
 const FRESH_IDLE: Duration = Duration::from_secs(10);
 
 impl Cluster {
-    /// The cluster of that kind that all tests of this checkout share. The first user starts it; some minutes after the
-    /// last, it ends itself. Use a namespace of your own, and change nothing that is not in it.
+    /// Joins the cluster of this kind that all tests of this checkout share. The first caller starts it. It stops some minutes
+    /// after the last handle. Use your own namespace, and change nothing outside of it.
     pub fn shared(nodes: Nodes) -> Result<Self> {
         let key = tools::pins_key(nodes.tools(), SOURCE)?;
         let options = Options { idle: Some(SHARED_IDLE), ..Options::new(format!("{SHARED}{nodes}-{key}"), nodes) };
         Self::up(&options, &progress::to_stderr)
     }
 
-    /// A cluster for this test alone; it ends with the handle. About three seconds and half a gigabyte: prefer
-    /// [`shared`](Self::shared) unless the test breaks things.
+    /// Starts a cluster for this test alone; it stops with the handle. It costs about three seconds and half a gigabyte, so
+    /// prefer [`shared`](Self::shared) unless the test breaks things.
     pub fn fresh(nodes: Nodes) -> Result<Self> {
         Self::fresh_with(nodes, Controllers::Reduced)
     }
 
-    /// As [`fresh`](Self::fresh), and says which controllers run when there are no nodes.
+    /// Like [`fresh`](Self::fresh), with a choice of the controllers that run without nodes.
     pub fn fresh_with(nodes: Nodes, controllers: Controllers) -> Result<Self> {
         let options = Options { controllers, idle: Some(FRESH_IDLE), ..Options::new(fresh_name(), nodes) };
         let mut cluster = Self::up(&options, &progress::to_stderr)?;
@@ -96,40 +96,40 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts the cluster, or joins it when it runs. It outlives the handle.
+    /// Starts the cluster, or joins it if it runs already. It continues to run after the handle.
     pub fn up(options: &Options, progress: Progress<'_>) -> Result<Self> {
         Self::of(start::start(options, progress)?)
     }
 
-    /// Joins a cluster that runs.
+    /// Joins a running cluster.
     pub fn open(name: &str) -> Result<Self> {
         let running = start::join(&Layout::of(name)?)?;
         let advice = || format!("no cluster {name} runs: start it with `cargo xtask cluster up --name {name}`");
         Self::of(running.with_context(advice)?)
     }
 
-    /// The cluster that the current context of `kubeconfig` leads to, whoever runs it; without one, kubectl's own. It is left
-    /// as it is.
+    /// A handle to the existing cluster in the current context of `kubeconfig`, or of kubectl's own configuration if that is
+    /// `None`. The handle never starts or stops this cluster.
     pub fn existing(kubeconfig: Option<&Path>) -> Result<Self> {
         let (layout, foreign) = foreign::existing(kubeconfig)?;
         Ok(Self::foreign(layout, foreign, false))
     }
 
-    /// Removes the files that we keep about a cluster of somebody else.
+    /// Removes the local files about an existing cluster that does not belong to this repository.
     pub fn forget(self) -> Result<()> {
         match &self.runner {
-            Runner::Supervisor(_) => Ok(()), // they are the cluster's, and go with it
+            Runner::Supervisor(_) => Ok(()), // its files belong to the cluster and go with it
             Runner::Foreign(_) => foreign::forget(&self.layout),
         }
     }
 
-    /// The cluster that kind calls so, with this many workers; it is created if need be, and stays.
+    /// The cluster of kind with this name, created with this many workers if it does not exist. It stays after the handle.
     pub fn kind(name: &str, workers: usize) -> Result<Self> {
         let (layout, foreign) = kind::up(name, workers)?;
         Ok(Self::foreign(layout, foreign, false))
     }
 
-    /// A cluster of kind's for this test alone; it ends with the handle.
+    /// Creates a cluster with kind for this test alone. Dropping the handle deletes it.
     pub fn fresh_kind() -> Result<Self> {
         let (layout, foreign) = kind::up(&fresh_name(), 0)?;
         Ok(Self::foreign(layout, foreign, true))
@@ -152,23 +152,24 @@ impl Cluster {
             Runner::Supervisor(ours) => Ok(ours),
             Runner::Foreign(_) => {
                 let name = &self.name;
-                Err(Unsupported(format!("only clusters of this repository let tests do that, and {name} is none"))
-                    .into())
+                Err(Unsupported(format!("only clusters of this repository support this, and {name} is not one")).into())
             }
         }
     }
 
-    /// Whether a test can have this; the error says why not, and [`or_skip`](crate::or_skip) skips the test.
+    /// Checks that the cluster offers this capability.
+    ///
+    /// The error gives the reason why it does not, and [`or_skip`](crate::or_skip) then skips the test.
     pub fn require(&self, access: Access) -> Result<()> {
         let unsupported = |why: &str| Err(Unsupported(format!("{}: {why}", self.name)).into());
         match (access, &self.runner) {
             (Access::Workers, Runner::Supervisor(ours)) if ours.spec.nodes == Nodes::Real => {
-                unsupported("a real cluster of this repository has one node only")
+                unsupported("a real cluster of this repository has only one node")
             }
             (Access::Workers, Runner::Foreign(foreign)) => match foreign.workers {
                 Some(2..) => Ok(()),
-                Some(_) => unsupported("there are no two workers"),
-                None => unsupported("the workers of somebody else's cluster are not drained"),
+                Some(_) => unsupported("the cluster has fewer than two workers"),
+                None => unsupported("tests do not drain workers of an existing cluster"),
             },
             (_, Runner::Supervisor(_)) => Ok(()),
             (Access::Network, Runner::Foreign(foreign)) => foreign.require_network(),
@@ -176,17 +177,17 @@ impl Cluster {
         }
     }
 
-    /// Its name.
+    /// The cluster's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether tests share it, so that none may change what the others see.
+    /// Whether tests share the cluster. Then no test may change what the others rely on.
     pub(crate) fn is_shared(&self) -> bool {
         self.name.starts_with(SHARED)
     }
 
-    /// What stands behind its API server.
+    /// The kind of the cluster's nodes.
     pub fn nodes(&self) -> Nodes {
         match &self.runner {
             Runner::Supervisor(ours) => ours.spec.nodes,
@@ -194,12 +195,12 @@ impl Cluster {
         }
     }
 
-    /// Whether it is one of this repository's, with all that these offer.
+    /// Whether the cluster belongs to this repository, and so supports all operations.
     pub fn is_ours(&self) -> bool {
         matches!(self.runner, Runner::Supervisor(_))
     }
 
-    /// Its Kubernetes version, such as "v1.36.3".
+    /// The cluster's Kubernetes version, such as "v1.36.3".
     pub fn version(&self) -> &str {
         match &self.runner {
             Runner::Supervisor(ours) => &ours.spec.version,
@@ -207,14 +208,14 @@ impl Cluster {
         }
     }
 
-    /// A kubeconfig for its administrator. It works inside and outside of the cluster's network.
+    /// The administrator's kubeconfig. It works inside and outside of the cluster's network.
     pub fn kubeconfig(&self) -> PathBuf {
         self.layout.kubeconfig()
     }
 
-    /// A kubeconfig for this user with these groups (at most two), who may do what RBAC allows them: at first, nothing.
+    /// Writes a kubeconfig for this user with these groups (at most two). RBAC decides what the user may do: at first, nothing.
     ///
-    /// The user's name is in every line of the [audit log](Self::audit_log) that the user causes.
+    /// Each request of the user is in the [audit log](Self::audit_log) with the user's name.
     pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
         self.supervised()?;
         let authority = Authority::load(&self.layout)?;
@@ -236,24 +237,24 @@ impl Cluster {
         }
     }
 
-    /// One line of JSON for each request that was answered, with the user in `user.username`. Only clusters of this
-    /// repository have it.
+    /// The audit log: a line of JSON for each stage of each request, with the user in `user.username`. Only clusters of this
+    /// repository have one.
     pub fn audit_log(&self) -> PathBuf {
         self.layout.audit_log()
     }
 
-    /// The folder with all files of the cluster: logs, certificates, configuration. For a cluster of somebody else, with the
-    /// files that we keep about it.
+    /// The folder with all files of the cluster: logs, certificates, configuration. For an existing cluster, it contains only
+    /// the local files about it.
     pub fn state_dir(&self) -> &Path {
         self.layout.folder()
     }
 
-    /// What the part of that name has said.
+    /// The log of the part with this name.
     pub fn log(&self, part: &str) -> PathBuf {
         self.layout.log(part)
     }
 
-    /// The programs that the cluster is made of; of somebody else's, at most kubectl.
+    /// The programs of the cluster. For an existing cluster, this is at most kubectl.
     pub fn tools(&self) -> &Tools {
         match &self.runner {
             Runner::Supervisor(ours) => &ours.spec.tools,
@@ -261,34 +262,35 @@ impl Cluster {
         }
     }
 
-    /// `kubectl` as the administrator.
+    /// A command that runs `kubectl` as the administrator.
     pub fn kubectl<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = self.exec("kubectl");
         command.args(args);
         command
     }
 
-    /// A command with `KUBECONFIG` set and the cluster's programs first on the `PATH`; in the network of the cluster if it is
-    /// ours.
+    /// A command with `KUBECONFIG` set and the cluster's programs first on the `PATH`. For a cluster of this repository, it runs
+    /// in the cluster's network.
     ///
-    /// Only the network is entered: the command sees the usual files and processes.
+    /// The command enters only the network. It sees the files and processes of this machine as usual.
     pub fn exec(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = match &self.runner {
             Runner::Supervisor(_) => self.inside(program),
-            Runner::Foreign(_) => Command::new(program), // where its kubeconfig leads is not known inside
+            Runner::Foreign(_) => Command::new(program), // its server may be unreachable from the cluster's network
         };
         let cache = self.layout.folder().join("cache");
         command
             .env("KUBECONFIG", self.kubeconfig())
             .env("PATH", self.tools().path(std::env::var_os("PATH")))
-            .env("KUBECACHEDIR", cache.join("kubectl")) // else it fills the home directory
+            .env("KUBECACHEDIR", cache.join("kubectl")) // keeps kubectl's cache out of the home directory
             .env("HELM_CACHE_HOME", cache.join("helm/cache"))
             .env("HELM_CONFIG_HOME", cache.join("helm/config"))
             .env("HELM_DATA_HOME", cache.join("helm/data"));
         command
     }
 
-    /// A command in the cluster's network, as far as it can be entered from here: see [`Access::Network`].
+    /// A command in the cluster's network if this machine can enter that network, and otherwise an ordinary command. See
+    /// [`Access::Network`].
     pub fn inside(&self, program: impl AsRef<OsStr>) -> Command {
         let Some(pid) = self.network() else { return Command::new(program) };
         let mut nsenter = Command::new("nsenter");
@@ -296,9 +298,10 @@ impl Cluster {
         nsenter
     }
 
-    /// Moves the calling thread into the cluster's network, for good: its sockets then reach pods and Services.
+    /// Moves the calling thread into the cluster's network for the rest of its life. Its sockets then reach pods and Services.
     ///
-    /// Threads that it starts afterwards follow. Does nothing where the cluster has no network that can be entered.
+    /// Threads that it starts afterwards are in this network too. Does nothing if this machine cannot enter the cluster's
+    /// network.
     pub fn enter_network(&self) -> Result<()> {
         let Some(pid) = self.network() else { return Ok(()) };
         let network = File::open(format!("/proc/{pid}/ns/net")).context("the cluster is gone")?;
@@ -306,7 +309,7 @@ impl Cluster {
             .context("could not enter the cluster's network")
     }
 
-    /// A process of this machine that is in the cluster's network.
+    /// The id of a process on this machine that is in the cluster's network.
     fn network(&self) -> Option<i32> {
         match &self.runner {
             Runner::Supervisor(ours) => (ours.spec.nodes == Nodes::Real).then_some(ours.pid),
@@ -314,23 +317,23 @@ impl Cluster {
         }
     }
 
-    /// Puts an image into all nodes, from an OCI archive; of kind only.
+    /// Loads an image from an OCI archive into all nodes. Works only with kind.
     pub fn load_image(&self, archive: &Path) -> Result<()> {
         kind::load(&self.name, archive)
     }
 
-    /// How it is now.
+    /// The present state of the cluster and its parts.
     pub fn status(&self) -> Result<Status> {
         self.supervised()?.connection.lock().unwrap_or_else(PoisonError::into_inner).status()
     }
 
-    /// Ends a part such as "etcd" as a crash would, and keeps it away until [`start_part`](Self::start_part).
+    /// Kills a part such as "etcd", like a crash. It stays stopped until [`start_part`](Self::start_part).
     pub fn stop_part(&self, name: &str) -> Result<()> {
         self.ask(&Request::Stop(name.to_owned()))
     }
 
-    /// Asks a part to end as an administrator would, with SIGTERM, and keeps it away until
-    /// [`start_part`](Self::start_part). A part that has not ended in time is killed; `false` tells of it.
+    /// Stops a part with SIGTERM, like an administrator. It stays stopped until [`start_part`](Self::start_part). Returns `false`
+    /// if the part did not end within `patience` and had to be killed.
     pub fn terminate_part(&self, name: &str, patience: Duration) -> Result<bool> {
         self.ask(&Request::Terminate(name.to_owned()))?;
         let begun = Instant::now();
@@ -346,28 +349,28 @@ impl Cluster {
         }
     }
 
-    /// Starts a part that was stopped.
+    /// Starts a stopped part.
     pub fn start_part(&self, name: &str) -> Result<()> {
         self.ask(&Request::Start(name.to_owned()))
     }
 
-    /// Ends a part as a crash would, and starts it again.
+    /// Kills a part, like a crash, and starts it again.
     pub fn restart_part(&self, name: &str) -> Result<()> {
         self.stop_part(name)?;
         self.start_part(name)
     }
 
-    /// Freezes a part: it keeps its connections and answers nothing.
+    /// Freezes a part: it keeps its connections but does not answer.
     pub fn pause_part(&self, name: &str) -> Result<()> {
         self.ask(&Request::Pause(name.to_owned()))
     }
 
-    /// Lets a frozen part go on.
+    /// Resumes a frozen part.
     pub fn resume_part(&self, name: &str) -> Result<()> {
         self.ask(&Request::Resume(name.to_owned()))
     }
 
-    /// Waits until the API server calls itself ready, as after a fault.
+    /// Waits until the API server reports that it is ready, for example after a fault.
     pub fn wait_until_ready(&self, patience: Duration) -> Result<()> {
         let api = self.api()?;
         let begun = Instant::now();
@@ -380,7 +383,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A client of its API server.
+    /// A client of the cluster's API server.
     pub(crate) fn api(&self) -> Result<Api> {
         Api::new(self.supervised()?.spec.ports.api, &Authority::load(&self.layout)?)
     }
@@ -407,12 +410,12 @@ impl Drop for Cluster {
             eprintln!("the cluster {} was not removed: {error:#}", self.name);
         }
         if let Runner::Supervisor(Supervised { child: Some(child), .. }) = &mut self.runner {
-            let _ = child.wait(); // it has ended; this takes it from the kernel's list
+            let _ = child.wait(); // reaps the ended process
         }
     }
 }
 
-/// A name that no other cluster has.
+/// A unique name for a cluster.
 fn fresh_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let n = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! A cluster that somebody else runs: what its kubeconfig tells, and whether its network can be reached from here.
+//! Existing clusters that this repository does not run: what is known from their kubeconfig, and whether this machine reaches
+//! their network.
 
 use std::fs;
 use std::path::Path;
@@ -15,26 +16,26 @@ use crate::pki;
 use crate::progress;
 use crate::tools::{Lock, Tool, Tools, hex};
 
-/// How it is reached.
+/// How to use an existing cluster.
 #[derive(Debug)]
 pub(crate) struct Foreign {
-    /// For people: kubectl's context, or what kind calls it.
+    /// The name of kubectl's context, or the name that kind uses.
     pub(crate) name: String,
-    /// Of Kubernetes.
+    /// The version of Kubernetes.
     pub(crate) version: String,
     pub(crate) server: String,
-    /// kubectl, if it was built here; else the one on the PATH is used.
+    /// kubectl, if it is built here; otherwise commands use the one on the PATH.
     pub(crate) tools: Tools,
-    /// A process of this machine in the network of its pods, where there is one.
+    /// The id of a process on this machine in the network of the pods, if there is one.
     pub(crate) node: Option<i32>,
-    /// How many workers tests may drain, where they may.
+    /// The number of workers that tests may drain; `None` if they may not.
     pub(crate) workers: Option<usize>,
 }
 
-/// Says `true` where the machine is in the network of the cluster's pods.
+/// The environment variable with which the user declares, with `true`, that this machine is in the network of the cluster's pods.
 const REACHES_PODS: &str = "E2E_REACHES_PODS";
 
-/// The cluster of the current context, and where we keep files about it.
+/// The cluster of the current context, and the folder for local files about it.
 pub(crate) fn existing(kubeconfig: Option<&Path>) -> Result<(Layout, Foreign)> {
     let config = current_context(kubeconfig)?;
     let name = config.text("/current-context").context("kubectl has no current context: set KUBECONFIG")?;
@@ -45,13 +46,13 @@ pub(crate) fn existing(kubeconfig: Option<&Path>) -> Result<(Layout, Foreign)> {
     Ok((layout, foreign))
 }
 
-/// Keeps the kubeconfig in the folder of the cluster, so that whoever chooses another context meanwhile changes nothing
-/// here, and asks the API server who it is. By whoever holds the lock of the folder.
+/// Copies the kubeconfig to the folder of the cluster, so that a later change of the user's context has no effect here. Then asks
+/// the API server for its version. The caller must hold the lock of the folder.
 pub(crate) fn keep(layout: &Layout, name: String, config: &Kubeconfig) -> Result<Foreign> {
     fs::create_dir_all(layout.folder()).with_context(|| format!("could not create {}", layout.folder().display()))?;
     let text = config.0.to_string();
     if fs::read_to_string(layout.kubeconfig()).ok().as_ref() != Some(&text) {
-        pki::write_private(&layout.kubeconfig(), &text)?; // others may be reading what is there
+        pki::write_private(&layout.kubeconfig(), &text)?; // an equal file stays, since other processes may read it
     }
     let server = config.text("/clusters/0/cluster/server").context("the kubeconfig names no server")?;
     let tools = kubectl_of_ours()?;
@@ -66,7 +67,7 @@ pub(crate) fn keep(layout: &Layout, name: String, config: &Kubeconfig) -> Result
     Ok(Foreign { name, version: version.to_owned(), server, tools, node: None, workers: None })
 }
 
-/// One context with all that it needs.
+/// A kubeconfig with a single context and everything that it needs.
 pub(crate) struct Kubeconfig(Value);
 
 impl Kubeconfig {
@@ -75,7 +76,7 @@ impl Kubeconfig {
     }
 }
 
-/// The current context of this kubeconfig, or else of the user's.
+/// The current context of this kubeconfig, or of the user's if that is `None`.
 pub(crate) fn current_context(kubeconfig: Option<&Path>) -> Result<Kubeconfig> {
     let mut view = kubectl(&kubectl_of_ours()?, ["config", "view", "--minify", "--flatten", "--raw", "--output=json"])?;
     if let Some(file) = kubeconfig {
@@ -83,9 +84,9 @@ pub(crate) fn current_context(kubeconfig: Option<&Path>) -> Result<Kubeconfig> {
     }
     let output = view.output().context("could not run kubectl")?;
     if !output.status.success() {
-        bail!("kubectl has no cluster to offer: {}", last_line(&output.stderr));
+        bail!("kubectl has no usable context: {}", last_line(&output.stderr));
     }
-    Ok(Kubeconfig(serde_json::from_slice(&output.stdout).context("kubectl does not answer in JSON")?))
+    Ok(Kubeconfig(serde_json::from_slice(&output.stdout).context("kubectl's output is not JSON")?))
 }
 
 fn kubectl_of_ours() -> Result<Tools> {
@@ -102,22 +103,22 @@ fn kubectl<const N: usize>(tools: &Tools, args: [&str; N]) -> Result<Command> {
 }
 
 impl Foreign {
-    /// Whether addresses of pods and Services lead there from this machine. That is not tried: elsewhere the same addresses
-    /// may be somebody's.
+    /// Checks that this machine reaches the addresses of pods and Services. For a cluster without a local node, the user must
+    /// declare it: connecting is no proof, because the same addresses may exist in another network.
     pub(crate) fn require_network(&self) -> Result<()> {
         let Some(node) = self.node else {
             let told = std::env::var_os(REACHES_PODS).is_some_and(|value| value == "true");
             let name = &self.name;
-            let advice = format!("run the tests on a node or in a pod, and say so with {REACHES_PODS}=true");
-            let why = || Unsupported(format!("{name}: nobody says that its pods can be reached from here: {advice}"));
+            let advice = format!("run the tests on a node or in a pod, and set {REACHES_PODS}=true");
+            let why = || Unsupported(format!("{name}: it is unknown whether this machine reaches its pods: {advice}"));
             return told.then_some(()).ok_or_else(|| why().into());
         };
-        let advice = "the network of kind's nodes can only be entered by root: use `sudo --preserve-env`";
+        let advice = "only root can enter the network of kind's nodes: use `sudo --preserve-env`";
         fs::File::open(format!("/proc/{node}/ns/net")).map(drop).map_err(|_| Missing(advice.into()).into())
     }
 }
 
-/// Removes what we keep about it.
+/// Removes the local files about the cluster.
 pub(crate) fn forget(layout: &Layout) -> Result<()> {
     let lock = Lock::acquire(&layout.lock(), "asking the same cluster", Duration::from_mins(5), &progress::quiet)?;
     let folder = layout.folder();

@@ -1,4 +1,4 @@
-//! Clusters whose nodes are containers: kind does all of it, and is only asked here.
+//! Clusters of kind, whose nodes are Docker containers. This module only calls kind and docker.
 
 use std::borrow::BorrowMut;
 use std::fs;
@@ -16,13 +16,13 @@ use crate::missing::{last_line, require};
 use crate::progress::{self, Event};
 use crate::tools::{Lock, Tool, Tools};
 
-/// Creating one may have to pull the node's image first.
+/// The time limit for creating a cluster, which may have to pull the node's image first.
 const PATIENCE: Duration = Duration::from_mins(15);
 
-/// The cluster of that name; created unless it is there.
+/// The cluster with this name. Creates it if it does not exist.
 pub(crate) fn up(name: &str, workers: usize) -> Result<(Layout, Foreign)> {
     let layout = Layout::of(name)?;
-    require("docker", "docker.io")?; // nodes are its containers
+    require("docker", "docker.io")?; // the nodes are Docker containers
     let what = format!("creating the kind cluster {name}");
     let _lock = Lock::acquire(&layout.lock(), &what, PATIENCE, &progress::to_stderr)?;
     fs::create_dir_all(layout.folder()).with_context(|| format!("could not create {}", layout.folder().display()))?;
@@ -31,7 +31,7 @@ pub(crate) fn up(name: &str, workers: usize) -> Result<(Layout, Foreign)> {
         says(kind(["export", "kubeconfig", "--name", name])?.arg("--kubeconfig").arg(&file))?;
     } else {
         progress::to_stderr(Event::Note(&format!(
-            "{what}: a minute or two, and longer if its images are to be pulled"
+            "{what}: takes a minute or two, and longer if kind has to pull its images"
         )));
         create(name, workers, &file)?;
     }
@@ -40,7 +40,7 @@ pub(crate) fn up(name: &str, workers: usize) -> Result<(Layout, Foreign)> {
     Ok((layout, Foreign { node: Some(process_of_node(name)?), workers: Some(workers), ..known }))
 }
 
-/// kind's own choice of a version, unless `KIND_NODE_IMAGE` names one that kind has published.
+/// Creates the cluster with kind's default version of Kubernetes, or with the published node image that `KIND_NODE_IMAGE` names.
 fn create(name: &str, workers: usize, kubeconfig: &Path) -> Result<()> {
     let mut create = kind(["create", "cluster", "--config=-", "--wait=5m", "--name", name])?;
     create.arg("--kubeconfig").arg(kubeconfig);
@@ -53,11 +53,11 @@ fn create(name: &str, workers: usize, kubeconfig: &Path) -> Result<()> {
         .stderr(Stdio::piped())
         .spawn()
         .context("could not run kind")?;
-    child.stdin.take().context("kind reads nothing")?.write_all(configuration(workers).as_bytes())?;
+    child.stdin.take().context("kind has no standard input")?.write_all(configuration(workers).as_bytes())?;
     succeeded("kind", child.wait_with_output()?).map(drop)
 }
 
-/// JSON, which kind reads as the YAML it is.
+/// The configuration for kind, as JSON, which is valid YAML.
 fn configuration(workers: usize) -> String {
     let worker = json!({"role": "worker"});
     let nodes: Vec<_> =
@@ -65,24 +65,24 @@ fn configuration(workers: usize) -> String {
     json!({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": nodes}).to_string()
 }
 
-/// Deletes it, and what we keep about it.
+/// Deletes the cluster and the local files about it.
 pub fn down(name: &str) -> Result<()> {
     says(kind(["delete", "cluster", "--name", name])?)?;
     foreign::forget(&Layout::of(name)?)
 }
 
-/// Puts the images of an archive into all of its nodes.
+/// Loads the images of an archive into all nodes of the cluster.
 pub(crate) fn load(name: &str, archive: &Path) -> Result<()> {
     let mut load = kind(["load", "image-archive", "--name", name])?;
     load.arg(archive);
     says(load).map(drop)
 }
 
-/// The first process of a node, which is in the network that leads to all pods.
+/// The id of the first process of the control-plane node. Its network reaches all pods.
 fn process_of_node(name: &str) -> Result<i32> {
     let mut inspect = Command::new(require("docker", "docker.io")?);
     let pid = says(inspect.args(["inspect", "--format={{.State.Pid}}", &format!("{name}-control-plane")]))?;
-    pid.trim().parse().with_context(|| format!("docker names no process: {pid:?}"))
+    pid.trim().parse().with_context(|| format!("docker printed no process id: {pid:?}"))
 }
 
 fn kind<const N: usize>(args: [&str; N]) -> Result<Command> {
@@ -92,7 +92,7 @@ fn kind<const N: usize>(args: [&str; N]) -> Result<Command> {
     Ok(command)
 }
 
-/// What it prints; the error is its last word.
+/// Runs the command and returns its standard output. The error contains the last line of its standard error.
 fn says(mut command: impl BorrowMut<Command>) -> Result<String> {
     let command = command.borrow_mut();
     let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -104,7 +104,7 @@ fn succeeded(program: &str, Output { status, stdout, stderr }: Output) -> Result
     if !status.success() {
         bail!("{program} failed: {}", last_line(&stderr));
     }
-    String::from_utf8(stdout).with_context(|| format!("{program} does not answer in text"))
+    String::from_utf8(stdout).with_context(|| format!("the output of {program} is not UTF-8"))
 }
 
 #[cfg(test)]

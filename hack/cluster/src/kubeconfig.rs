@@ -1,10 +1,10 @@
-//! How a client finds a cluster and shows who it is.
+//! Writes kubeconfigs: the address of a cluster and the credentials of one user.
 
 use serde_json::json;
 
 use crate::pki::Pair;
 
-/// A kubeconfig with one cluster, one user and one context of that name. JSON, which every reader of YAML accepts.
+/// A kubeconfig with one cluster, one user and one context, all with this name. It is JSON, which is valid YAML.
 pub(crate) fn render(name: &str, server: &str, authority: &str, user: &Pair) -> String {
     let config = json!({
         "apiVersion": "v1",

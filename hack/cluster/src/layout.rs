@@ -1,17 +1,17 @@
-//! Where a cluster keeps its files.
+//! The paths of all files of a cluster.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-/// The folder of one cluster. Everything that a cluster writes is in it, and goes with it.
+/// The folder of one cluster. It contains everything that the cluster writes, and is removed with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     folder: PathBuf,
 }
 
 impl Layout {
-    /// The folder of the cluster with that name, whether it exists or not.
+    /// The folder of the cluster with this name, whether it exists or not.
     pub(crate) fn of(name: &str) -> Result<Self> {
         check_name(name, "cluster")?;
         Ok(Self { folder: root().join(name) })
@@ -35,18 +35,18 @@ impl Layout {
         &self.folder
     }
 
-    /// Held while the cluster is started or removed; outlives the folder.
+    /// The lock for starting and removing the cluster. It is outside of the folder, so that it outlives it.
     pub(crate) fn lock(&self) -> PathBuf {
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
         self.folder.with_file_name(format!(".{name}.lock"))
     }
 
-    /// What the supervisor was told.
+    /// The file with the cluster's `Spec`, which the supervisor reads.
     pub(crate) fn spec(&self) -> PathBuf {
         self.folder.join("spec.json")
     }
 
-    /// Where the supervisor listens.
+    /// The Unix socket on which the supervisor listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("control.sock")
     }
@@ -61,12 +61,12 @@ impl Layout {
         self.folder.join("config").join(file)
     }
 
-    /// What the part of that name has said.
+    /// The log of the part with this name.
     pub(crate) fn log(&self, part: &str) -> PathBuf {
         self.folder.join("log").join(format!("{part}.log"))
     }
 
-    /// What the parts keep. A private tmpfs where there is a real node: containerd cannot work on an overlay.
+    /// The data of a part. With a real node, this is on a private tmpfs, because containerd cannot work on an overlay.
     pub(crate) fn data(&self, part: &str) -> PathBuf {
         self.folder.join("data").join(part)
     }
@@ -76,18 +76,18 @@ impl Layout {
         self.folder.join("snapshots")
     }
 
-    /// For people: the administrator's kubeconfig. It works inside and outside of the cluster's network.
+    /// The administrator's kubeconfig. It works inside and outside of the cluster's network.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
     }
 
-    /// One line of JSON for each request that the API server has answered.
+    /// The API server's audit log: a line of JSON for each stage of each request.
     pub(crate) fn audit_log(&self) -> PathBuf {
         self.folder.join("audit.log")
     }
 }
 
-/// Whether this can be the name of such a thing, and so of its folder.
+/// Checks that `name` can be the name of a `thing`, and so of its folder.
 pub(crate) fn check_name(name: &str, thing: &str) -> Result<()> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > 40 || !name.chars().all(fits) || name.starts_with('-') {

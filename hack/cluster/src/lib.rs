@@ -1,12 +1,16 @@
 //! Builds and runs real Kubernetes clusters for tests and demos.
 //!
-//! A test asks for a [`Cluster`]: [`Cluster::shared`] joins the one that all tests use, [`Cluster::fresh`] starts one of
-//! its own; [`or_skip`] says what happens where a cluster cannot run. `cargo xtask cluster` is the same for people.
-//! [`Cluster::existing`] and [`Cluster::kind`] are handles to clusters of others, with as much of it as these allow.
+//! A test gets a [`Cluster`] in one of these ways:
 //!
-//! Reading order: `spec` says what a cluster is to be, [`tools`] finds or builds its programs, `start` and `remove` do
-//! up and down, `snapshot` copies and restores its store, `supervisor` is the process that owns a cluster, `parts` are the
-//! processes it owns; `foreign` and `kind` are the clusters of others. The files beside them are small and about what their name says.
+//! - [`Cluster::shared`] joins the cluster that all tests share.
+//! - [`Cluster::fresh`] starts a cluster for this test alone.
+//! - [`Cluster::existing`] and [`Cluster::kind`] are handles to clusters that this repository does not run, and support less.
+//!
+//! [`or_skip`] skips the test where such a cluster cannot run. On the command line, `cargo xtask cluster` does the same work.
+//!
+//! Reading order: `spec` describes a cluster; [`tools`] finds or builds its programs; `start` and `remove` start and stop it;
+//! `snapshot` copies and restores its store; `supervisor` is the process that owns a cluster; `parts` are the processes that the
+//! supervisor owns; `foreign` and `kind` handle existing clusters. The other modules are small.
 
 mod api;
 pub mod audit;

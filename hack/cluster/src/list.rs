@@ -1,4 +1,4 @@
-//! What runs here.
+//! Lists the clusters on this machine and their state.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,35 +14,35 @@ use crate::protocol::{Connection, Status};
 use crate::remove::members;
 use crate::spec::{Nodes, Spec};
 
-/// One cluster at a glance.
+/// The state of one cluster.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// Its name.
+    /// The cluster's name.
     pub name: String,
-    /// What stands behind the API server.
+    /// The kind of its nodes.
     pub nodes: Nodes,
-    /// Its Kubernetes version.
+    /// The Kubernetes version.
     pub version: String,
-    /// Time since it was started.
+    /// Time since the start.
     pub age: Duration,
-    /// For its administrator.
+    /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
-    /// The folder with all its files.
+    /// The folder with all files of the cluster.
     pub folder: PathBuf,
-    /// The supervisor's process; none when it has crashed or been killed.
+    /// The supervisor's process; `None` if it does not run, for example after a crash.
     pub pid: Option<i32>,
-    /// What the supervisor says.
+    /// The supervisor's report; `None` if it does not answer.
     pub status: Option<Status>,
-    /// Whether the API server answers and calls itself ready.
+    /// Whether the API server reports that it is ready.
     pub ready: bool,
 }
 
-/// All clusters of this user, crashed ones too.
+/// All clusters of this user, including crashed ones.
 pub fn list() -> Vec<Summary> {
     Layout::all().iter().filter_map(|name| summary(name).ok()).collect()
 }
 
-/// One cluster.
+/// The cluster with this name.
 pub fn summary(name: &str) -> Result<Summary> {
     let layout = Layout::of(name)?;
     let spec = Spec::read(&layout).with_context(|| format!("there is no cluster {name}"))?;
@@ -69,7 +69,7 @@ pub fn summary(name: &str) -> Result<Summary> {
     })
 }
 
-/// The processes of the cluster in this folder: their numbers here, by those in their own namespace.
+/// The process ids of the cluster in this folder: a map from the id in the process's own namespace to the id on this machine.
 fn numbers_outside(folder: &Path) -> HashMap<i32, i32> {
     let numbers = members(folder).into_iter().map(Pid::as_raw_nonzero).filter_map(|pid| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -78,7 +78,8 @@ fn numbers_outside(folder: &Path) -> HashMap<i32, i32> {
     numbers.collect()
 }
 
-/// The kernel lists the numbers of a process from the outermost namespace to the innermost.
+/// A process's id in its innermost namespace, from `/proc/PID/status`. The kernel lists the ids from the outermost namespace to
+/// the innermost.
 fn innermost_number(status: &str) -> Option<i32> {
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     numbers.split_whitespace().next_back()?.parse().ok()

@@ -1,4 +1,4 @@
-//! The processes that a cluster consists of, and how each is started.
+//! The processes of a cluster: their programs, flags and configuration files.
 
 mod control_plane;
 mod node;
@@ -15,7 +15,7 @@ use crate::spec::{Nodes, Spec};
 pub(crate) use self::node::REGISTRY;
 pub(crate) use self::simulated::{node_name, simulated_node};
 
-/// One process.
+/// One process, and how to start it.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
@@ -24,17 +24,17 @@ pub(crate) struct Plan {
     pub(crate) begins: Begins,
 }
 
-/// When a process is started.
+/// When the supervisor starts a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begins {
     AtOnce,
-    /// Once etcd listens: a first attempt that fails costs the API server a second.
+    /// As soon as etcd listens. An earlier start would cost the API server a second, because its first attempt would fail.
     WithEtcd,
-    /// Once the API server is ready: the controller-manager and the scheduler end when they are refused.
+    /// As soon as the API server is ready. The controller-manager and the scheduler exit if it refuses their requests.
     WithApi,
 }
 
-/// Everything that this cluster runs, in the order in which it is started.
+/// All processes of this cluster, in the order in which the supervisor starts them.
 pub(crate) fn plans(spec: &Spec) -> Result<Vec<Plan>> {
     let mut plans = vec![control_plane::etcd(spec)?, control_plane::api_server(spec)?];
     if spec.nodes == Nodes::Real {
@@ -54,7 +54,7 @@ pub(crate) fn plans(spec: &Spec) -> Result<Vec<Plan>> {
     Ok(plans)
 }
 
-/// The name and the member that etcd is in its cluster of one: where etcd is told of it, all of it has to be the same.
+/// Flags with the identity of etcd as the only member of its cluster. etcd and etcdutl must get the same values.
 pub(crate) fn etcd_member(spec: &Spec) -> [(&'static str, String); 3] {
     let peer = control_plane::local(spec.ports.etcd_peer);
     [("name", "one".into()), ("initial-advertise-peer-urls", peer.clone()), ("initial-cluster", format!("one={peer}"))]
@@ -94,12 +94,12 @@ pub(crate) fn write_files(spec: &Spec, authority: &Authority) -> Result<()> {
     Ok(())
 }
 
-/// Where the API server is reached, from inside the cluster's network as well as from outside: the same port leads there.
+/// The address of the API server, the same inside and outside of the cluster's network.
 pub(crate) fn server(spec: &Spec) -> String {
     format!("https://127.0.0.1:{}", spec.ports.api)
 }
 
-/// `--name=value` for each.
+/// Formats each pair as `--name=value`.
 pub(crate) fn flags<const N: usize>(pairs: [(&str, String); N]) -> Vec<String> {
     pairs.into_iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }

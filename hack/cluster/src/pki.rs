@@ -1,4 +1,4 @@
-//! Who trusts whom: two authorities, and a certificate for each part.
+//! The keys and certificates of a cluster: two certificate authorities, and a certificate for each part.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,7 +21,7 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
-/// Signs for one cluster.
+/// A certificate authority of one cluster.
 pub(crate) struct Authority {
     pub(crate) certificate: String,
     issuer: Issuer<'static, KeyPair>,
@@ -29,7 +29,7 @@ pub(crate) struct Authority {
 
 const CLUSTER_CA: &str = "cluster-ca";
 
-/// Writes everything that the parts of a cluster need to know each other by.
+/// Writes all keys and certificates with which the parts of a cluster authenticate each other.
 pub(crate) fn write(layout: &Layout) -> Result<Authority> {
     let folder = layout.pki("");
     fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
@@ -60,7 +60,7 @@ impl Authority {
         Ok(Self { certificate, issuer: Issuer::new(params, key) })
     }
 
-    /// The authority that an existing cluster trusts.
+    /// Loads the authority of an existing cluster.
     pub(crate) fn load(layout: &Layout) -> Result<Self> {
         let read = |name: &str| {
             let file = layout.pki(name);
@@ -73,7 +73,7 @@ impl Authority {
     /// A certificate for a user with these groups, at most two.
     pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<Pair> {
         let mut params = leaf_params(user)?;
-        // rcgen keeps one value for each type of name; "organization" can be said as a word and as a number.
+        // rcgen keeps only one value for each type of name, so a second organization uses the type's numeric form.
         let organizations = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
         if groups.len() > organizations.len() {
             bail!("a user of a cluster can have two groups, not {}: bind roles to the user instead", groups.len());
@@ -133,7 +133,7 @@ fn leaf_params(name: &str) -> Result<CertificateParams> {
     params.is_ca = IsCa::ExplicitNoCa; // rustls refuses an authority as a server
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
-    // Wide, so that no clock is wrong: these keys are worth nothing beyond their cluster.
+    // A wide range, so that a wrong clock does not matter. These keys are worthless outside of their cluster.
     params.not_before = date_time_ymd(2020, 1, 1);
     params.not_after = date_time_ymd(2049, 12, 31);
     Ok(params)

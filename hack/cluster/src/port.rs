@@ -1,4 +1,4 @@
-//! A port for a program that has to be told where to listen.
+//! Reserves a port for a program that gets its port as an argument.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt};
 
-/// A TCP port of 127.0.0.1 that the kernel gives to nobody else while this lives: neither to who asks for any port nor to
-/// an outgoing connection.
+/// A reserved TCP port of 127.0.0.1. While this value exists, the kernel assigns the port neither to another program that
+/// requests any free port nor to an outgoing connection.
 ///
-/// It is bound and does not listen, so a connection to it is refused. Who names the port can listen at it all the same, as
-/// often as it likes, if it sets `SO_REUSEADDR`, as servers do.
+/// The port is bound but does not listen, so connections to it are refused. A program that requests this very port can still
+/// listen on it, any number of times, if it sets `SO_REUSEADDR`, as servers do.
 #[derive(Debug)]
 pub struct Port {
     _held: OwnedFd,
@@ -18,17 +18,17 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port that is free, in the network of the calling thread.
+    /// Reserves a free port in the network of the calling thread.
     pub fn reserve() -> io::Result<Self> {
         let held = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-        // Before it is bound, or it would be ours alone.
+        // This must come before `bind`, or no other program could bind the port.
         sockopt::set_socket_reuseaddr(&held, true)?;
         bind(&held, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         let address = SocketAddr::try_from(getsockname(&held)?)?;
         Ok(Self { _held: held, number: address.port() })
     }
 
-    /// Its number.
+    /// The number of the port.
     pub fn number(&self) -> u16 {
         self.number
     }

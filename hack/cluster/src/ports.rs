@@ -16,24 +16,26 @@ pub(crate) struct Ports {
     pub(crate) api: u16,
 }
 
-/// Keeps other clusters on this machine away from our ports, from the choice until the end of the process. The kernel
-/// takes it back after any crash, which it would not do with a file.
+/// Prevents other clusters on this machine from choosing the same ports, from the choice until the end of the process. The kernel
+/// releases it after any crash; it would not release a lock file.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     _names: Vec<UnixListener>,
 }
 
 impl Ports {
-    /// Chooses free ports. `seed` lets two that choose at once look in different places.
+    /// Chooses free ports. Different seeds make simultaneous callers try different ports.
     pub(crate) fn choose(seed: u64) -> Result<Self> {
         let mut free = candidates(seed, range()).filter(|port| is_free(*port));
         match (free.next(), free.next(), free.next()) {
             (Some(etcd), Some(etcd_peer), Some(api)) => Ok(Self { etcd, etcd_peer, api }),
-            _ => bail!("no three free ports between {:?}: end some of what listens there", range()),
+            _ => bail!("there are no three free ports in {:?}: stop some programs that listen there", range()),
         }
     }
 
-    /// Marks the ports as taken in this network. Fails with [`TAKEN`] when another cluster was quicker.
+    /// Reserves the ports in this network.
+    ///
+    /// The error contains [`TAKEN`] if another cluster has reserved one of them.
     pub(crate) fn reserve(self) -> Result<Reservation> {
         let reserve = |port: u16| {
             let name = SocketAddr::from_abstract_name(format!("operators-cluster-port-{port}"))?;
@@ -44,10 +46,11 @@ impl Ports {
     }
 }
 
-/// What every program says of a port that it wanted and did not get.
+/// The error message with which every program reports that a port is in use.
 pub(crate) const TAKEN: &str = "address already in use";
 
-/// Below the ports that the kernel gives to outgoing connections: those may be taken between our look and the start.
+/// The range of candidates. It is below the ports that the kernel assigns to outgoing connections, because such a connection may
+/// take a port between the check and the start.
 fn range() -> Range<u16> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let lowest = text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(32768);
@@ -56,12 +59,12 @@ fn range() -> Range<u16> {
 
 fn below(lowest_ephemeral: u16) -> Range<u16> {
     match lowest_ephemeral {
-        0..=12000 => 20000..32000, // a wide range leaves nothing below it; then the retry must do
+        0..=12000 => 20000..32000, // no room below; `start` retries if a port is in use
         _ => 10000..lowest_ephemeral,
     }
 }
 
-/// A few hundred ports in an order of their own for each seed.
+/// 500 ports of the range, in an order that depends on the seed.
 fn candidates(seed: u64, range: Range<u16>) -> impl Iterator<Item = u16> {
     let size = u64::from(range.end - range.start);
     let start = range.start;

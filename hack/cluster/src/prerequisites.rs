@@ -1,4 +1,4 @@
-//! What a kind of cluster needs of the machine, asked before any long work.
+//! Checks what a cluster needs of the machine, before any long work.
 
 use std::path::Path;
 use std::process::Output;
@@ -9,7 +9,9 @@ use crate::layout::Layout;
 use crate::missing::{Missing, bare, last_line, require};
 use crate::spec::Nodes;
 
-/// Fails with one sentence if such a cluster cannot run here.
+/// Checks that a cluster with these nodes can run on this machine.
+///
+/// The error names what the machine lacks.
 pub(crate) fn check(nodes: Nodes, layout: &Layout) -> Result<()> {
     if !Path::new("/proc/self/fd").is_dir() {
         return Err(Missing("clusters need Linux with /proc".into()).into());
@@ -56,11 +58,11 @@ fn check_real(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Below a tmpfs, because an overlay on an overlay is refused, and that is not what we ask.
+/// Mounts an overlay on a tmpfs. The kernel refuses an overlay on an overlay, which is not what this checks.
 const OVERLAY: &str = "mount -t tmpfs tmpfs /tmp && cd /tmp && mkdir l u w m && \
                        mount -t overlay overlay -o lowerdir=l,upperdir=u,workdir=w m";
 
-/// Whether kube-proxy will be able to program the kernel with this `nft`.
+/// Checks that kube-proxy can program the kernel with this `nft`.
 pub(crate) fn check_nft(nft: &Path) -> Result<()> {
     let probe = in_new_namespaces(&["--net", &nft.display().to_string(), "add", "table", "ip", "probe"])?;
     if !probe.status.success() {

@@ -1,48 +1,48 @@
-//! How long work tells what it is doing.
+//! Reports the progress of long work.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-/// Something worth telling someone who waits.
+/// A report of progress.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
-    /// Work that has a length: `what` is the `n`th thing of `of`, and has taken `elapsed`. Repeated about five times a second.
+    /// Step `n` of `of` is running. Repeated about five times a second.
     Working {
-        /// What is being done, such as "building etcd".
+        /// The step, such as "building etcd".
         what: &'a str,
-        /// Which thing this is, counted from one.
+        /// The number of the step, counted from one.
         n: usize,
-        /// How many things there are.
+        /// The number of all steps.
         of: usize,
-        /// Time since this thing was begun.
+        /// Time since the step began.
         elapsed: Duration,
     },
-    /// The same, once, when it is finished.
+    /// Step `n` of `of` has ended. Reported once.
     Done {
-        /// What was done.
+        /// The step, such as "building etcd".
         what: &'a str,
-        /// Which thing this was, counted from one.
+        /// The number of the step, counted from one.
         n: usize,
-        /// How many things there are.
+        /// The number of all steps.
         of: usize,
-        /// How long it took.
+        /// How long the step took.
         elapsed: Duration,
     },
-    /// One sentence.
+    /// A remark of one sentence.
     Note(&'a str),
 }
 
-/// Who is told.
+/// A function that receives the reports.
 pub type Progress<'a> = &'a dyn Fn(Event<'_>);
 
-/// Tells nobody.
+/// Discards all reports.
 pub fn quiet(_: Event<'_>) {}
 
-/// Tells standard error: one line that counts up on a terminal, a line now and then elsewhere.
+/// Writes the reports to standard error. On a terminal, one line counts the seconds; elsewhere, a new line appears every 30 s.
 pub fn to_stderr(event: Event<'_>) {
     let terminal = std::io::stderr().is_terminal();
     let mut err = std::io::stderr().lock();
-    // Nothing sensible can be done when standard error is gone.
+    // Errors are ignored, since there is nowhere to report that standard error is closed.
     let _ = match event {
         Event::Working { what, n, of, elapsed } if terminal => {
             write!(err, "\r\x1b[K[{n}/{of}] {what}, {} s", elapsed.as_secs())
@@ -60,10 +60,10 @@ pub fn to_stderr(event: Event<'_>) {
     let _ = err.flush();
 }
 
-/// How often [`Event::Working`] is repeated.
+/// The interval between two [`Event::Working`].
 pub(crate) const TICK: Duration = Duration::from_millis(200);
 
-/// Whether a log without a cursor gets this tick: the first one, and one each half minute.
+/// Whether to write this tick where the output is not a terminal: the first one, and then one every 30 s.
 fn tells_now(elapsed: Duration) -> bool {
     elapsed.as_millis() % 30_000 < TICK.as_millis()
 }

@@ -1,6 +1,6 @@
-//! What a cluster's supervisor can be asked, over a Unix socket: a line of JSON each way.
+//! The protocol of a cluster's supervisor, over a Unix socket: each request and each reply is a line of JSON.
 //!
-//! A connection also counts as a user: as long as someone is connected, the cluster does not end itself.
+//! Each connection counts as a user of the cluster. As long as there is one, the cluster does not stop by itself.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -14,19 +14,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
 
-/// What is asked.
+/// A request to the supervisor. The strings are names of parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
     Status,
     Stop(String),
-    /// As an administrator stops it: SIGTERM.
+    /// Stops the part with SIGTERM, like an administrator.
     Terminate(String),
     Start(String),
     Pause(String),
     Resume(String),
 }
 
-/// What is answered.
+/// The supervisor's reply to one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Status(Status),
@@ -34,57 +34,57 @@ pub(crate) enum Reply {
     Refused(String),
 }
 
-/// How a cluster is.
+/// The state of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// How far it has come.
+    /// How far the start has come.
     pub phase: Phase,
-    /// What it consists of.
+    /// The processes of the cluster.
     pub parts: Vec<Part>,
-    /// How many handles and commands use it now.
+    /// The number of handles and commands that use the cluster now.
     pub users: usize,
 }
 
-/// How far a cluster has come.
+/// How far the start of a cluster has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// On the way; the text says what it waits for.
+    /// The cluster starts, and waits for what the text names.
     Starting(String),
-    /// Everything has been ready once.
+    /// All parts have become ready.
     Ready,
-    /// It will not become ready.
+    /// The cluster will not become ready, for the reason in the text.
     Failed(String),
 }
 
 /// One process of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Such as "etcd".
+    /// The name, such as "etcd".
     pub name: String,
-    /// What it does now.
+    /// The present state.
     pub state: PartState,
-    /// How often it was started again because it had ended by itself.
+    /// How often the supervisor has restarted it after it ended by itself.
     pub restarts: u32,
-    /// The process. In a [`Summary`](crate::Summary) as seen from here; else as seen from the supervisor.
+    /// The process id: in a [`Summary`](crate::Summary) the id on this machine, otherwise the id in the supervisor's namespace.
     pub pid: Option<i32>,
 }
 
-/// What a process does.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PartState {
-    /// Its turn has not come.
+    /// It waits for another part before its first start.
     Waiting,
     /// It runs.
     Running,
-    /// Someone has paused it.
+    /// A user has paused it.
     Paused,
-    /// Someone has asked it to end, and it is about to.
+    /// A user has sent SIGTERM, and it has not ended yet.
     Ending,
-    /// Someone has stopped it.
+    /// A user has stopped it.
     Stopped,
-    /// It ended by itself, and is started again soon.
+    /// It ended by itself, and the supervisor will restart it soon.
     Restarting,
-    /// It ended by itself too often.
+    /// It ended by itself too often. The supervisor no longer restarts it.
     Failed,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the supervisor of this cluster, if one is there.
+    /// Connects to the supervisor of this cluster; `None` if it does not run.
     pub(crate) fn open(layout: &Layout) -> Option<Self> {
         let (_folder, path) = short(layout).ok()?;
         let stream = UnixStream::connect(path).ok()?;
@@ -103,10 +103,10 @@ impl Connection {
         Some(Self { stream: BufReader::new(stream) })
     }
 
-    /// The supervisor's process, as seen from here.
+    /// The supervisor's process id on this machine.
     pub(crate) fn pid(&self) -> Result<i32> {
-        let peer =
-            rustix::net::sockopt::socket_peercred(self.stream.get_ref()).context("could not ask who is there")?;
+        let peer = rustix::net::sockopt::socket_peercred(self.stream.get_ref())
+            .context("could not read the peer of the socket")?;
         Ok(peer.pid.as_raw_nonzero().get())
     }
 
@@ -130,14 +130,15 @@ impl Connection {
     }
 }
 
-/// Listens where [`Connection::open`] looks.
+/// Listens on the socket to which [`Connection::open`] connects.
 pub(crate) fn listen(layout: &Layout) -> Result<UnixListener> {
     let (_folder, path) = short(layout)?;
     let _ = std::fs::remove_file(&path);
     UnixListener::bind(path).with_context(|| format!("could not listen on {}", layout.socket().display()))
 }
 
-/// A name for the socket that is short enough whatever the folder is called: socket addresses end at 108 bytes.
+/// A short path of the socket, however long the folder's path is: a socket address has at most 108 bytes. The path is valid as
+/// long as the returned file is open.
 fn short(layout: &Layout) -> Result<(File, PathBuf)> {
     let folder = File::open(layout.folder()).with_context(|| format!("{} is gone", layout.folder().display()))?;
     let name = layout.socket();

@@ -1,4 +1,4 @@
-//! Takes a cluster down, whatever of it is left.
+//! Stops a cluster and removes whatever is left of it.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -15,9 +15,9 @@ use crate::spec::{Nodes, Spec};
 use crate::supervisor::MEMBER_OF;
 use crate::tools::Lock;
 
-/// Ends every process of the cluster and removes everything it has left; `false` when there was nothing.
+/// Ends all processes of the cluster and removes all its files. Returns `false` if there were none.
 ///
-/// Works the same after a crash: processes are found by what their environment says, not by what someone wrote down.
+/// This also works after a crash, because it finds processes by their environment and needs no record of them.
 pub fn down(name: &str) -> Result<bool> {
     let layout = Layout::of(name)?;
     let what = format!("starting or removing the cluster {name}");
@@ -28,7 +28,7 @@ pub fn down(name: &str) -> Result<bool> {
     Ok(existed)
 }
 
-/// The same, by whoever holds the cluster's lock.
+/// Like [`down`], for callers that hold the cluster's lock.
 pub(crate) fn clean(layout: &Layout) -> Result<()> {
     end(layout)?;
     if !layout.folder().is_dir() {
@@ -37,7 +37,7 @@ pub(crate) fn clean(layout: &Layout) -> Result<()> {
     fs::remove_dir_all(layout.folder()).with_context(|| format!("could not remove {}", layout.folder().display()))
 }
 
-/// Ends everything that runs, and leaves the files.
+/// Ends all processes of the cluster, and keeps the files.
 pub(crate) fn end(layout: &Layout) -> Result<()> {
     end_processes(layout.folder())?;
     match Spec::read(layout) {
@@ -46,7 +46,8 @@ pub(crate) fn end(layout: &Layout) -> Result<()> {
     }
 }
 
-/// Kills every process whose environment names the folder. Those of a real node end with its process 1, which is one of them.
+/// Kills all processes whose environment names the folder. Process 1 of a real node is one of them, and all other processes of
+/// the node end with it.
 fn end_processes(folder: &Path) -> Result<()> {
     for _ in 0..200 {
         let left = members(folder);
@@ -58,7 +59,7 @@ fn end_processes(folder: &Path) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    bail!("processes of {} do not end: {:?}", folder.display(), members(folder))
+    bail!("these processes of {} do not end: {:?}", folder.display(), members(folder))
 }
 
 /// The processes of the cluster in this folder.
@@ -67,7 +68,7 @@ pub(crate) fn members(folder: &Path) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let ours = numbers.filter(|number| {
-        let environment = fs::read(format!("/proc/{number}/environ")).unwrap_or_default(); // gone, or someone else's
+        let environment = fs::read(format!("/proc/{number}/environ")).unwrap_or_default(); // ended, or another user's
         environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
     });
     ours.filter_map(Pid::from_raw).collect()
@@ -84,7 +85,7 @@ mod tests {
             |folder: &Path| std::process::Command::new("sleep").arg("60").env(MEMBER_OF, folder).spawn().unwrap();
         let (mut first, mut second) = (start(ours.path()), start(other.path()));
         while members(ours.path()).is_empty() {
-            std::thread::yield_now(); // between fork and exec the environment is still ours
+            std::thread::yield_now(); // between fork and exec, the child still has this process's environment
         }
         end_processes(ours.path()).unwrap();
         assert!(!first.wait().unwrap().success());

@@ -1,13 +1,15 @@
-//! What a test does where a cluster cannot run.
+//! Skips tests where a cluster cannot run.
 
 use anyhow::Result;
 
 use crate::missing::{Missing, Unsupported};
 
-/// The cluster; or nothing on a machine that lacks what it needs, and where the cluster of somebody else does not offer it.
-/// The test then ends with `return`, and is counted as skipped.
+/// Returns the cluster; or `None` if the machine lacks something, or if an existing cluster does not support what the test needs.
+/// In that case this records the test as skipped, and the test must `return`.
 ///
-/// Under `CI` the machine must not lack anything, so there, and after any other error, this panics.
+/// # Panics
+///
+/// On any other error, and under `CI` also if the machine lacks something.
 ///
 /// ```ignore
 /// let Some(cluster) = cluster::or_skip(Cluster::shared(Nodes::Real)) else { return };
@@ -16,7 +18,7 @@ pub fn or_skip<T>(cluster: Result<T>) -> Option<T> {
     unless_missing(cluster, skip::in_ci()).map_err(skip::unasked).ok()
 }
 
-/// The cluster, or why the test is skipped.
+/// Returns the cluster, or the reason to skip the test.
 fn unless_missing<T>(cluster: Result<T>, ci: bool) -> Result<T, String> {
     match cluster {
         Ok(cluster) => Ok(cluster),

@@ -1,4 +1,4 @@
-//! Copies of a cluster's store, and the way back to one: what an administrator does with a backup of etcd.
+//! Snapshots of a cluster's store and their restore, as an administrator does it with backups of etcd.
 
 mod files;
 
@@ -21,7 +21,7 @@ use crate::spec::Nodes;
 use crate::tools::{Lock, Tool, Tools};
 use crate::{progress, start};
 
-/// A copy of all that a cluster's etcd held at one moment. It is in the cluster's folder, and goes with the cluster.
+/// A copy of all data that a cluster's etcd had at one moment. It is in the cluster's folder and is removed with the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     name: String,
@@ -29,43 +29,43 @@ pub struct Snapshot {
     label: Label,
 }
 
-/// What is written beside the data.
+/// The metadata of a snapshot, stored beside the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Label {
-    /// Seconds since 1970.
+    /// The time of the snapshot, in seconds since 1970.
     taken: u64,
-    /// The store's resource version shortly before; none if the API server did not answer.
+    /// The store's resource version shortly before the snapshot; `None` if the API server did not answer.
     resource_version: Option<u64>,
 }
 
-/// How a snapshot is restored.
+/// How to restore a snapshot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Restore {
-    /// Raises the store's revision by so much, and marks everything below as compacted: `etcdutl snapshot restore
-    /// --bump-revision … --mark-compacted`. Resource versions then do not go back, and a watch from before the restore is
-    /// refused as too old instead of being silent. Needs `etcdutl`, which is built the first time.
+    /// Raises the store's revision by this number and marks all lower revisions as compacted, with `etcdutl snapshot restore
+    /// --bump-revision … --mark-compacted`. Resource versions then do not go back, and the API server refuses watches from before
+    /// the restore as too old; otherwise such watches are silent. The first use builds `etcdutl`.
     pub bump_revision: Option<u64>,
 }
 
-/// What a restore has done to resource versions.
+/// The resource versions around a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restored {
-    /// The last one before the restore; none if the API server did not answer.
+    /// The last resource version before the restore; `None` if the API server did not answer.
     pub before: Option<u64>,
-    /// The first one after it.
+    /// The first resource version after the restore.
     pub after: u64,
 }
 
-/// How long a part may take to end when it is asked to. etcd needs milliseconds; an API server with open watches would wait
-/// a minute for them.
+/// How long a part may take to end after SIGTERM. etcd needs milliseconds; an API server with open watches would wait for them
+/// for a minute.
 const END: Duration = Duration::from_secs(3);
-/// How long they may take to be ready again.
+/// How long etcd and the API server may take to be ready again.
 const READY: Duration = Duration::from_mins(1);
 const ETCD: &str = "etcd";
 const API_SERVER: &str = "kube-apiserver";
 
 impl Snapshot {
-    /// Its name, unique in its cluster.
+    /// The name of the snapshot, unique in its cluster.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -75,12 +75,12 @@ impl Snapshot {
         self.folder.join(ETCD)
     }
 
-    /// When it was taken.
+    /// The time of the snapshot.
     pub fn taken(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.label.taken)
     }
 
-    /// The store's resource version shortly before it was taken; none if the API server did not answer.
+    /// The store's resource version shortly before the snapshot; `None` if the API server did not answer.
     pub fn resource_version(&self) -> Option<u64> {
         self.label.resource_version
     }
@@ -95,10 +95,10 @@ impl Snapshot {
 }
 
 impl Cluster {
-    /// Copies what etcd holds, under a name that no other snapshot of this cluster has.
+    /// Copies etcd's data to a snapshot with this name, which must be new in this cluster.
     ///
-    /// etcd is paused for the copy, some tenths of a second, so the copy is what a crash at that moment would have left:
-    /// all that etcd has acknowledged is in it. Nothing is restarted, and no connection ends.
+    /// This pauses etcd for some tenths of a second. So the copy is what a crash at that moment would have left, and contains all
+    /// that etcd has acknowledged. Nothing restarts, and no connection ends.
     pub fn snapshot(&self, name: &str) -> Result<Snapshot> {
         check_name(name, "snapshot")?;
         let (layout, data) = (self.layout()?, self.etcd_data()?);
@@ -139,30 +139,31 @@ impl Cluster {
         Ok(all)
     }
 
-    /// Puts the store back to what it was when the snapshot was taken, and waits until the API server is ready again.
+    /// Resets the store to the snapshot, and waits until the API server is ready again.
     ///
-    /// Resource versions go back with it, and are given a second time to other changes.
+    /// Resource versions go back too, and the API server uses them a second time, for other changes.
     pub fn restore(&self, snapshot: &Snapshot) -> Result<Restored> {
         self.restore_with(snapshot, &Restore::default(), &progress::quiet)
     }
 
-    /// As [`restore`](Self::restore), with options.
+    /// Like [`restore`](Self::restore), with options.
     ///
-    /// What Kubernetes tells administrators to do: everything that works with the API server ends, then the API server, then
-    /// etcd, each by SIGTERM; etcd's data are replaced; etcd, the API server and the others start again. containerd and its
-    /// pods live on. Parts that a test has stopped stay stopped, but for etcd and the API server.
+    /// The steps are those that Kubernetes documents for administrators. All clients of the API server among the parts end, then
+    /// the API server, then etcd, each by SIGTERM. Then etcd's data are replaced. Then etcd, the API server and the other parts
+    /// start again. containerd and its pods continue to run. Parts that a test has stopped stay stopped, except etcd and the API
+    /// server.
     pub fn restore_with(&self, snapshot: &Snapshot, how: &Restore, progress: Progress<'_>) -> Result<Restored> {
         let (layout, data) = (self.layout()?, self.etcd_data()?);
         if self.is_shared() {
             bail!(
-                "other tests use the cluster {}: restore one of `Cluster::fresh` or of a name of your own",
+                "other tests use the cluster {}: restore only clusters of `Cluster::fresh` or with your own name",
                 self.name()
             );
         }
         if !snapshot.folder.starts_with(layout.snapshots()) {
             let (name, cluster) = (&snapshot.name, self.name());
             bail!(
-                "the snapshot {name} is not of the cluster {cluster}: other certificates, other service account keys"
+                "the snapshot {name} is not of the cluster {cluster}: its certificates and service account keys differ"
             );
         }
         let _lock = self.lock(progress)?;
@@ -174,7 +175,7 @@ impl Cluster {
         let users: Vec<&str> = self.users_of_the_api_server()?;
         let steps = Steps { of: 5, progress };
 
-        // Beside the old data, so that what can fail, fails while the cluster still runs.
+        // The copy comes first, beside the old data: if it fails, the cluster still runs.
         let new = data.with_extension("restored");
         steps.run(1, "copying the snapshot", || {
             files::remove(&new)?;
@@ -202,18 +203,19 @@ impl Cluster {
         Ok(Restored { before, after: self.resource_version()? })
     }
 
-    /// Makes of the data, which are in place, others with higher revisions.
+    /// Replaces the restored data with a version of them that has higher revisions.
     fn bump(&self, by: u64, tools: &Tools, data: &Path, new: &Path) -> Result<()> {
-        // etcd writes its log at once but its database now and then, and etcdutl reads the database only.
+        // etcd writes its log at once but its database only from time to time, and etcdutl reads only the database. A clean stop
+        // writes the database.
         self.start_etcd()?;
         if !self.terminate_part(ETCD, END)? {
-            bail!("etcd did not end in {} s, so its database may lack what its log has", END.as_secs());
+            bail!("etcd did not end within {} s, so its database may lack entries of its log", END.as_secs());
         }
         let member = parts::flags(parts::etcd_member(&self.supervised()?.spec));
         let output = bare(tools.binary("etcdutl")?)
             .args(["snapshot", "restore"])
             .arg(data.join("member/snap/db"))
-            .args(["--skip-hash-check", "--mark-compacted"]) // a database that was copied has no hash
+            .args(["--skip-hash-check", "--mark-compacted"]) // a copied database has no hash
             .arg(format!("--bump-revision={by}"))
             .arg(format!("--data-dir={}", new.display()))
             .args(member)
@@ -225,8 +227,8 @@ impl Cluster {
         files::replace(data, new)
     }
 
-    /// Starts etcd and waits until it is healthy: an API server that finds none loses a second, and by then etcd has applied
-    /// all that its log has.
+    /// Starts etcd and waits until it is healthy. It has then applied its whole log. And an API server that starts without a
+    /// running etcd would lose a second.
     fn start_etcd(&self) -> Result<()> {
         self.start_part(ETCD)?;
         let port = self.supervised()?.spec.ports.etcd;
@@ -241,11 +243,11 @@ impl Cluster {
             }
             Ok(())
         };
-        // A thread of its own, since entering a network is for good.
+        // A thread of its own, because it can never leave the cluster's network again.
         std::thread::scope(|scope| scope.spawn(healthy).join()).unwrap_or_else(|_| bail!("a thread panicked"))
     }
 
-    /// The parts that hold what they have read of the API server, and run.
+    /// The running parts that cache data of the API server.
     fn users_of_the_api_server(&self) -> Result<Vec<&'static str>> {
         let status = self.status()?;
         let runs = |name: &str| {
@@ -266,18 +268,19 @@ impl Cluster {
         status.parts.iter().find(|it| it.name == part).map(|it| it.state).with_context(|| format!("no part {part}"))
     }
 
-    /// The last resource version that was given.
+    /// The latest resource version of the store.
     fn resource_version(&self) -> Result<u64> {
         let answer = self.api()?.get("/api/v1/namespaces?limit=1")?.json();
         let version = answer["metadata"]["resourceVersion"].as_str().context("the list has no resource version")?;
-        version.parse().with_context(|| format!("{version} is no number"))
+        version.parse().with_context(|| format!("{version} is not a number"))
     }
 
     fn layout(&self) -> Result<Layout> {
         Ok(self.supervised()?.spec.layout())
     }
 
-    /// Where etcd keeps its data, as seen from here: those of a real node are on a tmpfs of its own.
+    /// The path of etcd's data on this machine. With a real node, they are on a private tmpfs, and the path leads through
+    /// `/proc`.
     fn etcd_data(&self) -> Result<PathBuf> {
         let ours = self.supervised()?;
         let data = ours.spec.layout().data(ETCD);
@@ -288,14 +291,14 @@ impl Cluster {
         Ok(Path::new("/proc").join(ours.pid.to_string()).join("root").join(inside))
     }
 
-    /// So that nothing else starts, ends, copies or restores the cluster meanwhile.
+    /// Locks the cluster, so that no other call starts, stops, copies or restores it at the same time.
     fn lock(&self, progress: Progress<'_>) -> Result<Lock> {
         let what = format!("working on the cluster {}", self.name());
         Lock::acquire(&self.layout()?.lock(), &what, Duration::from_mins(5), progress)
     }
 }
 
-/// Whether etcd answers a read that needs all of its log.
+/// Whether etcd reports that it is healthy. For this it answers a read that needs its whole log.
 fn is_healthy(port: u16) -> std::io::Result<bool> {
     let mut etcd = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     etcd.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -305,7 +308,7 @@ fn is_healthy(port: u16) -> std::io::Result<bool> {
     Ok(answer.contains(r#""health":"true""#))
 }
 
-/// Tells of one step after the other.
+/// Reports the progress of numbered steps.
 struct Steps<'a> {
     of: usize,
     progress: Progress<'a>,

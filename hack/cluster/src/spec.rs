@@ -1,4 +1,4 @@
-//! What a cluster is to be: written by whoever starts it, read by its supervisor.
+//! The description of a cluster. The process that starts the cluster writes it, and the supervisor reads it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,20 +11,21 @@ use crate::layout::Layout;
 use crate::ports::Ports;
 use crate::tools::{Tool, Tools, hex};
 
-/// What stands behind the API server.
+/// The kind of nodes of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Nodes {
-    /// Nothing: etcd, the API server and a few controllers, on loopback. For integration tests.
+    /// No nodes: only etcd, the API server and a few controllers, on loopback. For integration tests.
     None,
-    /// Nodes that pretend, with a scheduler and all controllers: pods become Ready without running. For scale, and without root.
+    /// Simulated nodes, with a scheduler and all controllers. Pods become Ready without running. For large numbers; needs no
+    /// root.
     Simulated,
-    /// One node that runs pods, in namespaces of its own. Needs root.
+    /// One node that runs pods, in Linux namespaces of its own. Needs root.
     Real,
 }
 
 impl Nodes {
-    /// What a cluster of this kind is made of.
+    /// The tools that a cluster with these nodes needs.
     pub(crate) fn tools(self) -> &'static [Tool] {
         use Tool::{Cni, Containerd, Coredns, Etcd, Kubernetes, Kwok, Nft, Runc};
         match self {
@@ -58,34 +59,35 @@ impl std::str::FromStr for Nodes {
     }
 }
 
-/// Everything a supervisor needs to know.
+/// All settings of a supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) nodes: Nodes,
-    /// Which controllers run; see [`Controllers`].
+    /// The controllers that run; see [`Controllers`].
     pub(crate) controllers: Controllers,
-    /// How many nodes pretend.
+    /// The number of simulated nodes.
     pub(crate) simulated: u16,
     pub(crate) tools: Tools,
-    /// Of Kubernetes, such as "v1.36.3".
+    /// The version of Kubernetes, such as "v1.36.3".
     pub(crate) version: String,
     pub(crate) ports: Ports,
-    /// Without users for so long, the cluster ends itself.
+    /// The cluster stops itself after this time without users; `None` for never.
     pub(crate) idle: Option<Duration>,
     /// The images that a real node can pull: an OCI layout.
     pub(crate) images: Option<PathBuf>,
-    /// Seconds since 1970.
+    /// The time of the start, in seconds since 1970.
     pub(crate) created: u64,
 }
 
-/// How much of the controller-manager runs.
+/// The controllers of the controller-manager that run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Controllers {
-    /// Garbage collection, namespaces and service accounts. The others would overwrite statuses that tests write.
+    /// Garbage collection, namespaces, service accounts and role aggregation. Other controllers would overwrite statuses that
+    /// tests write.
     Reduced,
-    /// All of them.
+    /// All controllers.
     All,
 }
 
@@ -97,7 +99,7 @@ impl Spec {
     pub(crate) fn read(layout: &Layout) -> Result<Self> {
         let file = layout.spec();
         let text = std::fs::read(&file).with_context(|| format!("could not read {}", file.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("{} was written by another version", file.display()))
+        serde_json::from_slice(&text).with_context(|| format!("another version has written {}", file.display()))
     }
 
     pub(crate) fn write(&self) -> Result<()> {
@@ -106,9 +108,9 @@ impl Spec {
         std::fs::write(&file, text).with_context(|| format!("could not write {}", file.display()))
     }
 
-    /// The cgroup below which a real node and its pods live; the same for every controller.
+    /// The name of the cgroup for a real node and its pods, the same in every hierarchy.
     pub(crate) fn cgroup(&self) -> String {
-        // Another state folder may have a cluster of the same name.
+        // The hash of the folder makes the name unique: another state folder may have a cluster of the same name.
         let folder = Sha256::digest(self.folder.as_os_str().as_encoded_bytes());
         format!("operators-{}-{}", self.name, hex(&folder[..4]))
     }

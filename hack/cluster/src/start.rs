@@ -1,4 +1,4 @@
-//! Brings a cluster up, or joins the one that is up.
+//! Starts a cluster, or joins a running one.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,43 +17,43 @@ use crate::supervisor::MEMBER_OF;
 use crate::tools::{Lock, Tool, Tools};
 use crate::{prerequisites, remove, supervisor_program, tools};
 
-/// What a cluster is to be.
+/// The options of a cluster.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Several can run side by side; the name tells them apart.
+    /// The name, which distinguishes clusters on one machine.
     pub name: String,
-    /// What stands behind the API server.
+    /// The kind of nodes.
     pub nodes: Nodes,
-    /// How much of the controller-manager runs. Only asked without nodes; with them it is always all.
+    /// The controllers that run. Used only without nodes; with nodes, all controllers run.
     pub controllers: Controllers,
-    /// How many nodes pretend, with [`Nodes::Simulated`].
+    /// The number of nodes with [`Nodes::Simulated`].
     pub simulated: u16,
-    /// Without users for so long, the cluster ends itself.
+    /// The cluster stops itself after this time without users; `None` for never.
     pub idle: Option<Duration>,
-    /// The images that a real node can pull, an OCI layout; `None` is the store of the crate `images`, with its fixtures.
+    /// The images that a real node can pull: an OCI layout. `None` means the store of the crate `images`, with its fixtures.
     pub images: Option<PathBuf>,
 }
 
-/// A cluster that runs, and a connection that keeps it running.
+/// A running cluster, and a connection that keeps it running.
 pub(crate) struct Started {
     pub(crate) spec: Spec,
     pub(crate) connection: Connection,
-    /// The supervisor, if this process has started it.
+    /// The supervisor's process, if this process has started it.
     pub(crate) child: Option<Child>,
 }
 
-/// The longest that a cold build and a start may take together.
+/// How long to wait for another call that builds all tools and starts the cluster.
 const PATIENCE: Duration = Duration::from_mins(90);
 
 impl Options {
-    /// A cluster with what is usual for its kind, until someone takes it down.
+    /// The default options for these nodes. The cluster runs until `down`.
     pub fn new(name: impl Into<String>, nodes: Nodes) -> Self {
         let controllers = Controllers::Reduced;
         Self { name: name.into(), nodes, controllers, simulated: 5, idle: None, images: None }
     }
 }
 
-/// Starts the cluster, or joins it when it runs. Of several calls at once, one starts it and the others join.
+/// Starts the cluster, or joins it if it runs already. Of several simultaneous calls, one starts it and the others join.
 pub(crate) fn start(options: &Options, progress: Progress<'_>) -> Result<Started> {
     let layout = Layout::of(&options.name)?;
     let what = format!("starting or removing the cluster {}", options.name);
@@ -61,15 +61,15 @@ pub(crate) fn start(options: &Options, progress: Progress<'_>) -> Result<Started
     if let Some(running) = join(&layout)? {
         if running.spec.nodes != options.nodes {
             let (name, nodes) = (&options.name, running.spec.nodes);
-            bail!("the cluster {name} runs with nodes {nodes}: take it down first, or choose another name");
+            bail!("the cluster {name} already runs with nodes {nodes}: take it down first, or choose another name");
         }
         return Ok(running);
     }
     prerequisites::check(options.nodes, &layout)?;
-    remove::clean(&layout)?; // what a crash has left
+    remove::clean(&layout)?; // a crash may have left files and processes
 
     if options.nodes == Nodes::Real {
-        let nft = Tools::locate_or_build(&[Tool::Nft], progress)?; // seconds, and then the kernel can be asked
+        let nft = Tools::locate_or_build(&[Tool::Nft], progress)?; // takes seconds, and the check needs it
         prerequisites::check_nft(nft.binary("nft")?)?;
     }
     let tools = Tools::locate_or_build(options.nodes.tools(), progress)?;
@@ -92,26 +92,26 @@ pub(crate) fn start(options: &Options, progress: Progress<'_>) -> Result<Started
             created: now().as_secs(),
         };
         match launch(&program, spec, progress) {
-            // Someone else was quicker; the next ports will do.
+            // Another program has taken a port since the choice: try other ports.
             Err(error) if format!("{error:#}").contains(TAKEN) && attempt < 2 => remove::clean(&layout)?,
             Err(error) => {
-                remove::end(&layout)?; // the logs stay
+                remove::end(&layout)?; // keeps the logs
                 return Err(error);
             }
             started => return started,
         }
     }
-    bail!("three choices of ports were all taken by others")
+    bail!("other programs have taken the chosen ports three times: try again")
 }
 
-/// Joins the cluster if it runs and has not failed.
+/// Joins the cluster if it is ready.
 pub(crate) fn join(layout: &Layout) -> Result<Option<Started>> {
     let Some(mut connection) = Connection::open(layout) else { return Ok(None) };
     match connection.status() {
         Ok(status) if status.phase == Phase::Ready => {
             Ok(Some(Started { spec: Spec::read(layout)?, connection, child: None }))
         }
-        _ => Ok(None), // ending, failed, or given up half-way by whoever started it
+        _ => Ok(None), // it ends, has failed, or its start was interrupted
     }
 }
 
@@ -158,14 +158,14 @@ fn launch(program: &Path, spec: Spec, progress: Progress<'_>) -> Result<Started>
                 let what = format!("starting the cluster {}: waiting for {what}", spec.name);
                 progress(Event::Working { what: &what, n: 1, of: 1, elapsed: begun.elapsed() });
             }
-            Some(_) | None => {} // nothing new, not there yet, or about to be seen as ended
+            Some(_) | None => {} // no news, no connection yet, or an end that the next `try_wait` notices
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     bail!("the cluster did not start in three minutes (logs: {})", log.with_file_name("").display())
 }
 
-/// The store that a real node pulls from, with the images of samples and tests in it.
+/// The image store from which a real node pulls, with the images of samples and tests in it. `None` without a real node.
 fn prepare_images(options: &Options, progress: Progress<'_>) -> Result<Option<PathBuf>> {
     if options.nodes != Nodes::Real {
         return Ok(None);
@@ -176,12 +176,12 @@ fn prepare_images(options: &Options, progress: Progress<'_>) -> Result<Option<Pa
     };
     match images::ensure_fixtures(&store, &mut |text| progress(Event::Note(text))) {
         Ok(()) => Ok(Some(store)),
-        // They are made of the host's packages and of Go, so what fails is most likely missing.
-        Err(error) => Err(Missing(format!("the images for a real node cannot be made here: {error:#}")).into()),
+        // `Missing`, because the images need packages of the host and Go, and a failure mostly means that one is missing.
+        Err(error) => Err(Missing(format!("could not build the images for a real node: {error:#}")).into()),
     }
 }
 
-/// The version of the API server: the pinned one, unless someone has brought their own.
+/// The version of the API server: the pinned one, or the version of the user's own program.
 fn version(tools: &Tools) -> Result<String> {
     let program = tools.binary("kube-apiserver")?;
     if program.starts_with(tools::cache()) {

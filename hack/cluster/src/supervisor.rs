@@ -1,11 +1,11 @@
-//! The process that owns every other process of one cluster, and outlives whoever started it.
+//! The supervisor: the process that owns all other processes of one cluster. It outlives the process that started it.
 //!
-//! Two shapes. Without real nodes it is an ordinary process; its children die with it, because each asks the kernel for
-//! that ([`run_part`]). With a real node it is process 1 of namespaces of its own, so the kernel ends everything in them
-//! when it ends: processes, mounts, network.
+//! Without a real node, it is an ordinary process. Its children die with it, because each child requests that from the kernel
+//! ([`run_part`]). With a real node, it is process 1 of its own Linux namespaces. When it ends, the kernel ends everything in
+//! them: processes, mounts, network.
 //!
-//! One thread (`Supervisor::run`) starts and reaps all children: the kernel ties a child to the *thread* that started
-//! it. The others only send it events.
+//! A single thread (`Supervisor::run`) starts and reaps all children, because the kernel ties a child to the *thread* that
+//! started it. The other threads only send events to this one.
 
 mod bootstrap;
 mod child;
@@ -32,13 +32,14 @@ use crate::protocol::{PartState, Phase, Reply, Request, Status};
 use crate::spec::{Nodes, Spec};
 use crate::tools::Lock;
 
-/// Changes with every source file of this crate: a test must not talk to a supervisor of another version.
+/// The hash of this crate's sources. A test must not talk to a supervisor that was built from other sources.
 pub(crate) const SOURCE: &str = env!("CLUSTER_SOURCE");
 
-/// The environment of every process of a cluster names its folder here. `down` finds them by it, whatever has crashed.
+/// The environment variable that names the cluster's folder in every process of the cluster. `down` finds the processes by it,
+/// even after a crash.
 pub(crate) const MEMBER_OF: &str = "CLUSTER_MEMBER_OF";
 
-/// What the program `cluster-supervisor` does; people never call it themselves.
+/// The main function of the program `cluster-supervisor`. Only this library calls that program, never a user.
 pub fn main(args: &[OsString]) -> Result<()> {
     let args: Vec<_> = args.iter().map(|arg| arg.to_string_lossy()).collect();
     match args.iter().map(AsRef::as_ref).collect::<Vec<_>>().as_slice() {
@@ -49,18 +50,18 @@ pub fn main(args: &[OsString]) -> Result<()> {
         ["run", folder] => run(&Spec::read(&Layout::at(*folder))?),
         ["node", folder] => run_in_namespaces(Spec::read(&Layout::at(*folder))?),
         ["part", supervisor, program, args @ ..] => run_part(supervisor.parse()?, program, args),
-        _ => bail!("this runs the clusters of `cargo xtask cluster`, which see"),
+        _ => bail!("this program is internal: use `cargo xtask cluster`"),
     }
 }
 
-/// Leaves the terminal of whoever started us, and becomes the supervisor.
+/// Detaches from the terminal and becomes the supervisor.
 fn run(spec: &Spec) -> Result<()> {
-    let _ = rustix::process::setsid(); // fails only where it has been done
+    let _ = rustix::process::setsid(); // fails only if this process already leads a session
     if spec.nodes == Nodes::Real { namespaces::enter(spec) } else { Supervisor::new(spec.clone())?.run() }
 }
 
-/// The supervisor of a real node, already in its namespaces; standard input is the socket on which the world outside
-/// reaches the API server.
+/// Runs the supervisor of a real node, already in its namespaces. Standard input is a listening socket of the network outside, on
+/// which clients outside reach the API server.
 fn run_in_namespaces(spec: Spec) -> Result<()> {
     forwarder::forward_stdin(spec.ports.api)?;
     namespaces::furnish(&spec)?;
@@ -68,7 +69,7 @@ fn run_in_namespaces(spec: Spec) -> Result<()> {
     Supervisor::new(spec)?.run()
 }
 
-/// Becomes `program`, which is killed when the thread of the supervisor that started it ends.
+/// Becomes `program`. The kernel kills it when the thread of the supervisor that started it ends.
 fn run_part(supervisor: i32, program: &str, args: &[&str]) -> Result<()> {
     use rustix::process::{Resource, Rlimit, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
     set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -80,17 +81,17 @@ fn run_part(supervisor: i32, program: &str, args: &[&str]) -> Result<()> {
     Err(Command::new(program).args(args).exec()).with_context(|| format!("could not start {program}"))
 }
 
-/// What the other threads tell the one that owns the children.
+/// What the other threads send to the thread that owns the children.
 enum Event {
     Joined,
     Left,
     Asked(Request, Sender<Reply>),
-    /// What it waited for is there.
+    /// The parts that begin at this point can start now.
     MayBegin(Begins),
     Reached(Phase),
 }
 
-/// What can be done to a part on request.
+/// The action of a request on a part.
 type Action = fn(&mut Child, &Spec) -> Result<()>;
 
 struct Supervisor {
@@ -104,7 +105,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts what can be started at once.
+    /// Prepares all files of the cluster and starts the threads that watch the start and serve users. Starts no part yet.
     fn new(spec: Spec) -> Result<Self> {
         let layout = spec.layout();
         let ports = spec.ports.reserve()?;
@@ -119,21 +120,21 @@ impl Supervisor {
         Ok(Self { spec, children, phase, users: 0, idle_since: Instant::now(), events, _ports: ports })
     }
 
-    /// Until nobody has used the cluster for long enough, or until we are killed.
+    /// Runs until the cluster has had no users for the idle time, or until this process is killed.
     fn run(mut self) -> Result<()> {
         self.start(Begins::AtOnce)?;
         while !self.has_idled_out() {
             match self.events.recv_timeout(Duration::from_millis(50)) {
                 Ok(event) => self.handle(event)?,
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => bail!("nobody can reach us any more"),
+                Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the threads that send events have ended"),
             }
             self.reap();
             for child in &mut self.children {
                 child.restart_if_due(&self.spec)?;
             }
         }
-        eprintln!("nobody has used this cluster for {:?}: it ends", self.spec.idle.unwrap_or_default());
+        eprintln!("the cluster has had no users for {:?}: it stops", self.spec.idle.unwrap_or_default());
         self.end()
     }
 
@@ -152,7 +153,7 @@ impl Supervisor {
             }
             Event::Asked(request, reply) => {
                 let answer = self.answer(&request);
-                let _ = reply.send(answer); // who asked may have gone
+                let _ = reply.send(answer); // the user may have disconnected
             }
         }
         Ok(())
@@ -172,7 +173,7 @@ impl Supervisor {
         };
         let Some(child) = self.children.iter_mut().find(|child| child.plan.name == name) else {
             let names: Vec<_> = self.children.iter().map(|child| child.plan.name).collect();
-            return Reply::Refused(format!("there is no part {name:?}; there are {}", names.join(", ")));
+            return Reply::Refused(format!("there is no part {name:?}; the parts are {}", names.join(", ")));
         };
         match action(child, &self.spec) {
             Ok(()) => Reply::Done,
@@ -187,13 +188,13 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Takes note of children that have ended, ours and, as process 1, those that were left to us.
+    /// Reaps ended children and records their end. As process 1, it also reaps orphans that the kernel gave to it.
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             let Some(child) = self.children.iter_mut().find(|child| child.pid == Some(pid)) else { continue };
             eprintln!("{} ended: {status:?}", child.plan.name);
             child.has_ended();
-            // Before the first success this is a mistake of ours or a taken port, and repeating does not help.
+            // Before the first success, the cause is a wrong configuration or a port in use, and a restart does not help.
             let early = child.plan.begins != Begins::WithApi && matches!(self.phase, Phase::Starting(_));
             if early || child.state == PartState::Failed {
                 let why = last_words(&self.spec.layout().log(child.plan.name));
@@ -206,9 +207,9 @@ impl Supervisor {
         self.users == 0 && self.spec.idle.is_some_and(|idle| self.idle_since.elapsed() > idle)
     }
 
-    /// Leaves nothing behind: what the kernel does not take back by itself goes here.
+    /// Stops all parts and removes what the kernel does not remove by itself.
     fn end(mut self) -> Result<()> {
-        // Someone who starts this cluster anew at this moment has it, and then they clean up after us.
+        // If another call holds the lock, it starts this cluster again or removes it. It then removes the rest too.
         let lock = Lock::try_acquire(&self.spec.layout().lock())?;
         for child in self.children.iter_mut().rev() {
             child.stop()?;

@@ -10,10 +10,10 @@ use crate::supervisor::SOURCE;
 
 const NAME: &str = "cluster-supervisor";
 
-/// Beside the running program, or freshly built: `cargo test -p other` builds this library but not its programs.
+/// Finds the program beside the running one, or builds it: `cargo test -p other` builds this library but not its programs.
 pub(crate) fn locate() -> Result<PathBuf> {
     let current = std::env::current_exe().context("could not find the running program")?;
-    // A test is in `target/debug/deps`, a program one folder up.
+    // A test program is in `target/debug/deps`; other programs are one folder up.
     let beside = current.ancestors().skip(1).take(2).map(|folder| folder.join(NAME)).find(|file| is_ours(file));
     match beside {
         Some(file) => Ok(file),
@@ -49,7 +49,7 @@ fn build(current: &Path) -> Result<PathBuf> {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         message["executable"].as_str().map(PathBuf::from)
     });
-    let program = executables.next_back().with_context(|| format!("cargo did not say where {NAME} is"))?;
+    let program = executables.next_back().with_context(|| format!("cargo did not print the path of {NAME}"))?;
     if !is_ours(&program) {
         bail!("the sources of the crate `cluster` have changed: build again, so that program and supervisor agree");
     }

@@ -1,12 +1,12 @@
-//! The programs that clusters are made of: found where someone has put them, or else built once into a cache folder.
+//! Finds or builds the programs of clusters.
 //!
-//! Where a program comes from, first match first:
+//! The sources of a program, in this order:
 //!
-//! 1. `OPERATORS_TOOLS` and then `KUBEBUILDER_ASSETS`: folders with finished programs;
-//! 2. the cache, `OPERATORS_CACHE` or else `~/.cache/operators`: a folder for each tool, named after everything that
-//!    went into its build, so that a changed pin rebuilds that tool and no other;
-//! 3. a build from the Go module under `hack/tools` that pins it. Builds take a lock for each tool, so two calls at once
-//!    share the work, and an interrupted one continues from Go's own cache.
+//! 1. the folders with finished programs that `OPERATORS_TOOLS` and `KUBEBUILDER_ASSETS` name;
+//! 2. the cache, in the folder that `OPERATORS_CACHE` names or in `~/.cache/operators`. Each tool has a folder whose name
+//!    contains a hash of all inputs of the build, so a changed pin rebuilds only that tool;
+//! 3. a build from the Go module under `hack/tools` that pins the tool. A build holds a lock for its tool, so two simultaneous
+//!    calls share the work. An interrupted build continues from Go's own cache.
 
 mod build;
 mod catalogue;
@@ -33,7 +33,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Finds `tools`, and builds those that are nowhere to be found. The first time that may take a quarter of an hour.
+    /// Finds `tools`, and builds those that are missing. The first time, this may take a quarter of an hour.
     pub fn locate_or_build(tools: &[Tool], progress: Progress<'_>) -> Result<Self> {
         let mut found = Self::default();
         let mut absent = Vec::new();
@@ -44,17 +44,17 @@ impl Tools {
             }
         }
         if !absent.is_empty() {
-            build::prepare(&absent)?; // whatever is missing is said before the first long build
+            build::prepare(&absent)?; // reports what the machine lacks before the first long build
         }
         for (n, &tool) in absent.iter().enumerate() {
             let folder = build::build(tool, (n + 1, absent.len()), progress)?;
             found.binaries.extend(in_folders(tool, &[folder]));
-            found.binaries.extend(in_folders(tool, &ready_made())); // someone chose these
+            found.binaries.extend(in_folders(tool, &ready_made())); // the user's own programs take precedence
         }
         Ok(found)
     }
 
-    /// Finds those of `tools` that need no building; says nothing of the others.
+    /// Finds those of `tools` that need no build, and ignores the others.
     pub fn locate(tools: &[Tool]) -> Result<Self> {
         let mut found = Self::default();
         for &tool in tools {
@@ -63,17 +63,21 @@ impl Tools {
         Ok(found)
     }
 
-    /// Where the program is.
+    /// The path of the program.
+    ///
+    /// # Errors
+    ///
+    /// If the program does not belong to the tools of this value.
     pub fn binary(&self, name: &str) -> Result<&Path> {
-        self.binaries.get(name).map(PathBuf::as_path).with_context(|| format!("{name} was not asked for"))
+        self.binaries.get(name).map(PathBuf::as_path).with_context(|| format!("{name} is not among these tools"))
     }
 
-    /// Whether the program is here.
+    /// Whether the program is among these tools.
     pub fn has(&self, name: &str) -> bool {
         self.binaries.contains_key(name)
     }
 
-    /// The folders of all programs.
+    /// The folders of all programs, without duplicates.
     pub fn folders(&self) -> Vec<&Path> {
         let mut folders: Vec<_> = self.binaries.values().filter_map(|file| file.parent()).collect();
         folders.sort_unstable();
@@ -81,7 +85,7 @@ impl Tools {
         folders
     }
 
-    /// A PATH that has all programs before what is on `rest`.
+    /// A PATH with the folders of all programs before those of `rest`.
     pub fn path(&self, rest: Option<OsString>) -> OsString {
         let rest = rest.unwrap_or_default();
         let folders = self.folders().into_iter().map(Path::to_path_buf).chain(std::env::split_paths(&rest));
@@ -94,10 +98,10 @@ pub fn kubernetes_version() -> Result<String> {
     let file = sources().join("kubernetes/go.mod");
     let go_mod = std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
     let version = key::version_of(&go_mod, "k8s.io/kubernetes");
-    Ok(version.with_context(|| format!("{} requires no k8s.io/kubernetes", file.display()))?.to_owned())
+    Ok(version.with_context(|| format!("{} does not require k8s.io/kubernetes", file.display()))?.to_owned())
 }
 
-/// Changes with the pins of these tools, with the folders of finished programs, and with `also`; quick to compute.
+/// A hash of the pins of these tools, the folders of finished programs, and `also`. It is quick to compute.
 pub(crate) fn pins_key(tools: &[Tool], also: &str) -> Result<String> {
     let mut hash = Sha256::new();
     hash.update(also);
@@ -110,7 +114,7 @@ pub(crate) fn pins_key(tools: &[Tool], also: &str) -> Result<String> {
     Ok(hex(&hash.finalize()[..4]))
 }
 
-/// Where tools are kept that we have built.
+/// The folder of the tools that this crate has built.
 pub fn cache() -> PathBuf {
     std::env::var_os("OPERATORS_CACHE")
         .filter(|folder| !folder.is_empty())
@@ -121,12 +125,12 @@ pub fn cache() -> PathBuf {
         .join("tools")
 }
 
-/// `hack/tools`.
+/// The folder `hack/tools`.
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools")
 }
 
-/// All programs of the tool, unless one has to be built.
+/// All programs of the tool; `None` if one is missing and has to be built.
 fn locate(tool: Tool) -> Result<Option<BTreeMap<String, PathBuf>>> {
     let mut folders = ready_made();
     match tool.recipe() {
@@ -137,7 +141,7 @@ fn locate(tool: Tool) -> Result<Option<BTreeMap<String, PathBuf>>> {
     Ok((found.len() == tool.binaries().len()).then_some(found))
 }
 
-/// Folders with finished programs that someone named.
+/// The folders with finished programs that the user's environment names.
 fn ready_made() -> Vec<PathBuf> {
     ["OPERATORS_TOOLS", "KUBEBUILDER_ASSETS"]
         .into_iter()
@@ -147,7 +151,7 @@ fn ready_made() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The programs of the tool that are in these folders; the first folder that has one wins.
+/// The programs of the tool that are in these folders. If several folders have a program, the first one wins.
 fn in_folders(tool: Tool, folders: &[PathBuf]) -> BTreeMap<String, PathBuf> {
     let first = |name: &str| folders.iter().map(|folder| folder.join(name)).find(|file| file.is_file());
     tool.binaries().into_iter().filter_map(|name| Some((name.to_owned(), first(name)?))).collect()

@@ -1,4 +1,4 @@
-//! Real clusters, up and down. Most tests start their own: what is tested here is the start and the end.
+//! Tests of the start and the end of real clusters, and of their handles. Most tests start their own cluster.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 use std::fs;
@@ -41,7 +41,7 @@ fn a_second_up_joins_and_down_is_complete() {
     let folder = first.state_dir().to_path_buf();
     assert!(cluster::down(&options.name).unwrap());
     assert_nothing_left(&folder);
-    assert!(!cluster::down(&options.name).unwrap(), "the second time there is nothing");
+    assert!(!cluster::down(&options.name).unwrap(), "the first `down` left something");
     assert!(Cluster::open(&options.name).is_err());
 }
 
@@ -56,7 +56,7 @@ fn a_cluster_of_somebody_else_is_used_and_left_as_it_is() {
         assert!(refused.is::<Unsupported>(), "{access:?}: {refused:#}");
     }
     assert!(existing.stop_part("etcd").unwrap_err().is::<Unsupported>());
-    assert!(existing.kubeconfig_for("somebody", &[]).unwrap_err().is::<Unsupported>());
+    assert!(existing.kubeconfig_for("another-user", &[]).unwrap_err().is::<Unsupported>());
 
     let kept = existing.state_dir().to_path_buf();
     assert!(kept.join("kubeconfig").is_file());
@@ -96,7 +96,7 @@ fn parts_can_fail_and_come_back() {
 
     cluster.stop_part("etcd").unwrap();
     assert_eq!(state("etcd"), PartState::Stopped);
-    eventually("the API server notices", || cluster.wait_until_ready(Duration::ZERO).is_err());
+    eventually("the API server is not ready without etcd", || cluster.wait_until_ready(Duration::ZERO).is_err());
     cluster.start_part("etcd").unwrap();
     cluster.wait_until_ready(Duration::from_secs(30)).unwrap();
 
@@ -119,7 +119,7 @@ fn a_user_may_nothing_at_first_and_is_in_the_audit_log() {
     };
     assert!(!try_as_user());
     kubectl(&cluster, &format!("create clusterrolebinding {group} --clusterrole=view --group={group}"));
-    eventually("RBAC lets the group in", try_as_user);
+    eventually("RBAC allows requests of the group", try_as_user);
     let log = fs::read_to_string(cluster.audit_log()).unwrap();
     assert!(log.lines().any(|line| line.contains(r#""username":"system:serviceaccount:one:operator""#)));
 }
@@ -143,7 +143,7 @@ fn a_real_node_runs_restricted_pods_and_leaves_nothing() {
     kubectl(&cluster, "-n restricted rollout status deployment/memcached --timeout=60s");
     assert!(!succeeds(&cluster, "-n restricted run refused --image=busybox"), "Pod Security is enforced");
 
-    // Through the Service, from the node and by name from a pod.
+    // The Service works from the node by address, and from a pod by name.
     let ip = kubectl(&cluster, "-n restricted get service memcached -o jsonpath={.spec.clusterIP}");
     let talk = format!("exec 3<>/dev/tcp/{ip}/11211; printf 'version\\r\\nquit\\r\\n' >&3; cat <&3");
     assert!(output(cluster.exec("bash").args(["-c", &talk])).starts_with("VERSION"));
@@ -151,12 +151,12 @@ fn a_real_node_runs_restricted_pods_and_leaves_nothing() {
     kubectl(&cluster, "wait --for=jsonpath={.status.phase}=Succeeded pod/lookup --timeout=30s");
     assert!(kubectl(&cluster, "logs lookup").contains(&ip));
 
-    // From outside, through the forwarder; logs go on to the kubelet.
+    // The API server is reachable from outside, through the forwarder.
     let mut outside = Command::new(cluster.tools().binary("kubectl").unwrap());
     outside.args(["get", "nodes", "-o", "name"]).env("KUBECONFIG", cluster.kubeconfig());
     assert_eq!(output(outside.env("KUBECACHEDIR", cluster.state_dir().join("cache"))), "node/node1");
 
-    // A thread in its network reaches Services, and nothing else.
+    // A thread in the cluster's network reaches Services, and nothing outside.
     thread::scope(|scope| {
         scope.spawn(|| {
             cluster.enter_network().unwrap();
@@ -168,7 +168,7 @@ fn a_real_node_runs_restricted_pods_and_leaves_nothing() {
     let folder = cluster.state_dir().to_path_buf();
     assert!(!cgroups(&options.name).is_empty());
     drop(cluster);
-    eventually("it ends itself when idle", || !folder.exists() && members(&folder).is_empty());
+    eventually("the idle cluster stops itself", || !folder.exists() && members(&folder).is_empty());
     eventually("its cgroups go", || cgroups(&options.name).is_empty());
     assert_eq!(mounts(), before);
 }
@@ -186,7 +186,7 @@ fn a_real_node_that_crashes_leaves_nothing_after_down() {
     assert!(cgroups(&options.name).is_empty());
 }
 
-/// A name that no other test and no other run uses.
+/// A name that is unique to the test and to this run.
 fn name(what: &str) -> String {
     format!("test-{what}-{}", std::process::id())
 }
@@ -243,7 +243,7 @@ fn members(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The cgroups of the cluster of that name, in all hierarchies.
+/// The cgroups of the cluster with this name, in all hierarchies.
 fn cgroups(name: &str) -> Vec<PathBuf> {
     let prefix = format!("operators-{name}-");
     let roots = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());

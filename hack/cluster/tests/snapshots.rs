@@ -1,4 +1,4 @@
-//! Copies of a cluster's store, and the way back.
+//! Tests of snapshots of a cluster's store, and of their restore.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 use std::process::Command;
@@ -15,7 +15,7 @@ fn a_restored_cluster_is_as_it_was() {
     kubectl(&cluster, "delete configmap deleted");
     kubectl(&cluster, "create configmap made");
     kubectl(&cluster, r#"patch configmap changed --patch {"data":{"is":"new"}}"#);
-    // More changes than an API server makes when it starts.
+    // These are more changes than an API server makes at its start, so that the restored resource version is certainly lower.
     for number in 0..40 {
         kubectl(&cluster, &format!("annotate configmap changed number={number} --overwrite"));
     }
@@ -30,7 +30,7 @@ fn a_restored_cluster_is_as_it_was() {
         assert_eq!((part.state, part.restarts), (PartState::Running, 0), "{}", part.name);
     }
 
-    // It works like any other: with garbage collection, later snapshots, and once more the first.
+    // The restored cluster works like any other: later snapshots, a second restore of the first one, and garbage collection.
     kubectl(&cluster, "create namespace later");
     let later = cluster.snapshot("later").unwrap();
     let names: Vec<_> = cluster.snapshots().unwrap().iter().map(|it| it.name().to_owned()).collect();
@@ -93,9 +93,9 @@ fn a_part_can_be_asked_to_end() {
     let state = |name: &str| cluster.status().unwrap().parts.into_iter().find(|part| part.name == name).unwrap().state;
     cluster.pause_part("etcd").unwrap();
     cluster.pause_part("etcd").unwrap();
-    assert!(cluster.terminate_part("etcd", Duration::from_secs(30)).unwrap(), "a paused one too");
+    assert!(cluster.terminate_part("etcd", Duration::from_secs(30)).unwrap(), "SIGTERM also ends a paused part");
     assert_eq!(state("etcd"), PartState::Stopped);
-    assert!(cluster.terminate_part("etcd", Duration::ZERO).unwrap(), "the second time it is there already");
+    assert!(cluster.terminate_part("etcd", Duration::ZERO).unwrap(), "the part has already ended");
     cluster.start_part("etcd").unwrap();
     cluster.wait_until_ready(Duration::from_secs(30)).unwrap();
 }

@@ -1,4 +1,4 @@
-//! The way of one request.
+//! Handles one request: applies the plan's faults, forwards the request and returns the answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Reset>;
 
-/// After the last byte was given to the socket, the client needs a moment to take it.
+/// The time in which a client receives an answer after the proxy has written its last byte.
 const DELIVERY: Duration = Duration::from_millis(5);
 
-/// Answers one request. The work is a task of its own: what the server has been asked is done, even if nobody waits.
+/// Answers one request. The work runs in its own task, so that a forwarded request is completed even if the client disconnects.
 pub(crate) async fn answer(
     shared: Arc<Shared>,
     line: Arc<Line>,
@@ -39,7 +39,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// One request on its way.
+/// One request, and the faults that the plan applies to it.
 struct Way {
     shared: Arc<Shared>,
     request: Request,
@@ -48,7 +48,7 @@ struct Way {
     entry: Entry,
 }
 
-/// The server's answer, or the one in its place.
+/// The server's answer, or the plan's answer in its place.
 struct Given {
     response: Response<Bytes>,
     pieces: Option<(usize, Duration)>,
@@ -102,7 +102,7 @@ impl Way {
         Ok(self.deliver(given))
     }
 
-    /// Asks the server, and takes down what was written.
+    /// Forwards the request to the server, and records the version of a written object.
     async fn forward(&self, head: &Parts) -> Result<Response<Bytes>, Reset> {
         if !self.request.is_write() {
             return whole(self.ask(head).await?).await;
@@ -125,7 +125,7 @@ impl Way {
         Ok(response)
     }
 
-    /// Hands on the events of a watch.
+    /// Answers a watch, and passes its events on in a task of their own.
     async fn follow(self, response: Response<kube::client::Body>) -> Result<Response<Body>, Reset> {
         let mut cutting = Cutting::default();
         for action in &self.due.after {
@@ -168,7 +168,7 @@ impl Way {
         Response::from_parts(parts, body)
     }
 
-    /// What is due when the client has its answer.
+    /// Runs the actions of the plan that follow the delivery of the answer.
     fn announce(&self) {
         if self.due.delivered.is_empty() {
             return;
@@ -194,11 +194,11 @@ pub(crate) async fn wait(shared: &Shared, action: &Action, request: &Request) {
         // An error is the end of the proxy, which lets go of everything.
         Action::Stall => drop(shared.released().changed().await),
         Action::Signal(name) => shared.hook.call(name, request).await,
-        _ => {} // a plan with anything else here cannot be made
+        _ => {} // the parser refuses plans with other actions here
     }
 }
 
-/// Waits for the body.
+/// Reads the whole body of a response.
 async fn whole(response: Response<kube::client::Body>) -> Result<Response<Bytes>, Reset> {
     let (mut parts, body) = response.into_parts();
     parts.headers = end_to_end(&parts.headers);
@@ -218,7 +218,7 @@ impl Given {
         *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
         for (name, value) in &answer.headers {
-            // What is no header cannot be sent, and a plan may ask for it.
+            // A plan may contain invalid headers, which cannot be sent.
             if let (Ok(name), Ok(value)) = (header::HeaderName::try_from(name), header::HeaderValue::try_from(value)) {
                 response.headers_mut().insert(name, value);
             }
@@ -231,7 +231,7 @@ impl Given {
     }
 }
 
-/// What is read of an object.
+/// The fields of an object that the proxy reads.
 #[derive(Deserialize)]
 pub(crate) struct Object {
     #[serde(default)]

@@ -1,16 +1,16 @@
-//! Stands between a client and a real API server, or any HTTP service, and does what a fault plan says.
+//! A proxy between a client and a real API server, or any HTTP service, that injects the faults of a fault plan.
 //!
 //! ```ignore
 //! let proxy = FaultProxy::start(Upstream::cluster(&kubeconfig).await?, &plan).await?;
 //! // … the client runs with proxy.kubeconfig() …
-//! assert!(proxy.unused().is_empty(), "the plan has happened");
+//! assert!(proxy.unused().is_empty(), "a rule of the plan was never applied");
 //! ```
 //!
-//! The client speaks plain HTTP on loopback to the proxy, and the proxy speaks to the server as the user of its upstream's
-//! kubeconfig: who the client is survives, although a client certificate cannot pass through a proxy.
+//! The client speaks plain HTTP on loopback to the proxy. The proxy authenticates to the server as the user of the upstream's
+//! kubeconfig, because a client certificate cannot pass through a proxy.
 //!
-//! Reading order: `proxy` is the handle and the listener, `exchange` the way of one request, `stream` that of a watch's
-//! events, `trace` what is recorded.
+//! Reading order: `proxy` is the handle and the listener; `exchange` handles one request; `stream` handles the events of a watch;
+//! `trace` records what passes.
 
 mod exchange;
 mod proxy;

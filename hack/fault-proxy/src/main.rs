@@ -1,4 +1,4 @@
-//! The proxy for people: start it in front of a cluster, point a client at it, type what is to go wrong.
+//! The proxy as a program: start it in front of a cluster, point a client at it, and type plans on standard input.
 
 use std::{
     io::{BufRead, Write},
@@ -12,29 +12,29 @@ use fault_plan::Plan;
 use fault_proxy::{FaultProxy, Upstream};
 use tokio::sync::mpsc;
 
-/// Stands between a client and an API server, or any HTTP service, and does what a fault plan says.
+/// A proxy between a client and an API server, or any HTTP service, that injects the faults of a fault plan.
 ///
-/// Each line on standard input replaces the plan; `trace` prints what has passed, `unused` the rules that have not
-/// happened, `release` lets go of what is held, `clear` forgets what has passed. The end of the input changes nothing;
-/// an interrupt ends the proxy.
+/// Each line on standard input replaces the plan, or is a command. `trace` prints what has passed. `unused` prints the rules
+/// that were never applied. `release` releases what is held or stalled. `clear` clears the trace. The end of the input
+/// changes nothing; an interrupt ends the proxy.
 #[derive(Parser)]
 #[command(
     after_help = "A plan:  after create deployments.apps */web #1 -> drop; frame MODIFIED pods.core -> delay 500ms\n\
-                        See the README of shared/fault-plan for all that a plan can say."
+                        The README of shared/fault-plan describes all rules and actions."
 )]
 struct Arguments {
     #[command(flatten)]
     upstream: Server,
 
-    /// What goes wrong from the beginning.
+    /// The initial plan.
     #[arg(long, default_value = "", hide_default_value = true)]
     plan: Plan,
 
-    /// Where to listen; on loopback only.
+    /// The address to listen on; it must be on loopback.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 
-    /// Where to write a kubeconfig that leads to the proxy.
+    /// A file to which to write a kubeconfig for the proxy.
     #[arg(long)]
     write_kubeconfig: Option<PathBuf>,
 }
@@ -42,11 +42,11 @@ struct Arguments {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct Server {
-    /// The cluster behind the proxy, and who clients are to it.
+    /// The kubeconfig of the cluster behind the proxy. All clients of the proxy act as its user.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 
-    /// Any HTTP service behind the proxy.
+    /// The address of an HTTP service behind the proxy.
     #[arg(long)]
     url: Option<String>,
 }
@@ -67,7 +67,7 @@ async fn main() -> Result<()> {
     proxy.on_signal(async |signal| drop(say(&format!("signal {} at {}", signal.name, signal.request))));
 
     let (sender, mut lines) = mpsc::channel(1);
-    // A thread, because reading standard input cannot be given up.
+    // In a thread, because a read of standard input cannot be cancelled.
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             if sender.blocking_send(line).is_err() {

@@ -1,4 +1,4 @@
-//! The listener and its handle.
+//! [`FaultProxy`], the handle of a running proxy, and its listener.
 
 use std::{
     net::SocketAddr,
@@ -29,7 +29,7 @@ use crate::{
     upstream::Upstream,
 };
 
-/// A proxy that runs; it ends with this handle.
+/// A running proxy. It stops when this handle is dropped.
 pub struct FaultProxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -37,16 +37,16 @@ pub struct FaultProxy {
     _ends: DropGuard,
 }
 
-/// What all connections know.
+/// The state that all connections share.
 pub(crate) struct Shared {
     pub(crate) upstream: Upstream,
     pub(crate) recorder: Recorder,
     pub(crate) hook: Hook,
     pub(crate) ended: CancellationToken,
     progress: Mutex<Progress>,
-    /// Whether the plan asks who wrote what; otherwise no event waits for that.
+    /// Whether the plan has a rule about a client's own writes. Otherwise events need not wait for the answers of writes.
     asks_own: AtomicBool,
-    /// Counts up when everything that is held or stalled is let go.
+    /// A counter that increases with each release of everything that is held or stalled.
     released: watch::Sender<u64>,
 }
 
@@ -57,12 +57,16 @@ impl std::fmt::Debug for FaultProxy {
 }
 
 impl FaultProxy {
-    /// Starts on a free port of loopback.
+    /// Starts a proxy on a free port of loopback.
     pub async fn start(upstream: Upstream, plan: &Plan) -> Result<Self> {
         Self::start_at(upstream, plan, SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 
-    /// Starts at this address. Plain HTTP: only ever on loopback.
+    /// Starts a proxy at this address.
+    ///
+    /// # Errors
+    ///
+    /// If the address is not on loopback, because the proxy speaks plain HTTP.
     pub async fn start_at(upstream: Upstream, plan: &Plan, address: SocketAddr) -> Result<Self> {
         anyhow::ensure!(address.ip().is_loopback(), "{address} is not on loopback, and the proxy speaks plain HTTP");
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
@@ -89,23 +93,23 @@ impl FaultProxy {
         Ok(proxy)
     }
 
-    /// Where it listens.
+    /// The address of the proxy.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// A kubeconfig that leads to the proxy. The client is then the user of the upstream.
+    /// A kubeconfig for clients of the proxy. They act as the user of the upstream.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }
 
-    /// The same, with a token that is read from a file. Plans know the client by its token; an upstream with credentials of
-    /// its own never sees it.
+    /// The same, with a token that clients read from a file. Plans identify a client by this token. The proxy does not forward it
+    /// to an upstream with credentials.
     pub fn kubeconfig_with_token(&self, file: &Path) -> Result<PathBuf> {
         self.write_kubeconfig("kubeconfig-with-token", &json!({"tokenFile": file}))
     }
 
-    /// From now on this is to go wrong. Counts begin anew; what is held stays held.
+    /// Replaces the plan. Its counts start from zero. What is held stays held.
     pub fn set_plan(&self, plan: &Plan) {
         let own = plan.rules().iter().any(|rule| rule.trigger().pattern.own);
         self.shared.asks_own.store(own, Ordering::Relaxed);
@@ -117,27 +121,27 @@ impl FaultProxy {
         self.shared.progress().unused().iter().map(ToString::to_string).collect()
     }
 
-    /// Lets go of everything that is held or stalled.
+    /// Releases everything that is held or stalled.
     pub fn release(&self) {
         self.shared.released.send_modify(|count| *count += 1);
     }
 
-    /// What has passed.
+    /// A copy of everything that has passed.
     pub fn trace(&self) -> Trace {
         self.shared.recorder.trace()
     }
 
-    /// Forgets what has passed.
+    /// Clears the trace.
     pub fn clear(&self) {
         drop(self.drain());
     }
 
-    /// What has passed since the last time, which is then forgotten: for runs whose whole trace is more than memory holds.
+    /// Returns the trace and clears it, for runs whose whole trace would not fit into memory.
     pub fn drain(&self) -> Trace {
         self.shared.recorder.drain()
     }
 
-    /// Says who is called at the plan's signals. The request waits until the handler is done.
+    /// Sets the handler of the plan's signals. The request waits until the handler has finished.
     pub fn on_signal<F>(&self, handler: impl Fn(Signal) -> F + Send + Sync + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -167,7 +171,7 @@ impl Shared {
         self.asks_own.load(Ordering::Relaxed)
     }
 
-    /// Changes when what is held or stalled now is let go.
+    /// A receiver that changes at the next release.
     pub(crate) fn released(&self) -> watch::Receiver<u64> {
         self.released.subscribe()
     }
@@ -175,7 +179,7 @@ impl Shared {
 
 async fn listen(listener: TcpListener, shared: Arc<Shared>) {
     loop {
-        // What fails is one connection that was given up before it was taken.
+        // An error concerns only one connection, which the client closed before it was accepted.
         if let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(shared.ended.clone().run_until_cancelled_owned(serve(stream, shared.clone())));
         }
@@ -183,10 +187,10 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>) {
-    // Without it, small frames wait for each other; it fails on a dead socket only.
+    // Without it, small frames are delayed. It fails only on a dead socket.
     drop(stream.set_nodelay(true));
     let line = Arc::new(Line::of(&stream));
     let service = service_fn(|request| exchange::answer(shared.clone(), line.clone(), request));
-    // An error is a connection that the client or the plan has ended.
+    // An error means that the client or the plan has ended the connection.
     drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
 }

@@ -1,4 +1,4 @@
-//! Ending a connection without a word.
+//! Resets a connection, so that the client gets no answer and no regular end.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -8,10 +8,10 @@ use std::{
 
 use tokio::net::TcpStream;
 
-/// A connection that can be reset while somebody else reads and writes it.
+/// A handle that can reset a connection while hyper reads and writes it.
 pub(crate) struct Line(Mutex<Option<OwnedFd>>);
 
-/// Why a request has no answer.
+/// The error of a request that gets no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is reset")]
 pub(crate) struct Reset;
@@ -21,10 +21,10 @@ impl Line {
         Self(Mutex::new(stream.as_fd().try_clone_to_owned().ok()))
     }
 
-    /// From now on, closing it is a reset: whatever is on the way is lost.
+    /// Makes the close of the connection a reset: all data in flight are lost.
     pub(crate) fn reset(&self) -> Reset {
         if let Some(socket) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // It may be closed already; then there is nothing to reset.
+            // An error means that the connection is closed already.
             let _ = rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         Reset

@@ -1,4 +1,4 @@
-//! Calling whoever runs the plan.
+//! Signals: calls from the plan to the test that runs it.
 
 use std::{
     fmt,
@@ -8,18 +8,18 @@ use std::{
 
 use fault_plan::Request;
 
-/// A point of the plan at which the runner does something: kill the client, change an object.
+/// A point of the plan at which the test acts, for example kills the client or changes an object.
 #[derive(Debug, Clone)]
 pub struct Signal {
-    /// The name that the plan gives it.
+    /// The name of the signal in the plan.
     pub name: String,
-    /// The request that waits meanwhile; for an event, the watch.
+    /// The request that waits for the handler; for an event, the request of the watch.
     pub request: Request,
 }
 
 type Handler = Arc<dyn Fn(Signal) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// Who is called; nobody at first.
+/// The handler of signals. At first, there is none.
 #[derive(Default)]
 pub(crate) struct Hook(Mutex<Option<Handler>>);
 
@@ -32,13 +32,13 @@ impl Hook {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(handler);
     }
 
-    /// Calls and waits. The handler runs in a task of its own: when it kills the client, the request that it was called
-    /// for ends, and the handler must not end with it.
+    /// Calls the handler and waits for it. The handler runs in its own task: if it kills the client, the request ends, and the
+    /// handler must not end with it.
     pub(crate) async fn call(&self, name: &str, request: &Request) {
         let handler = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(handler) = handler {
             let signal = Signal { name: name.to_owned(), request: request.clone() };
-            // A handler that panics has told why; the request goes on.
+            // If the handler panics, its message is printed already; the request continues.
             drop(tokio::spawn(handler(signal)).await);
         }
     }

@@ -1,4 +1,4 @@
-//! The way of a watch's events.
+//! Passes the events of a watch from the server to the client, and applies the plan's faults to them.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -14,29 +14,29 @@ use crate::{
     reset::Reset,
 };
 
-/// How a stream is to end or to be cut up.
+/// How the plan shortens or divides a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Cutting {
-    /// It ends after so many more frames.
+    /// The stream ends after this many more frames.
     pub(crate) frames: Option<u32>,
-    /// It ends after so many bytes of the next frame.
+    /// The stream ends after this many bytes of the next frame.
     pub(crate) bytes: Option<usize>,
-    /// Every frame comes in pieces.
+    /// Every frame comes in pieces of this many bytes, with this pause after each.
     pub(crate) pieces: Option<(usize, Duration)>,
 }
 
-/// Takes events from the server to the client.
+/// Passes events from the server to the client.
 pub(crate) struct Pump {
     shared: Arc<Shared>,
     watch: Request,
     out: mpsc::Sender<Bytes>,
     cutting: Cutting,
-    /// What is kept back, by object.
+    /// The held events, by namespace and name of the object.
     held: HashMap<(String, String), Bytes>,
     released: watch::Receiver<u64>,
 }
 
-/// The stream has ended, by plan or because nobody listens.
+/// The stream has ended, because of the plan or because the client has disconnected.
 struct Ended;
 
 #[derive(Deserialize)]
@@ -46,7 +46,7 @@ struct Event {
     object: Object,
 }
 
-/// A body that is what is sent into the channel.
+/// A body that streams the content of the channel.
 pub(crate) fn body(pieces: mpsc::Receiver<Bytes>) -> Body {
     let frames = futures::stream::unfold(pieces, async |mut pieces| {
         let piece = pieces.recv().await?;
@@ -59,7 +59,7 @@ fn http_body_frame(piece: Bytes) -> hyper::body::Frame<Bytes> {
     hyper::body::Frame::data(piece)
 }
 
-/// Sends in pieces. Returns whether somebody still listens.
+/// Sends `bytes` in pieces of `size`, with a pause after each. Returns `false` if the client has disconnected.
 pub(crate) async fn trickle(out: &mpsc::Sender<Bytes>, mut bytes: Bytes, size: usize, pause: Duration) -> bool {
     while !bytes.is_empty() {
         let piece = bytes.split_to(size.max(1).min(bytes.len()));
@@ -110,10 +110,10 @@ impl Pump {
         }
     }
 
-    /// Passes one frame on, or does what the plan says.
+    /// Passes one frame on, or applies the plan's faults to it.
     async fn pass(&mut self, line: Bytes) -> Result<(), Ended> {
         let Ok(Event { type_, object: Object { metadata } }) = serde_json::from_slice(&line) else {
-            return self.send(line).await; // nothing that a plan can speak of
+            return self.send(line).await; // not an event, so no rule can match it
         };
         let version = metadata.resource_version.unwrap_or_default();
         let own = self.shared.asks_own() && self.shared.recorder.wrote(&self.watch.identity, &version).await;
@@ -122,13 +122,13 @@ impl Pump {
         let due = self.shared.progress().frame(&self.watch, &frame);
         self.shared.recorder.saw(&self.watch, &frame, &due);
         let key = (frame.namespace, frame.name);
-        self.held.remove(&key); // overwritten
+        self.held.remove(&key); // a newer event replaces a held one
 
         let (mut line, mut lost) = (line, false);
         for action in &due {
             match action {
                 Action::Hold => {
-                    self.released.mark_unchanged(); // what was let go before is not this
+                    self.released.mark_unchanged(); // earlier releases do not count for this event
                     self.held.insert(key.clone(), line.clone());
                     lost = true;
                 }
@@ -172,7 +172,7 @@ impl Pump {
     }
 }
 
-/// What the API server says when a watch has fallen too far behind.
+/// The event with which the API server ends a watch at a version that is too old.
 fn expired() -> Bytes {
     let (_, status) = Answer::code(410).content();
     format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()

@@ -1,4 +1,4 @@
-//! What has passed.
+//! Records all requests and events that pass the proxy.
 
 use std::{
     collections::HashSet,
@@ -13,49 +13,49 @@ use tokio::{sync::watch, time::Instant};
 /// Everything that has passed since the proxy began, or since [`clear`](crate::FaultProxy::clear).
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
-    /// The requests, in the order in which they came.
+    /// The requests, in the order of their arrival.
     pub exchanges: Vec<Exchange>,
-    /// The events of all watches, in the order in which they came from the server.
+    /// The events of all watches, in the order of their arrival from the server.
     pub frames: Vec<SeenFrame>,
 }
 
-/// One request and what became of it.
+/// One request and its answers.
 #[derive(Debug, Clone)]
 pub struct Exchange {
-    /// When it came.
+    /// The time of arrival.
     pub at: Instant,
-    /// What was asked.
+    /// The request.
     pub request: Request,
     /// The request's body.
     pub body: Bytes,
-    /// What the server answered, each time that it was asked.
+    /// The status codes of the server's answers. There are several if the plan repeats the request.
     pub served: Vec<u16>,
-    /// What the client was told; `None` while it has not been, and if it never was.
+    /// The status code of the answer to the client; `None` if there is no answer (yet).
     pub told: Option<u16>,
-    /// What the plan did to it.
+    /// The faults that the plan applied.
     pub faults: Vec<Action>,
 }
 
 /// One event of a watch.
 #[derive(Debug, Clone)]
 pub struct SeenFrame {
-    /// When it came.
+    /// The time of arrival.
     pub at: Instant,
-    /// The watch.
+    /// The request of the watch.
     pub watch: Request,
     /// The event.
     pub frame: Frame,
-    /// What the plan did to it.
+    /// The faults that the plan applied.
     pub faults: Vec<Action>,
 }
 
 impl Trace {
-    /// What was asked, in order.
+    /// The requests, in order.
     pub fn requests(&self) -> Vec<Request> {
         self.exchanges.iter().map(|exchange| exchange.request.clone()).collect()
     }
 
-    /// The writes, in order.
+    /// The requests that write, in order.
     pub fn writes(&self) -> impl Iterator<Item = &Exchange> {
         self.exchanges.iter().filter(|exchange| exchange.request.is_write())
     }
@@ -78,19 +78,19 @@ impl fmt::Display for Exchange {
     }
 }
 
-/// Takes down what passes.
+/// Records the trace, and which client wrote which version of an object.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     trace: Mutex<Trace>,
-    /// Counts up when the trace is cleared, so that late words about earlier requests find nothing.
+    /// A counter that increases when the trace is cleared. Late changes to requests of earlier epochs are ignored.
     epoch: Mutex<u64>,
-    /// Versions of objects that clients wrote, with who did.
+    /// The identities of clients, with the versions of the objects that they wrote.
     written: Mutex<HashSet<(String, String)>>,
-    /// Writes that the server has and has not answered.
+    /// The number of writes that the server has not answered yet.
     in_flight: watch::Sender<usize>,
 }
 
-/// One exchange in the recorder.
+/// The position of an exchange in the trace of one epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     epoch: u64,
@@ -152,7 +152,7 @@ impl Recorder {
         self.in_flight.send_modify(|writes| *writes += 1);
     }
 
-    /// The server has answered a write with this version of the object, or failed.
+    /// Records that the server has answered a write with this version of the object, or has failed.
     pub(crate) fn write_ends(&self, identity: &str, version: Option<String>) {
         if let Some(version) = version {
             lock(&self.written).insert((identity.to_owned(), version));
@@ -160,7 +160,8 @@ impl Recorder {
         self.in_flight.send_modify(|writes| *writes -= 1);
     }
 
-    /// Whether somebody wrote this version. Waits for writes whose answers are on the way: their events may be quicker.
+    /// Whether the client `identity` wrote this version. First waits for the answers of all writes in flight, because the event
+    /// of a write may arrive before its answer.
     pub(crate) async fn wrote(&self, identity: &str, version: &str) -> bool {
         // The sender lives in `self`, so waiting cannot fail.
         drop(self.in_flight.subscribe().wait_for(|writes| *writes == 0).await);

@@ -1,4 +1,4 @@
-//! The server behind the proxy.
+//! The server behind the proxy, and the requests to it.
 
 use std::path::Path;
 
@@ -11,21 +11,21 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-/// A server, and who the proxy is to it.
+/// A server, and the credentials of the proxy.
 #[derive(Clone)]
 pub struct Upstream {
     client: Client,
     pub(crate) identity: String,
-    /// Whether we have credentials of our own, so that those of the client stay here.
+    /// Whether the proxy has its own credentials. It then does not forward those of the client.
     authenticated: bool,
 }
 
-/// What belongs to one connection and not to the request.
+/// The headers that belong to one connection and not to the request.
 const HOP_BY_HOP: [header::HeaderName; 5] =
     [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::UPGRADE];
 
 impl Upstream {
-    /// The API server of a kubeconfig, as its user.
+    /// The API server of a kubeconfig. The proxy authenticates as the kubeconfig's user.
     pub async fn cluster(kubeconfig: &Path) -> Result<Self> {
         let named = || format!("cannot use kubeconfig {}", kubeconfig.display());
         let file = Kubeconfig::read_from(kubeconfig).with_context(named)?;
@@ -35,11 +35,11 @@ impl Upstream {
 
     /// Any HTTP service, such as `http://127.0.0.1:9000`. The client's credentials pass through.
     pub fn service(url: &str) -> Result<Self> {
-        let url = url.parse().with_context(|| format!("`{url}` is no URL"))?;
+        let url = url.parse().with_context(|| format!("`{url}` is not a URL"))?;
         Self::of(Config::new(url), String::new(), false)
     }
 
-    /// The same, and plans know clients without a token of their own by this name.
+    /// Sets the name by which plans identify clients without a token.
     #[must_use]
     pub fn named(mut self, identity: &str) -> Self {
         identity.clone_into(&mut self.identity);
@@ -47,9 +47,9 @@ impl Upstream {
     }
 
     fn of(mut config: Config, identity: String, authenticated: bool) -> Result<Self> {
-        // A second installation is refused, and the first is as good.
+        // An error means that a provider is installed already, which works as well.
         drop(rustls::crypto::ring::default_provider().install_default());
-        config.default_retry = false; // it is the client's retries that are looked at
+        config.default_retry = false; // only the client may retry, since its retries are under test
         (config.read_timeout, config.write_timeout) = (None, None);
         Ok(Self { client: Client::try_from(config)?, identity, authenticated })
     }
@@ -67,7 +67,7 @@ impl Upstream {
     }
 }
 
-/// The headers that are meant for the other end.
+/// The headers without those that belong to one connection.
 pub(crate) fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     for name in HOP_BY_HOP {

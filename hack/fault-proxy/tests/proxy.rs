@@ -1,4 +1,4 @@
-//! What a client sees, and what the server was asked, with a server of a few lines behind the proxy.
+//! Tests of the proxy with a minimal server behind it. They check the client's answers and the requests that reach the server.
 
 use std::{
     convert::Infallible,
@@ -20,12 +20,12 @@ use tokio::{
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
 
-/// A server that writes down what it is asked, and a client that goes through the proxy.
+/// A server that records its requests, a proxy, and a client of the proxy.
 struct Setting {
     proxy: FaultProxy,
     client: Client,
     asked: Arc<Mutex<Vec<String>>>,
-    /// What is sent here comes in every watch.
+    /// Every watch delivers the lines that are sent here.
     events: broadcast::Sender<String>,
 }
 
@@ -95,7 +95,7 @@ impl Setting {
         self.asked.lock().expect("no panic").len()
     }
 
-    /// Begins a watch; its lines come out of the channel, which ends with the stream.
+    /// Starts a watch. The returned channel receives its lines, and ends with the stream.
     async fn watch(&self) -> mpsc::UnboundedReceiver<String> {
         let request = Request::builder().uri(format!("{DEPLOYMENTS}?watch=true")).body(Body::empty());
         let response = self.client.send(request.expect("a request")).await.expect("an answer");
@@ -118,7 +118,7 @@ impl Setting {
 
     fn event(&self, type_: &str, name: &str, version: u32) -> String {
         let line = event(type_, name, version);
-        self.events.send(line.clone()).expect("somebody watches");
+        self.events.send(line.clone()).expect("there is a watch");
         line
     }
 }
@@ -151,7 +151,7 @@ async fn without_a_plan_everything_passes_and_is_recorded() {
 
 #[tokio::test]
 async fn what_a_plan_does_to_a_request() {
-    // The plan; how often the server is asked; what the client gets.
+    // The plan; the number of requests that reach the server; the answer to the client.
     for (plan, asked, told) in [
         ("before create * -> drop", 0, Err(())),
         ("after create * -> drop", 1, Err(())),
@@ -196,7 +196,7 @@ async fn a_dropped_answer_is_a_reset_and_not_an_end() {
     let setting = setting("before GET * -> drop").await;
     let address = setting.proxy.url().replace("http://", "");
     let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
-    stream.write_all(b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("it is taken");
+    stream.write_all(b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("the proxy accepts it");
     let error = stream.read(&mut [0; 16]).await.expect_err("no answer");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
@@ -242,10 +242,10 @@ async fn clients_are_told_apart_by_their_token() {
 #[tokio::test]
 async fn what_a_plan_does_to_the_events_of_a_watch() {
     let (one, two, three) = (event("ADDED", "a", 1), event("MODIFIED", "a", 2), event("MODIFIED", "b", 3));
-    let expired = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"a fault that was asked for","reason":"Expired","code":410}}"#.to_owned() + "\n";
+    let expired = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"injected by a fault plan","reason":"Expired","code":410}}"#.to_owned() + "\n";
     let joined = format!("{}{one}", one.trim_end());
     let one_half: String = one.chars().take(30).collect();
-    // The plan; the lines that come; whether the stream then ends.
+    // The plan; the lines that the client receives; whether the stream then ends.
     for (plan, expected, ends) in [
         ("", vec![&one, &two, &three], false),
         ("frame ADDED * -> drop", vec![&two, &three], false),
@@ -254,7 +254,7 @@ async fn what_a_plan_does_to_the_events_of_a_watch() {
         ("frame * * #1 -> replace \"x\"", vec![&"x\n".to_owned(), &two, &three], false),
         ("frame * * #2 -> delay 20ms", vec![&one, &two, &three], false),
         ("frame * * #2 -> trickle 1 0ms", vec![&one, &two, &three], false),
-        ("frame ADDED */a -> hold", vec![&two, &three], false), // overwritten
+        ("frame ADDED */a -> hold", vec![&two, &three], false), // the second event replaces the held one
         ("frame MODIFIED */a -> hold", vec![&one, &three], false),
         ("frame MODIFIED */a -> cut", vec![&one, &two], true),
         ("frame MODIFIED */a -> gone", vec![&one, &expired], true),
@@ -269,7 +269,7 @@ async fn what_a_plan_does_to_the_events_of_a_watch() {
         let setting = setting(&plan).await;
         let mut lines = setting.watch().await;
         for line in [&one, &two, &three] {
-            drop(setting.events.send(line.clone())); // where the stream has ended, nobody listens
+            drop(setting.events.send(line.clone())); // fails if the stream has ended
         }
         let mut seen = Vec::new();
         while seen.len() < expected.len() {
@@ -306,7 +306,7 @@ async fn the_echo_of_ones_own_write_is_known_even_if_it_is_quicker_than_the_answ
     let mut lines = setting.watch().await;
     let (answer, ()) = tokio::join!(setting.create(), async {
         tokio::time::sleep(Duration::from_millis(30)).await;
-        setting.event("ADDED", "web", 7); // the version that the create will be answered with
+        setting.event("ADDED", "web", 7); // the version in the answer of the create
     });
     answer.expect("an answer");
     let other = setting.event("MODIFIED", "web", 8);

@@ -1,10 +1,10 @@
-//! Calling cargo from a program that cargo has started.
+//! Runs cargo from a program that cargo itself has started.
 
 use std::process::Command;
 
-/// `cargo`, without what the cargo that started us has said of our package.
+/// A command that runs `cargo` without the variables in which the outer cargo describes the calling package.
 ///
-/// Build scripts look at these variables: with them, each other caller would have everything built anew.
+/// Build scripts depend on these variables, so they would cause a complete rebuild for each different caller.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {

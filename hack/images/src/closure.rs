@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::Layer;
 
-/// Adds the loader and the libraries of `program` to a layer, at the paths where the loader looks for them. Libraries
-/// below one of `roots` (unpacked packages) are preferred over this machine's. A static program adds nothing.
+/// Adds the loader and the libraries of `program` to a layer, at the paths where the loader looks for them. Libraries below one
+/// of `roots` (unpacked packages) take precedence over this machine's. A static program adds nothing.
 pub fn add(layer: &mut Layer, program: &Path, roots: &[PathBuf]) -> Result<()> {
     for (path, source) in libraries(program, roots)? {
         layer.copy(&path, &source, 0o755)?;
@@ -17,7 +17,7 @@ pub fn add(layer: &mut Layer, program: &Path, roots: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Path in the image → file on this machine.
+/// The libraries: a map from the path in the image to the file on this machine.
 fn libraries(program: &Path, roots: &[PathBuf]) -> Result<BTreeMap<String, PathBuf>> {
     let folders: Vec<PathBuf> = roots.iter().flat_map(|root| library_folders(root)).collect();
     let mut ldd = Command::new("ldd");
@@ -34,7 +34,7 @@ fn libraries(program: &Path, roots: &[PathBuf]) -> Result<BTreeMap<String, PathB
     Ok(found.into_iter().map(|path| (in_image(&path, roots), path)).collect())
 }
 
-/// The folders below `root` that Debian puts libraries in.
+/// The folders below `root` in which Debian packages have libraries.
 fn library_folders(root: &Path) -> Vec<PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     ["usr/lib", "lib"].iter().flat_map(|lib| [root.join(lib).join(&triplet), root.join(lib)]).collect()
@@ -50,10 +50,10 @@ fn parse(output: &str) -> Result<Vec<PathBuf>> {
     for line in output.lines().map(str::trim) {
         let path = match line.split_once(" => ") {
             Some((name, "not found")) => {
-                bail!("{name} is not on this machine and in none of the unpacked packages")
+                bail!("{name} is not on this machine and not in the unpacked packages")
             }
             Some((_, path)) => path,
-            // The loader, or the kernel's linux-vdso.so.1, which is no file.
+            // The loader, or the kernel's linux-vdso.so.1, which is not a file.
             None => line,
         };
         let path = path.split(" (").next().unwrap_or_default();
@@ -64,7 +64,7 @@ fn parse(output: &str) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Where the loader of the image will look for what the loader here found at `path`.
+/// The path in the image for a library that the loader found at `path` on this machine.
 fn in_image(path: &Path, roots: &[PathBuf]) -> String {
     let inside = roots.iter().find_map(|root| path.strip_prefix(root).ok()).unwrap_or(path);
     format!("/{}", inside.display().to_string().trim_start_matches('/'))

@@ -1,5 +1,5 @@
-//! Files of Debian packages, unpacked into a cache. Nothing is ever installed, and the machine's package lists are only
-//! read; where they are missing or stale, lists of our own are fetched beside the cache.
+//! Downloads Debian packages and unpacks them into a cache. It installs nothing and only reads the machine's package lists. Where
+//! these are missing or stale, it fetches its own lists into the cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,35 +9,35 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::store::cache_folder;
 
-/// Fetches and unpacks packages below one folder.
+/// Downloads and unpacks packages below one folder.
 pub struct Debian {
     cache: PathBuf,
 }
 
 /// A package on disk.
 pub struct Package {
-    /// The folder that holds its files.
+    /// The folder with the package's files.
     pub root: PathBuf,
     /// The upstream version, such as `1.6.18`.
     pub version: String,
-    /// The names of the library packages that it depends on, without the C library.
+    /// The names of the library packages on which it depends, without the C library.
     pub libraries: Vec<String>,
 }
 
 impl Debian {
-    /// In the cache of this user, which all that this workspace fetches shares.
+    /// Uses the cache folder of this user, which the whole workspace shares.
     pub fn shared() -> Result<Self> {
         Self::new(cache_folder()?.join("debian"))
     }
 
-    /// Uses `cache`, which is made if need be.
+    /// Uses the folder `cache`, and creates it if it does not exist.
     pub fn new(cache: impl Into<PathBuf>) -> Result<Self> {
         let cache = cache.into();
         fs::create_dir_all(&cache).with_context(|| format!("could not make {}", cache.display()))?;
         Ok(Self { cache })
     }
 
-    /// The files of a package: those that were unpacked before, of whatever version, or else of the newest.
+    /// The folder with the files of a package. Uses any version that is unpacked already, and otherwise unpacks the newest.
     pub fn files(&self, name: &str) -> Result<PathBuf> {
         let prefix = format!("{name}_");
         let unpacked = fs::read_dir(&self.cache)?
@@ -48,7 +48,7 @@ impl Debian {
 
     /// Downloads and unpacks the newest version of a package.
     pub fn unpack(&self, name: &str) -> Result<Package> {
-        // A folder of its own per attempt, so that two processes do not unpack over each other.
+        // Each attempt has its own folder, so that two processes do not overwrite each other's files.
         let folder = tempfile::tempdir_in(&self.cache)?;
         let own = self.own_lists();
         if download(name, folder.path(), &[]).is_err() && download(name, folder.path(), &own).is_err() {
@@ -57,7 +57,7 @@ impl Debian {
         let archive = fs::read_dir(folder.path())?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-            .with_context(|| format!("apt-get download {name} left no package behind"))?;
+            .with_context(|| format!("apt-get download {name} created no package"))?;
 
         let root = folder.path().join("root");
         run(Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(&root))?;
@@ -65,14 +65,14 @@ impl Debian {
         let (version, depends) = (field("Version")?, field("Depends")?);
 
         let place = self.cache.join(format!("{name}_{}", version.trim().replace(':', "%3a")));
-        // Whoever was faster unpacked the same files.
+        // If the folder exists, another process has unpacked the same files.
         if !place.exists() && fs::rename(&root, &place).is_err() {
             ensure!(place.exists(), "could not make {}", place.display());
         }
         Ok(Package { root: place, version: upstream(&version), libraries: libraries(&depends) })
     }
 
-    /// Fetches package lists into the cache; needs no root.
+    /// Downloads package lists into the cache. Needs no root.
     fn update(&self) -> Result<()> {
         fs::create_dir_all(self.cache.join("lists/partial"))?;
         run(apt_get(&self.own_lists()).arg("update")).map(drop)
@@ -90,7 +90,7 @@ fn download(name: &str, folder: &Path, options: &[String]) -> Result<()> {
 
 fn apt_get(options: &[String]) -> Command {
     let mut command = Command::new("apt-get");
-    // As root, apt-get would become a user who cannot enter a private cache, and complain.
+    // If root runs apt-get, it changes to another user by default, which cannot enter a private cache.
     command.args(["-qq", "-o", "APT::Sandbox::User=root"]);
     for option in options {
         command.args(["-o", option]);
@@ -98,7 +98,7 @@ fn apt_get(options: &[String]) -> Command {
     command
 }
 
-/// Runs a program and returns what it printed.
+/// Runs a program and returns its standard output.
 fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().display().to_string();
     let output = command.output().with_context(|| {
@@ -110,15 +110,15 @@ fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// `1:1.35.0-4+deb12u1` → `1.35.0`.
+/// The upstream part of a Debian version: `1:1.35.0-4+deb12u1` becomes `1.35.0`.
 fn upstream(version: &str) -> String {
     let version = version.trim();
     let version = version.split_once(':').map_or(version, |(_epoch, rest)| rest);
     version.rsplit_once('-').map_or(version, |(upstream, _revision)| upstream).to_owned()
 }
 
-/// The library packages in a `Depends` field. The C library is taken from this machine, since a loader only works with
-/// the C library of its own build.
+/// The library packages in a `Depends` field, without the C library. The C library comes from this machine, because a loader
+/// works only with the C library of the same build.
 fn libraries(depends: &str) -> Vec<String> {
     let name = |dependency: &str| dependency.split(['(', ':', '|']).next().unwrap_or_default().trim().to_owned();
     depends.split(',').map(name).filter(|name| name.starts_with("lib") && !name.starts_with("libc6")).collect()

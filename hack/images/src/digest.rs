@@ -1,4 +1,4 @@
-//! The name of a blob: `sha256:` and 64 hexadecimal digits.
+//! Digests, which are the names of blobs: `sha256:` and 64 hexadecimal digits.
 
 use std::fmt;
 

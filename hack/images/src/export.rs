@@ -1,4 +1,4 @@
-//! An image as one file, for `ctr images import`, `podman load` and `docker load`.
+//! Writes an image as one file, for `ctr images import`, `podman load` and `docker load`.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -17,10 +17,10 @@ impl Store {
         self.export_as(reference, reference, file)
     }
 
-    /// As [`export`](Self::export), under another name.
+    /// Like [`export`](Self::export), but the archive names the image `name`.
     pub fn export_as(&self, reference: &Reference, name: &Reference, file: &Path) -> Result<Digest> {
         let stored = self.find(reference)?.with_context(|| {
-            format!("{reference} is not in {}: `cargo xtask image list` shows what is", self.root().display())
+            format!("{reference} is not in {}: `cargo xtask image list` shows the images", self.root().display())
         })?;
         let bytes = self.archive(name, &stored.digest)?;
         crate::store::write_atomically(file, &bytes)?;
@@ -36,7 +36,7 @@ impl Store {
             annotations: [].into(),
         };
         let index = Index::new(vec![named(entry, reference)]);
-        // Docker wrote this list before OCI existed, and older versions of it and of podman read nothing else.
+        // Older versions of Docker and podman read only this list, which is older than the OCI layout.
         let docker = json!([{
             "Config": blob_name(&manifest.config.digest),
             "RepoTags": [reference.to_string()],

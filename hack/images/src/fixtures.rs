@@ -1,9 +1,9 @@
-//! The images that samples, demos and tests run, under the names by which they ask for them.
+//! The fixtures: images for samples, demos and tests, under the names that these use.
 //!
-//! Two kinds. memcached and busybox are the real programs, from Debian's packages. The two nginx images are **stand-ins**:
-//! the name, the port and the user of the real image around `testbox`, which answers every HTTP request with a greeting
-//! and can nothing else that nginx can. That is enough for an operator, which looks at pods and not into them. So is the
-//! exporter of memcached: it takes the real one's flags, and has three of its metrics.
+//! memcached and busybox are the real programs, from Debian's packages. The other public images are **stand-ins** around the
+//! program `testbox`. The two nginx images have the name, the port and the user of the real image, and answer every HTTP request
+//! with a greeting. This is enough for tests of operators, which observe pods and not the programs in them. The exporter of
+//! memcached accepts the flags of the real one, and serves three of its metrics.
 
 use std::path::Path;
 
@@ -13,28 +13,29 @@ use crate::debian::Debian;
 use crate::go::{GoProgram, PAUSE, TESTBOX};
 use crate::{Digest, ImageSpec, Layer, Reference, Store, closure};
 
-/// Raise it when the code below changes what is in an image; sources are seen by themselves.
+/// The version of the recipes. Raise it when a change of the code below changes the content of an image. Changes of Go sources
+/// are detected without it.
 const RECIPE: u32 = 1;
 
-/// An image that we can make.
+/// An image, and how to build it.
 struct Fixture {
-    /// The name by which we look for it; the other names follow from `tags`.
+    /// The main name. The other names follow from `tags`.
     name: &'static str,
     /// Further tags of the same image.
     tags: &'static [&'static str],
     content: Content,
 }
 
-/// What is inside.
+/// The content of an image.
 enum Content {
-    /// One static program of ours and how it is started.
+    /// A static Go program of this repository, with its arguments, user and port.
     Program {
         program: &'static GoProgram,
         args: &'static [&'static str],
         user: &'static str,
         port: Option<u16>,
     },
-    /// A command of `testbox` that is the image's entry point, so that a pod's arguments are its flags.
+    /// A subcommand of `testbox`. It is a part of the image's entry point, so that a pod's arguments are its flags.
     Command(&'static str),
     Memcached,
     Busybox,
@@ -52,9 +53,9 @@ const FIXTURES: &[Fixture] = &[
         content: Content::Program { program: &TESTBOX, args: &[], user: "65532:65532", port: None },
     },
     Fixture { name: "docker.io/library/memcached:1.6", tags: &["latest", "1"], content: Content::Memcached },
-    // Debian 12 has busybox 1.35; samples say 1.36, and what they use of it is the same.
+    // Debian 12 has busybox 1.35 and the samples name 1.36, but what they use of it is the same.
     Fixture { name: "docker.io/library/busybox:1.36", tags: &["latest", "1", "stable"], content: Content::Busybox },
-    // A stand-in, see above. A numeric user that is not root, as in the real image.
+    // A stand-in, see above. Like the real image, it has a numeric user that is not root.
     Fixture {
         name: "docker.io/nginxinc/nginx-unprivileged:stable",
         tags: &["latest", "mainline", "1"],
@@ -65,7 +66,7 @@ const FIXTURES: &[Fixture] = &[
             port: Some(8080),
         },
     },
-    // A stand-in, see above. Root and a low port, as in the real image: restricted namespaces must refuse it.
+    // A stand-in, see above. Like the real image, it has root and a low port: restricted namespaces must refuse it.
     Fixture {
         name: "docker.io/library/nginx:latest",
         tags: &["stable", "mainline", "1"],
@@ -79,18 +80,18 @@ const FIXTURES: &[Fixture] = &[
     },
 ];
 
-/// Makes the fixture images that `store` does not have, and tells `progress` which. With nothing to make it only reads
-/// the index. Debian's updates are not looked for: delete the store to take them in.
+/// Builds the fixture images that are missing in `store`, and reports each to `progress`. If none is missing, it only reads the
+/// index. It does not check for Debian's updates: delete the store to get them.
 pub fn ensure_fixtures(store: &Path, progress: &mut dyn FnMut(&str)) -> Result<()> {
     let store = Store::open(store)?;
     if missing(&store)?.is_empty() {
         return Ok(());
     }
-    // The second of two processes waits here and then finds the work done.
+    // Of two processes, the second waits here, and then finds all images.
     let _lock = store.lock("fixtures.lock")?;
     for fixture in missing(&store)? {
         progress(&format!("building image {}", fixture.name));
-        let image = fixture.spec().with_context(|| format!("could not make {}", fixture.name))?.build()?;
+        let image = fixture.spec().with_context(|| format!("could not build {}", fixture.name))?.build()?;
         store.put(&image)?;
     }
     Ok(())
@@ -110,7 +111,7 @@ fn missing(store: &Store) -> Result<Vec<&'static Fixture>> {
 }
 
 impl Fixture {
-    /// Changes whenever the image has to be made anew.
+    /// A digest of all inputs. When it changes, the image has to be built again.
     fn inputs(&self) -> Digest {
         let content = match &self.content {
             Content::Program { program, args, user, port } => {
@@ -139,7 +140,7 @@ impl Fixture {
         references.extend(version.map(|version| name.with_tag(&version)));
         references.push(name);
         references.sort();
-        references.dedup(); // a version may be as short as one of the tags
+        references.dedup(); // the version may equal one of the tags
         Ok(ImageSpec { references, inputs: Some(self.inputs()), ..spec })
     }
 }
@@ -161,7 +162,7 @@ fn static_program(program: &GoProgram, args: &[&str], user: &str, port: Option<u
 
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The real server. Returns its version too, which becomes a tag.
+/// The image of the real memcached, and its version, which becomes a tag.
 fn memcached() -> Result<(ImageSpec, Option<String>)> {
     let debian = Debian::shared()?;
     let package = debian.unpack("memcached")?;
@@ -173,7 +174,7 @@ fn memcached() -> Result<(ImageSpec, Option<String>)> {
     let mut files = Layer::new();
     files
         .copy("/usr/local/bin/memcached", &program, 0o755)?
-        // memcached looks its own user up.
+        // memcached looks up its own user.
         .file("/etc/passwd", "root:x:0:0:root:/root:/sbin/nologin\nmemcache:x:11211:11211::/:/sbin/nologin\n", 0o644)
         .file("/etc/group", "root:x:0:\nmemcache:x:11211:\n", 0o644)
         .directory("/tmp", 0o1777);
@@ -189,13 +190,14 @@ fn memcached() -> Result<(ImageSpec, Option<String>)> {
     Ok((spec, Some(package.version)))
 }
 
-/// The real thing with all its applets; like the real image it runs as root and starts a shell.
+/// The image of the real busybox with all its applets, and its version. Like the public image, it runs as root and starts a
+/// shell.
 fn busybox() -> Result<(ImageSpec, Option<String>)> {
     let package = Debian::shared()?.unpack("busybox-static")?;
     // Debian moved the file from /bin to /usr/bin after release 12.
     let program =
         ["usr/bin/busybox", "bin/busybox"].map(|path| package.root.join(path)).into_iter().find(|p| p.exists());
-    let program = program.context("busybox-static holds no busybox")?;
+    let program = program.context("the package busybox-static has no busybox")?;
     let applets = std::process::Command::new(&program).arg("--list").output()?;
     let mut files = Layer::new();
     files

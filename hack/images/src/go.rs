@@ -1,6 +1,6 @@
-//! Static Go programs of ours, for images that need no more than one file.
+//! The static Go programs of this repository, for images with only one file.
 //!
-//! The sources are part of this crate, so that a built `xtask` needs no checkout to make them.
+//! Their sources are compiled into this crate, so that a built `xtask` can build them without a checkout.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ pub(crate) const PAUSE: GoProgram = GoProgram {
     ],
 };
 
-/// A small web server, and what tests do from inside a pod.
+/// A small web server, and the clients that tests run inside a pod.
 pub(crate) const TESTBOX: GoProgram = GoProgram {
     name: "testbox",
     sources: &[
@@ -34,7 +34,7 @@ pub(crate) const TESTBOX: GoProgram = GoProgram {
 };
 
 impl GoProgram {
-    /// Compiles the program and returns it.
+    /// Compiles the program and returns its bytes.
     pub(crate) fn build(&self) -> Result<Vec<u8>> {
         let folder = tempfile::tempdir()?;
         for (name, content) in self.sources {
@@ -48,7 +48,7 @@ impl GoProgram {
 
 fn compile(folder: &Path, program: &Path) -> Result<()> {
     let output = Command::new("go")
-        // -trimpath and an empty build id: the same bytes wherever the folder is.
+        // With -trimpath and an empty build id, the bytes do not depend on the folder.
         .args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o"])
         .arg(program)
         .arg(".")

@@ -1,4 +1,4 @@
-//! An image: one layer, the configuration that says how to start it, and the manifest that ties them together.
+//! Builds an image: one layer, a configuration with the command to start, and a manifest that names both.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// What goes into an image and how it starts.
+/// The content of an image and how to start it.
 #[derive(Clone, Debug, Default)]
 pub struct ImageSpec {
     /// The names of the image. All of them will point to the same manifest.
@@ -24,38 +24,38 @@ pub struct ImageSpec {
     pub files: Layer,
     /// The program; a pod's `command` replaces it.
     pub entrypoint: Vec<String>,
-    /// What is appended to the entrypoint; a pod's `args` replace it.
+    /// The arguments of the entrypoint; a pod's `args` replace them.
     pub cmd: Vec<String>,
     /// `NAME=value` pairs, in order.
     pub env: Vec<String>,
-    /// `uid:gid`. Numbers, because `runAsNonRoot` cannot judge names; empty means root.
+    /// The user, as `uid:gid`; empty means root. Use numbers, because the kubelet cannot check names for `runAsNonRoot`.
     pub user: String,
-    /// Where the program starts; empty means `/`.
+    /// The working directory; empty means `/`.
     pub workdir: String,
-    /// TCP ports, as documentation.
+    /// TCP ports. They are documentation only.
     pub ports: Vec<u16>,
-    /// Labels, best `org.opencontainers.image.*`.
+    /// Labels, preferably `org.opencontainers.image.*`.
     pub labels: BTreeMap<String, String>,
-    /// Whether the layer is worth compressing.
+    /// How to compress the layer.
     pub compression: Compression,
-    /// What the image was made from, so that `ensure_fixtures` knows what it need not make again.
+    /// A digest of all inputs of the image, by which `ensure_fixtures` recognises images that are up to date.
     pub inputs: Option<Digest>,
 }
 
 /// How the layer is stored and sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// For images that stay on this machine.
+    /// No compression, for images that stay on this machine.
     #[default]
     None,
-    /// For images that travel.
+    /// gzip, for images that users download.
     Gzip,
 }
 
-/// A finished image: what the store keeps.
+/// A finished image, as the store keeps it.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Its names.
+    /// The names of the image.
     pub references: Vec<Reference>,
     /// The manifest, which names the other blobs.
     pub manifest: Vec<u8>,
@@ -71,11 +71,11 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What the blob is.
+    /// The type of the blob.
     pub media_type: String,
-    /// Its digest.
+    /// The digest of the blob.
     pub digest: Digest,
-    /// Its length in bytes.
+    /// The length of the blob in bytes.
     pub size: u64,
     /// Names and other remarks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -90,7 +90,7 @@ pub struct Manifest {
     media_type: String,
     /// The configuration.
     pub config: Descriptor,
-    /// The layers; images made here have one.
+    /// The layers. Images of this crate have one.
     pub layers: Vec<Descriptor>,
 }
 
@@ -118,7 +118,7 @@ impl ImageSpec {
         let ports: BTreeMap<String, Value> = self.ports.iter().map(|port| (format!("{port}/tcp"), json!({}))).collect();
         let workdir = if self.workdir.is_empty() { "/" } else { &self.workdir };
         json!({
-            // No time: it would be the only difference between two builds.
+            // Without a time of creation, so that two builds are equal.
             "architecture": architecture(),
             "os": "linux",
             "config": {
@@ -136,14 +136,14 @@ impl ImageSpec {
 }
 
 impl Image {
-    /// The digest by which a registry knows the image.
+    /// The digest of the manifest, which is the image's digest in a registry.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.manifest)
     }
 }
 
 impl Descriptor {
-    /// Points to `blob`.
+    /// A descriptor of `blob`.
     pub fn of(media_type: &str, blob: &[u8]) -> Self {
         Self {
             media_type: media_type.to_owned(),
@@ -154,7 +154,7 @@ impl Descriptor {
     }
 }
 
-/// The machine's architecture as images name it.
+/// The name of this machine's architecture in images.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -164,7 +164,7 @@ fn architecture() -> &'static str {
 }
 
 fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-    // The header of flate2 has no time and no name, so the result depends on the input alone.
+    // flate2 writes no time and no name into the header, so the result depends only on the input.
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(bytes)?;
     encoder.finish()

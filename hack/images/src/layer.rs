@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use tar::{EntryType, Header};
 
-/// The files of an image, in memory. Everything belongs to root and has no time; missing parents are made.
+/// The files of an image, in memory. All files belong to root and have the time 0. Missing parent directories are added.
 #[derive(Clone, Debug, Default)]
 pub struct Layer {
     entries: BTreeMap<String, Entry>,
@@ -26,7 +26,7 @@ impl Layer {
         Self::default()
     }
 
-    /// Adds a directory; the mode matters for `/tmp` and the like.
+    /// Adds a directory. This is necessary only for other modes than 0o755, as for `/tmp`.
     pub fn directory(&mut self, path: &str, mode: u32) -> &mut Self {
         self.add(path, Entry::Directory { mode })
     }
@@ -36,7 +36,7 @@ impl Layer {
         self.add(path, Entry::File { content: content.into(), mode })
     }
 
-    /// Adds a file of this machine; links are followed.
+    /// Adds a copy of a file of this machine. Follows symbolic links.
     pub fn copy(&mut self, path: &str, source: &Path, mode: u32) -> Result<&mut Self> {
         let content = std::fs::read(source).with_context(|| format!("could not read {}", source.display()))?;
         Ok(self.file(path, content, mode))
@@ -82,7 +82,7 @@ impl Layer {
     fn add(&mut self, path: &str, entry: Entry) -> &mut Self {
         let path = path.trim_matches('/');
         for (slash, _) in path.match_indices('/') {
-            // A directory that was added with a mode of its own keeps it.
+            // A directory that exists already keeps its mode.
             self.entries.entry(path[..slash].to_owned()).or_insert(Entry::Directory { mode: 0o755 });
         }
         self.entries.insert(path.to_owned(), entry);
@@ -111,7 +111,7 @@ mod tests {
             0o755,
         );
         assert_eq!(one.tar().unwrap(), other.tar().unwrap());
-        // Written down, so that an update of the tar crate cannot change our digests unnoticed.
+        // A constant, so that the test notices if an update of the crate `tar` changes digests.
         assert_eq!(
             Digest::of(&one.tar().unwrap()).hex(),
             "e6bc49405d4ee5e8095bb3e694b7be17071a8baafb343f2c0ee5af663e11e91c"

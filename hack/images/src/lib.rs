@@ -1,9 +1,9 @@
-//! Makes OCI images without a daemon and serves them to a node.
+//! Builds OCI images without a container daemon and serves them to a node.
 //!
-//! Reading order: [`layer`] packs files, [`image`] wraps a layer into a configuration and a manifest, [`store`] keeps
-//! images in a folder, [`registry`] serves that folder. [`fixtures`] lists the images that samples and tests use,
-//! built from Go sources of ours and from Debian's packages ([`debian`], [`closure`]); [`operator`] packs the product, and
-//! [`sbom`] lists what is in it.
+//! Reading order: [`layer`] packs files; [`image`] adds a configuration and a manifest to a layer; [`store`] keeps images in a
+//! folder; [`registry`] serves that folder. [`fixtures`] lists the images of samples and tests, and builds them from this
+//! repository's Go sources and from Debian's packages ([`debian`], [`closure`]). [`operator`] builds the image of the product,
+//! and [`sbom`] lists its crates.
 
 mod cargo;
 pub mod closure;

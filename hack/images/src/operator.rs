@@ -1,4 +1,4 @@
-//! The image of the product: a few static programs, a user without rights, no shell.
+//! Builds the image of the product: a few static programs, an unprivileged user, no shell.
 
 use std::path::{Path, PathBuf};
 
@@ -6,18 +6,18 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{Compression, Digest, ImageSpec, Layer, Reference, Store, closure, sbom};
 
-/// The name that the image gets unless someone says otherwise. Nobody pulls from `localhost`.
+/// The default name of the image. The registry `localhost` ensures that no node pulls the image from the internet.
 pub const DEFAULT_TAG: &str = "localhost/operators/controller-manager:dev";
 
-/// A program in the image: `/<name>`. Its crate is called like it.
+/// A program in the image, at `/<name>`. Its crate has the same name.
 struct Program {
     name: &'static str,
     /// The folder of its crate.
     folder: &'static str,
 }
 
-/// What is in the image; the first is what it starts. Programs of their own, not one that plays all parts: what the manager
-/// never runs would count as its memory.
+/// The programs in the image; the image starts the first one. They are separate programs, because in a single one, code that the
+/// manager never runs would count as its memory.
 const PROGRAMS: &[Program] = &[
     Program { name: "controller-manager", folder: "operators" },
     Program { name: "metrics-proxy", folder: "shared" },
@@ -30,28 +30,28 @@ const USER: &str = "65532:65532";
 /// A stored operator image.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// Its name.
+    /// The name of the image.
     pub reference: Reference,
     /// The digest of its manifest.
     pub digest: Digest,
-    /// Bytes to pull.
+    /// The download size in bytes.
     pub size: u64,
 }
 
 /// Builds the programs of the workspace in `workspace` for release and stores them as an image.
 pub fn build(workspace: &Path, store: &Store, reference: &Reference) -> Result<Built> {
-    // One after the other: what one of them needs of a library must not make the others larger.
+    // In separate builds, so that features that one program needs of a library do not make the others larger.
     let programs = PROGRAMS.iter().map(|program| compile(workspace, program)).collect::<Result<Vec<_>>>()?;
     pack(&programs, store, reference)
 }
 
-/// What each program is linked from, for [`sbom`].
+/// The crates that are linked into the programs, for [`sbom`].
 pub fn components(workspace: &Path) -> Result<Vec<sbom::Component>> {
     let names: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
     sbom::components(workspace, &names, &target())
 }
 
-/// Stores an image around finished programs. The same programs always give the same digest.
+/// Builds an image from compiled programs and stores it. The same programs always give the same digest.
 fn pack(programs: &[PathBuf], store: &Store, reference: &Reference) -> Result<Built> {
     let mut files = Layer::new();
     files
@@ -69,7 +69,7 @@ fn pack(programs: &[PathBuf], store: &Store, reference: &Reference) -> Result<Bu
         references: vec![reference.clone()],
         files,
         entrypoint: vec![format!("/{main}")],
-        // After hours of outages, glibc's heaps hold 3 MiB less when there is only one; no time is lost by it.
+        // With only one heap, glibc keeps 3 MiB less after hours of outages. It costs no time.
         env: vec!["MALLOC_ARENA_MAX=1".to_owned()],
         user: USER.to_owned(),
         labels: [label("title", main), label("licenses", "Apache-2.0")].into(),
@@ -82,7 +82,7 @@ fn pack(programs: &[PathBuf], store: &Store, reference: &Reference) -> Result<Bu
     Ok(Built { reference: reference.clone(), size: store.size(&digest)?, digest })
 }
 
-/// What is compiled for.
+/// The target triple of the build.
 fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
@@ -91,19 +91,19 @@ fn compile(workspace: &Path, Program { name, folder }: &Program) -> Result<PathB
     let manifest = workspace.join(folder).join(name).join("Cargo.toml");
     ensure!(
         manifest.exists(),
-        "{folder}/{name} does not exist in {}: the operator image holds the program of that crate",
+        "{folder}/{name} does not exist in {}: the operator image contains the program of that crate",
         workspace.display()
     );
     let target = target();
-    // A folder of its own: other flags would throw away what the ordinary build has compiled.
+    // In a separate folder, because the different flags would invalidate the ordinary build.
     let folder = workspace.join("target/image");
     let status = crate::cargo()
         .args(["build", "--release", "--locked", "--package", name, "--bin", name, "--target", &target])
         .arg("--target-dir")
         .arg(&folder)
         .current_dir(workspace)
-        // Static, with glibc: it brings name resolution and needs no loader. Naming the target keeps the flag away from
-        // procedural macros, which cannot be static.
+        // Static, with glibc: it has name resolution and needs no loader. Because the command names the target, cargo does not
+        // use the flag for procedural macros, which cannot be static.
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .status()
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn the_same_program_gives_the_same_digest() {
         let folder = tempfile::tempdir().unwrap();
-        let programs = vec![PathBuf::from("/bin/sh"); 3]; // any program will do; this one is everywhere and needs libraries
+        let programs = vec![PathBuf::from("/bin/sh"); 3]; // any program works; this one is on every machine and needs libraries
         let reference = Reference::parse(DEFAULT_TAG).unwrap();
         let build = |name| {
             let store = Store::open(folder.path().join(name)).unwrap();

@@ -1,18 +1,18 @@
-//! Image names as people and manifests write them: `nginx`, `docker.io/library/nginx:latest`, `localhost/pause:1`.
+//! Image names as users and manifests write them: `nginx`, `docker.io/library/nginx:latest`, `localhost/pause:1`.
 
 use std::fmt;
 
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-/// The registry that is meant when a name has none.
+/// The registry of names without a registry.
 pub const DEFAULT_REGISTRY: &str = "docker.io";
 
-/// A full image name. Parsing adds what a short name leaves out, as Docker and containerd do.
+/// A full image name. The parser completes short names like Docker and containerd.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Reference {
-    /// Where the image comes from, and where to ask for it.
+    /// The registry and the path of the image.
     pub repository: Repository,
     /// The tag, `latest` if the name had none.
     pub tag: String,
@@ -28,7 +28,7 @@ pub struct Repository {
 }
 
 impl Reference {
-    /// Reads an image name.
+    /// Parses an image name.
     pub fn parse(text: &str) -> Result<Self> {
         ensure!(!text.contains('@'), "{text:?} names a digest: name the image by its tag");
         // A colon before the last slash belongs to the registry's port.
@@ -47,7 +47,7 @@ impl Reference {
 }
 
 impl Repository {
-    /// Reads a name without a tag.
+    /// Parses a name without a tag.
     pub fn parse(text: &str) -> Result<Self> {
         let (registry, path) = match text.split_once('/') {
             Some((host, path)) if host == "localhost" || host.contains(['.', ':']) => (host, path.to_owned()),

@@ -1,8 +1,8 @@
-//! A read-only registry over a [`Store`], so that a node pulls our images under the names that samples use.
+//! A read-only registry that serves a [`Store`], so that a node can pull these images under the names in the samples.
 //!
-//! containerd asks a mirror for `/v2/<path>/…?ns=<registry>`, so one server stands for any registry. Without `ns` the
-//! name is read as people write it. What the store does not have is a 404, at once: a sample with an image that does not
-//! exist fails here as it would anywhere.
+//! containerd requests `/v2/<path>/…?ns=<registry>` from a mirror, so one server can stand in for any registry. Without `ns`, the
+//! path is a name as users write it. For every image that the store does not have, the answer is 404 at once. So a sample with an
+//! image that does not exist fails here as everywhere else.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,14 +36,15 @@ pub fn serve(listener: std::net::TcpListener, store: &FilePath) -> io::Result<()
     })
 }
 
-/// containerd's `hosts.toml` for a registry that ours at `address` stands for; in the folder `_default` it stands for all.
+/// containerd's `hosts.toml`, which replaces a registry with this one at `address`. In the folder `_default`, it replaces all
+/// registries.
 ///
-/// Naming us as the `server` too is what makes an unknown image fail at once: containerd has nowhere else to ask.
+/// The `server` is this registry too, so an unknown image fails at once: containerd has no other registry to try.
 pub fn hosts_toml(address: SocketAddr) -> String {
     format!("server = \"http://{address}\"\n\n[host.\"http://{address}\"]\ncapabilities = [\"pull\", \"resolve\"]\n")
 }
 
-/// The registry as a service.
+/// The routes of the registry.
 pub fn router(store: Store) -> Router {
     Router::new()
         .route("/v2/", get(|| async { json_response(StatusCode::OK, &json!({})) }))
@@ -53,7 +54,7 @@ pub fn router(store: Store) -> Router {
         .with_state(store)
 }
 
-/// What may be asked about a repository.
+/// A request about a repository.
 #[derive(Debug, PartialEq, Eq)]
 enum Question<'a> {
     Manifest(&'a str),
@@ -61,7 +62,7 @@ enum Question<'a> {
     Tags,
 }
 
-/// Why there is no answer, in the words of the distribution specification.
+/// The reason of an error response, as in the OCI distribution specification.
 #[derive(Clone, Copy)]
 enum Refusal {
     NotFound,
@@ -94,7 +95,7 @@ async fn answer(
 }
 
 async fn look_up(store: &Store, method: &Method, repository: &Repository, question: &Question<'_>) -> Result<Response> {
-    // The index is small and read anew each time: an image that is built while a cluster runs can be pulled at once.
+    // Each request reads the index, which is small. So a node can at once pull an image that was built while the cluster runs.
     let mut images = store.list()?;
     images.retain(|stored| stored.reference.repository == *repository);
     if images.is_empty() {
@@ -123,7 +124,7 @@ async fn look_up(store: &Store, method: &Method, repository: &Repository, questi
     }
 }
 
-/// Splits `<name>/manifests/<reference>` and the like; names have slashes themselves.
+/// Splits paths such as `<name>/manifests/<reference>`. A name may contain slashes.
 fn parse(path: &str) -> Option<(&str, Question<'_>)> {
     if let Some(name) = path.strip_suffix("/tags/list") {
         return Some((name, Question::Tags));
@@ -136,7 +137,7 @@ fn parse(path: &str) -> Option<(&str, Question<'_>)> {
     }
 }
 
-/// Whether one of the images is made of that blob.
+/// Whether one of the images contains this blob.
 fn holds(store: &Store, images: &[Stored], digest: &Digest) -> Result<bool> {
     for stored in images {
         let manifest = store.manifest(&stored.digest)?;
@@ -158,7 +159,7 @@ async fn blob(store: &Store, method: &Method, digest: &Digest, media_type: &str)
     Ok(response.body(body)?)
 }
 
-/// The content of a file, piece by piece: several nodes may pull large layers at once.
+/// Streams a file in chunks, because several nodes may pull large layers at once.
 fn stream(file: tokio::fs::File) -> Body {
     const PIECE: usize = 256 * 1024;
     Body::from_stream(futures::stream::try_unfold(file, |mut file| async move {
@@ -170,7 +171,7 @@ fn stream(file: tokio::fs::File) -> Body {
 
 fn refuse(refusal: Refusal) -> Response {
     let (status, code, message) = match refusal {
-        Refusal::NotFound => (StatusCode::NOT_FOUND, "NOT_FOUND", "this registry answers below /v2/ only"),
+        Refusal::NotFound => (StatusCode::NOT_FOUND, "NOT_FOUND", "this registry answers only below /v2/"),
         Refusal::NameUnknown => (StatusCode::NOT_FOUND, "NAME_UNKNOWN", "repository name not known to registry"),
         Refusal::ManifestUnknown => (StatusCode::NOT_FOUND, "MANIFEST_UNKNOWN", "manifest unknown"),
         Refusal::BlobUnknown => (StatusCode::NOT_FOUND, "BLOB_UNKNOWN", "blob unknown to registry"),

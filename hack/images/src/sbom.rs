@@ -1,7 +1,7 @@
-//! The bill of materials: which crates, in which versions and under which licences, are linked into our programs.
+//! The bill of materials: the crates that are linked into the programs, with their versions and licences.
 //!
-//! Cargo itself is asked (`cargo tree`), with the features and the target of the build, so that nothing is listed that only
-//! tests, build scripts or procedural macros use.
+//! The list comes from `cargo tree`, with the features and the target of the build. So it has no crates that only tests, build
+//! scripts or procedural macros use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,20 +9,20 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-/// A crate that is linked.
+/// A linked crate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Component {
     /// The name of the crate.
     pub name: String,
-    /// Its version.
+    /// The version of the crate.
     pub version: String,
-    /// An SPDX expression.
+    /// The licence, as an SPDX expression.
     pub license: String,
-    /// The SHA-256 of its package; none for crates of this workspace.
+    /// The SHA-256 of the package; `None` for crates of this workspace.
     pub sha256: Option<String>,
 }
 
-/// What is linked into the programs of these crates, compiled for `target`. Each crate and version once, sorted.
+/// The crates that are linked into these programs, compiled for `target`. Sorted and without duplicates.
 pub fn components(workspace: &Path, programs: &[&str], target: &str) -> Result<Vec<Component>> {
     let lock = std::fs::read_to_string(workspace.join("Cargo.lock")).context("could not read Cargo.lock")?;
     let checksums = checksums(&lock);
@@ -33,13 +33,14 @@ pub fn components(workspace: &Path, programs: &[&str], target: &str) -> Result<V
         tree.args(["--prefix", "none", "--no-dedupe", "--format", "{p}|{l}"]).current_dir(workspace);
         let output = tree.output().context("could not run cargo")?;
         ensure!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr).trim_end());
-        let lines = String::from_utf8(output.stdout).context("cargo tree wrote no text")?;
+        let lines = String::from_utf8(output.stdout).context("the output of cargo tree is not UTF-8")?;
         components.extend(lines.lines().filter_map(|line| component(line, &checksums)));
     }
     Ok(components.into_iter().collect())
 }
 
-/// `CycloneDX` 1.6. The same components always give the same text: no time, no serial number.
+/// The bill of materials as `CycloneDX` 1.6. It has no time and no serial number, so the same components always give the same
+/// text.
 pub fn cyclonedx(name: &str, digest: &str, components: &[Component]) -> Result<String> {
     let document = json!({
         "bomFormat": "CycloneDX",
@@ -66,7 +67,7 @@ fn listed(component: &Component) -> Value {
     listed
 }
 
-/// Reads `serde v1.0.0 (/somewhere)|MIT OR Apache-2.0`.
+/// Parses a line of `cargo tree`, such as `serde v1.0.0 (/somewhere)|MIT OR Apache-2.0`.
 fn component(line: &str, checksums: &BTreeMap<(String, String), String>) -> Option<Component> {
     let (package, license) = line.split_once('|')?;
     let mut words = package.split_whitespace();

@@ -1,4 +1,4 @@
-//! A folder of images in the OCI image layout: `index.json` with one entry per name, and blobs under their digests.
+//! The image store: a folder in the OCI image layout. `index.json` has one entry for each name; blobs are stored by their digest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -13,14 +13,14 @@ use tempfile::NamedTempFile;
 use crate::image::{Descriptor, MANIFEST, Manifest};
 use crate::{Digest, Image, Reference};
 
-/// The full name of an image, as containerd and skopeo look for it.
+/// The annotation with the full name of an image, which containerd and skopeo read.
 pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
-/// The same for containerd and Docker, which otherwise take [`REF_NAME`] for a bare tag.
+/// The annotation with the same name for containerd and Docker. Without it, they treat [`REF_NAME`] as a tag alone.
 pub(crate) const IMAGE_NAME: &str = "io.containerd.image.name";
-/// What a fixture was made from.
+/// The annotation with the digest of a fixture's inputs.
 const INPUTS: &str = "operators.image.inputs";
 
-/// Blobs that nothing points to are kept this long, for a node that is still pulling them.
+/// How long to keep unreferenced blobs, since a node may still pull them.
 const KEEP_UNREFERENCED: Duration = Duration::from_hours(1);
 
 /// A folder of images. Several processes may read and write it at once.
@@ -34,9 +34,9 @@ pub struct Store {
 pub struct Stored {
     /// The name.
     pub reference: Reference,
-    /// The digest of its manifest.
+    /// The digest of the manifest.
     pub digest: Digest,
-    /// The digest of what it was made from, for fixtures.
+    /// The digest of the inputs. Only fixtures have one.
     pub inputs: Option<Digest>,
 }
 
@@ -50,11 +50,11 @@ pub(crate) struct Index {
 }
 
 impl Store {
-    /// Opens the store in `root` and makes it if need be.
+    /// Opens the store in `root`, and creates it if it does not exist.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self> {
         let store = Self { root: root.into() };
         fs::create_dir_all(store.root.join("blobs/sha256"))
-            .with_context(|| format!("could not make the image store {}", store.root.display()))?;
+            .with_context(|| format!("could not create the image store {}", store.root.display()))?;
         let layout = store.root.join("oci-layout");
         if !layout.exists() {
             write_atomically(&layout, LAYOUT.as_bytes())?;
@@ -62,12 +62,12 @@ impl Store {
         Ok(store)
     }
 
-    /// The folder.
+    /// The folder of the store.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Adds an image under all its names; a name that pointed elsewhere now points to it.
+    /// Adds an image under all its names. A name of another image now points to this one.
     pub fn put(&self, image: &Image) -> Result<()> {
         if image.references.is_empty() {
             bail!("an image without a name cannot be stored");
@@ -88,7 +88,7 @@ impl Store {
         self.prune(&index)
     }
 
-    /// Every name, sorted.
+    /// All names, sorted.
     pub fn list(&self) -> Result<Vec<Stored>> {
         let stored = |descriptor: &Descriptor| {
             Some(Stored {
@@ -100,30 +100,30 @@ impl Store {
         Ok(self.index()?.manifests.iter().filter_map(stored).collect())
     }
 
-    /// The image of that name, if there is one.
+    /// The image with this name, if there is one.
     pub fn find(&self, reference: &Reference) -> Result<Option<Stored>> {
         Ok(self.list()?.into_iter().find(|stored| stored.reference == *reference))
     }
 
-    /// The manifest with that digest.
+    /// The manifest with this digest.
     pub fn manifest(&self, digest: &Digest) -> Result<Manifest> {
         let bytes =
             fs::read(self.blob_path(digest)).with_context(|| format!("could not read the manifest {digest}"))?;
         serde_json::from_slice(&bytes).with_context(|| format!("could not read the manifest {digest}"))
     }
 
-    /// How many bytes an image takes, before unpacking.
+    /// The size of an image in bytes, before unpacking.
     pub fn size(&self, digest: &Digest) -> Result<u64> {
         let manifest = self.manifest(digest)?;
         Ok(manifest.config.size + manifest.layers.iter().map(|layer| layer.size).sum::<u64>())
     }
 
-    /// Where the blob is, if it is there.
+    /// The path of a blob, whether it exists or not.
     pub fn blob_path(&self, digest: &Digest) -> PathBuf {
         self.root.join("blobs/sha256").join(digest.hex())
     }
 
-    /// Locks a file of the store until the result is dropped; the kernel lets go of it when a process dies.
+    /// Locks a file of the store until the result is dropped. The kernel releases the lock when the process ends.
     pub(crate) fn lock(&self, name: &str) -> Result<File> {
         let path = self.root.join(name);
         let file = File::create(&path).and_then(|file| file.lock().map(|()| file));
@@ -142,14 +142,14 @@ impl Store {
 
     fn write_blob(&self, blob: &[u8]) -> Result<()> {
         let path = self.blob_path(&Digest::of(blob));
-        // The length tells a blob that was cut short, say by a full disk, from a whole one.
+        // A blob with another length is incomplete, for example because of a full disk.
         if fs::metadata(&path).is_ok_and(|metadata| metadata.len() == blob.len() as u64) {
             return Ok(());
         }
         write_atomically(&path, blob)
     }
 
-    /// Deletes old blobs that no name leads to. The caller holds the lock.
+    /// Deletes old blobs that no name leads to. The caller must hold the lock.
     fn prune(&self, index: &Index) -> Result<()> {
         let mut live = BTreeSet::new();
         for descriptor in &index.manifests {
@@ -170,19 +170,18 @@ impl Store {
     }
 }
 
-/// Where images are kept unless someone says otherwise: `$OPERATORS_CACHE/images`, else `operators/images` in the
-/// user's cache folder.
+/// The default folder of the store: `$OPERATORS_CACHE/images`, otherwise `operators/images` in the user's cache folder.
 pub fn default_store() -> Result<PathBuf> {
     Ok(cache_folder()?.join("images"))
 }
 
-/// What we make outside the checkout: images here, unpacked packages beside them.
+/// The folder for files outside of the checkout: images and unpacked packages.
 pub(crate) fn cache_folder() -> Result<PathBuf> {
     let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     folder("OPERATORS_CACHE")
         .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("operators")))
         .or_else(|| Some(folder("HOME")?.join(".cache/operators")))
-        .context("no place for images: set OPERATORS_CACHE or HOME")
+        .context("there is no folder for images: set OPERATORS_CACHE or HOME")
 }
 
 pub(crate) const LAYOUT: &str = r#"{"imageLayoutVersion":"1.0.0"}"#;
@@ -204,12 +203,12 @@ pub(crate) fn named(mut descriptor: Descriptor, name: &Reference) -> Descriptor 
     descriptor
 }
 
-/// Writes a file that readers see either not at all or whole.
+/// Writes a file atomically: readers find either no file, the old one, or the complete new one.
 pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
     let write = || -> io::Result<()> {
         let mut file = NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
         file.write_all(content)?;
-        // A temporary file is private; a store may be shared with a node that runs as someone else.
+        // A temporary file is private, but a node with another user may read the store.
         #[cfg(unix)]
         file.as_file().set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
         file.persist(path)?;
@@ -254,7 +253,7 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..5 {
                         let name = format!("app{writer}:{round}");
-                        // Opened anew each time, as another process would.
+                        // Opens the store each time, as another process would.
                         Store::open(root).unwrap().put(&image(&[&name, "app:shared"], &name)).unwrap();
                     }
                 });
@@ -276,7 +275,7 @@ mod tests {
         store.put(&one).unwrap();
         store.put(&two).unwrap();
         let path = store.blob_path(&Digest::of(&one.layer));
-        assert!(path.exists(), "someone may still be pulling it");
+        assert!(path.exists(), "a node may still pull it");
 
         let long_ago = SystemTime::now() - 2 * KEEP_UNREFERENCED;
         File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();

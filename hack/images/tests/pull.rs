@@ -1,4 +1,4 @@
-//! Builds the fixture images from scratch, serves them, and pulls them as a node would: by plain HTTP, checking digests.
+//! Builds all fixture images, serves them, and pulls them like a node: by plain HTTP, with a check of all digests.
 #![expect(clippy::unwrap_used, reason = "clippy knows tests by their attribute, and these have helpers")]
 
 use std::io::{Read as _, Write as _};
@@ -20,7 +20,7 @@ fn a_node_can_pull_every_fixture() {
 
     built.clear();
     images::ensure_fixtures(folder.path(), &mut |line| built.push(line.to_owned())).unwrap();
-    assert_eq!(built, [""; 0], "the second call finds everything");
+    assert_eq!(built, [""; 0], "the second call built images again");
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -53,7 +53,8 @@ fn pull(address: SocketAddr, reference: &Reference, digest: &Digest) {
     }
 }
 
-/// One request, no client library: the bodies have a length and the server closes the connection.
+/// Sends one request and returns the status and the body. It needs no client library, because bodies have a length and the server
+/// closes the connection.
 fn get(address: SocketAddr, path: &str) -> (u16, Vec<u8>) {
     let mut connection = TcpStream::connect(address).unwrap();
     write!(connection, "GET {path} HTTP/1.1\r\nHost: registry\r\nConnection: close\r\n\r\n").unwrap();

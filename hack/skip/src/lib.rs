@@ -24,7 +24,7 @@ pub const RECORD: &str = "SKIPPED_TESTS";
 ///
 /// # Panics
 ///
-/// Under `CI`: that machine must not lack anything, or nobody would see that a test is never run.
+/// Under `CI`: that machine must have everything, because a test that is always skipped there would never run.
 pub fn lacking(reason: impl Display) {
     lacking_in(in_ci(), reason);
 }
@@ -34,8 +34,8 @@ fn lacking_in(ci: bool, reason: impl Display) {
     unasked(reason);
 }
 
-/// The test is only run when it is asked for, or it was asked to run where it cannot, as on a cluster of others. Skipped
-/// under `CI`, too.
+/// The test runs only on request, or it cannot run here, such as on a cluster that the tests do not own. It is skipped under
+/// `CI`, too.
 ///
 /// # Panics
 ///
@@ -50,7 +50,7 @@ pub fn unasked(reason: impl Display) {
     skipped.append_to(file.as_ref()).unwrap_or_else(|error| panic!("could not record a skipped test: {error}"));
 }
 
-/// Whether this is a run that nobody watches and that must lack nothing.
+/// Whether this run is unattended, on a machine that must have everything.
 pub fn in_ci() -> bool {
     env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false")
 }

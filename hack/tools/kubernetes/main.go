@@ -46,7 +46,7 @@ func main() {
 		}
 		os.Exit(2)
 	}
-	if name == "kubectl" { // as upstream's kubectl does it: its errors are already for people
+	if name == "kubectl" { // as upstream's kubectl does it: its errors need no wrapping
 		if err := cli.RunNoErrOutput(component()); err != nil {
 			fmt.Fprintln(os.Stderr, "error:", err)
 			os.Exit(1)

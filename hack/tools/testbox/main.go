@@ -104,7 +104,7 @@ func serve(args []string) error {
 func listenUntilTold(server *http.Server) error {
 	drained := make(chan error, 1)
 	go func() {
-		<-told().Done()
+		<-terminated().Done()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		drained <- server.Shutdown(ctx)
@@ -123,13 +123,13 @@ func sleep(text string) error {
 	}
 	select {
 	case <-time.After(duration):
-	case <-told().Done():
+	case <-terminated().Done():
 	}
 	return nil
 }
 
-// told is done once the process is told to end. The first process of a container gets no default action for signals.
-func told() context.Context {
+// terminated is done once the process gets SIGTERM or SIGINT. The first process of a container gets no default action for signals.
+func terminated() context.Context {
 	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
 	return ctx
 }

@@ -1,5 +1,5 @@
-//! Programs of Cargo's that the checks need: found on the PATH if the version is the pinned one, or else built
-//! once into the cache folder.
+//! The Cargo subcommands that the checks need. A program on the PATH is used if it has the pinned version; otherwise the program
+//! is built once into the cache folder.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,10 +11,10 @@ use crate::workspace;
 /// A program that `cargo install` can build.
 #[derive(Debug)]
 pub(crate) struct CargoTool {
-    /// Of the package and of the program.
+    /// The name of both the package and the program.
     name: &'static str,
     version: &'static str,
-    /// For `cargo install`.
+    /// Arguments for `cargo install`.
     features: &'static [&'static str],
 }
 
@@ -22,16 +22,16 @@ pub(crate) struct CargoTool {
 pub(crate) const NEXTEST: CargoTool = CargoTool {
     name: "cargo-nextest",
     version: "0.9.151",
-    features: &["--no-default-features", "--features", "default-no-update"], // it need not replace itself
+    features: &["--no-default-features", "--features", "default-no-update"], // without self-update
 };
 
-/// Looks at licences and at what we depend on.
+/// Checks licences and dependencies.
 pub(crate) const DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2", features: &[] };
 
-/// Changes code, and sees whether tests notice.
+/// Makes small changes to the code and checks that a test fails for each.
 pub(crate) const MUTANTS: CargoTool = CargoTool { name: "cargo-mutants", version: "27.1.0", features: &[] };
 
-/// Finds or builds these.
+/// Finds or builds these tools.
 pub(crate) fn ensure(tools: &[CargoTool]) -> Result<()> {
     for tool in tools {
         let program = match tool.find() {
@@ -40,7 +40,7 @@ pub(crate) fn ensure(tools: &[CargoTool]) -> Result<()> {
         };
         eprintln!("{} {}: {}", tool.name, tool.version, program.display());
     }
-    // Kept until here because the tools have dependencies in common, and so that an interrupted build can go on.
+    // The build folder is removed last: the tools share dependencies, and an interrupted build can continue.
     match std::fs::remove_dir_all(build_folder()) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("could not remove the build"),
         _ => Ok(()),
@@ -48,7 +48,11 @@ pub(crate) fn ensure(tools: &[CargoTool]) -> Result<()> {
 }
 
 impl CargoTool {
-    /// A command that runs it in the checkout; it must be there.
+    /// A command that runs the tool in the checkout.
+    ///
+    /// # Errors
+    ///
+    /// If the tool is not installed.
     pub(crate) fn command(&self) -> Result<Command> {
         let advice = || format!("{} {} is missing: `cargo xtask test --only tools`", self.name, self.version);
         self.find().map(workspace::command).with_context(advice)
@@ -68,7 +72,7 @@ impl CargoTool {
         output.is_some_and(|it| it.is_ok_and(|it| self.is_version(&String::from_utf8_lossy(&it.stdout))))
     }
 
-    /// Whether it is ours that says so: "cargo-nextest 0.9.151 (…)".
+    /// Whether this output names the tool and the pinned version, such as "cargo-nextest 0.9.151 (…)".
     fn is_version(&self, said: &str) -> bool {
         let mut words = said.split_whitespace();
         words.next() == Some(self.name) && words.next() == Some(self.version)
@@ -77,14 +81,14 @@ impl CargoTool {
     fn install(&self) -> Result<PathBuf> {
         eprintln!("building {} {}, once: a few minutes", self.name, self.version);
         let mut cargo = workspace::cargo();
-        // Quick to build matters more than quick to run: optimising either takes longer than all that they do here.
+        // Without optimisation: it would take longer to build than the tools ever run here.
         cargo.args(["install", "--locked", "--debug", "--version", self.version]).args(self.features);
         cargo.arg("--root").arg(self.root()).arg("--target-dir").arg(build_folder()).arg(self.name);
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
         let advice =
-            format!("could not build {} {}: install it yourself, the PATH is searched first", self.name, self.version);
+            format!("could not build {} {}: install it yourself and put it on the PATH", self.name, self.version);
         workspace::run(&mut cargo, &advice)?;
-        self.find().with_context(|| format!("{} was installed, and is not there", self.name))
+        self.find().with_context(|| format!("cargo installed {}, but the program is missing", self.name))
     }
 
     fn root(&self) -> PathBuf {

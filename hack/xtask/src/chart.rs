@@ -1,4 +1,4 @@
-//! `cargo xtask chart`: the Helm chart, with the Helm that `hack/tools` pins.
+//! `cargo xtask chart`: installs, packages and renders the Helm chart, with the version of Helm that `hack/tools` pins.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::workspace;
 
-/// Install, package, or turn the Helm chart into plain manifests.
+/// Install the Helm chart, package it, or write it as plain manifests
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -26,25 +26,25 @@ enum Task {
         #[command(flatten)]
         values: Values,
     },
-    /// Remove what `install` made; definitions and objects stay
+    /// Uninstall the operators; the custom resource definitions and their objects stay
     Uninstall,
-    /// Write plain manifests: install.yaml, and the same in six files
+    /// Write plain manifests: install.yaml with all objects, and the same objects in six files
     Dist {
         #[command(flatten)]
         values: Values,
-        /// Where to
+        /// The folder for the manifests
         #[arg(long, default_value = "dist", value_name = "FOLDER")]
         output: PathBuf,
     },
-    /// Package the chart as a release; further arguments, such as those that sign it, go to `helm package`
+    /// Package the chart as a release
     Package {
-        /// Of the chart and of the image
+        /// The version of the chart and of the image
         #[arg(long)]
         version: String,
-        /// Where to
+        /// The folder for the package
         #[arg(long, default_value = "dist", value_name = "FOLDER")]
         output: PathBuf,
-        /// Such as `--sign --key NAME --keyring FILE`
+        /// Further arguments for `helm package`, such as `--sign --key NAME --keyring FILE`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
@@ -52,10 +52,10 @@ enum Task {
 
 #[derive(clap::Args)]
 struct Values {
-    /// The image, with its tag
+    /// The operators' image, with its tag
     #[arg(long)]
     image: Option<Reference>,
-    /// A value of the chart, such as `operators.foo.enabled=true`; may be given several times
+    /// A value of the chart, such as `operators.foo.enabled=true`; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
@@ -109,7 +109,7 @@ fn dist(helm: &Helm, values: &Values, output: &PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command, whose output is for people.
+/// Runs the command; its output goes to the terminal.
 fn shown(command: &mut Command) -> Result<()> {
     let status = command.status().context("could not run Helm")?;
     ensure!(status.success(), "Helm failed, see above");

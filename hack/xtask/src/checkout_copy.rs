@@ -1,4 +1,4 @@
-//! The checkout once more, in the target folder, for what changes the source: nothing of that can stay behind.
+//! A copy of the checkout in the target folder, for tasks that change source files. So their changes never reach the checkout.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use serde_json::Value;
 
 use crate::workspace;
 
-/// A copy of all text files, with a target folder of its own beside it. There is one, at one place, so that Cargo builds only
-/// what differs from the last time.
+/// A copy of all text files, with its own target folder beside it. There is only one copy, at a fixed place, so that Cargo builds
+/// only what has changed since the last time.
 #[derive(Debug)]
 pub(crate) struct CheckoutCopy {
     folder: PathBuf,
 }
 
 impl CheckoutCopy {
-    /// Brings it up to date. Files that are the same are not touched.
+    /// Brings the copy up to date. Writes only files that differ, so that Cargo does not build the others again.
     pub(crate) fn new() -> Result<Self> {
         let copy = Self { folder: workspace::root().join("target/mutated/checkout") };
         let files = workspace::files()?;
@@ -36,37 +36,38 @@ impl CheckoutCopy {
         Ok(copy)
     }
 
-    /// Where it is.
+    /// The folder of the copy.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// `cargo` in it.
+    /// Makes `cargo` run in the copy, with the copy's target folder.
     pub(crate) fn cargo(&self, mut cargo: Command) -> Command {
         cargo.current_dir(&self.folder).env("CARGO_TARGET_DIR", self.folder.with_file_name("target"));
         cargo
     }
 
-    /// Makes a file again what it is in the checkout.
+    /// Restores a file from the checkout.
     pub(crate) fn restore(&self, file: &str) -> Result<()> {
         fs::copy(workspace::root().join(file), self.folder.join(file))
             .with_context(|| format!("could not copy {file}"))?;
         Ok(())
     }
 
-    /// Builds a program of tests. It is called without Cargo, which would leave it behind when it is ended itself.
+    /// Builds a test program and returns a command that runs it directly: if Cargo ran it and were killed, the program would live
+    /// on.
     pub(crate) fn test_program(&self, package: &str, target: &str) -> Result<Command> {
         let mut cargo = self.cargo(workspace::cargo());
         cargo.args(["test", "--quiet", "--package", package, "--test", target, "--no-run"]);
         cargo.args(["--message-format", "json-render-diagnostics"]).stderr(self.log("build")?);
         let output = cargo.output().context("could not run cargo")?;
         if !output.status.success() {
-            bail!("it does not build: see {}", self.log_path("build").display());
+            bail!("the test program does not build: see {}", self.log_path("build").display());
         }
         let messages = String::from_utf8_lossy(&output.stdout).into_owned();
         let mut messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let built = messages.find(|message| message["target"]["name"] == target && message["executable"].is_string());
-        let built = built.context("Cargo has built no program")?;
+        let built = built.context("Cargo has not built the test program")?;
         let path = |value: &Value| PathBuf::from(value.as_str().unwrap_or_default());
         let mut tests = Command::new(path(&built["executable"]));
         tests.current_dir(path(&built["manifest_path"]).parent().unwrap_or(&self.folder));
@@ -74,12 +75,12 @@ impl CheckoutCopy {
         Ok(tests)
     }
 
-    /// Where the output of a child is kept.
+    /// The path of the log for a child process.
     pub(crate) fn log_path(&self, name: &str) -> PathBuf {
         self.folder.with_file_name(format!("{name}.log"))
     }
 
-    /// Keeps the output of a child there.
+    /// Creates that log.
     pub(crate) fn log(&self, name: &str) -> Result<fs::File> {
         Ok(fs::File::create(self.log_path(name))?)
     }

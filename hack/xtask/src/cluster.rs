@@ -1,4 +1,5 @@
-//! `cargo xtask cluster`: real Kubernetes clusters on this machine, from nothing but Go and Rust sources.
+//! `cargo xtask cluster`: starts and stops real Kubernetes clusters on this machine, with programs that it builds from Go and
+//! Rust sources.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +13,7 @@ use cluster::{
     tools,
 };
 
-/// Bring up real Kubernetes clusters on this machine, and take them down.
+/// Start and stop real Kubernetes clusters on this machine
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -21,42 +22,43 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a cluster, unless it runs, and print how to use it
+    /// Start a cluster, unless it runs already, and print how to use it
     ///
-    /// The first time, its programs are built from the Go modules that hack/tools pins. That takes a quarter of an hour
-    /// on a small machine; an interrupted build goes on where it was.
+    /// The first start builds the programs from the Go modules that hack/tools pins. That takes a quarter of an hour on a
+    /// small machine. You can interrupt it; the next start continues the build.
     Up {
         #[command(flatten)]
         name: Name,
-        /// What stands behind the API server
+        /// The kind of nodes
         ///
-        /// none: nothing; etcd, the API server and a few controllers, in three seconds and without root.
-        /// simulated: nodes and pods that only pretend to run; for scale, and without root.
-        /// real: a node that runs pods, in namespaces of its own; needs root.
+        /// none: no nodes, only etcd, the API server and a few controllers. Starts in three seconds, without root.
+        /// simulated: nodes and pods that only pretend to run, for large numbers. Needs no root.
+        /// real: one node that runs pods, in Linux namespaces of its own. Needs root.
         #[arg(long, default_value = "real", value_name = "real|simulated|none")]
         nodes: Nodes,
-        /// The Kubernetes version; it must be one that hack/tools pins
+        /// The Kubernetes version; it must be the one that hack/tools pins
         #[arg(long, value_name = "VERSION")]
         kubernetes: Option<String>,
-        /// With --nodes none: run every controller, not only garbage collection, namespaces and service accounts
+        /// With --nodes none: run all controllers, not only garbage collection, namespaces, service accounts and role
+        /// aggregation
         #[arg(long)]
         all_controllers: bool,
-        /// With --nodes simulated: how many nodes pretend
+        /// With --nodes simulated: the number of nodes
         #[arg(long, default_value_t = 5, value_name = "N")]
         simulated_nodes: u16,
-        /// End the cluster after so many minutes in which nobody has used a handle to it
+        /// Stop the cluster after this many minutes without any open handle to it
         #[arg(long, value_name = "MINUTES")]
         idle: Option<u64>,
     },
-    /// End a cluster and everything that it has left behind; also after a crash
+    /// Stop a cluster and remove everything that belongs to it, also after a crash
     Down {
         #[command(flatten)]
         name: Name,
-        /// Every cluster of this user, those that tests share included
+        /// Stop all clusters of this user, also those that tests share
         #[arg(long, conflicts_with = "name")]
         all: bool,
     },
-    /// Show one cluster and the health of its parts
+    /// Show the state of a cluster and of its parts; fails if the cluster is not ready
     Status {
         #[command(flatten)]
         name: Name,
@@ -65,8 +67,9 @@ enum Command {
     List,
     /// Run a command in the network of a cluster, with KUBECONFIG and PATH set
     ///
-    /// Only the network is entered. In that of a real cluster, pods and Services can be reached, and nothing else.
-    /// kubectl is there, and helm and helm3 once `cargo xtask cluster tools` has built them.
+    /// The command enters only the network, and sees the files and processes of this machine as usual. In the network of a
+    /// cluster with a real node, it reaches pods and Services, and nothing outside. The PATH has kubectl, and also helm and
+    /// helm3 after `cargo xtask cluster tools` has built them.
     Exec {
         #[command(flatten)]
         name: Name,
@@ -74,42 +77,43 @@ enum Command {
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
-    /// Copy what the etcd of a cluster holds, to restore it later
+    /// Copy the data of a cluster's etcd, to restore it later
     ///
-    /// etcd is paused for the copy, some tenths of a second; nothing is restarted. The copy is kept in the cluster's folder
-    /// and goes with the cluster. `restore` without the name of a snapshot lists what there is.
+    /// This pauses etcd for some tenths of a second and restarts nothing. The copy is in the cluster's folder; stopping the
+    /// cluster removes it. `restore` without a name lists the snapshots.
     Snapshot {
         #[command(flatten)]
         name: Name,
-        /// What to call the snapshot, such as "before"
+        /// A name for the snapshot, such as "before"
         snapshot: String,
     },
-    /// Put the etcd of a cluster back to a snapshot, as an administrator restores a backup
+    /// Reset the etcd of a cluster to a snapshot, as an administrator restores a backup
     ///
-    /// The control plane stops, the API server and etcd last; the data are replaced; etcd, the API server and the others
-    /// start again. Pods live on. Resource versions go back: clients that are connected may wait for ever for versions that
-    /// they have seen already. That is what etcd does by default; --bump-revision is what its documentation advises.
+    /// The control plane stops, with the API server and etcd last. The data are replaced. Then etcd, the API server and the
+    /// other parts start again. Pods continue to run. Resource versions go back, so connected clients may wait for ever for
+    /// versions that they already know. This is etcd's default; its documentation advises --bump-revision.
     Restore {
         #[command(flatten)]
         name: Name,
-        /// The snapshot's name; without one, the snapshots are listed
+        /// The snapshot's name; without it, the command lists the snapshots
         snapshot: Option<String>,
-        /// Raise the revision by so much, more than there were changes since, and mark what is below as compacted
+        /// Raise the revision by this number and mark all older revisions as compacted
         ///
-        /// Resource versions then go forward, and watches from before are refused as too old. Builds etcdutl the first time.
+        /// The number must be larger than the number of changes since the snapshot. Resource versions then go forward, and the
+        /// API server refuses old watches as too old. The first use builds etcdutl.
         #[arg(long, value_name = "N", requires = "snapshot", value_parser = clap::value_parser!(u64).range(1..))]
         bump_revision: Option<u64>,
     },
-    /// Build the programs that clusters and their tests use, unless they are there, and print where they are
+    /// Build the missing programs that clusters and tests use, and print the paths of all
     Tools {
-        /// Which of them, such as helm; all if none is named
+        /// The programs to build, such as helm; all by default
         tools: Vec<String>,
     },
 }
 
 #[derive(clap::Args)]
 struct Name {
-    /// The cluster's name; several can run side by side
+    /// The cluster's name; several clusters can run at once
     #[arg(long, default_value = "dev")]
     name: String,
 }
@@ -159,7 +163,7 @@ fn all_names() -> Vec<String> {
     cluster::list().into_iter().map(|summary| summary.name).collect()
 }
 
-/// Fails when the cluster is not well, so that scripts can ask.
+/// Prints the state of the cluster. The exit code is a failure unless the cluster is ready, so that scripts can check it.
 fn status(summary: &Summary) -> ExitCode {
     println!("cluster     {}", summary.name);
     println!("state       {}", state(summary));
@@ -170,7 +174,7 @@ fn status(summary: &Summary) -> ExitCode {
     println!("kubeconfig  {}", summary.kubeconfig.display());
     println!("logs        {}", summary.folder.join("log").display());
     if let Some(status) = &summary.status {
-        println!("users       {}", status.users.saturating_sub(1)); // not counting us
+        println!("users       {}", status.users.saturating_sub(1)); // without this command's own connection
         println!();
         let rows = status.parts.iter().map(|part| {
             let pid = part.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
@@ -192,12 +196,12 @@ fn list(summaries: &[Summary]) {
 
 fn exec(name: &str, command: &[OsString]) -> Result<ExitCode> {
     let cluster = Cluster::open(name)?;
-    let (program, args) = command.split_first().context("which command?")?;
-    let helm = Tools::locate(&[Tool::Helm, Tool::Helm3])?; // if someone has built it
+    let (program, args) = command.split_first().context("no command is given after `--`")?;
+    let helm = Tools::locate(&[Tool::Helm, Tool::Helm3])?; // only if they are built already
     let path = cluster.tools().path(Some(helm.path(std::env::var_os("PATH"))));
     let status = cluster.exec(program).args(args).env("PATH", path).status();
     let status = status.with_context(|| format!("could not start {}", program.display()))?;
-    // As a shell says it.
+    // 128 plus the signal, as in a shell.
     let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
@@ -235,14 +239,14 @@ fn restore(cluster: &str, name: &str, how: Restore) -> Result<()> {
     };
     let restored = handle.restore_with(snapshot, &how, &progress::to_stderr)?;
     let before = restored.before.map_or_else(|| "unknown".to_owned(), |version| version.to_string());
-    println!("cluster {cluster} is as of snapshot {name}: resource version {}, before {before}", restored.after);
+    println!("cluster {cluster} is back at snapshot {name}: resource version {}, before {before}", restored.after);
     Ok(())
 }
 
 fn build_tools(names: &[String]) -> Result<()> {
     let find = |name: &String| {
         let tool = TOOLS.into_iter().find(|tool| tool.name() == name);
-        tool.with_context(|| format!("there is no tool {name}; there are {}", TOOLS.map(Tool::name).join(", ")))
+        tool.with_context(|| format!("there is no tool {name}; choose from {}", TOOLS.map(Tool::name).join(", ")))
     };
     let wanted: Vec<_> = names.iter().map(find).collect::<Result<_>>()?;
     let wanted = if wanted.is_empty() { TOOLS.to_vec() } else { wanted };
@@ -253,12 +257,13 @@ fn build_tools(names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// There is one pin today. A second would be another folder, and this the place to choose it.
+/// Refuses every version but the pinned one. To support a second version, add another folder of pins and choose between them
+/// here.
 fn check_version(wanted: Option<&str>) -> Result<()> {
     let pinned = tools::kubernetes_version()?;
     match wanted {
         Some(wanted) if wanted.trim_start_matches('v') != pinned.trim_start_matches('v') => {
-            bail!("hack/tools pins Kubernetes {pinned}: hack/tools/README.md says how to change that to {wanted}")
+            bail!("hack/tools pins Kubernetes {pinned}: hack/tools/README.md explains how to change it to {wanted}")
         }
         _ => Ok(()),
     }
@@ -299,7 +304,7 @@ fn age(age: Duration) -> String {
     }
 }
 
-/// Columns as wide as what is in them.
+/// Prints a table; each column is as wide as its widest cell.
 fn table<const N: usize>(head: [&str; N], rows: Vec<Vec<String>>) {
     let rows: Vec<_> = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

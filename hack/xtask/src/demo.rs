@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: from nothing to a cluster, the operators on it, the samples, and what a user sees.
+//! `cargo xtask demo`: starts a cluster, runs the operators on it, applies the samples and prints what a user can observe.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -22,20 +22,20 @@ pub(crate) struct Args {
     /// The cluster's name
     #[arg(long, default_value = "demo")]
     name: String,
-    /// real runs pods and needs root; simulated only pretends. As far as you may, when not given
+    /// real: runs pods, needs root; simulated: pods only pretend to run [default: real for root, otherwise simulated]
     #[arg(long, value_name = "real|simulated")]
     nodes: Option<Nodes>,
 }
 
-/// The sample of Memcached, which is looked at more closely.
+/// The sample of Memcached, to which the demo connects as a client.
 const NAME: &str = "memcached-sample";
-/// Who reads the metrics.
+/// The service account that reads the metrics.
 const READER: &str = "prometheus";
 const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
     let nodes = match nodes {
-        Some(Nodes::None) => bail!("without nodes there are no pods to see: choose real or simulated"),
+        Some(Nodes::None) => bail!("a cluster without nodes has no pods to show: choose real or simulated"),
         Some(nodes) => *nodes,
         None if rustix::process::geteuid().is_root() => Nodes::Real,
         None => {
@@ -48,10 +48,10 @@ pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
     println!("Kubernetes {}, {}", cluster.version(), cluster.server());
 
     heading("The operators");
-    // Kept until the end: outside of the cluster, the operators live as long as this process.
+    // Kept until the end of this function: dropping it ends operators that run outside of the cluster.
     let outside = match nodes {
         Nodes::Real => {
-            println!("building their image (the first time takes a few minutes)");
+            println!("building the image of the operators (the first time takes a few minutes)");
             let installed = e2e::install(&cluster, &e2e::image_for(&cluster)?)?;
             println!("running in namespace {} as {}", e2e::MANAGER_NAMESPACE, installed.image);
             None
@@ -60,7 +60,7 @@ pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
     };
 
     heading("A sample of each kind");
-    // Outside of the cluster there is no provider to book with.
+    // Operators outside of the cluster have no booking provider.
     let samples: Vec<_> = OPERATORS.iter().filter(|it| nodes == Nodes::Real || it.name() != "flightticket").collect();
     let manifests: Vec<&str> = samples.iter().map(|operator| operator.sample().trim()).collect();
     println!("{}", manifests.join("\n---\n"));
@@ -77,7 +77,7 @@ pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
         heading("A set and a get through a node's own address");
         let (address, answer) = set_and_get(&cluster)?;
         println!("set greeting \"hello\" on {address}: STORED\nget greeting from {address}: {answer}");
-        heading("Metrics, for those who may read them");
+        heading("Metrics, which only authorised clients may read");
         show_metrics(&cluster)?;
     }
     heading("What happened");
@@ -85,17 +85,17 @@ pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
 
     println!("{}", next_steps(name, outside.is_some()));
     if let Some(mut operators) = outside {
-        operators.0.wait().context("the operators cannot be waited for")?;
+        operators.0.wait().context("could not wait for the operators")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The operators as a process of this machine; it ends with the handle.
+/// The operators as a process outside of the cluster. Dropping the handle ends it.
 struct Outside(Child);
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The results are ignored: the process may already have ended.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -125,7 +125,7 @@ fn run_outside(cluster: &Cluster) -> Result<Outside> {
     Ok(Outside(process))
 }
 
-/// Waits for all objects of the file, and says how each is doing.
+/// Waits until all objects of the file are ready, and prints the progress of each.
 fn wait_until_ready(cluster: &Cluster, file: &Path) -> Result<()> {
     let begun = Instant::now();
     let terminal = std::io::stderr().is_terminal();
@@ -133,7 +133,7 @@ fn wait_until_ready(cluster: &Cluster, file: &Path) -> Result<()> {
     let mut done: Vec<String> = Vec::new();
     loop {
         let output = cluster.kubectl(["get", "--output=json", "--filename"]).arg(file).output()?;
-        let list: Value = serde_json::from_slice(&output.stdout).context("kubectl says nothing")?;
+        let list: Value = serde_json::from_slice(&output.stdout).context("kubectl printed no JSON")?;
         let objects: Vec<(String, String)> = list["items"].as_array().into_iter().flatten().map(readiness).collect();
         let (ready, waiting): (Vec<_>, Vec<_>) = objects.into_iter().partition(|(_, status)| status == "Ready");
         for (object, _) in ready {
@@ -156,7 +156,7 @@ fn wait_until_ready(cluster: &Cluster, file: &Path) -> Result<()> {
     }
 }
 
-/// `kind/name`, and `Ready` or why it is not.
+/// `kind/name` of the object, and `Ready` or the reason why it is not ready.
 fn readiness(object: &Value) -> (String, String) {
     let name = format!(
         "{}/{}",
@@ -168,7 +168,7 @@ fn readiness(object: &Value) -> (String, String) {
     let status = match ready {
         Some(ready) if ready["status"] == "True" => "Ready",
         Some(ready) => ready["reason"].as_str().unwrap_or_default(),
-        None => "not looked at yet",
+        None => "not reconciled yet",
     };
     (name, status.to_owned())
 }
@@ -179,10 +179,10 @@ fn show_metrics(cluster: &Cluster) -> Result<()> {
     }
     let token = metrics::token(cluster, READER)?;
     if let Err(code) = metrics::scrape(cluster, Some(&token))? {
-        println!("with a token of somebody: {code}");
+        println!("with a token that lacks the permission: {code}");
     }
     metrics::let_read(cluster, READER)?;
-    // The proxy remembers a refusal for a moment.
+    // The proxy caches a refusal for a short time.
     let begun = Instant::now();
     let text = loop {
         match metrics::scrape(cluster, Some(&token))? {
@@ -204,7 +204,7 @@ fn set_and_get(cluster: &Cluster) -> Result<(SocketAddr, String)> {
     let address: SocketAddr =
         String::from_utf8_lossy(&output.stdout).parse().context("the status names no endpoint")?;
     let answer = std::thread::scope(|scope| {
-        // A thread of its own: once it has entered the cluster's network it stays there.
+        // A thread of its own, because it can never leave the cluster's network again.
         let client = scope.spawn(|| {
             cluster.enter_network()?;
             e2e::cache_client::set_and_get(address, "greeting", "hello")

@@ -1,5 +1,5 @@
-//! `cargo xtask generate`: everything that is derived from the Rust types and committed all the same, so that a review
-//! shows what a change does to users.
+//! `cargo xtask generate`: writes all files and tables that come from the Rust types. They are committed, so that a review shows
+//! how a change affects users.
 
 mod difference;
 mod fields;
@@ -14,18 +14,18 @@ use chart::files::{FOLDER, Files};
 
 use crate::workspace;
 
-/// Write what is derived from the Rust types: the chart's files, values and annotations, tables in READMEs
+/// Generate files from the Rust types: the chart's files, values and annotations, and tables in READMEs
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Write nothing, and fail if something would be written
+    /// Write nothing, and fail if a file is stale
     #[arg(long)]
     pub(crate) check: bool,
 }
 
-/// What generates files. It may read what it fills in, and writes nothing itself.
+/// The generators. Each returns the contents of its files and writes none; it may read files that it fills in.
 const GENERATORS: &[fn() -> Result<Files>] = &[chart::files::generated, readme::files];
 
-/// Folders in which everything is generated, so that what nobody generates any more is removed.
+/// Folders that contain only generated files. A file in them that no generator returns is removed.
 const FOLDERS: &[&str] = &[FOLDER];
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -43,14 +43,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     if args.check && !changes.is_empty() {
-        println!("\n{} generated files are stale: run `make generate` and commit what it writes", changes.len());
+        println!("\n{} generated files are stale: run `make generate` and commit the result", changes.len());
         return Ok(ExitCode::FAILURE);
     }
     println!("{} generated files are up to date", wanted.len());
     Ok(ExitCode::SUCCESS)
 }
 
-/// A file that is not what it should be.
+/// A file that differs from its generated content.
 #[derive(Debug, PartialEq, Eq)]
 struct Change {
     path: PathBuf,
@@ -58,7 +58,7 @@ struct Change {
     new: Option<String>,
 }
 
-/// What has to be written or removed below `root`.
+/// The changes that bring the files below `root` up to date.
 fn changes(root: &Path, wanted: &Files) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     for (path, new) in wanted {

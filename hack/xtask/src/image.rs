@@ -1,4 +1,4 @@
-//! `cargo xtask image`: makes OCI images without a daemon, and serves them to nodes.
+//! `cargo xtask image`: builds OCI images without a container daemon, and serves them to nodes.
 
 use std::io::{Write as _, stdout};
 use std::net::{SocketAddr, TcpListener};
@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use images::{Reference, Store, default_store, operator};
 
-/// Make OCI images without a daemon, and serve them to nodes.
+/// Build OCI images without a container daemon, and serve them to nodes
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Folder that keeps the images [default: `images` in the folder that `OPERATORS_CACHE` names, or in ~/.cache/operators]
+    /// Folder of the images [default: `images` in the folder that `OPERATORS_CACHE` names, or in ~/.cache/operators]
     #[arg(long, global = true, value_name = "FOLDER")]
     store: Option<PathBuf>,
     #[command(subcommand)]
@@ -20,33 +20,33 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build the operator image: static release builds, a user without rights, no shell; and its bill of materials
+    /// Build the operator image (static release builds, unprivileged user, no shell) and its bill of materials
     Build {
         /// Name of the image
         #[arg(long, default_value = operator::DEFAULT_TAG)]
         tag: Reference,
-        /// Also write it as an OCI archive, for `docker load`, `podman load` or `ctr images import`
+        /// Also write the image as an OCI archive, for `docker load`, `podman load` or `ctr images import`
         #[arg(long, value_name = "FILE.tar")]
         output: Option<PathBuf>,
-        /// Where the bill of materials goes, `CycloneDX` [default: sbom.cdx.json beside the built programs]
+        /// File for the bill of materials in `CycloneDX` format [default: sbom.cdx.json beside the built programs]
         #[arg(long, value_name = "FILE.cdx.json")]
         sbom: Option<PathBuf>,
     },
-    /// Build the images that samples and tests run, such as memcached and busybox, unless they are there
+    /// Build the missing images that samples and tests use, such as memcached and busybox
     Fixtures,
-    /// List the images: name, digest, bytes to pull
+    /// List the images: name, digest, download size
     List,
-    /// Serve the images as a read-only registry that mirrors every other one
+    /// Serve the images as a read-only registry that can stand in for any other registry
     Serve {
-        /// Where to listen
+        /// Address to listen on
         #[arg(long, default_value = "127.0.0.1:5000", value_name = "IP:PORT")]
         address: SocketAddr,
     },
     /// Write one image as an OCI archive, for `docker load`, `podman load` or `ctr images import`
     Export {
-        /// Such as memcached:1.6 or localhost/operators/controller-manager:dev
+        /// Name of the image, such as memcached:1.6 or localhost/operators/controller-manager:dev
         name: Reference,
-        /// Where to write it
+        /// The file to write
         file: PathBuf,
     },
 }
@@ -73,7 +73,7 @@ fn build(store: &Store, tag: &Reference, output: Option<&Path>, sbom: Option<Pat
     let sbom = sbom.unwrap_or_else(|| workspace.join("target/image/sbom.cdx.json"));
     std::fs::write(&sbom, images::sbom::cyclonedx(&name, &digest, &components)?)
         .with_context(|| format!("could not write {}", sbom.display()))?;
-    eprintln!("{} crates are linked, see {}", components.len(), sbom.display());
+    eprintln!("the image links {} crates, see {}", components.len(), sbom.display());
     writeln!(stdout(), "{name}  {digest}  {}", megabytes(built.size))?;
     output.map_or(Ok(()), |file| export(store, tag, file))
 }
@@ -101,7 +101,7 @@ fn export(store: &Store, name: &Reference, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The root of the workspace that `cargo xtask` was called in.
+/// The root of the workspace that contains the working directory.
 fn workspace() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = std::process::Command::new(cargo)
@@ -112,7 +112,7 @@ fn workspace() -> Result<PathBuf> {
     manifest.parent().map(Path::to_owned).context("not inside the workspace: run `cargo xtask` from the checkout")
 }
 
-/// Decimal, as registries count.
+/// Formats a size in decimal megabytes, as registries do.
 fn megabytes(bytes: u64) -> String {
     format!("{}.{} MB", bytes / 1_000_000, bytes % 1_000_000 / 100_000)
 }

@@ -1,6 +1,6 @@
-//! Every task of the repository, one subcommand each.
+//! The tasks of the repository, one subcommand each.
 //!
-//! A task is a file of its own with `Args` and `run`, and a line in [`Task`] and in `main`.
+//! Each task is a module with `Args` and `run`, and has a line in [`Task`] and in `main`.
 #![expect(clippy::print_stdout, reason = "what a task prints is its result")]
 
 mod cargo_tools;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Every task of the repository.
+/// The tasks of this repository
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 120)]
 struct Xtask {
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         Task::Tidy(tidy::Args {}) => tidy::run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}"); // one sentence for people, whatever RUST_BACKTRACE says
+        eprintln!("error: {error:#}"); // one readable line, without a backtrace even if RUST_BACKTRACE is set
         ExitCode::FAILURE
     })
 }

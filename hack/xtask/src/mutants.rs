@@ -1,7 +1,8 @@
-//! `cargo xtask mutants`: changes the code in small ways, one at a time, and sees whether the unit and in-memory tests notice.
+//! `cargo xtask mutants`: makes mutants of the code with cargo-mutants, that is, changes the code in small ways, one at a time.
+//! Unit and in-memory tests should fail with each mutant.
 //!
-//! `.cargo/mutants.toml` says which code, and explains the changes that no test can notice. What became of each mutant is kept in
-//! `hack/mutants.txt`.
+//! `.cargo/mutants.toml` selects the code, and excludes the mutants that no test can detect. `hack/mutants.txt` stores the result
+//! of each mutant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter, Write as _};
@@ -18,52 +19,52 @@ use crate::checkout_copy::CheckoutCopy;
 use crate::report::Outcome;
 use crate::workspace;
 
-/// What became of each mutant when it was last tried.
+/// The file with the last result of each mutant.
 const KEPT: &str = "hack/mutants.txt";
-/// The test programs beside the unit tests that need no cluster.
+/// The test programs that need no cluster, in addition to the unit tests.
 const IN_MEMORY: [&str; 2] = ["in_memory", "interference"];
-/// A sample is one of so many shards.
+/// A sample is one of this many shards.
 const SAMPLES: usize = 150;
 
-/// Change the code in small ways, one at a time, and see that the unit and in-memory tests notice
+/// Change the code in small ways, one at a time, and check that the unit and in-memory tests fail
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
-    /// Mutants of these packages only
+    /// Try only mutants of these packages
     #[arg(long, value_name = "NAME")]
     package: Vec<String>,
-    /// Those only that survived when they were last tried
+    /// Try only mutants that survived the last time
     #[arg(long)]
     survivors: bool,
-    /// Which part of them, from 0/N to N-1/N [default: one of 150, drawn at random; of a package or of survivors, all]
+    /// Which part of the mutants to try, 0/N to N-1/N [default: a random one of 150; all with --package or --survivors]
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
-    /// Try no mutant: print what is known
+    /// Try no mutant; print the stored results
     #[arg(long, conflicts_with_all = ["package", "survivors", "shard"])]
     known: bool,
-    /// Keep what became of the mutants in hack/mutants.txt
+    /// Store the results in hack/mutants.txt
     #[arg(long)]
     keep: bool,
 }
 
-/// Each of so many.
+/// Every `of`-th mutant, from position `number` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shard {
     number: usize,
     of: usize,
 }
 
-/// What became of a mutant.
+/// The result of a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// A test failed, or did not end.
+    /// A test failed or timed out.
     Killed,
-    /// No test noticed.
+    /// All tests passed.
     Survived,
     /// It does not compile.
     Unviable,
 }
 
-/// The fate of each, by its name.
+/// The result of each mutant, by its stable name (see [`Names`]).
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Fates(BTreeMap<String, Fate>);
 
@@ -82,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         for name in tried.survivors() {
             let was_killed = known.0.get(name) == Some(&Fate::Killed);
             lost += usize::from(was_killed);
-            eprintln!("  survived{}: {name}", if was_killed { ", and was killed before" } else { "" });
+            eprintln!("  survived{}: {name}", if was_killed { ", but was killed before" } else { "" });
         }
         known.0.extend(tried.0);
         if args.keep {
@@ -96,24 +97,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One sample. A survivor that was killed before is a failure; others are only shown.
+/// Tries one sample. Fails if a mutant survives that was killed before; other survivors are only printed.
 pub(crate) fn sample() -> Result<Outcome> {
     match run(&Args::default())? {
         ExitCode::SUCCESS => Ok(Outcome::Passed),
-        _ => bail!("mutants survive that were killed before, see above"),
+        _ => bail!("some mutants survive that were killed before; see above"),
     }
 }
 
-/// Every mutant there is.
+/// Lists all mutants.
 fn list() -> Result<Vec<Mutant>> {
     let output = MUTANTS.command()?.args(["mutants", "--list", "--json"]).output()?;
     if !output.status.success() {
-        bail!("cargo-mutants has no list: {}", String::from_utf8_lossy(&output.stderr));
+        bail!("cargo-mutants could not list the mutants: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Those that are wanted.
+/// Returns the mutants that the arguments select.
 fn choose<'a>(args: &Args, all: &'a [Mutant], has_survived: impl Fn(&Mutant) -> bool) -> Vec<&'a Mutant> {
     let is_asked_for = |mutant: &&Mutant| {
         (args.package.is_empty() || args.package.contains(&mutant.package)) && (!args.survivors || has_survived(mutant))
@@ -124,14 +125,14 @@ fn choose<'a>(args: &Args, all: &'a [Mutant], has_survived: impl Fn(&Mutant) -> 
     all.iter().filter(is_asked_for).skip(shard.number).step_by(shard.of).collect()
 }
 
-/// Tries them: first against the unit tests of the package, then, what survives, against the in-memory tests of all.
+/// Tries mutants: first against the unit tests of their package. Tries survivors against the in-memory tests of all packages.
 fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>) -> Result<Fates> {
     let copy = CheckoutCopy::new()?;
     let mut fates = Fates::read(&tried(&copy, all, &chosen, &["--cargo-arg=--lib".to_owned()])?, names)?;
     let survivors: BTreeSet<&String> = fates.survivors().collect();
     let left: Vec<&Mutant> = chosen.into_iter().filter(|it| survivors.contains(&names.0[&it.name])).collect();
     if !left.is_empty() {
-        eprintln!("{} survived; they are tried against tests in memory", left.len());
+        eprintln!("{} survived the unit tests; trying them against the in-memory tests", left.len());
         let tests = IN_MEMORY.map(|name| format!("--cargo-arg=--test={name}"));
         let packages = with_tests_in_memory()?.into_iter().map(|package| format!("--test-package={package}"));
         let more: Vec<String> = packages.chain(tests).collect();
@@ -140,8 +141,8 @@ fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>) -> Result<Fates>
     Ok(fates)
 }
 
-/// Runs cargo-mutants on these mutants; returns what it says of them. Its own ways to choose some do not go together, so it is
-/// made to believe that all others were caught before.
+/// Runs cargo-mutants on the chosen mutants, and returns its outcomes as JSON. Its own options for a selection cannot be
+/// combined, so this writes a file which says that cargo-mutants has caught all other mutants before.
 fn tried(copy: &CheckoutCopy, all: &[Mutant], chosen: &[&Mutant], more: &[String]) -> Result<String> {
     let folder = copy.folder().with_file_name("mutants");
     if folder.exists() {
@@ -158,19 +159,19 @@ fn tried(copy: &CheckoutCopy, all: &[Mutant], chosen: &[&Mutant], more: &[String
         .arg("--output")
         .arg(&folder)
         .args(more);
-    mutants.env_remove("CI").env("RUST_BACKTRACE", "0"); // samples, as without CI
+    mutants.env_remove("CI").env("RUST_BACKTRACE", "0"); // as outside CI
     let status = mutants.status().context("could not run cargo-mutants")?;
-    // 2: some survived; 3: some tests did not end.
+    // 2: some mutants survived; 3: some tests timed out.
     if !matches!(status.code(), Some(0 | 2 | 3)) {
-        bail!("the mutants were not tried, see above ({status})");
+        bail!("cargo-mutants failed ({status}); see above");
     }
-    fs::read_to_string(output.join("outcomes.json")).context("there are no outcomes")
+    fs::read_to_string(output.join("outcomes.json")).context("cargo-mutants has written no outcomes")
 }
 
-/// The packages that have tests in memory, beside their unit tests.
+/// Returns the packages that have in-memory tests.
 fn with_tests_in_memory() -> Result<Vec<String>> {
     let output = workspace::cargo().args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
-    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("cargo has no metadata")?;
+    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("could not read the metadata of cargo")?;
     let in_memory = |target: &Target| target.kind == ["test"] && IN_MEMORY.contains(&&*target.name);
     let packages = metadata.packages.into_iter().filter(|package| package.targets.iter().any(in_memory));
     Ok(packages.map(|package| package.name).collect())
@@ -189,14 +190,14 @@ impl FromStr for Shard {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (number, of) =
             text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?))).unwrap_or((0, 0));
-        if number < of { Ok(Self { number, of }) } else { Err("not K/N with K below N") }
+        if number < of { Ok(Self { number, of }) } else { Err("expected K/N with K below N") }
     }
 }
 
-/// A mutant, as cargo-mutants writes it.
+/// A mutant, as cargo-mutants prints it.
 #[derive(Debug, Deserialize)]
 struct Mutant {
-    /// With the line and the column.
+    /// Contains the line and the column.
     name: String,
     file: String,
     package: String,
@@ -236,12 +237,12 @@ enum Scenario {
     Mutant(Mutant),
 }
 
-/// Names that stay the same when lines move, by those of cargo-mutants, which contain the line and the column.
+/// Stable names of mutants, which do not change when lines move, by the names of cargo-mutants, which have line and column.
 #[derive(Debug)]
 struct Names(BTreeMap<String, String>);
 
 impl Names {
-    /// Of all mutants, in their order: several of one name are told apart by their number.
+    /// Names all mutants, in their order. A number distinguishes mutants with the same name.
     fn of(all: &[Mutant]) -> Self {
         let mut counts = BTreeMap::<String, usize>::new();
         let mut stable = |mutant: &Mutant| {
@@ -260,9 +261,9 @@ impl Names {
 }
 
 impl Fates {
-    /// Of the JSON that cargo-mutants writes.
+    /// Reads the JSON of cargo-mutants.
     fn read(outcomes: &str, names: &Names) -> Result<Self> {
-        let outcomes: Outcomes = serde_json::from_str(outcomes).context("the outcomes are not readable")?;
+        let outcomes: Outcomes = serde_json::from_str(outcomes).context("could not parse cargo-mutants' outcomes")?;
         let mut fates = BTreeMap::new();
         for Tried { scenario, summary } in outcomes.outcomes {
             let Scenario::Mutant(mutant) = scenario else { continue };
@@ -270,7 +271,7 @@ impl Fates {
                 "CaughtMutant" | "Timeout" => Fate::Killed,
                 "MissedMutant" => Fate::Survived,
                 "Unviable" => Fate::Unviable,
-                other => bail!("{other} became of {}", mutant.name),
+                other => bail!("unknown outcome {other} of {}", mutant.name),
             };
             let name = names.0.get(&mutant.name).with_context(|| format!("{} is not in the list", mutant.name))?;
             fates.insert(name.clone(), fate);
@@ -286,7 +287,7 @@ impl Fates {
         self.0.values().filter(|it| **it == fate).count()
     }
 
-    /// A table of files.
+    /// Returns a table with the score of each file.
     fn by_part(&self, names: &Names) -> String {
         let mut files = BTreeMap::<&str, (usize, Self)>::new();
         for name in names.0.values() {
@@ -301,7 +302,7 @@ impl Fates {
         })
     }
 
-    /// Of so many mutants.
+    /// Returns the score in one line; `all` is the number of mutants, tried or not.
     fn score(&self, all: usize) -> String {
         let (killed, survived, unviable) =
             (self.count(Fate::Killed), self.count(Fate::Survived), self.count(Fate::Unviable));
@@ -334,7 +335,7 @@ impl FromStr for Fates {
             let fate = Fate::ALL.into_iter().find(|fate| fate.word() == word)?;
             Some((name.trim().to_owned(), fate))
         };
-        let fates = lines.lines().map(|line| fate(line).with_context(|| format!("not a fate: {line}")));
+        let fates = lines.lines().map(|line| fate(line).with_context(|| format!("not the result of a mutant: {line}")));
         Ok(Self(fates.collect::<Result<_>>()?))
     }
 }

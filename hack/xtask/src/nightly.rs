@@ -1,4 +1,4 @@
-//! `cargo xtask nightly`: what takes too long for each change. `cargo xtask test` does samples of the same.
+//! `cargo xtask nightly`: the checks that take too long for each change. `cargo xtask test` runs samples of them.
 
 use std::process::ExitCode;
 
@@ -11,13 +11,13 @@ use crate::steps::{self, Step};
 use crate::test::{checks, nextest};
 use crate::workspace;
 
-/// Check what takes hours: every interference, every fault plan, the model API server beside a real one, random worlds, races
+/// Run the checks that take hours: all interferences, all fault plans, the model API server, random worlds, mutants, races
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Do these steps only, and in their usual order
+    /// Run only these steps, in their usual order
     #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(STEPS.iter().map(|step| step.name)))]
     only: Vec<String>,
-    /// For how long each operator's worlds are played, in minutes
+    /// How many minutes to play each operator's worlds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_440))]
     minutes: u64,
 }
@@ -32,7 +32,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "interferences",
-        title: "every interference of others, at every moment of every request",
+        title: "every interference by another client, at every moment of every request",
         needs: &["tools"],
         run: |_| whole("INTERFERENCES", "binary(interference) | test(/^interference::/)"),
     },
@@ -44,7 +44,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "fidelity",
-        title: "20,000 random requests to the model API server and to a real one",
+        title: "20,000 random requests, to the model API server and to a real one",
         needs: &["tools", "cluster"],
         run: |_| whole("MODEL_CASES", "package(model-apiserver) & binary(conformance)"),
     },
@@ -56,13 +56,13 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "mutants",
-        title: "a sample of small changes to the code, of which tests notice each",
+        title: "a sample of small changes to the code, each of which must fail a test",
         needs: &[],
         run: |_| mutants::sample(),
     },
     Step {
         name: "races",
-        title: "changes that meet the operator's own writes, on a real API server",
+        title: "changes that race with the operator's own writes, on a real API server",
         needs: &["cluster"],
         run: |_| races(),
     },
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     steps::perform("cargo xtask nightly", &chosen, args)
 }
 
-/// Tests that run a sample unless this variable asks for all.
+/// Runs tests completely that usually run a sample: the variable `variable` selects all cases.
 fn whole(variable: &str, filter: &str) -> Result<Outcome> {
     let environment = [(variable, "all")];
     let selection = nextest::Selection { filter: Some(filter), profile: Some("nightly"), environment: &environment };
@@ -84,9 +84,9 @@ fn whole(variable: &str, filter: &str) -> Result<Outcome> {
 fn races() -> Result<Outcome> {
     let mut build = workspace::cargo();
     build.args(["build", "--release", "--package", "controller-manager"]);
-    workspace::run(&mut build, "the program that is raced does not build")?;
+    workspace::run(&mut build, "the controller-manager does not build, see above")?;
     let mut races = workspace::cargo();
     races.args(["run", "--package", "runtime-bench", "--", "races", "target/release/controller-manager"]);
-    workspace::run(&mut races, "changes were missed, see above")?;
+    workspace::run(&mut races, "the operators missed changes, see above")?;
     Ok(Outcome::Passed)
 }

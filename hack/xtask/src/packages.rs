@@ -1,4 +1,4 @@
-//! The few programs that a minimal Debian may lack and that nothing else brings.
+//! Installs the few programs that a minimal Debian may lack and that no other step builds.
 
 use std::process::{Command, Stdio};
 
@@ -6,13 +6,18 @@ use anyhow::{Result, bail};
 
 use crate::workspace;
 
-/// A program, and the package that has it.
+/// Programs that the checks need, each with the Debian package that contains it.
 const NEEDED: &[(&str, &str)] =
     &[("cc", "gcc"), ("pkg-config", "pkg-config"), ("nsenter", "util-linux"), ("ip", "iproute2"), ("mount", "mount")];
-/// As [`NEEDED`], by tests that are skipped without it, but not under `CI`. The driver brings its browser.
+/// Programs that only some tests need. Without them, these tests are skipped; under `CI` that is an error. The driver's package
+/// depends on its browser.
 const WANTED: &[(&str, &str)] = &[("chromedriver", "chromium-driver")];
 
-/// Installs what is missing where that can be done, or says what to install.
+/// Installs the missing packages if this process is root and has apt-get.
+///
+/// # Errors
+///
+/// Otherwise the error names the packages to install.
 pub(crate) fn ensure() -> Result<()> {
     let python = (!makes_environments()).then_some("python3-venv");
     install(&missing(NEEDED).chain(python).collect::<Vec<_>>())?;
@@ -48,7 +53,8 @@ fn missing(of: &[(&str, &'static str)]) -> impl Iterator<Item = &'static str> {
     of.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package)
 }
 
-/// Whether Python is there with what Debian has in a package of its own: the chart is held against schemas from `PyPI`.
+/// Whether Python can create virtual environments, for which Debian has a separate package. A check of the chart installs schemas
+/// from `PyPI` into one.
 fn makes_environments() -> bool {
     let mut python = Command::new("python3");
     python.args(["-c", "import ensurepip, venv"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -57,7 +63,7 @@ fn makes_environments() -> bool {
 
 fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let also = ["/usr/sbin", "/sbin"].map(Into::into); // a PATH without root often leaves them out
+    let also = ["/usr/sbin", "/sbin"].map(Into::into); // the PATH of ordinary users often lacks them
     std::env::split_paths(&path).chain(also).any(|folder| folder.join(program).is_file())
 }
 

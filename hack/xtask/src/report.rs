@@ -1,10 +1,11 @@
-//! What a task of many steps says at its end.
+//! The summary that a task of many steps prints at its end: a table of the steps, the skipped tests, and a last line with the
+//! sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-/// How many tests there were.
+/// Numbers of tests, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
@@ -12,25 +13,25 @@ pub(crate) struct Counts {
     pub(crate) skipped: usize,
 }
 
-/// The names of tests that were skipped, by the reason.
+/// The names of skipped tests, by reason.
 pub(crate) type Skips = BTreeMap<String, BTreeSet<String>>;
 
 /// How a step ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A step that is one check.
+    /// A step with a single check passed.
     Passed,
-    /// A step that ran tests; it failed if one of them did.
+    /// A step ran tests. It failed if one of them failed.
     Tests(Counts, Skips),
-    /// Why a step that is one check has checked nothing.
+    /// A step with a single check was skipped, with the reason.
     Skipped(String),
-    /// Why it failed; may be several lines.
+    /// The step failed, with the reason, which may have several lines.
     Failed(String),
-    /// The step that failed before and that this one needs.
+    /// The step did not run, because it needs this step, which failed.
     NotRun(&'static str),
 }
 
-/// A step that was asked for.
+/// The result of one selected step.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) step: &'static str,
@@ -38,10 +39,10 @@ pub(crate) struct Row {
     pub(crate) took: Duration,
 }
 
-/// The table, and the closing line that programs read.
+/// The results of all selected steps. Its last line has a fixed form, so that programs can parse it.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// What does all that again, such as `cargo xtask test`.
+    /// The command that runs the steps again, such as `cargo xtask test`.
     pub(crate) command: &'static str,
     pub(crate) rows: Vec<Row>,
 }
@@ -61,25 +62,25 @@ impl Outcome {
         skips.into_iter().flatten()
     }
 
-    /// Whether the step, and with it the run, has failed.
+    /// Whether the step has failed, and with it the whole run.
     pub(crate) fn is_failure(&self) -> bool {
         self.counts().failed > 0
     }
 }
 
 impl Report {
-    /// Whether this step has failed, or could not run.
+    /// Whether this step has failed or did not run. False for a step that was not selected.
     pub(crate) fn lacks(&self, step: &str) -> bool {
         let row = self.rows.iter().find(|row| row.step == step);
         row.is_some_and(|row| row.outcome.is_failure() || matches!(row.outcome, Outcome::NotRun(_)))
     }
 
-    /// Whether nothing failed.
+    /// Whether no step failed.
     pub(crate) fn is_success(&self) -> bool {
         !self.rows.iter().any(|row| row.outcome.is_failure())
     }
 
-    /// Every test, and every step without tests as one.
+    /// The sums over all tests. A step with a single check counts as one test.
     fn total(&self) -> Counts {
         self.rows.iter().map(|row| row.outcome.counts()).fold(Counts::default(), |sum, it| Counts {
             passed: sum.passed + it.passed,
@@ -120,13 +121,13 @@ impl Display for Report {
         }
         let failed: Vec<_> = self.rows.iter().filter(|row| row.outcome.is_failure()).map(|row| row.step).collect();
         if !failed.is_empty() {
-            writeln!(f, "\nTo see only what failed: {} --only {}", self.command, failed.join(","))?;
+            writeln!(f, "\nTo run only the failed steps: {} --only {}", self.command, failed.join(","))?;
         }
         write!(f, "\n{}", self.total())
     }
 }
 
-/// Such as "7.3 s", and "12 min" where tenths of a second would be noise.
+/// Formats a duration with a precision that fits it, such as "7.3 s" or "12 min".
 pub(crate) fn seconds(time: Duration) -> String {
     match time.as_secs() {
         0..100 => format!("{:.1} s", time.as_secs_f64()),

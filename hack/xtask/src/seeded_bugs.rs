@@ -1,4 +1,5 @@
-//! `cargo xtask seeded-bugs`: puts bugs into a copy of the checkout, one at a time, and checks that random worlds find them.
+//! `cargo xtask seeded-bugs`: puts known bugs into a copy of the checkout, one at a time, and checks that the random worlds of
+//! `shared/simulation` find each of them.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,30 +17,30 @@ use crate::{simulate, workspace};
 
 /// The list of bugs.
 const LIST: &str = "hack/seeded-bugs.yaml";
-/// A world that is under way when the time is over may still end.
+/// Time for running worlds to end after the time of the run is over.
 const GRACE: Duration = Duration::from_mins(1);
-/// Between two looks at a child.
+/// Interval at which a running child process is polled.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Put known bugs into a copy of the checkout, one at a time, and check that random worlds find each of them
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// These bugs only, by their place in hack/seeded-bugs.yaml, from 1
+    /// Try only these bugs, by their position in hack/seeded-bugs.yaml, from 1
     #[arg(long, value_name = "N", value_delimiter = ',')]
     only: Vec<usize>,
-    /// For how long worlds of an operator are played, in seconds
+    /// How long to play worlds of each operator, in seconds
     #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
 }
 
-/// A change of the source that makes it wrong.
+/// A change of the source code that introduces a bug.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bug {
     /// What goes wrong.
     name: String,
     kind: Kind,
-    /// The operators whose worlds look for it, one after the other until one finds it.
+    /// The operators whose worlds look for the bug, one after the other, until one finds it.
     operators: Vec<String>,
     edits: Vec<Edit>,
 }
@@ -48,11 +49,11 @@ struct Bug {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
-    /// The project had it: this undoes the mend.
+    /// The project had this bug; the edits undo the fix.
     Mend,
-    /// cargo-mutants made it, and the other tests did not find it.
+    /// cargo-mutants made this bug, and the other tests did not find it.
     Mutant,
-    /// The project never had it.
+    /// The project never had this bug.
     Invented,
 }
 
@@ -60,14 +61,14 @@ enum Kind {
 #[serde(deny_unknown_fields)]
 struct Edit {
     file: String,
-    /// Occurs once in the file.
+    /// The text to replace; it must occur exactly once in the file.
     old: String,
     new: String,
 }
 
 #[derive(Debug)]
 enum Ending {
-    /// After so long, in worlds of this operator; what they say.
+    /// The time until the failure, the operator whose world failed, and the line with seed and reason.
     Found(Duration, String, String),
     NotFound,
 }
@@ -75,7 +76,7 @@ enum Ending {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let bugs = bugs()?;
     if let Some(unknown) = args.only.iter().find(|number| !(1..=bugs.len()).contains(number)) {
-        bail!("there is no bug {unknown}: {LIST} has {}", bugs.len());
+        bail!("there is no bug {unknown}: {LIST} has {} bugs", bugs.len());
     }
     let copy = CheckoutCopy::new()?;
     let chosen: Vec<_> =
@@ -109,7 +110,7 @@ fn row(number: usize, bug: &Bug, ending: &Ending) -> String {
     }
 }
 
-/// Does something while the copy has this bug.
+/// Runs `act` while the copy has this bug.
 fn with<T>(copy: &CheckoutCopy, bug: &Bug, act: impl FnOnce() -> Result<T>) -> Result<T> {
     let result = bug.edits.iter().try_for_each(|edit| edit.seed(copy.folder())).and_then(|()| act());
     bug.edits.iter().try_for_each(|edit| copy.restore(&edit.file))?;
@@ -129,7 +130,7 @@ fn look_for(copy: &CheckoutCopy, bug: &Bug, limit: Duration) -> Result<Ending> {
             let said = fs::read_to_string(copy.log_path("worlds"))?;
             match said.lines().find(|line| line.starts_with("seed ")) {
                 Some(why) => return Ok(Ending::Found(begun.elapsed(), operator.clone(), why.to_owned())),
-                None if succeeded.is_none() => eprintln!("  {operator}: a world did not end in time"),
+                None if succeeded.is_none() => eprintln!("  {operator}: the worlds did not end in time"),
                 None => bail!("worlds of {operator} failed without a seed: see {}", copy.log_path("worlds").display()),
             }
         }
@@ -137,7 +138,7 @@ fn look_for(copy: &CheckoutCopy, bug: &Bug, limit: Duration) -> Result<Ending> {
     Ok(Ending::NotFound)
 }
 
-/// Whether it succeeded; `None` if it had to be ended.
+/// Waits for a child until this time. Returns whether it succeeded, or `None` after killing it.
 fn ended_by(child: &mut Child, time: Instant) -> Result<Option<bool>> {
     while Instant::now() < time {
         if let Some(status) = child.try_wait()? {
@@ -151,13 +152,13 @@ fn ended_by(child: &mut Child, time: Instant) -> Result<Option<bool>> {
 }
 
 impl Edit {
-    /// Edits the file in this folder.
+    /// Applies the edit to the file below this folder.
     fn seed(&self, root: &Path) -> Result<()> {
         let path = root.join(&self.file);
         let text = fs::read_to_string(&path).with_context(|| format!("could not read {}", self.file))?;
         let count = text.matches(&self.old).count();
         if count != 1 {
-            bail!("{} has this {count} times, and should have it once: {}", self.file, self.old);
+            bail!("{} contains this text {count} times instead of once: {}", self.file, self.old);
         }
         Ok(fs::write(&path, text.replace(&self.old, &self.new))?)
     }
@@ -167,7 +168,7 @@ impl Edit {
 mod tests {
     use super::*;
 
-    /// Fails when a commit changes a line that the list names: the list has to name the new line.
+    /// Fails when a commit changes a source line that the list quotes: then the list must quote the new line.
     #[test]
     fn every_bug_can_be_seeded() {
         for bug in bugs().unwrap() {

@@ -1,4 +1,4 @@
-//! `cargo xtask simulate`: random worlds of operators, from fresh seeds or again from a number.
+//! `cargo xtask simulate`: runs operators in random simulated worlds, from fresh seeds, or from a given seed to repeat a failure.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -7,43 +7,43 @@ use anyhow::{Result, bail};
 use crate::report::Outcome;
 use crate::workspace;
 
-/// The test in each operator's `tests/simulation.rs` that plays them.
+/// The test in each operator's `tests/simulation.rs` that plays the worlds.
 pub(crate) const TEST: &str = "every_world_ends_as_specified";
 
-/// Play random worlds of the operators in simulated time; a failure is repeated from its seed
+/// Play random worlds of the operators in simulated time; a failed world can be repeated from its seed
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
-    /// This operator only, such as "memcached" [default: each that has worlds]
+    /// Play only this operator, such as "memcached" [default: every operator that has worlds]
     #[arg(long, value_name = "NAME")]
     operator: Option<String>,
-    /// The seed of the first world; without --seeds and --minutes, of the only one [default: a fresh one]
+    /// Seed of the first world; without --seeds and --minutes, play only this world [default: a fresh seed]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How many worlds, the next ones from the seeds that follow
+    /// Number of worlds; each next world has the next seed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
-    /// For how long, in real time and for each operator [default: 2, unless --seed or --seeds says where it ends]
+    /// Minutes of real time for each operator [default: 2, or no limit with --seed or --seeds]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_440))]
     minutes: Option<u64>,
-    /// Play the world of this file, as --save has written it
+    /// Play the world in this file, which --save has written
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "minutes"], requires = "operator")]
     world: Option<PathBuf>,
-    /// Write the shortest world that still fails into this file
+    /// Write the shortest world that still fails to this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Write the whole trace of a failure into this file
+    /// Write the whole trace of a failure to this file
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Print how often each disturbance had an effect, by its moment
+    /// Print how often each disturbance had an effect at each moment
     #[arg(long)]
     table: bool,
-    /// Print that too, and fail when one that can have an effect had none
+    /// Print this table, and fail if a disturbance never had an effect at a moment at which it can have one
     #[arg(long)]
     every_cell: bool,
 }
 
-/// Plays fresh worlds of every operator for so many minutes each, and says how often each disturbance had an effect. One
-/// that had none is a failure: nobody would know that it is not tested any more.
+/// Plays fresh worlds for `minutes` for each operator, and prints how often each disturbance had an effect. A disturbance without
+/// any effect is a failure, because it no longer tests anything.
 pub(crate) fn play_for(minutes: u64) -> Result<Outcome> {
     let args = Args { minutes: Some(minutes), every_cell: true, ..Args::default() };
     match run(&args)? {
@@ -84,15 +84,15 @@ pub(crate) fn operators() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What `simulation` reads; its README explains it.
+/// The environment variables that the crate `simulation` reads; its README explains them.
 fn environment(args: &Args) -> Vec<(&'static str, String)> {
     let ends = args.seed.is_some() || args.seeds.is_some();
     let minutes = args.minutes.or((!ends).then_some(2));
-    // A number of worlds without a seed: fresh ones, for as long as that takes.
+    // With a number of worlds and no seed, the seeds are fresh, and the limit is so long that it never applies.
     let longest = args.seeds.filter(|_| args.seed.is_none()).map(|_| 1_440);
     let seconds = minutes.or(longest).map(|minutes| (minutes * 60).to_string());
     let table = if args.every_cell { Some("every cell") } else { args.table.then_some("yes") };
-    // Tests run in the folder of their package.
+    // Absolute paths, because tests run in the folder of their package.
     let file = |file: &Option<PathBuf>| {
         let file = file.as_ref()?;
         Some(std::path::absolute(file).unwrap_or_else(|_| file.clone()).display().to_string())

@@ -1,4 +1,4 @@
-//! Long work in steps: each says how it ended, and a table at the end says it once more.
+//! Runs the steps of a long task. Each step prints how it ended, and a table at the end repeats all results.
 
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::process::ExitCode;
@@ -12,13 +12,13 @@ use crate::report::{Outcome, Report, Row, seconds};
 pub(crate) struct Step<A: 'static> {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// Steps without which this one says nothing new.
+    /// Steps that must not have failed before this one runs.
     pub(crate) needs: &'static [&'static str],
     pub(crate) run: fn(&A) -> Result<Outcome>,
 }
 
-/// Does the steps one after the other. A failed one stops only those that need it, so that one run
-/// tells everything; `command` with `--only` does some of them again.
+/// Runs the steps one after the other and prints a report. A failed step stops only the steps that need it, so that one run finds
+/// as many failures as possible. The report suggests `command --only …` to repeat the failed steps.
 pub(crate) fn perform<A>(command: &'static str, steps: &[&Step<A>], args: &A) -> Result<ExitCode> {
     let mut report = Report { command, rows: Vec::new() };
     for (n, step) in (1..).zip(steps) {
@@ -48,7 +48,7 @@ fn one<A>(step: &Step<A>, args: &A, heading: &str) -> (Outcome, Duration) {
     (outcome, took)
 }
 
-/// Bold where people look at it.
+/// The text in bold if standard error is a terminal.
 fn emphasised(text: &str) -> String {
     if std::io::stderr().is_terminal() { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
 }

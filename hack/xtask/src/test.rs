@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check there is, the quick ones first, and a summary at the end.
+//! `cargo xtask test`: runs every check, the quick ones first, and prints a summary at the end.
 
 pub(crate) mod checks;
 pub(crate) mod nextest;
@@ -15,10 +15,10 @@ use crate::steps::{self, Step};
 /// Check everything: format, lints, generated files, licences, unit, integration and end-to-end tests
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Do these steps only, and in their usual order
+    /// Run only these steps, in their usual order
     #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = names())]
     only: Vec<String>,
-    /// Leave these steps out
+    /// Skip these steps
     #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = names())]
     skip: Vec<String>,
     /// Run only the tests that this nextest expression selects, such as `package(manager)`
@@ -37,7 +37,7 @@ impl Args {
     }
 }
 
-/// Does them all.
+/// Runs the selected steps.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let chosen: Vec<_> = STEPS.iter().filter(|step| args.wants(step)).collect();
     steps::perform("cargo xtask test", &chosen, args)

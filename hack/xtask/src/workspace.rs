@@ -1,4 +1,4 @@
-//! The checkout: where it is, which files it has, and how other programs are called in it.
+//! The checkout: its root, its text files, and commands that run in it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,7 @@ pub(crate) fn root() -> &'static Path {
 /// A text file of the checkout.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
-    /// Relative to [`root`], with `/`.
+    /// The path relative to [`root`], with `/` as separator.
     pub(crate) path: String,
     pub(crate) text: String,
 }
@@ -31,18 +31,18 @@ impl File {
         self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
     }
 
-    /// Whether the name ends like that, such as "rs".
+    /// Whether the file has this extension, such as "rs".
     pub(crate) fn is(&self, extension: &str) -> bool {
         Path::new(&self.path).extension().is_some_and(|it| it == extension)
     }
 }
 
-/// Every text file that is, or could be, committed.
+/// Every text file of the checkout that is not ignored, sorted by path.
 pub(crate) fn files() -> Result<Vec<File>> {
     files_in(root())
 }
 
-/// The same of a copy of the checkout.
+/// The same for a copy of the checkout.
 pub(crate) fn files_in(checkout: &Path) -> Result<Vec<File>> {
     let mut files = Vec::new();
     collect(checkout, "", &mut files)?;
@@ -61,32 +61,36 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()> {
         if entry.file_type()?.is_dir() {
             collect(&entry.path(), &format!("{path}/"), files)?;
         } else if let Ok(text) = fs::read_to_string(entry.path()) {
-            files.push(File { path, text }); // what is not text is not ours to judge
+            files.push(File { path, text }); // binary files are skipped
         }
     }
     Ok(())
 }
 
-/// As `.gitignore` says.
+/// Whether `.gitignore` excludes the path.
 fn is_ignored(path: &str) -> bool {
     matches!(path, ".git" | "dist" | "target") || path.ends_with(".snap.new")
 }
 
-/// `cargo` in the root of the checkout.
+/// A command that runs `cargo` in the root of the checkout.
 pub(crate) fn cargo() -> Command {
     let mut cargo = images::cargo();
     cargo.current_dir(root()).stdin(Stdio::null());
     cargo
 }
 
-/// Another program in the root of the checkout.
+/// A command that runs another program in the root of the checkout.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root()).stdin(Stdio::null());
     command
 }
 
-/// Runs the command; when it fails, the error is `advice`.
+/// Runs the command.
+///
+/// # Errors
+///
+/// If the command fails, the error is `advice`.
 pub(crate) fn run(command: &mut Command, advice: &str) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command.status().with_context(|| format!("could not run {program}"))?;

@@ -1,7 +1,7 @@
 //! Shows that kube-leader-election 0.44.0 lets two candidates acquire one lease.
 //!
-//! The API server is a small one in memory. It refuses what a real one refuses: a write that names a version which is
-//! not the current one. Both candidates look at the expired lease before either of them writes; that is all it takes.
+//! The API server is a minimal one in memory. Like a real one, it refuses a write that names a version other than the current
+//! one. Both candidates read the expired lease before either of them writes; this is enough for two leaders.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,7 +64,7 @@ fn client(lease: Arc<Mutex<Value>>, both_looked: Arc<Barrier>) -> Client {
     Client::new(service, "operators")
 }
 
-/// A merge patch: refused if it names another version than the current one.
+/// Applies a merge patch, or refuses it if it names a version other than the current one.
 fn write(lease: &mut Value, patch: &Value) -> (u16, Value) {
     let version = lease["metadata"]["resourceVersion"].clone();
     let known = &patch["metadata"]["resourceVersion"];

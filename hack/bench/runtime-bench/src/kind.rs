@@ -1,4 +1,4 @@
-//! The kinds that are measured: what one object of each is.
+//! The kinds to measure, and the spec of an object of each.
 
 use clap::ValueEnum;
 use kube::api::{ApiResource, GroupVersionKind};
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 pub(crate) enum Kind {
     Memcached,
     Helloapp,
-    /// All due in the same minute, on simulated nodes.
+    /// `CronTab`s, all due in the same minute, on simulated nodes.
     Crontab,
-    /// With a provider that takes 200 ms for each answer.
+    /// `FlightTicket`s, with a provider that takes 200 ms for each answer.
     Flightticket,
 }
 
@@ -35,12 +35,12 @@ impl Kind {
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
     }
 
-    /// Whether it becomes a Deployment with as many replicas as its size says.
+    /// Whether an object has a Deployment with as many replicas as its size.
     pub(crate) fn has_deployment(self) -> bool {
         matches!(self, Self::Memcached | Self::Helloapp)
     }
 
-    /// A spec as short as users write it. `schedule` is a CronTab's.
+    /// A short spec, as users write it. `schedule` is for a CronTab.
     pub(crate) fn spec(self, schedule: &str) -> Value {
         match self {
             Self::Memcached => json!({"size": 3}),

@@ -1,4 +1,4 @@
-//! Stands for the Deployment controller and the kubelet: what is asked for is there at once.
+//! Simulates the Deployment controller and the kubelet: Deployments become ready at once.
 
 use std::{pin::pin, time::Duration};
 
@@ -11,10 +11,10 @@ use kube::{
 };
 use serde_json::json;
 
-/// An API server that is away comes back.
+/// The pause between two attempts while the API server does not answer.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Does so for every Deployment, for ever. It is back soon after an outage, or its own absence would be measured.
+/// Runs for ever, for every Deployment. It recovers soon after an outage, so that its own delay does not distort the measurement.
 pub(crate) async fn run(api: Api<Deployment>) {
     let mut events = pin!(watcher(api.clone(), watcher::Config::default()).applied_objects());
     while let Some(event) = events.next().await {
@@ -25,7 +25,7 @@ pub(crate) async fn run(api: Api<Deployment>) {
     }
 }
 
-/// Says that all pods of a Deployment are ready, unless that is said already.
+/// Writes into the status of a Deployment that all its pods are ready, unless it says so already.
 pub(crate) fn roll_out(api: &Api<Deployment>, deployment: &Deployment) {
     let generation = deployment.metadata.generation;
     if deployment.status.as_ref().and_then(|status| status.observed_generation) == generation {
@@ -42,7 +42,7 @@ pub(crate) fn roll_out(api: &Api<Deployment>, deployment: &Deployment) {
         while let Err(error) =
             api.patch_status(&name, &PatchParams::apply("bench-kubelet"), &Patch::Merge(&status)).await
         {
-            // One that is gone, or is another by now, needs no status.
+            // A Deployment that was deleted or replaced needs no status.
             if matches!(&error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Measures the built `controller-manager` on a cluster of its own, lets it soak under faults, or races it.
+//! Measures the built `controller-manager` on its own cluster, tests it under random faults (soak), or tests it with races.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -13,7 +13,7 @@ mod soak;
 mod table;
 mod world;
 
-/// Measure the controller-manager on a cluster of its own.
+/// Measure the controller-manager on its own cluster.
 #[derive(Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -25,9 +25,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Let it work under random faults, and look whether it stays as small as it was and loses nothing.
+    /// Run it under random faults, and check that its memory does not grow and that it loses nothing.
     Soak(soak::Args),
-    /// Change objects just before it writes their status, and count the changes that it does not act on.
+    /// Change objects just before it writes their status, and count the changes that it misses.
     Races(races::Args),
 }
 

@@ -1,7 +1,7 @@
 //! Measures the program: memory, CPU, requests, latencies, hand-over.
 //!
-//! What is measured is said beside each figure. Control plane, load and operator share the machine, so times are those
-//! of the whole; compare two programs in turn on one quiet machine. Memory and requests depend on that least.
+//! A remark beside each figure describes it. Control plane, load and operator share the machine, so times depend on all of them.
+//! Compare two programs in turn on one quiet machine. Memory and requests depend least on the machine.
 
 use std::{
     path::PathBuf,
@@ -25,29 +25,29 @@ pub(crate) struct Args {
     /// The program to measure.
     #[arg(default_value = BUILT)]
     program: PathBuf,
-    /// The program whose definitions are installed (`PROGRAM crds`), if the one to measure has none.
+    /// The program whose definitions to install (`PROGRAM crds`), if the measured program has none.
     #[arg(long, value_name = "PROGRAM")]
     definitions_of: Option<PathBuf>,
-    /// Whose objects.
+    /// The kind of the objects.
     #[arg(long, value_enum, default_value_t = Kind::Memcached)]
     kind: Kind,
-    /// How many of them.
+    /// Number of objects.
     #[arg(long, default_value_t = 1_000)]
     objects: usize,
-    /// How many of them are changed, one every 30 ms; only those with a Deployment.
+    /// Number of objects to change, one every 30 ms; only for kinds with a Deployment.
     #[arg(long, default_value_t = 100)]
     changes: usize,
-    /// Seconds of watching while nothing happens.
+    /// Seconds to measure while nothing changes.
     #[arg(long, default_value_t = 60)]
     window: u64,
-    /// Also kill a leader, which takes a lease time of 15 s.
+    /// Also kill a leader. This takes a lease duration of 15 s.
     #[arg(long)]
     kill: bool,
 }
 
-/// Before memory is read.
+/// How long to wait before reading the memory.
 const SETTLE: Duration = Duration::from_secs(5);
-/// So many objects are created in a second: what the API server of two cores does, with time to spare.
+/// The number of objects to create in a second. An API server on two cores handles it without effort.
 const CREATED_A_SECOND: u64 = 200;
 
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
     let mut bench = Bench { args, cluster, table: Table::default(), flags: Vec::new() };
     let measured = runtime.block_on(bench.measure());
-    bench.table.print()?; // also what was measured before something failed
+    bench.table.print()?; // also after a failure, with the figures until then
     measured
 }
 
@@ -110,7 +110,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Nothing to do. Returns the RSS in MiB.
+    /// Measures the idle program, without objects. Returns the RSS in MiB.
     async fn idle(&mut self, world: &World) -> Result<f64> {
         let mut operator = self.start()?;
         self.table.add("exec to ready", "s", operator.until_ready().await?, "/readyz answers 200");
@@ -129,21 +129,21 @@ impl Bench {
         Ok(idle.rss())
     }
 
-    /// A herd that waits for the program.
+    /// Measures the start with many objects that wait for the program.
     async fn herd(&mut self, world: &World) -> Result<Operator> {
         let objects = self.args.objects;
         world.create(objects, "").await?;
         let before = self.requests()?;
         let operator = self.start()?;
         let seconds = world.until_all_ready(objects, &operator).await?;
-        self.table.add("herd", "s", seconds, "exec until all that waited are ready");
+        self.table.add("herd", "s", seconds, "exec until all waiting objects are ready");
         self.table.add("herd CPU", "ms", operator.cpu()? * 1_000.0 / objects as f64, "an object");
         tokio::time::sleep(SETTLE).await;
         self.table.add_requests("herd", &self.requests()?.since(&before), objects);
         Ok(operator)
     }
 
-    /// Each `CronTab`'s first run is in the same minute.
+    /// Measures `CronTab`s whose first runs are all in the same minute.
     async fn all_due_at_once(&mut self, world: &World) -> Result<Operator> {
         let objects = self.args.objects;
         let mut operator = self.start()?;
@@ -165,7 +165,7 @@ impl Bench {
         let seconds = waiting.elapsed()?.as_secs_f64();
         self.table.add("all started", "s", seconds, "from the minute until the last Job is there");
         world.until_ended(objects).await?;
-        self.table.add("all ended", "s", waiting.elapsed()?.as_secs_f64(), "until the last object says so");
+        self.table.add("all ended", "s", waiting.elapsed()?.as_secs_f64(), "until the last object reports it");
         tokio::time::sleep(SETTLE).await;
         self.table.add("run CPU", "ms", (operator.cpu()? - cpu) * 1_000.0 / objects as f64, "an object, start and end");
         self.table.add_requests("run", &self.requests()?.since(&before), objects);

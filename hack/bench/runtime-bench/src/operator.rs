@@ -1,4 +1,4 @@
-//! The program under test: its process, and what it asked of the API server.
+//! The program under test: its process, and its requests to the API server.
 
 use std::{
     collections::BTreeMap,
@@ -17,9 +17,10 @@ use tokio::{
 
 /// Where `cargo xtask image build` leaves the program.
 pub(crate) const BUILT: &str = "target/image/x86_64-unknown-linux-gnu/release/controller-manager";
-/// In the group of service accounts, as in a pod: the API server treats such users alike.
+/// The user of the program. It is in the group of service accounts, as in a pod, because the API server treats that group
+/// specially.
 pub(crate) const USER: &str = "system:serviceaccount:default:bench";
-/// Clock ticks a second in `/proc`: the same on all of Linux that we run on.
+/// Clock ticks a second in `/proc`. The value is the same on all supported Linux systems.
 const TICKS: f64 = 100.0;
 
 pub(crate) struct Operator {
@@ -29,7 +30,7 @@ pub(crate) struct Operator {
     pub(crate) started: Instant,
 }
 
-/// In MiB.
+/// The resident memory of a process, in MiB.
 pub(crate) struct Memory {
     pub(crate) anonymous: f64,
     file: f64,
@@ -42,12 +43,12 @@ impl Memory {
 }
 
 impl Operator {
-    /// Starts it for one of its kinds, with more flags.
+    /// Starts the program for one of its kinds, with additional flags.
     pub(crate) fn start(program: &Path, cluster: &Cluster, name: &str, flags: &[String]) -> Result<Self> {
         Self::start_with(program, &kubeconfig(cluster)?, name, flags, Stdio::null())
     }
 
-    /// The same for several of its kinds, with any kubeconfig and a place for its log.
+    /// Starts the program for several of its kinds, with any kubeconfig and a file for its log.
     pub(crate) fn start_with(
         program: &Path,
         kubeconfig: &Path,
@@ -70,7 +71,7 @@ impl Operator {
         Ok(Self { child, probes, metrics, started: Instant::now() })
     }
 
-    /// Seconds from its start.
+    /// Waits until the program is ready. Returns the seconds since its start.
     pub(crate) async fn until_ready(&mut self) -> Result<f64> {
         while self.started.elapsed() < Duration::from_secs(30) {
             if let Some(status) = self.child.try_wait()? {
@@ -88,17 +89,17 @@ impl Operator {
         Ok(get(&self.probes, "/readyz").await?.starts_with("HTTP/1.1 200"))
     }
 
-    /// What it tells Prometheus.
+    /// The program's metrics page for Prometheus.
     pub(crate) async fn metrics(&self) -> Result<String> {
         get(&self.metrics, "/metrics").await
     }
 
-    /// How it ended; `None` while it runs.
+    /// The exit status; `None` while the program runs.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// Seconds of CPU so far.
+    /// The CPU time so far, in seconds.
     pub(crate) fn cpu(&self) -> Result<f64> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let (_, fields) = text.rsplit_once(')').context("no name in /proc/PID/stat")?;
@@ -116,7 +117,7 @@ impl Operator {
         number(&self.status()?, "Threads:")
     }
 
-    /// How many files and sockets it has open.
+    /// The number of open files and sockets.
     pub(crate) fn descriptors(&self) -> Result<usize> {
         Ok(fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
     }
@@ -171,7 +172,7 @@ async fn get(port: &Port, path: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// How many requests of which kind: `patch memcacheds/status`.
+/// The number of requests of each kind, such as `patch memcacheds/status`.
 #[derive(Default)]
 pub(crate) struct Requests(BTreeMap<String, usize>);
 

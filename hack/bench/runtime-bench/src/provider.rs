@@ -1,4 +1,4 @@
-//! The reference booking provider, within this program, and slow on purpose.
+//! The reference booking provider, inside this program and slow on purpose.
 
 use std::net::SocketAddr;
 
@@ -33,7 +33,7 @@ impl Provider {
         Ok(provider)
     }
 
-    /// How many requests it has been sent, all operations together.
+    /// The number of requests that the provider has received, for all operations together.
     pub(crate) async fn requests(&self) -> Result<f64> {
         let text = self.ask("GET", "/metrics", "").await?;
         let lines = text.lines().filter(|line| line.starts_with("booking_server_requests_total"));

@@ -1,5 +1,5 @@
-//! Changes objects twice within milliseconds, so that the second change meets the program's own write, and counts the
-//! changes that it does not act on.
+//! Changes objects twice within milliseconds, so that the second change coincides with the program's own write, and counts the
+//! changes that the program misses.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
@@ -19,28 +19,28 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The program.
+    /// The program to test.
     #[arg(default_value = BUILT)]
     program: PathBuf,
-    /// How many pairs of changes are made, on all objects together.
+    /// Number of pairs of changes, on all objects together.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: u32,
-    /// How many Memcacheds there are; each is changed by itself, at the same time as the others.
+    /// Number of Memcacheds; all are changed at the same time and independently.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=99))]
     objects: u32,
-    /// The changes and the times between them follow from it; how they meet the program's writes does not. Default: another
-    /// each time.
+    /// Seed of the changes and of the times between them; their timing relative to the program's writes still varies. Default: a
+    /// fresh seed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Seconds after which a change without an effect is missed.
+    /// Seconds after which a change without an effect counts as missed.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=300))]
     patience: u64,
 }
 
-/// Between two lines that say how it goes.
+/// The interval between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 const NAMESPACE: &str = "default";
-/// A resync would bring back what was missed.
+/// Without resync, because it would repair missed changes.
 const NO_RESYNC: &str = "--resync-interval=24h";
 
 pub(crate) fn run(args: &Args) -> Result<()> {

@@ -1,8 +1,8 @@
-//! Lets the program work for a long time while all sorts of things go wrong, and looks whether it stays as small as it was
-//! and whether everything is as it should be in the end.
+//! Runs the program for a long time under random faults. Checks that its memory does not grow, and that in the end all objects
+//! have converged.
 //!
-//! Reading order: [`fleet`] is what users do, at random; [`faults`] and [`outages`] are what goes wrong, at random;
-//! [`convergence`] and [`verdict`] say whether it went well. These are pure. `load` and this file do what they say.
+//! Reading order: [`fleet`] draws the users' changes; [`faults`] and [`outages`] draw what fails; [`convergence`] and [`verdict`]
+//! decide whether the run has passed. These modules are pure. `load` and this file carry out what they decide.
 
 use std::{
     path::{Path, PathBuf},
@@ -48,39 +48,39 @@ mod verdict;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The program.
+    /// The program to test.
     #[arg(default_value = BUILT)]
     program: PathBuf,
-    /// How long; 120 is for the night.
+    /// Minutes of faults; a nightly run takes 120.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_440))]
     minutes: u64,
-    /// What happens at random, and in which order, follows from it; when, is a matter of the machine. Default: another each time.
+    /// Seed of all random events and of their order; their timing still varies. Default: a fresh seed.
     #[arg(long)]
     seed: Option<u64>,
-    /// How many objects there are at a time, at most.
+    /// Maximum number of objects at a time.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     objects: u32,
-    /// How many changes are made in a second.
+    /// Number of changes per second.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     changes: u32,
-    /// To how many of a thousand requests something is done; to writes twice as often.
+    /// Number of requests in a thousand that get a fault; writes get faults twice as often.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=200))]
     faults: u32,
 }
 
-/// Between two readings of the process.
+/// The interval between two readings of the process.
 const READING: Duration = Duration::from_secs(2);
-/// Between two lines that say how it goes.
+/// The interval between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(30);
-/// What stalls is let go this often: no connection is silent for ever.
+/// The interval after which stalled requests are released, since no real connection is silent for ever.
 const RELEASE: Duration = Duration::from_secs(3);
-/// How often it is looked how far a page of faults has come.
+/// The interval at which to check whether the present page of faults is used up.
 const TURN: Duration = Duration::from_millis(200);
-/// In which everything converges: the longest back-off is five minutes, after ten minutes of errors alone.
+/// The time limit for convergence. The longest back-off is five minutes, and takes ten minutes of errors alone to reach.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// Longer than anything that the operator holds back on purpose.
+/// How long the operator must write nothing. This is longer than any write that it delays on purpose.
 const QUIET: Duration = Duration::from_secs(10);
-/// What a process may take to end: its own limit is 30 s.
+/// How long the process may take to end. Its own limit is 30 s.
 const END: Duration = Duration::from_secs(40);
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let soaked = runtime.block_on(soak(args, &cluster, &log));
     if soaked.is_err() {
         let folder = folder.keep();
-        eprintln!("what the program has said: {}", folder.join("controller-manager.log").display());
+        eprintln!("log of the program: {}", folder.join("controller-manager.log").display());
     }
     soaked
 }
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 async fn soak(args: &Args, cluster: &Arc<Cluster>, log: &Path) -> Result<()> {
     let seed = args.seed.unwrap_or_else(|| Rng::new().u64(..1_000_000));
     eprintln!("seed {seed}, {} minutes", args.minutes);
-    // Each has numbers of its own, so that none depends on how fast another is.
+    // Each task has its own random numbers, so that none depends on the speed of another.
     let mut seeds = Rng::with_seed(seed);
     let [changes, faults, outages] = std::array::from_fn(|_| seeds.fork());
 
@@ -130,7 +130,7 @@ async fn soak(args: &Args, cluster: &Arc<Cluster>, log: &Path) -> Result<()> {
         eprintln!("no more faults; waiting until everything has converged");
         converge(&load, &fleet, &proxy, &mut operator, &tally).await
     };
-    // What was seen until then is worth a table all the same.
+    // After a failure too, the readings until then are worth a table.
     let given_up = |error| End { given_up: Some(format!("{error:#}")), ..End::default() };
     let mut verdict = converged.await.unwrap_or_else(given_up);
     let told = metrics(&operator).await.unwrap_or_default();
@@ -140,7 +140,7 @@ async fn soak(args: &Args, cluster: &Arc<Cluster>, log: &Path) -> Result<()> {
     let said = std::fs::read_to_string(log)?;
     let lines = |words: &str| said.lines().filter(|line| line.contains(words)).count();
     verdict.terms = lines("Became leader");
-    // Those of reconciles are caught, and counted by the program itself.
+    // The program catches panics of reconciles and counts them itself.
     let caught = exposition::sum(&told, "controller_runtime_reconcile_panics_total");
     verdict.panics = f64::from(u32::try_from(lines("panicked at"))?).max(caught);
 
@@ -151,11 +151,11 @@ async fn soak(args: &Args, cluster: &Arc<Cluster>, log: &Path) -> Result<()> {
     print(&report.render())?;
     match failures.len() {
         0 => Ok(()),
-        count => bail!("{count} things are wrong; --seed {seed} does the same again"),
+        count => bail!("{count} checks failed; --seed {seed} repeats the same events"),
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the result of a program for people")]
+#[expect(clippy::print_stdout, reason = "the result of the program")]
 fn print(text: &str) -> Result<()> {
     print!("{text}");
     Ok(std::io::Write::flush(&mut std::io::stdout())?)
@@ -165,10 +165,10 @@ async fn metrics(operator: &Operator) -> Result<String> {
     timeout(END, operator.metrics()).await.context("the program does not answer")?
 }
 
-/// How long it took to end in order; `None` if it did not.
+/// How long the process took to end after SIGTERM; `None` if it did not end in time.
 async fn terminate(operator: &mut Operator) -> Result<Option<Duration>> {
     if operator.ended()?.is_some() {
-        return Ok(None); // its number may be another process's by now
+        return Ok(None); // another process may have its id by now
     }
     let begun = Instant::now();
     let in_time = timeout(END, operator.terminate()).await.is_ok_and(|ended| ended.is_ok());
@@ -176,7 +176,7 @@ async fn terminate(operator: &mut Operator) -> Result<Option<Duration>> {
     Ok((in_time && in_order).then(|| begun.elapsed()))
 }
 
-/// Lets things go wrong between the operator and its API server until `end`.
+/// Injects faults between the operator and its API server until `end`.
 async fn misbehave(proxy: &FaultProxy, mut rng: Rng, rates: Rates, end: Instant, tally: &Tally) -> Result<()> {
     while Instant::now() < end {
         proxy.set_plan(&faults::page(&mut rng, rates));
@@ -198,7 +198,11 @@ async fn misbehave(proxy: &FaultProxy, mut rng: Rng, rates: Rates, end: Instant,
     Ok(())
 }
 
-/// Looks at the process until `end`; an error when it ends by itself.
+/// Reads the figures of the process until `end`.
+///
+/// # Errors
+///
+/// If the process ends by itself.
 async fn read(
     operator: &mut Operator,
     begun: Instant,
@@ -248,7 +252,7 @@ fn is_running(operator: &mut Operator) -> Result<()> {
     }
 }
 
-/// Waits until everything is as it should be and nothing is written any more; both have a limit.
+/// Waits until all objects have converged and the operator writes nothing; both waits have a limit.
 async fn converge(
     load: &Load,
     fleet: &Fleet,
@@ -260,15 +264,15 @@ async fn converge(
     let (mut last_write, mut told) = (begun, begun);
     while begun.elapsed() < PATIENCE {
         is_running(operator)?;
-        proxy.release(); // what began to stall just before the end
+        proxy.release(); // requests may have stalled just before the end
         end.differences = match load.snapshot().await {
             Ok(snapshot) => differences(fleet, &snapshot),
-            Err(error) => vec![format!("nothing can be seen: {error:#}")],
+            Err(error) => vec![format!("could not read the objects: {error:#}")],
         };
         end.converged = if end.differences.is_empty() { end.converged.or(Some(begun.elapsed())) } else { None };
         let trace = proxy.drain();
         tally.trace(&trace);
-        // Leases are renewed for ever; events tell of what was done before.
+        // Writes of leases continue for ever, and events only report earlier writes.
         let writes = trace.writes().filter(|it| !matches!(it.request.resource.as_str(), "leases" | "events"));
         last_write = writes.map(|it| it.at).fold(last_write, Instant::max);
         end.quiet = (last_write.elapsed() >= QUIET).then(|| last_write - begun);
@@ -277,7 +281,7 @@ async fn converge(
         }
         if told.elapsed() >= PROGRESS / 3 {
             told = Instant::now();
-            let first = end.differences.first().map_or("converged, and it still writes", String::as_str);
+            let first = end.differences.first().map_or("converged, but it still writes", String::as_str);
             eprintln!("{:3.0} s: {} differences: {first}", begun.elapsed().as_secs_f64(), end.differences.len());
         }
         sleep(Duration::from_millis(500)).await;

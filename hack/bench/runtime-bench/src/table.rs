@@ -1,4 +1,4 @@
-//! The figures, as Markdown.
+//! The table of figures, in Markdown.
 
 use std::io::Write;
 
@@ -22,7 +22,12 @@ impl Table {
         sorted.sort_unstable_by(f64::total_cmp);
         for (label, index) in [("p50", sorted.len() / 2), ("p95", sorted.len() * 95 / 100)] {
             if let Some(value) = sorted.get(index) {
-                self.add(&format!("{name} {label}"), "ms", value * 1_000.0, "request sent until its effect is seen");
+                self.add(
+                    &format!("{name} {label}"),
+                    "ms",
+                    value * 1_000.0,
+                    "request sent until its effect is observed",
+                );
             }
         }
     }
@@ -34,7 +39,7 @@ impl Table {
         }
     }
 
-    #[expect(clippy::print_stdout, reason = "the result of a program for people")]
+    #[expect(clippy::print_stdout, reason = "the result of the program")]
     pub(crate) fn print(&self) -> Result<()> {
         println!("| measure | unit | value | what it is |\n|---|---|---:|---|");
         for row in &self.rows {

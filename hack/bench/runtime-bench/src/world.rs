@@ -1,4 +1,4 @@
-//! The cluster around the program: definitions, load, a stand-in for the kubelet, and what is seen of the effects.
+//! The cluster around the program: definitions, load, a stand-in for the kubelet, and watches that observe the effects.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,14 +27,14 @@ use crate::{
     operator::{Operator, USER},
 };
 
-/// What is done to one object.
+/// A change of one object.
 #[derive(Clone, Copy)]
 pub(crate) enum Change {
-    /// Its Deployment is deleted.
+    /// Delete its Deployment.
     Delete,
-    /// Its Deployment's replicas are changed.
+    /// Change the replicas of its Deployment.
     Edit,
-    /// Its own size is changed.
+    /// Change the size in its own spec.
     Scale,
 }
 
@@ -54,16 +54,16 @@ struct Seen {
 
 #[derive(Default)]
 struct State {
-    /// Whether it is ready, by name.
+    /// Whether each object is ready, by its name.
     objects: HashMap<String, bool>,
     deployments: HashMap<String, Form>,
-    /// How many there are, by owner.
+    /// The number of Jobs, by owner.
     jobs: HashMap<String, usize>,
-    /// Objects with a run behind them and none under way.
+    /// Objects that have completed a run and have none in progress.
     ended: HashSet<String>,
 }
 
-/// A Deployment, as far as effects show in it.
+/// The fields of a Deployment in which effects are visible.
 #[derive(Clone, PartialEq)]
 struct Form {
     uid: String,
@@ -106,7 +106,7 @@ impl World {
             .await
     }
 
-    /// Seconds from the program's start until it holds the lease.
+    /// Waits until the program holds the lease. Returns the seconds since its start.
     pub(crate) async fn until_leader(&self, operator: &Operator) -> Result<f64> {
         while operator.started.elapsed() < PATIENCE {
             let leases = self.leases.list(&kube::api::ListParams::default()).await?;
@@ -118,10 +118,10 @@ impl World {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        bail!("nobody leads")
+        bail!("no process leads")
     }
 
-    /// Seconds from the program's start.
+    /// Waits until all objects are ready. Returns the seconds since the program's start.
     pub(crate) async fn until_all_ready(&self, count: usize, operator: &Operator) -> Result<f64> {
         self.until_ready(count).await?;
         Ok(operator.started.elapsed().as_secs_f64())
@@ -132,7 +132,11 @@ impl World {
         self.until("all objects are ready", all).await
     }
 
-    /// Until so many objects have a Job. Fails when one has two.
+    /// Waits until `count` objects have a Job.
+    ///
+    /// # Errors
+    ///
+    /// If an object has two Jobs.
     pub(crate) async fn until_jobs(&self, count: usize) -> Result<()> {
         self.until("all objects have a Job", |state| state.jobs.len() >= count).await?;
         let state = self.seen.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,12 +145,12 @@ impl World {
         Ok(())
     }
 
-    /// Until so many objects say that their run has ended.
+    /// Waits until `count` objects report that their run has ended.
     pub(crate) async fn until_ended(&self, count: usize) -> Result<()> {
         self.until("all runs have ended", |state| state.ended.len() >= count).await
     }
 
-    /// Changes the first `count` objects one after another. Seconds from each request until its effect is seen.
+    /// Changes the first `count` objects one after another. Returns the seconds from each request until its effect is observed.
     pub(crate) async fn change(&self, change: Change, count: usize) -> Result<Vec<f64>> {
         let mut latencies = Vec::new();
         for index in 0..count {
@@ -172,7 +176,7 @@ impl World {
         Ok(latencies)
     }
 
-    /// Ends the leader, then resizes an object. Seconds until the next leader has acted on it.
+    /// Ends the leader, then resizes an object. Returns the seconds until the next leader has acted on it.
     pub(crate) async fn hand_over(&self, index: usize, end: impl AsyncFnOnce() -> Result<()>) -> Result<f64> {
         let (name, begun) = (name(index), Instant::now());
         let replicas = self.form(&name).context("no Deployment")?.replicas + 1;
@@ -207,13 +211,13 @@ impl World {
     }
 }
 
-/// Brings the definitions into the cluster and lets the operator do everything. Returns a client for the load.
+/// Installs the definitions and gives the operator all permissions. Returns a client for the load.
 pub(crate) async fn install(cluster: &Cluster, program: &Path) -> Result<Client> {
     let definitions = Command::new(program).arg("crds").output().context("could not run the program")?;
     let mut kubectl = cluster.kubectl(["apply", "--server-side", "-f", "-"]);
     let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
     std::io::Write::write_all(&mut child.stdin.take().context("no pipe")?, &definitions.stdout)?;
-    ensure!(child.wait()?.success(), "the definitions are refused");
+    ensure!(child.wait()?.success(), "kubectl could not apply the definitions, see above");
     let bound = cluster
         .kubectl(["create", "clusterrolebinding", "bench", "--clusterrole=cluster-admin", &format!("--user={USER}")])
         .stdout(Stdio::null())
@@ -263,7 +267,7 @@ async fn watch_jobs(api: Api<Job>, seen: Arc<Seen>) {
     }
 }
 
-/// Also plays the Deployment controller and the kubelet: what is asked for is there at once.
+/// Also simulates the Deployment controller and the kubelet: Deployments become ready at once.
 async fn watch_deployments(api: Api<Deployment>, seen: Arc<Seen>) {
     let mut events =
         std::pin::pin!(watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects());

@@ -1,4 +1,4 @@
-//! Metrics, and who may read them.
+//! Values of the metrics: the proxy that authorizes clients, and the monitors of the Prometheus operator.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use super::{Open, pods};
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 pub struct Metrics {
-    /// Whether there are any.
+    /// Whether the operators serve metrics.
     enabled: bool,
-    /// Port of the proxy, in the pods and of the Service.
+    /// Port of the metrics, in the pods and of the Service. `proxy.kind: none` uses 8080 instead.
     #[schemars(range(min = 1, max = 65535))]
     port: u16,
-    /// What asks the API server who may read them.
+    /// Proxy that asks the API server whether a client may read the metrics.
     proxy: Proxy,
-    /// For the Prometheus operator: scrape through the Service.
+    /// ServiceMonitor for the Prometheus operator, which finds the pods through the Service.
     service_monitor: Monitor,
-    /// For the Prometheus operator: scrape the pods.
+    /// PodMonitor for the Prometheus operator, which finds the pods by their labels.
     pod_monitor: Monitor,
-    /// Annotations `prometheus.io/*` at the Service, for a Prometheus without its operator.
+    /// Whether the Service has the annotations `prometheus.io/*`, for a Prometheus without the Prometheus operator.
     prometheus_scrape_annotations: bool,
 }
 
@@ -31,17 +31,17 @@ pub struct Metrics {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Proxy {
-    /// metrics-proxy is a sidecar from our image, kube-rbac-proxy the same from upstream's. builtin is no sidecar: the manager asks itself. none serves everybody, without TLS, at port 8080: for tests.
+    /// `metrics-proxy` is a sidecar from this chart's image. `kube-rbac-proxy` is the upstream sidecar with the same flags. `builtin` needs no sidecar: the manager itself serves TLS and asks the API server. `none` serves all clients without TLS at port 8080; use it for tests only.
     kind: ProxyKind,
     /// Image of kube-rbac-proxy.
     image: ProxyImage,
     /// Requests and limits of the sidecar.
     resources: Open,
-    /// Its certificate.
+    /// TLS settings of the proxy.
     tls: ProxyTls,
-    /// Audiences that a token must be for; the API server's when empty.
+    /// Audiences that a client's token must have; empty means the API server's audiences.
     audiences: Vec<String>,
-    /// More flags for the sidecar.
+    /// Additional flags of the sidecar.
     extra_args: Vec<String>,
 }
 
@@ -64,9 +64,9 @@ struct ProxyImage {
     /// Registry and name.
     #[schemars(length(min = 1))]
     repository: String,
-    /// Its tag.
+    /// Tag of the image.
     tag: String,
-    /// `sha256:…`; wins over the tag.
+    /// Digest of the image, `sha256:…`. It takes precedence over the tag.
     #[schemars(regex(pattern = "^(sha256:[0-9a-f]{64})?$"))]
     digest: String,
 }
@@ -75,11 +75,11 @@ struct ProxyImage {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct ProxyTls {
-    /// Secret with tls.crt and tls.key; replaced pairs are used without a restart. When empty, each start makes a certificate that nobody has signed.
+    /// Secret with `tls.crt` and `tls.key`. A replaced pair is used without a restart. When empty, each start creates a self-signed certificate.
     secret_name: String,
-    /// Oldest version of TLS.
+    /// Minimum version of TLS.
     min_version: TlsVersion,
-    /// Cipher suites by their names in Go; all sound ones when empty.
+    /// Allowed cipher suites, by their names in Go; empty means all secure ones.
     cipher_suites: Vec<String>,
 }
 
@@ -96,23 +96,23 @@ enum TlsVersion {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Monitor {
-    /// Whether it is made.
+    /// Whether the chart creates the monitor.
     enabled: bool,
-    /// When the cluster does not know the kind: render it all the same, or skip it. `helm template` asks no cluster, and so skips.
+    /// What to do if the cluster does not know the kind of the monitor: render it anyway, or skip it. `skip` also skips it in `helm template`, which asks no cluster.
     if_missing: IfMissing,
-    /// Time between scrapes; that of Prometheus when empty.
+    /// Time between scrapes; empty means the default of Prometheus.
     interval: String,
-    /// Limit of a scrape; that of Prometheus when empty.
+    /// Time limit of a scrape; empty means the default of Prometheus.
     scrape_timeout: String,
-    /// Its labels, by which a Prometheus chooses its monitors.
+    /// Additional labels, for the monitor selector of a Prometheus.
     labels: BTreeMap<String, String>,
-    /// Secret in the namespace of this release with the token that Prometheus shows.
+    /// Secret with the token that Prometheus sends to the proxy, in the namespace of this release.
     token_secret: TokenSecret,
-    /// A SafeTLSConfig, for a client certificate or for the authority of the proxy's. When empty, the certificate is not checked, since by default nobody has signed it.
+    /// SafeTLSConfig of the scrapes, for a client certificate or for the CA of the proxy's certificate. When empty, Prometheus does not verify the proxy's certificate, because it is self-signed by default.
     tls_config: Open,
-    /// Relabelings of targets.
+    /// Relabelings of the targets.
     relabelings: Vec<Open>,
-    /// Relabelings of metrics.
+    /// Relabelings of the metrics.
     metric_relabelings: Vec<Open>,
 }
 
@@ -120,9 +120,9 @@ struct Monitor {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct TokenSecret {
-    /// Its name. When empty, a ServiceAccount that may only read metrics is made, and a Secret with its token.
+    /// Name of the Secret. When empty, the chart creates a ServiceAccount that may only read metrics, and a Secret with its token.
     name: String,
-    /// Its key.
+    /// Key of the token in the Secret.
     #[schemars(length(min = 1))]
     key: String,
 }

@@ -1,4 +1,4 @@
-//! The values of each operator: those that all have, and its own flags.
+//! The values of each operator: the values that all operators have, and one value for each of its own flags.
 
 use clap::{Arg, ArgAction, Command};
 use controller_manager::OPERATORS;
@@ -9,29 +9,29 @@ use serde_json::{Map, Value, json};
 
 use super::Open;
 
-/// What every operator has.
+/// The values that every operator has.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Common {
-    /// Whether it is installed and runs.
+    /// Whether the chart installs and runs the operator.
     enabled: bool,
-    /// Objects of its kinds that are worked on at once. When null, as many as the operator finds right, mostly 2.
+    /// Number of objects of each of its kinds that the operator reconciles at once. null means the operator's own default, mostly 2.
     #[schemars(range(min = 1, max = 1000))]
     max_concurrent_reconciles: Option<u16>,
-    /// Requests and limits of its Deployment instead of those for all; only with topology separate.
+    /// Requests and limits of the operator's Deployment, in place of the common `resources`. Needs `topology: separate`.
     resources: Open,
-    /// Environment of its Deployment; only with topology separate.
+    /// Additional environment variables of the operator's Deployment. Needs `topology: separate`.
     env: Vec<Open>,
 }
 
-/// An operator that others are learnt from; whoever wants it switches it on.
+/// The operator that is an example for writing new ones. The chart disables it by default.
 const EXAMPLE: &str = "foo";
 
-/// Flags that are not called after their operator: what they begin with, and under which key they are.
+/// Prefixes of flags that do not carry the operator's name, and the key under which their values are grouped.
 const GROUPS: &[(&str, &str)] = &[("booking-", "provider")];
 
-/// Flags whose value is called as users know it from other charts.
+/// Flags, and the key of their value where other charts have a usual name for it.
 const RENAMED: &[(&str, &str)] = &[("booking-token-secret", "secretName")];
 
 /// A flag of one operator, and the value that sets it.
@@ -41,16 +41,16 @@ pub struct Flag {
     pub value: Vec<String>,
     /// The flag, such as `--memcached-image`.
     pub flag: String,
-    /// Its default, as text; empty for none.
+    /// The flag's default as text; empty if it has none.
     pub default: String,
-    /// Its help.
+    /// The flag's help text.
     #[serde(skip)]
     help: String,
     #[serde(skip)]
     is_switch: bool,
 }
 
-/// The operator's own flags.
+/// The flags that the operator declares itself.
 pub fn own_flags(operator: &dyn Operator) -> Vec<Flag> {
     let command = operator.args(Command::new("run"));
     command.get_arguments().filter_map(|argument| flag(operator.name(), argument)).collect()
@@ -72,7 +72,7 @@ fn flag(operator: &str, argument: &Arg) -> Option<Flag> {
     Some(Flag { value, flag: format!("--{long}"), default: defaults.join(","), help, is_switch })
 }
 
-/// `exporter-image` is `exporterImage`.
+/// Converts `exporter-image` to `exporterImage`.
 fn camel_case(kebab: &str) -> String {
     let mut words = kebab.split('-');
     let first = words.next().unwrap_or_default().to_owned();
@@ -83,12 +83,12 @@ fn camel_case(kebab: &str) -> String {
     })
 }
 
-/// Whether its controllers read Secrets, which somebody may not want to permit.
+/// Whether the operator's controllers read Secrets. The administrator can withhold that permission with `readSecrets`.
 fn reads_secrets(operator: &dyn Operator) -> bool {
     permissions(&[operator]).iter().any(|rule| rule.resources.iter().flatten().any(|resource| resource == "secrets"))
 }
 
-/// The defaults, by operator.
+/// The default values, by operator.
 pub(super) fn defaults() -> Map<String, Value> {
     OPERATORS.iter().map(|operator| (operator.name().to_owned(), default(*operator))).collect()
 }
@@ -133,12 +133,12 @@ fn operator_schema(operator: &dyn Operator) -> Value {
     schema["description"] = json!(format!("The operator of {}.", kinds.join(", ")));
     if let Some(object) = schema.as_object_mut() {
         object.remove("title");
-        object.remove("required"); // null takes a default away
+        object.remove("required"); // a user removes a default with null
     }
     if reads_secrets(operator) {
         schema["properties"]["readSecrets"] = json!({
             "type": "boolean",
-            "description": "Permit it to get Secrets that its objects name, in the namespaces where it works.",
+            "description": "Whether the operator may get the Secrets that its objects name, in its watched namespaces.",
         });
     }
     for flag in own_flags(operator) {
@@ -152,7 +152,7 @@ fn operator_schema(operator: &dyn Operator) -> Value {
     }
     for (_, group) in GROUPS {
         if let Some(group) = schema.pointer_mut(&format!("/properties/{group}")) {
-            group["description"] = json!("Who is asked outside of the cluster.");
+            group["description"] = json!("The provider outside of the cluster that the operator calls.");
         }
     }
     schema

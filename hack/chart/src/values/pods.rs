@@ -1,4 +1,4 @@
-//! What pods are made of, and who may call and drain them.
+//! Values of the pods: security contexts, disruption budget, network policies, and the booking server.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,9 +10,9 @@ use super::Open;
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 pub(super) struct PodDisruptionBudget {
-    /// Whether it is made, for more than one replica.
+    /// Whether the chart creates the PodDisruptionBudget. It does so only for more than one replica.
     enabled: bool,
-    /// Pods that may be missing: a number or a percentage.
+    /// Pods that may be unavailable at once: a number or a percentage.
     #[schemars(extend("type" = ["integer", "string"]))]
     max_unavailable: Value,
 }
@@ -27,13 +27,13 @@ impl Default for PodDisruptionBudget {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 pub(super) struct NetworkPolicy {
-    /// Whether it is made. The pods' way out is never limited: where the API server is differs too much.
+    /// Whether the chart creates NetworkPolicies. They limit ingress only: egress rules would need the address of the API server, which differs between clusters.
     enabled: bool,
-    /// Who may call the webhooks, a list of NetworkPolicyPeers; empty is everybody. API servers mostly call from nodes.
+    /// NetworkPolicyPeers that may call the webhooks; empty means all clients. API servers mostly call from the addresses of nodes.
     webhooks_from: Vec<Open>,
-    /// Who may read metrics; empty is everybody.
+    /// NetworkPolicyPeers that may read metrics; empty means all clients.
     metrics_from: Vec<Open>,
-    /// Who may call the probes; empty is everybody.
+    /// NetworkPolicyPeers that may call the probes; empty means all clients.
     probes_from: Vec<Open>,
 }
 
@@ -41,11 +41,11 @@ pub(super) struct NetworkPolicy {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 pub(super) struct BookingServer {
-    /// null: where flightticket is enabled and names no provider.
+    /// Whether the booking server runs. With null, it runs if `operators.flightticket` is enabled without `provider.url`.
     enabled: Option<bool>,
-    /// Where bookings are kept.
+    /// Storage of the bookings.
     persistence: Persistence,
-    /// Requests and limits.
+    /// Requests and limits of the booking server.
     resources: Open,
 }
 
@@ -53,11 +53,11 @@ pub(super) struct BookingServer {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Persistence {
-    /// In a volume of its own. Without it, all bookings are gone with the pod.
+    /// Whether a PersistentVolumeClaim stores the bookings. Without it, all bookings are lost with the pod.
     enabled: bool,
     /// Size of the volume.
     size: String,
-    /// StorageClass of the volume; the cluster's default when empty.
+    /// StorageClass of the volume; empty means the cluster's default.
     storage_class_name: String,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn resources(cpu: &str, memory: &str, limit: &str) -> Open {
     object(json!({"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": limit}}))
 }
 
-/// What the restricted standard of Pod Security asks of a pod.
+/// The pod settings that the restricted Pod Security Standard requires.
 pub(super) fn pod_security_context() -> Open {
     object(json!({
         "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
@@ -80,7 +80,7 @@ pub(super) fn pod_security_context() -> Open {
     }))
 }
 
-/// What it asks of a container, and a root that nobody can write.
+/// The container settings that the same standard requires, and a read-only root file system.
 pub(super) fn security_context() -> Open {
     object(json!({
         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},

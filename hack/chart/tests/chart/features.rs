@@ -1,4 +1,4 @@
-//! Single values, and what they change.
+//! Tests of single values and their effect on the rendered objects.
 
 use std::fs;
 
@@ -11,19 +11,19 @@ use crate::{
     kit::{FlagSet, deep, helm, render},
 };
 
-/// The only manager's object of this kind.
+/// The object of this kind that belongs to the manager; there is one manager, since the topology is `combined`.
 fn of_manager<'a>(rendered: &'a Rendered, kind: &str) -> &'a Value {
     rendered.object(kind, "operators-controller-manager").unwrap()
 }
 
-/// Its flags.
+/// The manager's flags.
 fn flags(rendered: &Rendered) -> Vec<String> {
     let flags =
         of_manager(rendered, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
     flags.iter().map(|flag| flag.as_str().unwrap().to_owned()).collect()
 }
 
-/// What each rule of the cluster-wide roles that we hold is about, apart from those that people are given.
+/// The first resource of each rule in the cluster roles that the chart binds to its own accounts. Roles for users are not bound.
 fn cluster_wide(rendered: &Rendered) -> Vec<String> {
     let bound: Vec<&Value> = rendered.of("ClusterRoleBinding").map(|binding| &binding["roleRef"]["name"]).collect();
     let ours = rendered.of("ClusterRole").filter(|role| bound.contains(&&role["metadata"]["name"]));
@@ -53,7 +53,7 @@ fn a_list_of_namespaces_narrows_what_is_watched_and_what_is_permitted() {
     let allowed: Vec<_> = rendered.of("Role").filter(|it| it["metadata"]["name"] == "operators-smoke-test").collect();
     assert_eq!((allowed.len(), &allowed[0]["metadata"]["namespace"]), (1, &json!("one")));
 
-    // What is left goes with its feature.
+    // The remaining cluster-wide rules go with their features.
     let without = |values: Value| {
         let mut values = values;
         values["watchNamespaces"] = json!(["one"]);
@@ -97,8 +97,8 @@ fn metrics_are_behind_the_proxy_that_was_chosen() {
     );
     let (upstream, _, _) = containers("kube-rbac-proxy");
     assert_eq!(upstream[1]["image"], "quay.io/brancz/kube-rbac-proxy:v0.21.0");
-    assert_eq!(upstream[1]["args"], own[1]["args"], "one can stand in for the other");
-    assert!(!own[1]["args"].to_string().contains("ignore-paths"), "that would let in everybody");
+    assert_eq!(upstream[1]["args"], own[1]["args"], "each can replace the other");
+    assert!(!own[1]["args"].to_string().contains("ignore-paths"), "the proxy would let in all clients");
     let (builtin, port, flags) = containers("builtin");
     assert_eq!((builtin.len(), port, deep(&builtin[0]["ports"], "containerPort").len()), (1, 8443, 3));
     assert!(
@@ -158,7 +158,7 @@ fn replicas_decide_about_the_number_and_the_budget() {
     for (replicas, number, budgets) in [(json!(1), Some(1), 0), (json!(2), Some(2), 1), (Value::Null, None, 0)] {
         let rendered = render(&json!({"replicas": replicas}));
         let spec = of_manager(&rendered, "Deployment")["spec"].as_object().unwrap();
-        assert_eq!(spec.get("replicas").cloned(), number.map(Value::from), "not even null: Helm would own it");
+        assert_eq!(spec.get("replicas").cloned(), number.map(Value::from), "Helm would own even a null");
         let found: Vec<_> = rendered.of("PodDisruptionBudget").collect();
         assert_eq!(found.len(), budgets, "{replicas}");
         assert!(found.iter().all(|budget| budget["spec"]["maxUnavailable"] == 1));
@@ -256,7 +256,7 @@ fn a_release_fits_into_its_secret() {
     let mut package = helm().command();
     succeeded(package.arg("package").arg(chart::folder()).arg("--destination").arg(folder.path())).unwrap();
     let packaged = fs::metadata(folder.path().join("operators-0.1.0.tgz")).unwrap().len();
-    // What Helm keeps is the files and the manifest once more, as JSON, compressed, in base64.
+    // Helm stores the chart's files and the rendered manifest as JSON, compressed, in base64.
     let rendered = render(&everything(FlagSet::all().last().unwrap())).text;
     let file = folder.path().join("manifest");
     fs::write(&file, rendered).unwrap();
@@ -264,7 +264,7 @@ fn a_release_fits_into_its_secret() {
     let manifest = fs::metadata(folder.path().join("manifest.gz")).unwrap().len();
     let release = (packaged + manifest) * 4 / 3;
     println!("package {packaged} bytes, release about {release} bytes");
-    assert!(release < 700_000, "{release} bytes; 1 MiB is the limit of a Secret");
+    assert!(release < 700_000, "a release of {release} bytes; the limit of a Secret is 1 MiB");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What holds for every set of operators, in both topologies.
+//! Rules that every render obeys, checked for every set of enabled operators in both topologies.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn two_renders_are_byte_identical() {
     });
 }
 
-/// All that is optional, switched on.
+/// The values of the set, with all optional features enabled.
 pub(crate) fn everything(set: &FlagSet) -> Value {
     let mut values = set.values();
     values["replicas"] = json!(2);
@@ -63,14 +63,14 @@ fn names_nothing_that_is_disabled(set: &FlagSet, rendered: &Rendered) {
     }
 }
 
-/// By what an operator is known.
+/// The words that identify an operator: its name, and the kinds, plurals and groups of its definitions.
 fn words(operator: &dyn manager::Operator) -> BTreeSet<String> {
     let of_kinds =
         operator.crds().into_iter().flat_map(|crd| [crd.spec.names.kind, crd.spec.names.plural, crd.spec.group]);
     of_kinds.chain([operator.name().to_owned()]).collect()
 }
 
-/// Whether the line has this word, and not only as a part of another.
+/// Whether the line contains this word, and not only as a part of a longer word.
 fn names(line: &str, word: &str) -> bool {
     let is_letter = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
     line.match_indices(word)
@@ -87,7 +87,7 @@ fn permissions_are_the_sum_of_what_is_declared(set: &FlagSet, rendered: &Rendere
         let rules = |kind: &str, suffix: &str| {
             rendered.object(kind, &format!("{name}-{suffix}")).map_or(json!([]), |role| role["rules"].clone())
         };
-        // The events of the election are its own business where nothing is permitted in the whole cluster.
+        // The election needs its own rule for events: with `watchNamespaces` no cluster-wide role permits them.
         let mut election = json!(leader_election_permissions(name));
         election
             .as_array_mut()
@@ -120,7 +120,7 @@ fn permissions_are_the_sum_of_what_is_declared(set: &FlagSet, rendered: &Rendere
     let bound: BTreeSet<_> =
         deep(&json!(rendered.objects), "roleRef").iter().map(|role| role["name"].to_string()).collect();
     for role in bound {
-        assert!(role.contains("operators-"), "{role} is somebody else's");
+        assert!(role.contains("operators-"), "{role} is not a role of this chart");
     }
     people_write_no_status(rendered);
 }
@@ -179,7 +179,7 @@ fn objects_can_be_told_apart(rendered: &Rendered) {
             );
         }
         assert_eq!(metadata["labels"]["helm.sh/chart"], "operators-0.1.0");
-        assert!(seen.insert(key.clone()), "{key:?} is there twice");
+        assert!(seen.insert(key.clone()), "{key:?} appears twice");
     }
 }
 
@@ -187,7 +187,7 @@ fn gitops_is_clean(rendered: &Rendered) {
     for object in &rendered.objects {
         let hook = &object["metadata"]["annotations"]["helm.sh/hook"];
         assert!(hook.is_null() || hook == "test", "{hook}");
-        assert!(deep(object, "caBundle").is_empty(), "caBundle is the manager's");
+        assert!(deep(object, "caBundle").is_empty(), "only the manager may write caBundle");
         let keep = &object["metadata"]["annotations"]["helm.sh/resource-policy"];
         assert_eq!(keep == "keep", object["kind"] == "CustomResourceDefinition");
     }

@@ -1,4 +1,4 @@
-//! What the tests of renders have in common.
+//! Helpers for all tests of the chart: rendering it, and sets of enabled operators.
 
 use std::{
     collections::BTreeSet,
@@ -13,18 +13,18 @@ use controller_manager::OPERATORS;
 use manager::Operator;
 use serde_json::{Map, Value, json};
 
-/// Helm 4, found or built once.
+/// Helm 4, located or built once for all tests.
 pub(crate) fn helm() -> &'static Helm {
     static HELM: OnceLock<Helm> = OnceLock::new();
     HELM.get_or_init(|| Helm::of(Version::Four).unwrap())
 }
 
-/// What the chart makes of these values.
+/// Renders the chart with these values.
 pub(crate) fn render(values: &Value) -> Rendered {
     helm().template(values, &[]).unwrap_or_else(|error| panic!("{values}: {error:#}"))
 }
 
-/// Which operators are enabled, in which topology.
+/// A set of enabled operators, and a topology.
 #[derive(Debug, Clone)]
 pub(crate) struct FlagSet {
     pub(crate) enabled: BTreeSet<&'static str>,
@@ -32,7 +32,7 @@ pub(crate) struct FlagSet {
 }
 
 impl FlagSet {
-    /// All of them but the one in which nothing is enabled.
+    /// All combinations, except those without any operator.
     pub(crate) fn all() -> Vec<Self> {
         let subsets = 1..1_u32 << OPERATORS.len();
         let chosen = |bits: u32| (0..).zip(OPERATORS).filter(move |(n, _)| bits >> n & 1 == 1);
@@ -54,7 +54,7 @@ impl FlagSet {
     }
 }
 
-/// Does the work for each item, on all processors.
+/// Runs `work` for each item, in parallel on all processors.
 pub(crate) fn for_each<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
     let items = Mutex::new(items);
     let next = || items.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -69,7 +69,7 @@ pub(crate) fn for_each<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
     });
 }
 
-/// All values of the key, at any depth.
+/// All values of the key in `value`, at any depth.
 pub(crate) fn deep<'a>(value: &'a Value, key: &str) -> Vec<&'a Value> {
     match value {
         Value::Object(object) => {

@@ -1,5 +1,5 @@
-//! The chart as both majors of Helm render it, without a node: every set of operators, every refused value, and each object in
-//! front of a real API server that is strict about fields.
+//! Tests of the chart that need no node. They render it with both majors of Helm for every set of operators, try values that the
+//! chart refuses, and send each object to a real API server with strict field validation.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 mod features;

@@ -1,13 +1,17 @@
-//! Values that are refused, with a message that names the key.
+//! Tests of values that the chart refuses, with a message that names the key.
 
 use serde_json::{Value, json};
 
 use crate::kit::helm;
 
-/// What Helm says about these values; panics when it takes them.
+/// Returns Helm's error message for these values.
+///
+/// # Panics
+///
+/// If Helm accepts the values.
 fn refusal(values: &Value) -> String {
     match helm().template(values, &[]) {
-        Ok(_) => panic!("{values} is taken"),
+        Ok(_) => panic!("Helm accepts {values}"),
         Err(error) => format!("{error:#}"),
     }
 }
@@ -36,7 +40,7 @@ fn what_the_schema_does_not_know_or_does_not_allow() {
         (json!({"telemetry": {"logFormat": "xml"}}), "logFormat"),
     ] {
         let refusal = refusal(&values);
-        assert!(refusal.contains(key), "{values} is refused without a word on {key}: {refusal}");
+        assert!(refusal.contains(key), "the refusal of {values} does not name {key}: {refusal}");
     }
 }
 
@@ -57,25 +61,25 @@ fn what_contradicts_itself() {
             json!({"operators": {"crontab": {"env": [{"name": "A", "value": "1"}]}}}),
             "operators.crontab.env: needs topology: separate",
         ),
-        (json!({"serviceAccount": {"create": false}}), "serviceAccount.name: must be there"),
+        (json!({"serviceAccount": {"create": false}}), "serviceAccount.name: must be set"),
         (
             json!({"metrics": {"enabled": false, "serviceMonitor": {"enabled": true}}}),
-            "metrics.serviceMonitor.enabled: there is nothing to scrape",
+            "metrics.serviceMonitor.enabled: needs metrics.enabled: true",
         ),
         (
             json!({"metrics": {"podMonitor": {"enabled": true}, "serviceMonitor": {"enabled": true}}}),
-            "metrics.podMonitor.enabled: every sample would be there twice",
+            "metrics.podMonitor.enabled: must be false when",
         ),
-        (json!({"metrics": {"port": 8081}}), "metrics.port: 8081 is taken"),
-        (json!({"webhooks": {"port": 8444}}), "webhooks.port: 8444 is taken"),
-        (json!({"metrics": {"port": 9443}}), "webhooks.port: 9443 is taken"),
+        (json!({"metrics": {"port": 8081}}), "metrics.port: 8081 is already in use"),
+        (json!({"webhooks": {"port": 8444}}), "webhooks.port: 8444 is already in use"),
+        (json!({"metrics": {"port": 9443}}), "webhooks.port: 9443 is already in use"),
         (
             json!({"operators": {"flightticket": {"provider": {"secretName": "a", "tokenFile": "/b"}}}}),
-            "operators.flightticket.provider.secretName: the token is one",
+            "operators.flightticket.provider.secretName: must be empty",
         ),
         (
             json!({"webhooks": {"enabled": false, "certManager": {"enabled": true}}}),
-            "webhooks.certManager.enabled: there is nothing to certify",
+            "webhooks.certManager.enabled: needs webhooks.enabled: true",
         ),
     ] {
         let refusal = refusal(&values);

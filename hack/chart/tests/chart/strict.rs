@@ -1,4 +1,4 @@
-//! Every object in front of a real API server, which knows every field and what must not be.
+//! Sends every rendered object to a real API server, which rejects unknown fields and invalid values.
 
 use std::{
     collections::BTreeMap,
@@ -15,10 +15,11 @@ use crate::{
     kit::{FlagSet, helm, render},
 };
 
-/// Kinds that belong to others, which this API server does not know.
+/// API groups of other products, whose kinds this API server does not know.
 const FOREIGN: [&str; 2] = ["monitoring.coreos.com/v1", "cert-manager.io/v1"];
 
-/// Which operators are on changes which objects there are, and little in them: one by one, all, and all that is optional.
+/// Renders with each operator alone, with all operators, and with all optional features. Other sets of operators change only
+/// which objects there are, and hardly their fields.
 fn renders() -> Vec<Rendered> {
     let sets = FlagSet::all();
     let single =
@@ -32,14 +33,14 @@ fn renders() -> Vec<Rendered> {
     renders
 }
 
-/// Each object of a kind that is Kubernetes' own, once.
+/// Each object of a built-in kind of Kubernetes, without duplicates.
 fn distinct(renders: &[Rendered]) -> BTreeMap<String, &Value> {
     let objects = renders.iter().flat_map(|rendered| &rendered.objects);
     let ours = objects.filter(|object| !FOREIGN.iter().any(|group| object["apiVersion"] == *group));
     ours.map(|object| (object.to_string(), object)).collect()
 }
 
-/// The suite runs one minor; the others are known by their schemas.
+/// The suite runs only one minor of Kubernetes. For the others it uses their published schemas.
 #[test]
 fn the_oldest_and_the_newest_kubernetes_know_every_field() {
     let schemas = Schemas::of_all_minors().unwrap();
@@ -62,7 +63,7 @@ fn a_strict_api_server_takes_every_object() {
     let renders = renders();
     let distinct = distinct(&renders);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": distinct.values().collect::<Vec<_>>()});
-    // Where Pod Security is enforced; and a pod is refused that is somebody who does not exist.
+    // The namespace enforces the restricted standard. The account must exist, or the API server refuses the pod that names it.
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
     let account = json!({"name": "operators-smoke-test", "namespace": NAMESPACE});
     for object in [
@@ -85,13 +86,17 @@ fn plain_manifests_apply_in_their_order() {
         println!("{name}");
         feed(cluster.kubectl(["apply", "--filename=-"]).arg("--validate=strict"), text.as_bytes());
     }
-    // Again, and as one: nothing is there that kubectl would have to change.
+    // The single file contains the same objects, so kubectl changes nothing.
     let mut kubectl = cluster.kubectl(["apply", "--filename=-", "--validate=strict"]);
     let said = feed(&mut kubectl, files["install.yaml"].as_bytes());
     assert!(said.lines().all(|line| line.ends_with(" unchanged")), "{said}");
 }
 
-/// Runs the command with this input; what it says, if it succeeds.
+/// Runs the command with this input and returns its standard output.
+///
+/// # Panics
+///
+/// If the command fails, with its standard error.
 fn feed(command: &mut Command, input: &[u8]) -> String {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input).unwrap();

@@ -1,4 +1,4 @@
-//! Owns the processes of one cluster; started by the library `cluster`, never by hand.
+//! Owns the processes of one cluster. The library `cluster` starts this program; users never do.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ fn main() -> ExitCode {
     match cluster::supervisor::main(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error:#}"); // the last line of the log: whoever started us shows it
+            eprintln!("{error:#}"); // the last line of the log, which the starting process shows
             ExitCode::FAILURE
         }
     }

@@ -1,4 +1,4 @@
-//! etcd, the API server, the controller-manager and the scheduler.
+//! The parts of the control plane: etcd, the API server, the controller-manager and the scheduler.
 
 use anyhow::Result;
 
@@ -6,8 +6,8 @@ use super::{Begins, Plan, etcd_member, flags};
 use crate::network::{NODE_IP, PODS, SERVICES};
 use crate::spec::{Controllers, Nodes, Spec};
 
-/// Collects garbage, empties namespaces and gives them their service account, fills the roles `view`, `edit` and `admin`;
-/// touches nothing that a test writes.
+/// The controllers that run without nodes. They collect garbage, empty deleted namespaces, create service accounts, and aggregate
+/// the roles `view`, `edit` and `admin`. None of them writes to objects of a test.
 const REDUCED: &str = "garbage-collector-controller,namespace-controller,serviceaccount-controller,\
                        serviceaccount-token-controller,root-ca-certificate-publisher-controller,\
                        clusterrole-aggregation-controller";
@@ -26,7 +26,7 @@ pub(super) fn etcd(spec: &Spec) -> Result<Plan> {
                 ("listen-peer-urls", peer),
                 ("log-level", "warn".into()),
             ]),
-            vec!["--unsafe-no-fsync".into()], // nothing here outlives the machine
+            vec!["--unsafe-no-fsync".into()], // faster; no cluster has to survive a crash of the machine
         ]
         .concat(),
         begins: Begins::AtOnce,
@@ -61,10 +61,10 @@ pub(super) fn api_server(spec: &Spec) -> Result<Plan> {
         ("service-account-signing-key-file", pki("sa.key")),
         ("audit-policy-file", spec.layout().config("audit-policy.yaml").display().to_string()),
         ("audit-log-path", spec.layout().audit_log().display().to_string()),
-        ("audit-log-maxsize", "2000".into()), // megabytes: a log that is rotated away cannot be counted
+        ("audit-log-maxsize", "2000".into()), // megabytes; tests count requests, so the log must not rotate
     ]);
     if spec.nodes != Nodes::Real {
-        // Without a node nobody can use the Service `kubernetes`, and the address is nobody's.
+        // Without a node, no client can use the Service `kubernetes`, and the advertised address does not exist.
         args.extend(flags([("bind-address", "127.0.0.1".into()), ("endpoint-reconciler-type", "none".into())]));
     }
     Ok(Plan {
@@ -84,7 +84,7 @@ pub(super) fn controller_manager(spec: &Spec) -> Result<Plan> {
         ("root-ca-file", pki("ca.crt")),
         ("cluster-signing-cert-file", pki("ca.crt")),
         ("cluster-signing-key-file", pki("ca.key")),
-        ("flex-volume-plugin-dir", spec.layout().data("flex").display().to_string()), // else it writes below /usr
+        ("flex-volume-plugin-dir", spec.layout().data("flex").display().to_string()), // the default is below /usr
     ]));
     if spec.nodes == Nodes::Real {
         args.push("--allocate-node-cidrs".into());
@@ -103,13 +103,13 @@ pub(super) fn scheduler(spec: &Spec) -> Result<Plan> {
 }
 
 pub(super) fn files() -> Vec<(String, String)> {
-    // With the stage RequestReceived, a line is in the log before the request is handled. The line of its end is written
-    // after the answer was sent: a test that has seen the effect of a request would not always find that line.
+    // The stage RequestReceived must be in the log: the API server writes its line before it handles the request. It writes the
+    // last line only after the answer, so a test that observes the effect of a request may not find that line yet.
     let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n";
     vec![("audit-policy.yaml".into(), policy.into())]
 }
 
-/// What the controller-manager and the scheduler have in common.
+/// The flags that the controller-manager and the scheduler have in common.
 fn component(spec: &Spec, name: &str) -> Vec<String> {
     let kubeconfig = spec.layout().config(&format!("{name}.kubeconfig")).display().to_string();
     let mut args = flags([
@@ -123,7 +123,7 @@ fn component(spec: &Spec, name: &str) -> Vec<String> {
         ("kube-api-burst", "1000".into()),
     ]);
     if spec.nodes != Nodes::Real {
-        args.push("--secure-port=0".into()); // one port less to be taken; nobody reads their metrics there
+        args.push("--secure-port=0".into()); // one port less that may be in use; no client reads their metrics
     }
     args
 }

@@ -1,4 +1,4 @@
-//! What a real node runs: containerd, the kubelet, kube-proxy and DNS.
+//! The parts of a real node: containerd, the kubelet, kube-proxy and DNS.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -9,7 +9,7 @@ use super::{Begins, Plan, flags};
 use crate::network::{DNS_IP, NODE, NODE_IP, NODE_PODS, PODS};
 use crate::spec::Spec;
 
-/// Where the node finds images: the only registry there is.
+/// The address of the registry for all images of the node. The supervisor serves it; no other registry is reachable.
 pub(crate) const REGISTRY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5000);
 
 pub(super) fn containerd(spec: &Spec) -> Result<Plan> {
@@ -111,7 +111,8 @@ disabled_plugins = ['io.containerd.nri.v1.nri', 'io.containerd.tracing.processor
     ))
 }
 
-/// A pair of interfaces for each pod and no bridge: nothing more is needed on one node, and no kernel module either.
+/// The CNI configuration: a pair of interfaces for each pod, without a bridge. This is enough for one node and needs no kernel
+/// module.
 fn cni() -> String {
     let ipam = json!({
         "type": "host-local",
@@ -125,7 +126,7 @@ fn cni() -> String {
 
 fn kubelet_yaml(spec: &Spec) -> String {
     let pki = |file: &str| spec.layout().pki(file);
-    let none = "0%"; // the disk and the memory of this machine are not ours to judge
+    let none = "0%"; // no evictions: other work may fill the disk and the memory of this machine
     let config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -184,7 +185,7 @@ fn kube_proxy_yaml(spec: &Spec) -> String {
     format!("{config:#}\n")
 }
 
-/// No `forward`: a name outside of the cluster fails at once.
+/// The configuration of `CoreDNS`. It has no `forward`, so that look-ups of names outside of the cluster fail at once.
 fn corefile(spec: &Spec) -> String {
     let kubeconfig = spec.layout().config("admin.kubeconfig");
     format!(

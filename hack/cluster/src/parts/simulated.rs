@@ -1,4 +1,4 @@
-//! Nodes that pretend: kwok says that they are Ready, and so are the pods on them.
+//! Simulated nodes: kwok reports the nodes and the pods on them as Ready, without running anything.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -27,12 +27,12 @@ pub(super) fn files() -> Vec<(String, String)> {
     vec![("stages.yaml".into(), include_str!("stages.yaml").into())]
 }
 
-/// The nth simulated node's name.
+/// The name of the nth simulated node.
 pub(crate) fn node_name(n: u16) -> String {
     format!("simulated-{n}")
 }
 
-/// The nth simulated node. Large, so that it is never the reason why a pod waits.
+/// The nth simulated node. It is large, so that pods never wait for its resources.
 pub(crate) fn simulated_node(n: u16) -> Value {
     let name = node_name(n);
     let room = json!({"cpu": "64", "memory": "256Gi", "pods": "1000"});

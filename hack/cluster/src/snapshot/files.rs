@@ -1,4 +1,4 @@
-//! Folders that are copied and replaced as a whole.
+//! Copies, replaces and removes whole folders.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// Copies a folder with all that is in it, and its modes: etcd refuses data that others can read.
+/// Copies a folder with its contents and their modes. etcd refuses data that other users can read.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     let metadata = fs::metadata(from).with_context(|| format!("could not read {}", from.display()))?;
     fs::create_dir_all(to).with_context(|| format!("could not create {}", to.display()))?;
@@ -18,7 +18,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
         if kind.is_dir() {
             copy(&path, &target)?;
         } else if path.extension().is_some_and(|extension| extension == "tmp") {
-            // The log file that etcd prepares for later: 64 MB of zeros.
+            // Skipped: etcd prepares its next log file this way, with 64 MB of zeros.
         } else if kind.is_file() {
             fs::copy(&path, &target).with_context(|| format!("could not copy {}", path.display()))?;
         } else {
@@ -28,7 +28,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the folder, if it is there.
+/// Removes the folder if it exists.
 pub(super) fn remove(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -38,7 +38,7 @@ pub(super) fn remove(folder: &Path) -> Result<()> {
     }
 }
 
-/// Puts `new` where `old` was, and removes what was there.
+/// Moves `new` to the path `old`, and removes the folder that was there before.
 pub(super) fn replace(old: &Path, new: &Path) -> Result<()> {
     let aside = old.with_extension("replaced");
     remove(&aside)?;

@@ -1,4 +1,4 @@
-//! From started processes to a cluster that can be used.
+//! Brings the started processes to a usable cluster: waits for each part and allows the next ones to start.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::mpsc::Sender;
@@ -16,10 +16,10 @@ use crate::pki::Authority;
 use crate::protocol::Phase;
 use crate::spec::{Nodes, Spec};
 
-/// A slow machine takes a quarter of this.
+/// The time limit for the start. A slow machine needs a quarter of it.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Watches over the first minutes in a thread of its own, and tells the supervisor how far we are.
+/// Watches the start of the cluster in its own thread, and reports the phases to the supervisor.
 pub(super) fn begin(spec: &Spec, authority: &Authority, events: Sender<Event>) -> Result<()> {
     let api = Api::new(spec.ports.api, authority)?;
     let spec = spec.clone();

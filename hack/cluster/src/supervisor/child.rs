@@ -1,4 +1,4 @@
-//! One process of the cluster: started, stopped, paused, and started again when it ends by itself.
+//! One process of the cluster. The supervisor starts, stops and pauses it, and restarts it after it ends by itself.
 
 use std::fs::OpenOptions;
 use std::process::{Command, Stdio};
@@ -12,9 +12,9 @@ use crate::parts::Plan;
 use crate::protocol::{Part, PartState};
 use crate::spec::Spec;
 
-/// How long a part that ended by itself stays away.
+/// How long to wait before the restart of a part that ended by itself.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often a part may end by itself: more is a mistake that repeating does not mend.
+/// The maximum number of restarts. A part that ends more often has a defect that restarts do not fix.
 const RESTARTS: u32 = 20;
 
 pub(super) struct Child {
@@ -37,7 +37,7 @@ impl Child {
         let name = self.plan.name;
         let log = spec.layout().log(name);
         let log = OpenOptions::new().create(true).append(true).open(&log).context("could not open the log")?;
-        let child = Command::new("/proc/self/exe") // finds us even when cargo has replaced the file
+        let child = Command::new("/proc/self/exe") // this program, even if cargo has replaced its file
             .args(["part", &std::process::id().to_string()])
             .arg(&self.plan.program)
             .args(&self.plan.args)
@@ -51,14 +51,14 @@ impl Child {
             .stderr(log)
             .spawn()
             .with_context(|| format!("could not start {name}"))?;
-        // From here on the child is known by its number alone: `Supervisor::reap` waits for whatever ends.
+        // Only the id is kept, not the handle: `Supervisor::reap` waits for all children.
         self.pid = Some(Pid::from_child(&child));
         self.state = PartState::Running;
         eprintln!("{name} started");
         Ok(())
     }
 
-    /// Ends the process as a crash would, and does not start it again.
+    /// Kills the process, like a crash, and does not restart it.
     pub(super) fn stop(&mut self) -> Result<()> {
         if let Some(pid) = self.pid.take() {
             kill_process(pid, Signal::KILL).with_context(|| format!("could not end {}", self.plan.name))?;
@@ -68,7 +68,7 @@ impl Child {
         Ok(())
     }
 
-    /// Asks the process to end as its administrator would, and does not start it again. It goes when it has finished.
+    /// Sends SIGTERM to the process, like an administrator, and does not restart it. Does not wait for its end.
     pub(super) fn terminate(&mut self) -> Result<()> {
         let Some(pid) = self.pid else {
             self.state = PartState::Stopped;
@@ -84,7 +84,7 @@ impl Child {
     /// Freezes the process. When this returns, none of its threads runs.
     pub(super) fn pause(&mut self) -> Result<()> {
         if self.state == PartState::Paused {
-            return Ok(()); // the kernel tells of it once
+            return Ok(()); // the kernel reports a stop only once
         }
         self.signal(Signal::STOP, PartState::Paused)?;
         // The signal is on its way until the kernel tells the parent.

@@ -1,7 +1,8 @@
-//! Lets the world outside of a private network reach the API server inside.
+//! Forwards connections from outside of a cluster's private network to the API server inside.
 //!
-//! A socket belongs to the network in which it was made, for good. The one on our standard input was made outside, so
-//! what it accepts comes from there, while we connect onward in here. No process, device or route outside is needed.
+//! A socket always belongs to the network in which it was created. The listening socket on standard input was created outside, so
+//! it accepts connections from there; this process then connects to the API server inside. So no process, device or route is
+//! needed outside.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -16,14 +17,14 @@ pub(super) fn forward_stdin(port: u16) -> Result<()> {
     thread::spawn(move || {
         for outside in listener.incoming().filter_map(Result::ok) {
             if let Ok(inside) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
-                let _ = join(outside, inside); // out of descriptors; the client sees a closed connection and tries again
+                let _ = join(outside, inside); // fails if there are no descriptors; the client then retries
             }
         }
     });
     Ok(())
 }
 
-/// Copies both ways until both sides have said all.
+/// Copies in both directions until both sides have finished.
 fn join(outside: TcpStream, inside: TcpStream) -> Result<()> {
     outside.set_nodelay(true)?;
     inside.set_nodelay(true)?;
@@ -37,7 +38,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         if to.write_all(&buffer[..read]).is_err() {
-            let _ = from.shutdown(Shutdown::Both); // tells the other side not to go on
+            let _ = from.shutdown(Shutdown::Both); // so that the other side stops sending
             break;
         }
     }

@@ -1,7 +1,7 @@
-//! The private world of a real node: processes, mounts, network, host name.
+//! The Linux namespaces of a real node: processes, mounts, network, host name.
 //!
-//! Everything below happens in there and vanishes with process 1, except for cgroups. There is no default route, so
-//! nothing in the cluster can reach anything outside.
+//! Everything in them vanishes with process 1; only cgroups stay. There is no default route, so nothing in the cluster reaches
+//! anything outside.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -22,7 +22,7 @@ use crate::network::{DNS_IP, NODE, NODE_IP, SERVICES};
 use crate::parts::REGISTRY;
 use crate::spec::Spec;
 
-/// What the kubelet wants of the kernel, and would otherwise set for the whole machine.
+/// The sysctls that the kubelet requires. It would otherwise set them for the whole machine.
 const SYSCTLS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -32,7 +32,7 @@ const SYSCTLS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// Becomes `unshare`, whose child is the supervisor as process 1 of new namespaces. If either is killed, so is the other.
+/// Becomes `unshare`, whose child is the supervisor as process 1 of new namespaces. If one of them is killed, the other ends too.
 pub(super) fn enter(spec: &Spec) -> Result<()> {
     cgroups::create(&spec.cgroup())?;
     let outside = TcpListener::bind((Ipv4Addr::LOCALHOST, spec.ports.api))
@@ -50,16 +50,16 @@ pub(super) fn enter(spec: &Spec) -> Result<()> {
     Err(error).context("could not start unshare")
 }
 
-/// Makes the namespaces fit for a node.
+/// Prepares the namespaces for a node: cgroup, mounts, sysctls, host name and network.
 pub(super) fn furnish(spec: &Spec) -> Result<()> {
     cgroups::enter(&spec.cgroup())?;
     mount_folders(&spec.layout())?;
     pretend_sysctls(&spec.layout())?;
-    rustix::system::sethostname(NODE.as_bytes()).context("could not name the host")?;
+    rustix::system::sethostname(NODE.as_bytes()).context("could not set the host name")?;
     set_up_network()
 }
 
-/// Starts the registry that the node takes its images from.
+/// Starts the registry from which the node pulls its images.
 pub(super) fn serve_images(spec: &Spec) -> Result<()> {
     let Some(store) = spec.images.clone() else { return Ok(()) };
     let listener = TcpListener::bind(REGISTRY).context("could not listen for the registry")?;
@@ -71,7 +71,7 @@ pub(super) fn serve_images(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// Ends all that is left and takes the mounts and cgroups away, as the last thing before process 1 ends.
+/// Ends all remaining processes and removes the mounts and cgroups. This is the last step before process 1 ends.
 pub(super) fn clear(spec: &Spec) -> Result<()> {
     for _ in 0..100 {
         let others = other_processes();
@@ -79,7 +79,7 @@ pub(super) fn clear(spec: &Spec) -> Result<()> {
             break;
         }
         for pid in others {
-            let _ = kill_process(pid, Signal::KILL); // it may have ended by itself
+            let _ = kill_process(pid, Signal::KILL); // fails if it has already ended
         }
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         thread::sleep(std::time::Duration::from_millis(20));
@@ -89,8 +89,8 @@ pub(super) fn clear(spec: &Spec) -> Result<()> {
     cgroups::remove(&spec.cgroup())
 }
 
-/// Scratch space for what daemons write: a tmpfs for data, one over /run, and views of the host's folders in which
-/// changes stay here.
+/// Mounts scratch space for the daemons: a tmpfs for data, a tmpfs on /run, and overlays on folders of the host, so that changes
+/// to them stay in these namespaces.
 fn mount_folders(layout: &Layout) -> Result<()> {
     let data = layout.data("");
     tmpfs(&data)?;
@@ -112,14 +112,14 @@ fn mount_folders(layout: &Layout) -> Result<()> {
         fs::create_dir_all(layout.data(folder))?;
     }
     fs::create_dir_all("/run/lock")?;
-    // Logs of pods are kept outside, for when everything else has gone.
+    // The logs of pods are outside of the namespaces, so that they survive the node.
     let kept = layout.folder().join("log/pods");
     fs::create_dir_all(&kept)?;
     fs::create_dir_all("/var/log/pods")?;
     mount_bind(&kept, "/var/log/pods").context("could not mount /var/log/pods")
 }
 
-/// Shows the kubelet what it wants to see, in files over those of the kernel.
+/// Makes the kubelet read the values that it requires, by mounting files over those of the kernel. The machine's values stay.
 fn pretend_sysctls(layout: &Layout) -> Result<()> {
     for (name, wanted) in SYSCTLS {
         let real = Path::new("/proc/sys").join(name);
@@ -127,14 +127,14 @@ fn pretend_sysctls(layout: &Layout) -> Result<()> {
         if value.trim() != wanted {
             let file = layout.data("sysctl").join(name.replace('/', "."));
             fs::write(&file, format!("{wanted}\n"))?;
-            mount_bind(&file, &real).with_context(|| format!("could not cover {}", real.display()))?;
+            mount_bind(&file, &real).with_context(|| format!("could not mount a file on {}", real.display()))?;
         }
     }
     Ok(())
 }
 
-/// All addresses are on the loopback interface: the node's, that of DNS, and a route for those of Services, which the
-/// kernel must believe in before kube-proxy rewrites them.
+/// Sets up the loopback interface with the addresses of the node and of DNS, and a route for the addresses of Services. The
+/// kernel needs that route before kube-proxy rewrites these addresses.
 fn set_up_network() -> Result<()> {
     let ip = require("ip", "iproute2")?;
     for args in [
@@ -148,7 +148,7 @@ fn set_up_network() -> Result<()> {
             bail!("ip {args}: {}", last_line(&done.stderr));
         }
     }
-    fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("could not turn on forwarding")
+    fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("could not enable IP forwarding")
 }
 
 fn tmpfs(on: &Path) -> Result<()> {
@@ -161,7 +161,7 @@ fn c_string(text: &str) -> Result<std::ffi::CString> {
     Ok(std::ffi::CString::new(text)?)
 }
 
-/// Every process of this pid namespace but us.
+/// All processes of this pid namespace except this one.
 fn other_processes() -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -1,4 +1,4 @@
-//! Who uses the cluster: a thread for each connection, and its requests one after the other.
+//! Serves the users of the cluster: each connection has a thread, which handles its requests one after the other.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ pub(super) fn listen(layout: &Layout, events: Sender<Event>) -> Result<()> {
             let events = events.clone();
             thread::spawn(move || {
                 if events.send(Event::Joined).is_ok() {
-                    let _ = serve(stream, &events); // an error means that the user has gone
+                    let _ = serve(stream, &events); // an error means that the user has disconnected
                     let _ = events.send(Event::Left);
                 }
             });

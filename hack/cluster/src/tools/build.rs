@@ -1,4 +1,4 @@
-//! Compiles a tool from its Go module.
+//! Builds a tool from its Go module.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use super::{Lock, Tool, cache, host, key, sources};
 use crate::missing::{Missing, last_line, program, require};
 use crate::progress::{Event, Progress, TICK};
 
-/// For every build. No version control stamp: the same sources give the same program in every checkout.
+/// Flags of every build. Without a version control stamp, the same sources give the same program in every checkout.
 pub(crate) const FLAGS: [&str; 3] = ["-mod=readonly", "-trimpath", "-buildvcs=false"];
 
-/// Longer than any build takes on a slow machine.
+/// The time limit of a build; it is longer than any build takes on a slow machine.
 const PATIENCE: Duration = Duration::from_hours(1);
 
-/// Makes sure that nothing but time is needed to build `tools`.
+/// Checks that the machine has everything to build `tools`.
 pub(super) fn prepare(tools: &[Tool]) -> Result<()> {
     if tools.iter().any(|tool| tool.recipe().is_some()) && program("go").is_none() {
         let names: Vec<_> = tools.iter().map(|tool| tool.name()).collect();
         let advice = "install Go (https://go.dev/dl), or point OPERATORS_TOOLS at a folder with the finished programs";
-        return Err(Missing(format!("Go is missing and {} must be built: {advice}", names.join(", "))).into());
+        return Err(Missing(format!("Go is missing, which builds {}: {advice}", names.join(", "))).into());
     }
     if tools.iter().any(|tool| tool.recipe().is_some_and(|recipe| recipe.seccomp)) {
         require("cc", "gcc (runc is linked with libseccomp)")?;
@@ -32,7 +32,7 @@ pub(super) fn prepare(tools: &[Tool]) -> Result<()> {
     Ok(())
 }
 
-/// Where the finished build of this recipe is, if there is one.
+/// The folder with the finished build of this recipe, if there is one.
 pub(super) fn finished(recipe: &Recipe) -> Result<Option<PathBuf>> {
     let folder = folder(recipe)?;
     if folder.is_dir() {
@@ -41,13 +41,13 @@ pub(super) fn finished(recipe: &Recipe) -> Result<Option<PathBuf>> {
     if program("go").is_some() {
         return Ok(None);
     }
-    // Without Go we cannot tell which release would be used, so any build of these very sources will do.
+    // Without Go, the release of Go in the folder's name is unknown, so any build of the same sources is accepted.
     let prefix = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let entries = fs::read_dir(cache()).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     Ok(entries.filter(|path| is_complete_build(path, &prefix)).max())
 }
 
-/// Builds the tool, or waits for the call that already does. The result appears whole or not at all.
+/// Builds the tool, or waits for another call that builds it. The folder appears only when the build is complete.
 pub(super) fn build(tool: Tool, (n, of): (usize, usize), progress: Progress<'_>) -> Result<PathBuf> {
     let begun = Instant::now();
     let what = format!("building {}", tool.name());
@@ -82,8 +82,8 @@ fn is_complete_build(path: &Path, prefix: &str) -> bool {
     path.is_dir() && name.starts_with(prefix) && path.extension().is_none_or(|extension| extension != "partial")
 }
 
-/// The Go release that this module is built with, such as "go1.26.8": its `go.mod` may ask for a newer one than the
-/// installed. Empty without Go.
+/// The Go release that builds this module, such as "go1.26.8". It may be newer than the installed one, if `go.mod` requires that.
+/// Empty without Go.
 fn go_version(recipe: &Recipe) -> String {
     let output = go(recipe).args(["env", "GOVERSION"]).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().replace('.', "_")).unwrap_or_default()
@@ -91,7 +91,7 @@ fn go_version(recipe: &Recipe) -> String {
 
 fn compile(recipe: &Recipe, into: &Path, tick: &dyn Fn()) -> Result<()> {
     if into.exists() {
-        fs::remove_dir_all(into).context("could not remove what an interrupted build left")?;
+        fs::remove_dir_all(into).context("could not remove the files of an interrupted build")?;
     }
     fs::create_dir_all(into).with_context(|| format!("could not create {}", into.display()))?;
     let go_mod = fs::read_to_string(sources().join(recipe.module).join("go.mod"))?;
@@ -110,7 +110,7 @@ fn compile(recipe: &Recipe, into: &Path, tick: &dyn Fn()) -> Result<()> {
     Ok(fs::remove_file(into.join("build.log"))?)
 }
 
-/// `go` in the module's folder, deaf to settings that would make the build another one.
+/// A `go` command in the module's folder, without the user's settings that would change the build.
 fn go(recipe: &Recipe) -> Command {
     let mut command = Command::new(program("go").unwrap_or_else(|| "go".into()));
     command.current_dir(sources().join(recipe.module)).stdin(Stdio::null());
@@ -134,7 +134,7 @@ fn ldflags(recipe: &Recipe, output: &Output, go_mod: &str) -> Result<String> {
     Ok(flags)
 }
 
-/// Runs the command to its end; what it says is kept for the error.
+/// Runs the command to its end. Its output goes to `log`, for the error message.
 fn run(command: &mut Command, log: &Path, tick: &dyn Fn()) -> Result<()> {
     let file = File::create(log).with_context(|| format!("could not create {}", log.display()))?;
     let mut child = command.stdout(file.try_clone()?).stderr(file).spawn().context("could not start go")?;
@@ -145,7 +145,7 @@ fn run(command: &mut Command, log: &Path, tick: &dyn Fn()) -> Result<()> {
                 return Ok(());
             }
             let said = fs::read(log).unwrap_or_default();
-            bail!("go build: {} (all of it: {})", last_line(&said), log.display());
+            bail!("go build: {} (full log: {})", last_line(&said), log.display());
         }
         std::thread::sleep(TICK);
         tick();

@@ -1,36 +1,35 @@
-//! What can be built: a line for each Go module under `hack/tools`.
+//! The tools and their recipes: one for each Go module under `hack/tools`.
 
-/// Something a cluster, or a test of one, is made of. Each is one upstream project, pinned by its own `go.mod`.
+/// A tool of clusters or of their tests. Each tool is one upstream project, and its own `go.mod` pins it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tool {
-    /// Where the API server keeps everything.
+    /// The store of the API server.
     Etcd,
-    /// What changes etcd's data while etcd is stopped; built only where it is asked for.
+    /// Changes etcd's data while etcd is stopped. Built only on request.
     Etcdutl,
     /// kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy and kubectl.
     Kubernetes,
     /// The container runtime.
     Containerd,
-    /// What containerd starts containers with.
+    /// Starts containers for containerd.
     Runc,
-    /// Pod networks.
+    /// Plugins for pod networks.
     Cni,
     /// DNS for pods.
     Coredns,
-    /// Nodes and pods that only pretend.
+    /// Simulates nodes and pods.
     Kwok,
     /// Helm 4.
     Helm,
     /// Helm 3.
     Helm3,
-    /// Clusters whose nodes are containers; needs Docker, and is built only where it is asked for.
+    /// Creates clusters whose nodes are Docker containers. Built only on request.
     Kind,
-    /// What kube-proxy programs the kernel with. The host's, or else unpacked from the host's packages; never built.
+    /// Programs the kernel for kube-proxy. It comes from the host, or from the host's packages, and is never built.
     Nft,
 }
 
-/// Every tool that the tests of a checkout need, in the order in which they are best built: what more people wait for comes
-/// first.
+/// All tools that the tests need, in the best order for building: tools that more tests need come first.
 pub const TOOLS: [Tool; 10] = [
     Tool::Etcd,
     Tool::Kubernetes,
@@ -49,33 +48,34 @@ pub const TOOLS: [Tool; 10] = [
 pub(crate) struct Recipe {
     /// The folder under `hack/tools`.
     pub(crate) module: &'static str,
-    /// The module whose version is the tool's version; none for our own programs.
+    /// The module whose version is the tool's version; `None` for programs of this repository.
     pub(crate) upstream: Option<&'static str>,
-    /// What is compiled.
+    /// The programs to compile.
     pub(crate) outputs: &'static [Output],
-    /// Names under which the first output is also called.
+    /// Symbolic links to the first output.
     pub(crate) links: &'static [&'static str],
-    /// Whether it needs a C compiler and libseccomp.
+    /// Whether the build needs a C compiler and libseccomp.
     pub(crate) seccomp: bool,
 }
 
-/// One binary.
+/// One program to compile.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) binary: &'static str,
     pub(crate) package: &'static str,
     pub(crate) tags: &'static str,
-    /// Beyond `-s -w`. `{version}` is the upstream version, `{v}` the same without its "v", `{kube-minor}` that of client-go.
+    /// Linker flags in addition to `-s -w`. `{version}`, `{major}` and `{minor}` are the upstream version and its numbers;
+    /// `{kube-minor}` is the minor version of client-go.
     pub(crate) ldflags: &'static str,
 }
 
 impl Tool {
-    /// The name used on the command line: its folder under `hack/tools`.
+    /// The name on the command line, which is also the folder under `hack/tools`.
     pub fn name(self) -> &'static str {
         self.recipe().map_or("nft", |recipe| recipe.module)
     }
 
-    /// The programs it consists of.
+    /// The names of the tool's programs.
     pub fn binaries(self) -> Vec<&'static str> {
         match self.recipe() {
             None => vec!["nft"],
@@ -84,7 +84,7 @@ impl Tool {
         }
     }
 
-    /// How it is built; nothing for what is never built.
+    /// How to build the tool; `None` if it is never built.
     pub(crate) fn recipe(self) -> Option<&'static Recipe> {
         Some(match self {
             Self::Etcd => &ETCD,
@@ -244,7 +244,7 @@ static HELM3: Recipe = Recipe {
         binary: "helm3",
         package: "helm.sh/helm/v3/cmd/helm",
         tags: "",
-        // Without the last four, `helm template` believes in Kubernetes 1.20.
+        // Without the last four, `helm template` assumes Kubernetes 1.20.
         ldflags: "-X helm.sh/helm/v3/internal/version.version={version} \
                   -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={kube-minor} \
                   -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor={kube-minor}",

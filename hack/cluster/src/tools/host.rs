@@ -1,4 +1,5 @@
-//! What comes from the machine's own packages: taken as installed, or else unpacked beside our tools without installing.
+//! Programs and libraries from the machine's packages. They are used if they are installed; otherwise the packages are downloaded
+//! and unpacked into the cache, without installing them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use super::cache;
 use crate::missing::{Missing, last_line, program, require};
 
-/// `nft` and the libraries that a minimal system may lack.
+/// The packages with `nft` and with the libraries that a minimal system may lack.
 const NFT: [&str; 11] = [
     "nftables",
     "libnftables1",
@@ -25,14 +26,14 @@ const NFT: [&str; 11] = [
     "libtinfo6",
 ];
 
-/// The folder with `nft`: the machine's, or the one that we unpacked earlier.
+/// The folder with `nft`: the machine's own, or the one that was unpacked earlier.
 pub(super) fn nft_folder() -> Option<PathBuf> {
     let unpacked = cache().join("nft/bin");
     let folder = program("nft").and_then(|file| Some(file.parent()?.to_path_buf()));
     folder.or_else(|| unpacked.join("nft").is_file().then_some(unpacked))
 }
 
-/// Unpacks `nft`; the caller holds its lock.
+/// Unpacks `nft` if it is missing. The caller must hold its lock.
 pub(super) fn unpack_nft() -> Result<PathBuf> {
     if let Some(folder) = nft_folder() {
         return Ok(folder);
@@ -52,7 +53,8 @@ pub(super) fn unpack_nft() -> Result<PathBuf> {
     Ok(root.join("bin"))
 }
 
-/// The environment in which runc finds the headers and the archive of libseccomp; empty where they are installed.
+/// The environment variables with which the build of runc finds the headers and the static library of libseccomp. Empty if they
+/// are installed.
 pub(super) fn libseccomp() -> Result<Vec<(&'static str, String)>> {
     let pkg_config = require("pkg-config", "pkg-config (runc is linked with libseccomp)")?;
     let installed = Command::new(pkg_config).args(["--variable=libdir", "libseccomp"]).output()?;
@@ -74,7 +76,7 @@ pub(super) fn libseccomp() -> Result<Vec<(&'static str, String)>> {
     ])
 }
 
-/// Downloads packages and unpacks them into a folder of the cache. `advice` is for systems where that cannot be done.
+/// Downloads packages and unpacks them into a folder of the cache. If this is not possible, the error contains `advice`.
 fn unpack(name: &str, packages: &[&str], advice: &str) -> Result<PathBuf> {
     let (Some(apt), Some(dpkg)) = (program("apt-get"), program("dpkg")) else {
         return Err(Missing(advice.to_owned()).into());
@@ -91,7 +93,7 @@ fn unpack(name: &str, packages: &[&str], advice: &str) -> Result<PathBuf> {
     };
     let mut result = download()?;
     if !result.status.success() {
-        // A fresh machine has no package lists yet. This fails without root, and then the second try tells.
+        // A fresh machine has no package lists yet. The update fails without root; the second download then reports the error.
         Command::new(&apt).arg("update").stdin(Stdio::null()).output()?;
         result = download()?;
     }
@@ -108,12 +110,12 @@ fn unpack(name: &str, packages: &[&str], advice: &str) -> Result<PathBuf> {
         fs::remove_file(package)?;
     }
     if fs::rename(&partial, &folder).is_err() {
-        fs::remove_dir_all(&partial)?; // another call was quicker, and has the same
+        fs::remove_dir_all(&partial)?; // another call has created the same folder
     }
     Ok(folder)
 }
 
-/// The file of that name anywhere in the folder, symbolic links to folders aside.
+/// The file with this name anywhere below the folder. Does not follow symbolic links to folders.
 fn find(folder: &Path, name: &str) -> Option<PathBuf> {
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {

@@ -1,4 +1,4 @@
-//! What makes two builds of a tool the same.
+//! Keys that identify a build of a tool by its inputs.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::catalogue::Recipe;
 
-/// Names everything that goes into a build except the Go release: the pins, our own sources and the flags.
+/// A hash of all inputs of a build except the Go release: the pins, the sources in `folder` and the flags.
 pub(crate) fn source_key(folder: &Path, recipe: &Recipe) -> Result<String> {
     let mut files: Vec<_> = fs::read_dir(folder)
         .with_context(|| format!("could not read {}", folder.display()))?

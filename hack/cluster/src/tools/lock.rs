@@ -1,4 +1,4 @@
-//! A lock that other processes respect and that no crash leaves behind.
+//! A lock between processes. The kernel releases it when its holder ends, also after a crash.
 
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::progress::{Event, Progress};
 
-/// Held until it is dropped.
+/// A held lock. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -17,7 +17,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Waits for the lock, and says so: `what` completes "another call is …; waiting for it".
+    /// Waits for the lock, and reports that it waits. `what` completes the sentence "another call is …; waiting for it".
     pub(crate) fn acquire(path: &Path, what: &str, patience: Duration, progress: Progress<'_>) -> Result<Self> {
         let begun = Instant::now();
         let mut told = false;
@@ -32,12 +32,12 @@ impl Lock {
             std::thread::sleep(Duration::from_millis(20));
         }
         bail!(
-            "another call is {what}, for more than {} minutes: end it, or wait and try again",
+            "another call has been {what} for more than {} minutes: end it, or wait and try again",
             patience.as_secs() / 60
         )
     }
 
-    /// The lock, unless someone else has it.
+    /// Takes the lock; `None` if another process or handle holds it.
     pub(crate) fn try_acquire(path: &Path) -> Result<Option<Self>> {
         let file = open(path)?;
         match file.try_lock() {
@@ -50,12 +50,12 @@ impl Lock {
         }
     }
 
-    /// Gives the lock back and takes its file away.
+    /// Releases the lock and removes its file.
     pub(crate) fn remove(self) {
-        let _ = std::fs::remove_file(&self.path); // an empty file that stays is no harm
+        let _ = std::fs::remove_file(&self.path); // an empty file that stays does no harm
     }
 
-    /// Whether the path still names the file that we locked: its last holder may have removed it.
+    /// Whether the path still names the locked file: the last holder may have removed it.
     fn is_current(&self) -> bool {
         let number = |metadata: std::io::Result<Metadata>| metadata.ok().map(|metadata| metadata.ino());
         number(self.file.metadata()) == number(std::fs::metadata(&self.path))

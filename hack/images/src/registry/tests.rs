@@ -23,7 +23,7 @@ impl Fixture {
             ImageSpec { references, files, ..ImageSpec::default() }.build().unwrap()
         };
         store.put(&image("localhost/pause:1", vec![1])).unwrap();
-        // Longer than one piece of a streamed body.
+        // Longer than one chunk of a streamed body.
         let image = image("memcached:1.6", vec![7; 600_000]);
         store.put(&image).unwrap();
         Self { router: router(store), image, _folder: folder }

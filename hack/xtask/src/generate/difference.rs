@@ -1,16 +1,16 @@
-//! Shows what is stale about a file.
+//! Shows the difference between a stale file and its generated content.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// More would hide the next file.
+/// The maximum number of lines to show of one file, so that the next file stays visible.
 const LINES: usize = 12;
 
 /// The lines between the first and the last difference, as `diff` writes them.
 pub(super) fn between(path: &Path, old: Option<&str>, new: Option<&str>) -> String {
     let what = match (old, new) {
         (None, _) => " (is missing)",
-        (_, None) => " (is generated no more)",
+        (_, None) => " (no longer generated)",
         _ => "",
     };
     let (old, new): (Vec<_>, Vec<_>) = (lines(old), lines(new));
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn whole_files_are_not_shown() {
         assert_eq!(between(Path::new("a"), None, Some("1\n")), "a:1 (is missing)\n");
-        assert_eq!(between(Path::new("a"), Some("1\n"), None), "a:1 (is generated no more)\n");
+        assert_eq!(between(Path::new("a"), Some("1\n"), None), "a:1 (no longer generated)\n");
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! A table of what users can write, from the schema of a definition.
+//! Writes the table of a kind's fields in an operator's README, from the schema in its custom resource definition.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-/// Objects with more fields than this, such as an affinity, are Kubernetes' own: one row, and the reader knows the rest.
+/// Objects with more fields than this, such as an affinity, get only one row. They are Kubernetes' own types, which readers know.
 const LARGEST_OBJECT: usize = 12;
 
-/// The fields of `spec` in the version that is stored.
+/// The table of all fields of `spec` in the stored version.
 pub(super) fn table(crd: &Value) -> Result<String> {
     let versions = crd["spec"]["versions"].as_array().context("the definition has no versions")?;
     let version = versions.iter().find(|version| version["storage"] == true).context("no version is stored")?;
@@ -45,7 +45,7 @@ fn rows(object: &Value, prefix: &str) -> Vec<String> {
     rows
 }
 
-/// What may be written, in words.
+/// The type of a field, in words.
 fn kind(schema: &Value) -> String {
     if schema["x-kubernetes-int-or-string"] == true {
         return "integer or string".to_owned();
@@ -64,7 +64,7 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// What is checked before the object is stored.
+/// The bounds that the API server checks before it stores an object, in words.
 fn bounds(schema: &Value) -> String {
     let mut bounds = Vec::new();
     for (least, most, unit) in [
@@ -92,7 +92,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// On one line, and without what would end the cell.
+/// The text on one line, with `|` escaped.
 fn in_a_cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }

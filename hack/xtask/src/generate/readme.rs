@@ -1,4 +1,4 @@
-//! The tables in READMEs, and the annotations of the chart, between comments that say what belongs there:
+//! Fills the generated blocks in READMEs and in the chart's `Chart.yaml`. Comments around a block name its content:
 //!
 //! ```text
 //! <!-- generated: fields of Memcached -->
@@ -29,14 +29,14 @@ pub(super) fn files() -> Result<Files> {
         .collect()
 }
 
-/// What stands in the block of this title.
+/// The content of the block with this title.
 fn block(title: &str) -> Result<String> {
     match title {
         "values" => return document::values_table(),
-        "annotations" => return Ok(hub::annotations()? + "  # "), // the end is a comment there
+        "annotations" => return Ok(hub::annotations()? + "  # "), // in Chart.yaml, the closing line is a YAML comment
         _ => {}
     }
-    let known = "known are \"fields of KIND\", \"values\" and \"annotations\"";
+    let known = "this title is unknown; the known ones are \"fields of KIND\", \"values\" and \"annotations\"";
     let kind = title.strip_prefix("fields of ").context(known)?;
     let crds = OPERATORS.iter().flat_map(|operator| operator.crds());
     let crd = crds.into_iter().find(|crd| crd.spec.names.kind == kind);
@@ -44,7 +44,7 @@ fn block(title: &str) -> Result<String> {
     fields::table(&manager::printed(&manager::normalize(&crd)))
 }
 
-/// The file with all its blocks filled.
+/// The text of the file with all its blocks filled.
 fn fill(file: &File, block: impl Fn(&str) -> Result<String>) -> Result<String> {
     let mut text = String::new();
     let mut rest = file.text.as_str();

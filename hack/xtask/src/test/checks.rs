@@ -1,4 +1,4 @@
-//! The list of checks. A new one is an entry here.
+//! The steps of `cargo xtask test`. A new check is a new entry in [`STEPS`].
 
 use std::process::ExitCode;
 
@@ -13,11 +13,11 @@ use crate::report::Outcome;
 use crate::steps::Step;
 use crate::{generate, packages, tidy, workspace};
 
-/// In order of speed, apart from what others need.
+/// The steps in order of speed; a step that others need comes before them.
 pub(super) const STEPS: &[Step<Args>] = &[
     Step { name: "format", title: "rustfmt has nothing to change", needs: &[], run: |_| format() },
-    Step { name: "tidy", title: "the rules that can be seen in files", needs: &[], run: |_| tidy() },
-    Step { name: "generate", title: "generated files are what they would be now", needs: &[], run: |_| generate() },
+    Step { name: "tidy", title: "rules that can be checked in the files", needs: &[], run: |_| tidy() },
+    Step { name: "generate", title: "generated files are up to date", needs: &[], run: |_| generate() },
     Step { name: "tools", title: "cargo-nextest, cargo-deny and system packages", needs: &[], run: |_| tools() },
     Step { name: "deny", title: "licences and sources of all dependencies", needs: &["tools"], run: |_| deny() },
     Step { name: "clippy", title: "lints of all targets", needs: &[], run: |_| clippy() },
@@ -31,12 +31,12 @@ pub(super) const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "permissions",
-        title: "what the operators may do is what they have done",
+        title: "operators use each permission that they have, and lack none",
         needs: &["tests"],
         run: permissions::check,
     },
     Step { name: "examples", title: "examples in documentation", needs: &[], run: |_| examples() },
-    Step { name: "clean-up", title: "clusters that tests have shared", needs: &[], run: |_| clean_up() },
+    Step { name: "clean-up", title: "stop the clusters that tests have shared", needs: &[], run: |_| clean_up() },
 ];
 
 fn format() -> Result<Outcome> {
@@ -47,11 +47,11 @@ fn format() -> Result<Outcome> {
 }
 
 fn tidy() -> Result<Outcome> {
-    within(tidy::run()?, "the findings above say what to do")
+    within(tidy::run()?, "follow the advice of the findings above")
 }
 
 fn generate() -> Result<Outcome> {
-    within(generate::run(&generate::Args { check: true })?, "run `make generate` and commit what it writes")
+    within(generate::run(&generate::Args { check: true })?, "run `make generate` and commit the result")
 }
 
 fn within(code: ExitCode, advice: &str) -> Result<Outcome> {
@@ -69,16 +69,16 @@ pub(crate) fn tools() -> Result<Outcome> {
 
 fn deny() -> Result<Outcome> {
     let mut deny = DENY.command()?;
-    // Advisories would have to be downloaded; the public CI looks at them.
+    // Without advisories: they need a download, and the public CI checks them.
     deny.args(["check", "--hide-inclusion-graph", "bans", "licenses", "sources"]);
-    workspace::run(&mut deny, "deny.toml forbids what is listed above: replace it, or allow it there with a reason")?;
+    workspace::run(&mut deny, "deny.toml forbids the items above: replace them, or allow them there with a reason")?;
     Ok(Outcome::Passed)
 }
 
 fn clippy() -> Result<Outcome> {
     let mut clippy = workspace::cargo();
     clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
-    workspace::run(&mut clippy, "see above; clippy.toml and Cargo.toml say why a lint is on")?;
+    workspace::run(&mut clippy, "fix the warnings above; clippy.toml and Cargo.toml configure the lints")?;
     Ok(Outcome::Passed)
 }
 
@@ -105,23 +105,23 @@ fn tests(args: &Args) -> Result<Outcome> {
     nextest::run(&nextest::Selection { filter: args.filter.as_deref(), ..Default::default() })
 }
 
-/// Nextest does not run them.
+/// Runs the doc tests, which nextest does not support.
 fn examples() -> Result<Outcome> {
     let mut examples = workspace::cargo();
     examples.args(["test", "--workspace", "--doc"]);
-    workspace::run(&mut examples, "an example in the documentation does not hold, see above")?;
+    workspace::run(&mut examples, "an example in the documentation fails, see above")?;
     Ok(Outcome::Passed)
 }
 
-/// Ends what would end itself some minutes later. Whoever uses one at this moment keeps it.
+/// Stops the shared clusters, which would stop themselves some minutes later. A cluster that another process uses stays.
 fn clean_up() -> Result<Outcome> {
     for summary in cluster::list().into_iter().filter(|summary| summary.name.starts_with("shared-")) {
         if summary.status.is_some_and(|status| status.users > 1) {
-            eprintln!("{} stays: someone else uses it", summary.name); // one of the users is our question
+            eprintln!("{} stays: another process uses it", summary.name); // one of the users is this task
             continue;
         }
         cluster::down(&summary.name)?;
-        eprintln!("{} is gone", summary.name);
+        eprintln!("{} is down", summary.name);
     }
     if let Some(said) = e2e::clean_up()? {
         eprintln!("{said}");

@@ -1,4 +1,4 @@
-//! Runs all tests and counts them.
+//! Runs tests with cargo-nextest and counts their results.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -13,18 +13,19 @@ use tempfile::NamedTempFile;
 use crate::cargo_tools::NEXTEST;
 use crate::report::{Counts, Outcome, Skips};
 
-/// Which tests are run, and how.
+/// Which tests to run, and how.
 #[derive(Debug, Default)]
 pub(crate) struct Selection<'a> {
-    /// An expression of nextest.
+    /// A filter expression of nextest; `None` runs all tests.
     pub(crate) filter: Option<&'a str>,
-    /// Of `.config/nextest.toml`.
+    /// A profile of `.config/nextest.toml`.
     pub(crate) profile: Option<&'a str>,
-    /// What the tests read, by the variable's name.
+    /// Environment variables for the tests, as names and values.
     pub(crate) environment: &'a [(&'a str, &'a str)],
 }
 
-/// Runs them. People read standard error, as ever; the counts come from standard output, a line of JSON per event.
+/// Runs the selected tests. Standard error shows nextest's usual output to the user. The counts come from standard output, which
+/// has a line of JSON for each event.
 pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     let mut nextest = NEXTEST.command()?;
     nextest.args(["nextest", "run", "--workspace", "--message-format", "libtest-json"]);
@@ -36,7 +37,7 @@ pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
         nextest.args(["--filterset", filter]);
     }
     let seed = seed();
-    eprintln!("SEED={seed} draws the samples of faults and interferences; with the same SEED they are the same again");
+    eprintln!("SEED={seed} selects the samples of faults and interferences; set it to repeat the same samples");
     let record = NamedTempFile::new()?;
     nextest.env("SEED", seed).env(skip::RECORD, record.path()).envs(selection.environment.iter().copied());
     let mut child = nextest.stdout(Stdio::piped()).spawn().context("could not start cargo-nextest")?;
@@ -47,22 +48,23 @@ pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     }
     let status = child.wait()?;
     if !status.success() && results.counts().failed == 0 {
-        bail!("the tests did not all run, see above ({status})");
+        bail!("some tests did not run, see above ({status})");
     }
     results.skip(skip::read(record.path())?)?;
     Ok(Outcome::Tests(results.counts(), results.skips()))
 }
 
-/// One for all tests, so that one line repeats the run: what `SEED` says, or another each time.
+/// The seed of all tests: the value of `SEED`, or a fresh number. One seed for all, so that one variable repeats the whole run.
 fn seed() -> String {
     let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_micros()).to_string();
     std::env::var("SEED").ok().filter(|seed| !seed.is_empty()).unwrap_or_else(fresh)
 }
 
-/// How each test ended.
+/// The result of each test.
 ///
-/// The sums that nextest reports are not used: it closes a program's books whenever no test of it runs at the moment. Beside
-/// a test that Rust's attribute ignores, its reporter stops with an underflow; so `tidy` forbids the attribute.
+/// The counts come from single tests, not from nextest's events for suites: nextest reports a suite as ended whenever none of its
+/// tests runs at the moment. With a test that has Rust's `ignore` attribute, nextest's reporter fails with an underflow; so
+/// `tidy` forbids the attribute.
 #[derive(Debug, Default)]
 struct Results {
     by_name: BTreeMap<String, Ending>,
@@ -72,7 +74,7 @@ struct Results {
 enum Ending {
     Passed,
     Failed,
-    /// It passed, and has recorded why it tested nothing.
+    /// The test passed, and recorded the reason why it tested nothing.
     Skipped(String),
 }
 
@@ -89,14 +91,14 @@ impl Results {
         }
     }
 
-    /// Takes the tests that have skipped themselves out of those that passed.
+    /// Counts passed tests as skipped if they recorded a reason for skipping. A failed test stays failed.
     fn skip(&mut self, skipped: Vec<Skipped>) -> Result<()> {
         for Skipped { binary, test, reason } in skipped {
             let name = event_name(&binary, &test);
             match self.by_name.get_mut(&name) {
                 Some(ending @ Ending::Passed) => *ending = Ending::Skipped(reason),
                 Some(_) => {}
-                None => bail!("{name} says that it was skipped ({reason}), and nextest does not know it"),
+                None => bail!("{name} recorded that it was skipped ({reason}), but nextest did not run it"),
             }
         }
         Ok(())
@@ -125,8 +127,8 @@ impl Results {
     }
 }
 
-/// The name of a test in events, `package::program$test`. In identifiers of programs, a library is its package alone, and
-/// others but tests have their kind before the name.
+/// The name of a test in nextest's events, `package::program$test`. Nextest's identifiers of programs differ: the identifier of a
+/// library is the package alone, and the identifiers of all programs but tests have the kind before the name.
 fn event_name(binary: &str, test: &str) -> String {
     match binary.split_once("::") {
         Some((package, program)) => format!("{package}::{}${test}", program.rsplit('/').next().unwrap_or(program)),
@@ -166,7 +168,7 @@ not JSON
     #[test]
     fn a_test_that_was_skipped_has_not_passed() {
         let mut results = results();
-        // The first says it twice, as with two clusters; the second failed after it had skipped a part.
+        // The first records it twice, as a test with two clusters does. The second skipped a part of itself, then failed.
         results.skip(vec![skipped("b", "one"), skipped("b", "one"), skipped("a", "two")]).unwrap();
         assert_eq!(results.counts(), Counts { passed: 1, failed: 1, skipped: 1 });
         let one = ("no browser".to_owned(), ["b::b$one".to_owned()].into());
@@ -175,7 +177,7 @@ not JSON
 
     #[test]
     fn a_record_that_fits_no_test_is_an_error() {
-        assert!(results().skip(vec![skipped("c", "one")]).unwrap_err().to_string().starts_with("c::c$one says"));
+        assert!(results().skip(vec![skipped("c", "one")]).unwrap_err().to_string().starts_with("c::c$one recorded"));
     }
 
     #[test]

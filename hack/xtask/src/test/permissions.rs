@@ -1,4 +1,4 @@
-//! After the end-to-end tests: what the operators may do, beside what they have done.
+//! Compares the permissions of the operators with the requests that they sent during the end-to-end tests.
 
 use std::{
     fs,
@@ -13,30 +13,30 @@ use e2e::{Backend, MANAGER, permissions};
 use super::Args;
 use crate::report::Outcome;
 
-/// The cluster that end-to-end tests share. It would end itself soon after the last of them.
+/// The cluster that end-to-end tests share. This handle keeps it running; otherwise it would stop soon after the last test.
 static KEPT: Mutex<Option<Cluster>> = Mutex::new(None);
 
-/// Keeps that cluster until its audit log has been read, where there can be one.
+/// Keeps that cluster until [`check`] has read its audit log. Does nothing where the cluster cannot run.
 pub(super) fn keep() {
     *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = cluster::or_skip(e2e::shared_cluster());
 }
 
-/// Reads the audit log of the cluster that the tests have shared.
+/// Compares the audit log of the shared cluster with the installed roles.
 pub(super) fn check(args: &Args) -> Result<Outcome> {
     let _kept_until_here = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take();
     if args.filter.is_some() {
-        return Ok(Outcome::Skipped("only some tests were run, which do not use every permission".to_owned()));
+        return Ok(Outcome::Skipped("only some tests ran, and these do not use every permission".to_owned()));
     }
     if Backend::chosen()? != Backend::Local {
-        return Ok(Outcome::Skipped("only clusters of this repository keep an audit log for us".to_owned()));
+        return Ok(Outcome::Skipped("only clusters of this repository have a readable audit log".to_owned()));
     }
     let real = cluster::list().into_iter().find(|it| it.name.starts_with("shared-") && it.nodes == Nodes::Real);
     let Some(summary) = real else {
-        return Ok(Outcome::Skipped("no cluster with a real node was used here".to_owned()));
+        return Ok(Outcome::Skipped("the tests used no cluster with a real node".to_owned()));
     };
     let cluster = Cluster::open(&summary.name)?;
     let installed =
-        fs::read_to_string(cluster.state_dir().join(e2e::INSTALLED)).context("no operators were installed")?;
+        fs::read_to_string(cluster.state_dir().join(e2e::INSTALLED)).context("the tests installed no operators")?;
     let comparison = permissions::compare(&Rendered::parse(&installed)?, MANAGER, &cluster.audit_log())?;
     eprint!("{comparison}");
     let findings = comparison.findings();

@@ -1,4 +1,4 @@
-//! Whether everything is as it should be: nothing lost, nothing made twice, nothing left behind.
+//! Checks that all objects have converged: nothing is lost, duplicated or left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::fleet::{Child, Fleet, Wanted};
 
-/// What there is.
+/// The present objects and children.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) objects: Vec<Value>,
     pub(crate) children: Vec<(Child, Value)>,
 }
 
-/// What is not as it should be, one line each; nothing when all has converged.
+/// The differences from the wanted state, one line each; empty when everything has converged.
 pub(crate) fn differences(fleet: &Fleet, snapshot: &Snapshot) -> Vec<String> {
     let mut found = Vec::new();
     let mut living: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
@@ -48,7 +48,7 @@ fn of_object(name: &str, wanted: Wanted, object: &Value, children: &[(Child, Val
     if !object["metadata"]["deletionTimestamp"].is_null() {
         say("it is being deleted".to_owned());
     }
-    // Both kinds have a size, and the load writes the rest together with it or after it.
+    // Size and image are enough: the load writes all other fields together with them or after them.
     if object["spec"]["size"] != json!(wanted.size) || object["spec"]["image"] != json!(wanted.image()) {
         say(format!("its spec is not what was last written: {}", object["spec"]));
     }
@@ -96,7 +96,7 @@ fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// The uid of its controller.
+/// The uid of the object's controller.
 fn owner(child: &Value) -> Option<&str> {
     let owners = child["metadata"]["ownerReferences"].as_array()?;
     owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::{kind::Kind, soak::fleet::Change};
 
-    /// One Memcached, and all that belongs to it.
+    /// One Memcached with all its children.
     fn converged() -> (Fleet, Snapshot) {
         let mut rng = Rng::with_seed(1);
         let (fleet, name, wanted) = loop {

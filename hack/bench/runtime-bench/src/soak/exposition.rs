@@ -1,12 +1,12 @@
-//! Figures from a page that is meant for Prometheus.
+//! Reads figures from a metrics page for Prometheus.
 
-/// The sum over all labels; zero of what is not there.
+/// The sum over all labels; zero if the metric is missing.
 pub(crate) fn sum(page: &str, name: &str) -> f64 {
     let values = page.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
         rest.starts_with(['{', ' ']).then(|| rest.rsplit(' ').next()?.parse::<f64>().ok())?
     });
-    values.fold(0.0, |sum, value| sum + value) // the sum of nothing would be -0
+    values.fold(0.0, |sum, value| sum + value) // `sum` of an empty iterator is -0
 }
 
 #[cfg(test)]

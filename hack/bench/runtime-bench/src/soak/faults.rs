@@ -1,35 +1,36 @@
-//! What goes wrong between the operator and its API server: pages of a fault plan, drawn from a seed.
+//! Draws faults between the operator and its API server: pages of a fault plan, from a seed.
 //!
-//! A plan counts; it knows no chance. So chance is drawn before: a page says of each of the next requests, writes, watches
-//! and events whether something happens to it, and what. When a page is used up, the next one takes its place.
+//! A fault plan has counts, but no chances. So the chances are drawn in advance: a page decides for each of the next requests,
+//! writes, watches and events whether it gets a fault, and which. When a page is used up, the next one replaces it.
 //!
-//! Only what an API server or the way to it can do is drawn: no event is lost while its stream goes on.
+//! All faults are ones that an API server or the network can cause. So no event is lost while its stream continues.
 
 use fastrand::Rng;
 use fault_plan::{Action, Plan};
 
-/// So many requests, and as many events, are decided by one page.
+/// The number of requests, and of events, for which one page decides.
 pub(crate) const PAGE: u32 = 400;
 
-/// How often something goes wrong.
+/// The chances of faults, from 0 to 1.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rates {
-    /// Of all requests; writes have the same chance once more.
+    /// The chance of a request. Writes have the same chance a second time.
     pub(crate) requests: f64,
-    /// Of all watches that begin.
+    /// The chance of a new watch.
     pub(crate) watches: f64,
-    /// Of all events of watches.
+    /// The chance of an event of a watch.
     pub(crate) events: f64,
 }
 
 impl Rates {
-    /// From the rate of requests: watches begin seldom, and one event that is cut off costs a new watch.
+    /// Derives all chances from that of requests. It is higher for watches, because they begin seldom, and lower for events,
+    /// because a cut event costs a new watch.
     pub(crate) fn of(requests: f64) -> Self {
         Self { requests, watches: (requests * 10.0).min(0.5), events: requests / 5.0 }
     }
 }
 
-/// What happens to a request of any kind; twice what happens more often.
+/// The faults of any request. Faults that are more frequent in practice appear twice.
 const REQUEST: [&str; 17] = [
     "before * * {} -> drop",
     "before * * {} -> drop",
@@ -49,7 +50,7 @@ const REQUEST: [&str; 17] = [
     "after * * {} -> truncate 40",
     "after * * {} -> trickle 200 20ms",
 ];
-/// What happens to writes besides: most of it after they were done.
+/// The additional faults of writes. Most of them come after the server has executed the write.
 const WRITE: [&str; 6] = [
     "before write * {} -> answer 409",
     "before write * {} -> duplicate",
@@ -58,14 +59,14 @@ const WRITE: [&str; 6] = [
     "after write * {} -> delay {ms}",
     "after write * {} -> stall",
 ];
-/// What happens to a watch that begins.
+/// The faults of a new watch.
 const WATCH: [&str; 4] = [
     "before watch * {} -> answer 410",
     "after watch * {} -> cut {n}",
     "after watch * {} -> truncate 300",
     "after watch * {} -> trickle 500 2ms",
 ];
-/// What happens to an event.
+/// The faults of an event.
 const EVENT: [&str; 7] = [
     "frame * * {} -> delay {ms}",
     "frame * * {} -> delay {ms}",
@@ -76,7 +77,7 @@ const EVENT: [&str; 7] = [
     "frame * * {} -> stall",
 ];
 
-/// The next page.
+/// Draws the next page.
 pub(crate) fn page(rng: &mut Rng, rates: Rates) -> Plan {
     let sorts: [(&[&str], f64); 4] =
         [(&REQUEST, rates.requests), (&WRITE, rates.requests), (&WATCH, rates.watches), (&EVENT, rates.events)];
@@ -94,11 +95,11 @@ pub(crate) fn page(rng: &mut Rng, rates: Rates) -> Plan {
             }
         }
     }
-    // Each template is read in a test.
+    // A test parses each template.
     rules.join("; ").parse().unwrap_or_default()
 }
 
-/// What a fault is called in the table.
+/// The name of a fault in the table.
 pub(crate) fn kind(action: &Action) -> String {
     let text = action.to_string();
     let words = if matches!(action, Action::Answer(_)) { 2 } else { 1 };

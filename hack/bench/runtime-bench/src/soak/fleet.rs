@@ -1,4 +1,4 @@
-//! What there should be: every object that the load has asked for, with its children, and how it is changed at random.
+//! The wanted state: all objects that the load has created, with their children. Also draws the random changes.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use crate::kind::Kind;
 
-/// One object as its user wants it.
+/// One object, as its user wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) kind: Kind,
     pub(crate) size: u32,
-    /// Which of a few images.
+    /// The number of the image, one of a few.
     pub(crate) release: u32,
-    /// Something that has a child of its own: a Memcached's network policy, a `HelloApp`'s port.
+    /// Whether the optional child is wanted: the network policy of a Memcached, or the Service of a `HelloApp` with a port.
     pub(crate) extra: bool,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Child {
     NetworkPolicy,
 }
 
-/// A thing that a user does.
+/// A change by a user.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Change {
     Create(String, Wanted),
@@ -36,20 +36,20 @@ pub(crate) enum Change {
         kind: Kind,
         foreground: bool,
     },
-    /// The object is deleted, and another of its name is created at once: its children are not this one's.
+    /// Delete the object and at once create another one with its name, which must not keep the old children.
     Replace(String, Wanted, Kind),
     Scale(String, Wanted),
     Edit(String, Wanted),
     DeleteChild(String, Child),
-    /// By hand, to something that is wrong.
+    /// Edit a child by hand, to a wrong value.
     EditChild(String, Child, Value),
 }
 
-/// Everything that there should be, by name.
+/// All wanted objects, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
     objects: BTreeMap<String, Wanted>,
-    /// How many there have ever been: names are not used again, but by [`Change::Replace`].
+    /// The number of objects so far, for new names. Only [`Change::Replace`] uses a name again.
     made: usize,
 }
 
@@ -67,7 +67,7 @@ impl Wanted {
         format!("registry.example.com/soak:{}", self.release)
     }
 
-    /// The whole of its spec, as a merge patch too: what is not wanted is null.
+    /// The whole spec, which is also a merge patch: unwanted fields are null.
     pub(crate) fn spec(&self) -> Value {
         let (extra, value) = if self.kind == Kind::Helloapp {
             ("port", json!(8080))
@@ -77,7 +77,7 @@ impl Wanted {
         json!({"size": self.size, "image": self.image(), extra: self.extra.then_some(value)})
     }
 
-    /// The children that it must have, and no others.
+    /// The kinds of children that the object must have; it must have no others.
     pub(crate) fn children(&self) -> Vec<Child> {
         let is_memcached = self.kind == Kind::Memcached;
         let all = [
@@ -89,7 +89,7 @@ impl Wanted {
         all.into_iter().filter_map(|(child, is_there)| is_there.then_some(child)).collect()
     }
 
-    /// What must hold in a child, by JSON pointer: as much as users of this load break.
+    /// The fields that this load breaks in a child, with their right values, by JSON pointer.
     pub(crate) fn facts(&self, name: &str, child: Child) -> Vec<(&'static str, Value)> {
         let label = (LABEL, json!(format!("{}-operator", self.kind.operator())));
         let mut facts = match child {
@@ -109,15 +109,15 @@ impl Wanted {
 impl Child {
     pub(crate) const ALL: [Self; 4] = [Self::Deployment, Self::Service, Self::DisruptionBudget, Self::NetworkPolicy];
 
-    /// A merge patch that breaks it.
+    /// A merge patch that breaks the child.
     fn broken(self, rng: &mut Rng) -> Value {
         if rng.u32(..4) == 0 {
-            // Out of sight for whoever watches by this label.
-            return json!({"metadata": {"labels": {MANAGED_BY: "somebody"}}});
+            // Makes the child invisible to watches with a selector on this label.
+            return json!({"metadata": {"labels": {MANAGED_BY: "another-manager"}}});
         }
         match self {
             Self::Deployment => json!({"spec": {"replicas": rng.u32(6..20)}}),
-            Self::Service => json!({"spec": {"selector": {"app.kubernetes.io/instance": "nobody"}}}),
+            Self::Service => json!({"spec": {"selector": {"app.kubernetes.io/instance": "no-pod"}}}),
             Self::DisruptionBudget => json!({"spec": {"maxUnavailable": rng.u32(2..9)}}),
             Self::NetworkPolicy => json!({"spec": {"policyTypes": ["Ingress", "Egress"]}}),
         }
@@ -125,7 +125,7 @@ impl Child {
 }
 
 impl Change {
-    /// What it is called in the table.
+    /// The name in the table.
     pub(crate) fn what(&self) -> &'static str {
         match self {
             Self::Create(..) => "create",
@@ -144,7 +144,8 @@ impl Fleet {
         &self.objects
     }
 
-    /// Chooses the next change, and takes it for done. There are never more than `limit` objects, and soon never many less.
+    /// Chooses the next change and applies it to the wanted state. There are at most `limit` objects, and after the start seldom
+    /// many fewer.
     pub(crate) fn change(&mut self, rng: &mut Rng, limit: usize) -> Change {
         let count = self.objects.len();
         if count == 0 || count * 10 < limit * 9 {
@@ -152,13 +153,13 @@ impl Fleet {
         }
         let index = rng.usize(..count);
         let Some((name, wanted)) = self.objects.iter().nth(index).map(|(name, wanted)| (name.clone(), *wanted)) else {
-            return self.create(rng); // never: the index is one of theirs
+            return self.create(rng); // unreachable: the index is valid
         };
         let children = wanted.children();
         let child = children.get(rng.usize(..children.len())).copied().unwrap_or(Child::Deployment);
         match rng.u32(..100) {
             0..25 => {
-                let size = (wanted.size + rng.u32(1..=5)) % 6; // another one
+                let size = (wanted.size + rng.u32(1..=5)) % 6; // always differs from the present size
                 self.update(name, Wanted { size, ..wanted }, Change::Scale)
             }
             25..45 => {

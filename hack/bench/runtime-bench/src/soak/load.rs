@@ -1,4 +1,4 @@
-//! Carries changes out. Users try again when the API server is away, so in the end everything that was wanted is asked for.
+//! Sends the users' changes to the API server. It retries during outages, so in the end every change has been made.
 
 use std::time::Duration;
 
@@ -21,36 +21,36 @@ use crate::kind::Kind;
 
 pub(crate) const NAMESPACE: &str = "soak";
 pub(crate) const KINDS: [Kind; 2] = [Kind::Memcached, Kind::Helloapp];
-/// A frozen API server holds a request for as long as it is frozen.
+/// The time limit of a request, because a frozen API server does not answer.
 const REQUEST: Duration = Duration::from_secs(5);
-/// Until the next attempt.
+/// The pause before the next attempt.
 const AGAIN: Duration = Duration::from_millis(300);
-/// Longer than any outage.
+/// How long to retry. This is longer than any outage.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 pub(crate) struct Load {
     client: Client,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Done,
-    /// There is no such object.
+    /// The object does not exist.
     Missing,
-    /// There is one already, or another one by now.
+    /// An object of this name exists already, or has been replaced.
     Conflict,
 }
 
 impl Load {
-    /// Makes the namespace that all happens in.
+    /// Creates the namespace of all objects.
     pub(crate) async fn prepare(client: Client) -> Result<Self> {
         let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
         Ok(Self { client })
     }
 
-    /// Makes as many changes a second as asked for, until `end`.
+    /// Makes changes at the requested rate until `end`.
     pub(crate) async fn run(
         &self,
         fleet: &mut Fleet,
@@ -60,10 +60,10 @@ impl Load {
         tally: &Tally,
     ) -> Result<()> {
         let mut ticks = tokio::time::interval(Duration::from_secs(1).div_f64(pace.changes));
-        // What an outage has held up is not made up for.
+        // Changes that an outage has delayed are not made up for.
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while Instant::now() < end {
-            // The first objects are not waited for: a run begins with a herd.
+            // The first objects are created without a pause: a run begins with a herd.
             if fleet.objects().len() * 10 >= pace.objects * 9 {
                 ticks.tick().await;
             }
@@ -107,14 +107,14 @@ impl Load {
     async fn create(&self, name: &str, wanted: Wanted) -> Result<()> {
         let mut spec = wanted.spec();
         if let Value::Object(fields) = &mut spec {
-            fields.retain(|_, value| !value.is_null()); // that is for patches
+            fields.retain(|_, value| !value.is_null()); // nulls are only for patches
         }
         let mut object = DynamicObject::new(name, &wanted.kind.resource());
         object.data = json!({"spec": spec});
         let objects = self.objects(wanted.kind);
         let begun = Instant::now();
-        // A conflict is an earlier attempt of our own. What is missing is the kind, which is served a moment after it was
-        // defined.
+        // A conflict means that an earlier attempt has succeeded. `Missing` means that the API server does not serve the kind
+        // yet, which takes a moment after its definition.
         while ask(async || objects.create(&PostParams::default(), &object).await.map(drop)).await? == Told::Missing {
             anyhow::ensure!(begun.elapsed() < PATIENCE, "its kind is not there");
             tokio::time::sleep(AGAIN).await;
@@ -122,18 +122,18 @@ impl Load {
         Ok(())
     }
 
-    /// What is gone already may have been deleted by an earlier attempt.
+    /// An object that is missing may have been deleted by an earlier attempt.
     async fn delete(&self, api: &Api<DynamicObject>, name: &str, how: &DeleteParams) -> Result<()> {
         ask(async || api.delete(name, how).await.map(drop)).await.map(drop)
     }
 
-    /// A child may not be there yet; an object that is missing shows in the end.
+    /// A child may not exist yet. A missing object shows in the final check.
     async fn patch(&self, api: &Api<DynamicObject>, name: &str, patch: &Value) -> Result<()> {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         ask(async || api.patch(name, &params, &patch).await.map(drop)).await.map(drop)
     }
 
-    /// Everything that there is.
+    /// Reads all objects and children.
     pub(crate) async fn snapshot(&self) -> Result<Snapshot> {
         let list = async |api: Api<DynamicObject>| {
             let objects = tokio::time::timeout(REQUEST, api.list(&ListParams::default())).await??;
@@ -171,16 +171,16 @@ impl Load {
     }
 }
 
-/// How much the load is.
+/// The size of the load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// At most so many at a time.
+    /// The maximum number of objects at a time.
     pub(crate) objects: usize,
-    /// A second.
+    /// The number of changes per second.
     pub(crate) changes: f64,
 }
 
-/// Asks until there is an answer.
+/// Repeats a request until there is an answer.
 async fn ask(request: impl AsyncFn() -> kube::Result<()>) -> Result<Told> {
     let begun = Instant::now();
     loop {

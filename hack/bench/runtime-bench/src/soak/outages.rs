@@ -1,4 +1,4 @@
-//! Parts of the control plane that stop for a while.
+//! Outages of parts of the control plane.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,32 +9,33 @@ use tokio::time::Instant;
 
 use super::tally::Tally;
 
-/// One of them.
+/// One outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outage {
-    /// Since the last one.
+    /// The time since the last outage.
     after: Duration,
     part: &'static str,
-    /// It stands still for so long; none: it is killed and started again.
+    /// How long the part is paused; `None` if it is killed and started again.
     pause: Option<Duration>,
 }
 
-/// A part that is killed is there again by then.
+/// The time in which a killed part is running again.
 const START: Duration = Duration::from_secs(20);
 
-/// Which come, one after another.
+/// Draws the outages, one after another.
 #[derive(Debug)]
 pub(crate) struct Course {
     rng: Rng,
-    /// What is still to be shown.
+    /// The sorts of outages that have not happened yet.
     opening: Vec<(&'static str, Option<u64>)>,
 }
 
-/// Each sort once, soon: a process is not warm before it has been through all of them. A pause is in seconds.
+/// Each sort of outage, with the pause in seconds. Each comes once, soon after the start: the memory of a process is stable only
+/// after it has been through all of them.
 const SORTS: [(&str, Option<u64>); 6] = [
     ("kube-apiserver", None),
     ("kube-apiserver", Some(5)),
-    ("kube-apiserver", Some(15)), // longer than a leader lives without it
+    ("kube-apiserver", Some(15)), // longer than the renew deadline
     ("etcd", None),
     ("etcd", Some(5)),
     ("kube-controller-manager", None),
@@ -53,7 +54,7 @@ impl Course {
             Some(sort) => (rng.u64(8..15), sort),
             None => (rng.u64(20..60), SORTS[rng.usize(..SORTS.len())]),
         };
-        // More or less.
+        // With some variation.
         let pause = pause.map(|seconds| Duration::from_millis(rng.u64(seconds * 800..seconds * 1_400)));
         Outage { after: Duration::from_secs(after), part, pause }
     }
@@ -65,7 +66,7 @@ impl Outage {
     }
 }
 
-/// Lets them happen until `end`, by which all is back.
+/// Causes outages until `end`. By then, all parts run again.
 pub(crate) async fn happen(cluster: &Arc<Cluster>, rng: Rng, end: Instant, tally: &Tally) -> Result<()> {
     let mut course = Course::new(rng);
     loop {
@@ -87,7 +88,7 @@ pub(crate) async fn happen(cluster: &Arc<Cluster>, rng: Rng, end: Instant, tally
     }
 }
 
-/// Waits until the API server is well.
+/// Waits until the API server is ready.
 pub(crate) async fn over(cluster: &Arc<Cluster>) -> Result<()> {
     block(cluster, |cluster| cluster.wait_until_ready(Duration::from_mins(1))).await
 }

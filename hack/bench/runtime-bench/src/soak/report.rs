@@ -1,4 +1,4 @@
-//! The tables, as Markdown.
+//! The report of a run, as Markdown tables.
 
 use std::{cell::RefCell, fmt::Write, time::Duration};
 
@@ -9,19 +9,19 @@ use super::{
     verdict::{End, FIGURES, Reading},
 };
 
-/// All that is told.
+/// The content of the report.
 pub(crate) struct Report<'a> {
     pub(crate) seed: u64,
     pub(crate) objects: usize,
     pub(crate) readings: &'a [Reading],
     pub(crate) tally: &'a Tally,
-    /// What the operator told Prometheus in the end.
+    /// The operator's metrics page at the end.
     pub(crate) page: &'a str,
     pub(crate) end: &'a End,
     pub(crate) failures: &'a [String],
 }
 
-/// What is counted by the operator itself.
+/// The rows that come from the operator's own metrics.
 const COUNTED: [(&str, &str); 8] = [
     ("reconciles", "controller_runtime_reconcile_total"),
     ("errors of reconciles", "controller_runtime_reconcile_errors_total"),
@@ -36,7 +36,7 @@ const COUNTED: [(&str, &str); 8] = [
 impl Report<'_> {
     pub(crate) fn render(&self) -> String {
         let mut text = String::new();
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = self.write(&mut text);
         text
     }

@@ -1,4 +1,4 @@
-//! What has happened so far.
+//! Counts what happens during a run.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -6,10 +6,10 @@ use fault_proxy::Trace;
 
 use super::{faults, fleet::Change};
 
-/// How often what has happened, by kind.
+/// The number of occurrences, by kind.
 pub(crate) type Counts = BTreeMap<String, u64>;
 
-/// Counts of a run. All that is counted happens on one task.
+/// The counts of a run. Only one task uses them.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) changes: RefCell<Counts>,
@@ -18,7 +18,7 @@ pub(crate) struct Tally {
     pub(crate) passed: RefCell<Passed>,
 }
 
-/// What has passed the proxy.
+/// The traffic through the proxy.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Passed {
     pub(crate) requests: u64,
@@ -48,7 +48,7 @@ impl Tally {
     }
 }
 
-/// All of them.
+/// The sum over all kinds.
 pub(crate) fn total(counts: &RefCell<Counts>) -> u64 {
     counts.borrow().values().sum()
 }

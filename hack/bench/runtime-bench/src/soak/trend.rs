@@ -1,19 +1,19 @@
-//! Whether a figure stays where it is.
+//! Decides whether a figure grows: a linear trend with its noise.
 
-/// How a figure changes with time.
+/// The trend of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Trend {
-    /// In units of the figure for each unit of time.
+    /// The slope, in units of the figure per unit of time.
     pub(crate) slope: f64,
-    /// Two standard errors of the slope: what it may be off by.
+    /// The uncertainty of the slope: two standard errors.
     pub(crate) noise: f64,
 }
 
-/// Readings next to each other are alike, and a burst is not a trend: the line is laid through the medians of so many
-/// stretches of time, and these are nearly independent.
+/// The number of intervals for the fit. The line goes through the median of each interval, because these are nearly independent.
+/// Adjacent readings are not, and a burst is not a trend.
 const STRETCHES: usize = 20;
 
-/// The line of least squares through points of time and figure, ordered by time.
+/// Fits a line by least squares through points of time and figure, which must be ordered by time.
 #[expect(clippy::cast_precision_loss, reason = "there are few readings")]
 pub(crate) fn trend(points: &[(f64, f64)]) -> Trend {
     let stretches = STRETCHES.min(points.len());
@@ -26,14 +26,14 @@ pub(crate) fn trend(points: &[(f64, f64)]) -> Trend {
     let (time, figure) = (mean(|it| it.0), mean(|it| it.1));
     let spread: f64 = medians.iter().map(|it| (it.0 - time).powi(2)).sum();
     if medians.len() < 3 || spread <= 0.0 {
-        return Trend { slope: 0.0, noise: f64::INFINITY }; // nothing can be said
+        return Trend { slope: 0.0, noise: f64::INFINITY }; // too few points
     }
     let slope = medians.iter().map(|it| (it.0 - time) * (it.1 - figure)).sum::<f64>() / spread;
     let rest: f64 = medians.iter().map(|it| (it.1 - figure - slope * (it.0 - time)).powi(2)).sum();
     Trend { slope, noise: 2.0 * (rest / (count - 2.0) / spread).sqrt() }
 }
 
-/// Zero of nothing.
+/// The mean; zero if there are no values.
 pub(crate) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = figures.into_iter().collect();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! What a run says.
+//! Decides whether a run has passed.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use super::trend::{Trend, trend};
 /// The operator's process at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
-    /// Since the run began.
+    /// The time since the start of the run, in hours.
     pub(crate) hours: f64,
-    /// In MiB.
+    /// The resident memory in MiB.
     pub(crate) rss: f64,
-    /// What of it is no file: a program's code is read page by page, and counts from then on.
+    /// The part of it that maps no file, in MiB. Pages of the program's code count as resident once they have been read.
     pub(crate) heap: f64,
     pub(crate) descriptors: f64,
     pub(crate) threads: f64,
 }
 
-/// A figure that must stay where it is.
+/// A figure that must not grow.
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) of: fn(&Reading) -> f64,
-    /// It may grow by so much, all in all, once warm.
+    /// The allowed growth in the whole run after the warm-up.
     allowed: f64,
 }
 
-/// All of them. What is allowed is what a process may still fill up after it is warm: an allocator keeps what the worst
-/// moment so far has needed, and worse ones come later. A leak grows on.
+/// All figures. The allowed growth is what a process may still need after the warm-up: the allocator keeps the memory of the
+/// worst moment so far, and a worse moment may come later. A leak grows further.
 pub(crate) const FIGURES: [Figure; 4] = [
     Figure { name: "RSS", unit: "MiB", of: |it| it.rss, allowed: 2.0 },
     Figure { name: "of which heap", unit: "MiB", of: |it| it.heap, allowed: 2.0 },
@@ -35,30 +35,30 @@ pub(crate) const FIGURES: [Figure; 4] = [
     Figure { name: "threads", unit: "", of: |it| it.threads, allowed: 1.0 },
 ];
 
-/// Until then the process fills its caches and pools.
+/// The share of the run that is the warm-up, in which the process fills its caches and pools.
 const WARM_UP: f64 = 1.0 / 3.0;
 
 /// How the run ended.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// Why the run could not be brought to its end.
+    /// The reason why the run was aborted.
     pub(crate) given_up: Option<String>,
-    /// Whether the process ended by itself; it is not started again.
+    /// Whether the process ended by itself. It is not restarted.
     pub(crate) has_exited: bool,
-    /// How long it took after the last fault until everything was as it should be; `None` when it never was.
+    /// The time from the last fault until convergence; `None` if the objects did not converge.
     pub(crate) converged: Option<Duration>,
-    /// What was not, in the end.
+    /// The differences that remained at the end.
     pub(crate) differences: Vec<String>,
-    /// How long it took until nothing was written any more.
+    /// The time from the last fault until the operator's last write.
     pub(crate) quiet: Option<Duration>,
-    /// How long the process took to end when it was told to.
+    /// The time from SIGTERM until the process ended; `None` if it did not end in time.
     pub(crate) terminated: Option<Duration>,
     pub(crate) panics: f64,
-    /// How often it became leader: once at first, and after each outage that cost it the lease.
+    /// How often the process became leader: once at the start, and once after each outage that cost it the lease.
     pub(crate) terms: usize,
 }
 
-/// The readings of a process that is warm.
+/// The readings after the warm-up.
 pub(crate) fn warm(readings: &[Reading]) -> &[Reading] {
     let end = readings.last().map_or(0.0, |it| it.hours);
     let first = readings.iter().position(|it| it.hours >= end * WARM_UP).unwrap_or(readings.len());
@@ -66,20 +66,20 @@ pub(crate) fn warm(readings: &[Reading]) -> &[Reading] {
 }
 
 impl Figure {
-    /// How it changes in an hour once the process is warm.
+    /// The trend per hour after the warm-up.
     pub(crate) fn trend(&self, readings: &[Reading]) -> Trend {
         let points: Vec<(f64, f64)> = warm(readings).iter().map(|it| (it.hours, (self.of)(it))).collect();
         trend(&points)
     }
 
-    /// Why it is not flat, or nothing: it grew by more than is allowed, and that is no noise.
+    /// The reason why the figure is not flat: it grew by more than allowed, and by more than the noise. `None` if it is flat.
     fn growth(&self, readings: &[Reading]) -> Option<String> {
         let Trend { slope, noise } = self.trend(readings);
         let hours = warm(readings).iter().map(|it| it.hours);
         let hours = hours.clone().fold(0.0, f64::max) - hours.fold(f64::INFINITY, f64::min);
         let (name, unit, allowed) = (self.name, self.unit, self.allowed);
         if !noise.is_finite() {
-            return Some(format!("{name}: there are too few readings to say anything"));
+            return Some(format!("{name}: there are too few readings for a trend"));
         }
         ((slope - noise) * hours > allowed).then(|| {
             format!(
@@ -90,21 +90,21 @@ impl Figure {
     }
 }
 
-/// Why the run has failed; empty when it has not.
+/// The reasons why the run has failed; empty if it has passed.
 pub(crate) fn failures(readings: &[Reading], end: &End) -> Vec<String> {
     if let Some(why) = &end.given_up {
         return vec![format!("given up: {why}")];
     }
     let mut failures: Vec<String> = FIGURES.iter().filter_map(|figure| figure.growth(readings)).collect();
     if end.converged.is_none() {
-        let first = end.differences.first().map_or("it was never looked", String::as_str);
+        let first = end.differences.first().map_or("they were never checked", String::as_str);
         failures.push(format!("not converged, {} differences: {first}", end.differences.len()));
     }
     if end.quiet.is_none() {
         failures.push("it never stops writing".to_owned());
     }
     if end.terminated.is_none() {
-        failures.push("it did not end in order when it was told to".to_owned());
+        failures.push("it did not end in time after SIGTERM".to_owned());
     }
     if end.panics > 0.0 {
         failures.push(format!("{} panics", end.panics));
@@ -116,7 +116,7 @@ pub(crate) fn failures(readings: &[Reading], end: &End) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Two hours, of which the first third is not looked at.
+    /// Readings of two hours, of which the first third is the warm-up.
     fn readings(rss: fn(f64) -> f64, descriptors: fn(f64) -> f64) -> Vec<Reading> {
         let hours = (0..2_000).map(|n| f64::from(n) / 1_000.0);
         hours
@@ -173,7 +173,7 @@ mod tests {
                 End { given_up: Some("the program ended by itself".to_owned()), has_exited: true, ..End::default() },
             ),
             ("it never stops writing", End { quiet: None, ..end() }),
-            ("it did not end in order when it was told to", End { terminated: None, ..end() }),
+            ("it did not end in time after SIGTERM", End { terminated: None, ..end() }),
             ("1 panics", End { panics: 1.0, ..end() }),
         ] {
             assert_eq!(failures(&flat, &end), [expected]);
