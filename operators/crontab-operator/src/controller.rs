@@ -12,7 +12,7 @@ use crate::{
     config::Config,
     desired::{self, Run},
     history,
-    known::{Known, LiveJob, Missed, News},
+    known::{Event, Known, LiveJob, Missed},
     metrics::Tally,
     status,
     timing::Timing,
@@ -44,7 +44,7 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab>) -> R
 /// The decisions of one reconcile. Events and metrics about them follow only after the status has been written.
 #[derive(Default)]
 struct Decided {
-    news: Vec<News>,
+    events: Vec<Event>,
     missed: Vec<Missed>,
     /// Whether the memory in the status has changed, so that its write must not be held back.
     remember: bool,
@@ -69,7 +69,7 @@ async fn wake_up<C: Cluster>(crontab: &CronTab, cluster: &C, config: &Config) ->
     let mut decided = Decided::default();
     let mut outcome = Ok(());
     if known.has_to_decide() {
-        match cluster.recall().await? {
+        match cluster.refresh_status().await? {
             Some(latest) if latest.resource_version() == crontab.resource_version() => {}
             Some(_) => return Ok(Action::After(Duration::ZERO)), // the cache was stale: decide on the newer status
             None => return Ok(Action::Done),
@@ -87,8 +87,8 @@ async fn wake_up<C: Cluster>(crontab: &CronTab, cluster: &C, config: &Config) ->
     let before = crontab.status.as_ref().map_or(&[][..], |status| &status.active);
     let still = |job: &JobReference| stored.status.iter().any(|status| status.active.contains(job));
     let left: Vec<JobReference> = before.iter().filter(|job| !still(job)).cloned().collect();
-    for news in decided.news.into_iter().chain(known.departed(&left)) {
-        cluster.tell(news);
+    for event in decided.events.into_iter().chain(known.departed(&left)) {
+        cluster.emit(event);
     }
     outcome?;
 
@@ -119,17 +119,17 @@ async fn decide<C: Cluster>(
     match known.situation().decide() {
         Decision::Nothing => {}
         Decision::Skip(due, why) => {
-            decided.news.extend(known.skip(due, why.into()));
+            decided.events.extend(known.skip(due, why.into()));
             decided.missed.push(why.into());
             decided.remember = true;
         }
         Decision::Start(due) => match start(Run::At(due.time), known, cluster, config).await? {
             Creation::Created(job) | Creation::Ours(job) => {
-                decided.news.extend(known.started(due, job));
+                decided.events.extend(known.started(due, job));
                 decided.remember = true;
             }
             Creation::Taken => {
-                decided.news.extend(known.skip(due, Missed::NameTaken));
+                decided.events.extend(known.skip(due, Missed::NameTaken));
                 decided.missed.push(Missed::NameTaken);
                 decided.remember = true;
             }
@@ -142,7 +142,7 @@ async fn decide<C: Cluster>(
     let job = if known.crontab.spec.replicas == 0 {
         None
     } else if let Some(why) = known.against_running_now() {
-        decided.news.push(known.left_out(why, known.now));
+        decided.events.push(known.left_out(why, known.now));
         None
     } else {
         match start(Run::Now(token), known, cluster, config).await? {
@@ -171,7 +171,7 @@ async fn start<C: Cluster>(
         let replaced: Vec<LiveJob> = known.active().filter(|job| job.deleting.is_none()).cloned().collect();
         for job in &replaced {
             if delete(job, cluster).await? {
-                cluster.tell(News::normal("SuccessfulDelete", format!("Deleted job {}", job.name)));
+                cluster.emit(Event::normal("SuccessfulDelete", format!("Deleted job {}", job.name)));
             }
         }
         known.replace(replaced);
@@ -181,14 +181,14 @@ async fn start<C: Cluster>(
     let creation = cluster.create(job).await.inspect_err(|_| cluster.count(Tally::Failed))?;
     match &creation {
         Creation::Created(_) => {
-            cluster.tell(News::normal("SuccessfulCreate", format!("Created job {name}")));
+            cluster.emit(Event::normal("SuccessfulCreate", format!("Created job {name}")));
             cluster.count(match run {
                 Run::At(time) => Tally::Started(cluster.now().duration_since(time)),
                 Run::Now(_) => Tally::Asked,
             });
         }
         Creation::Refused(words) => {
-            cluster.tell(News::warning("FailedCreate", format!("Error creating job: {words}")));
+            cluster.emit(Event::warning("FailedCreate", format!("Error creating job: {words}")));
             cluster.count(Tally::Failed);
         }
         Creation::Ours(_) | Creation::Dying | Creation::Taken => {}
@@ -201,7 +201,7 @@ async fn delete<C: Cluster>(job: &LiveJob, cluster: &C) -> Result<bool, Error> {
         // Other errors are usually transient, and the runtime reports those that are not.
         if error.reason() == "Forbidden" {
             let words = format!("Error deleting job {}: {}", job.name, error.chain());
-            cluster.tell(News::warning("FailedDelete", words));
+            cluster.emit(Event::warning("FailedDelete", words));
         }
     })
 }
@@ -214,7 +214,7 @@ async fn with_unseen<C: Cluster>(
 ) -> Result<Vec<LiveJob>, Error> {
     for reference in crontab.status.iter().flat_map(|status| &status.active) {
         if jobs.iter().all(|job| *job.uid != *reference.uid) {
-            let found = cluster.live(&reference.name).await?;
+            let found = cluster.get_uncached(&reference.name).await?;
             jobs.extend(found.filter(|job| *job.uid == *reference.uid));
         }
     }
@@ -224,7 +224,7 @@ async fn with_unseen<C: Cluster>(
 /// Returns all existing Jobs. Reads those that have not ended from the API server. Also looks up the `known` Jobs that the cache
 /// does not contain, because another client may have removed their labels.
 async fn present<C: Cluster>(known: &[LiveJob], cluster: &C) -> Result<Vec<LiveJob>, Error> {
-    cluster.catch_up().await?;
+    cluster.sync_cache().await?;
     let mut jobs = cluster.owned();
     let unseen = known.iter().filter(|job| jobs.iter().all(|other| other.uid != job.uid));
     jobs.extend(unseen.cloned().collect::<Vec<_>>());
@@ -232,7 +232,7 @@ async fn present<C: Cluster>(known: &[LiveJob], cluster: &C) -> Result<Vec<LiveJ
     for job in jobs {
         if job.end().is_some() {
             present.push(job);
-        } else if let Some(found) = cluster.live(&job.name).await? {
+        } else if let Some(found) = cluster.get_uncached(&job.name).await? {
             present.extend(Some(found).filter(|found| found.uid == job.uid));
         }
     }

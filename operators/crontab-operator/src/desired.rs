@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use kube::{ResourceExt, core::ObjectMeta};
 use schedule::Zone;
-use workloads::{App, ImagePullPolicy, SecurityProfile, given};
+use workloads::{App, ImagePullPolicy, SecurityProfile, normalize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{CronTab, api::v1::CronTabSpec, config::Config};
@@ -89,11 +89,11 @@ fn pod(spec: &CronTabSpec, profile: SecurityProfile, scheduled: Option<String>) 
         automount_service_account_token: bare
             .automount_service_account_token
             .filter(|_| spec.service_account_name.is_none()),
-        image_pull_secrets: given::list(&spec.image_pull_secrets),
-        node_selector: given::map(&spec.node_selector),
+        image_pull_secrets: normalize::list(&spec.image_pull_secrets),
+        node_selector: normalize::map(&spec.node_selector),
         service_account_name: spec.service_account_name.clone(),
-        tolerations: given::list(&spec.tolerations),
-        volumes: given::list(&spec.volumes),
+        tolerations: normalize::list(&spec.tolerations),
+        volumes: normalize::list(&spec.volumes),
         ..bare
     }
 }
@@ -107,13 +107,13 @@ fn container(spec: &CronTabSpec, profile: SecurityProfile, scheduled: Option<Str
         command: words(&spec.command),
         args: words(&spec.args),
         env: env(spec, scheduled),
-        env_from: given::list(&spec.env_from),
+        env_from: normalize::list(&spec.env_from),
         resources: match &spec.resources {
-            Some(resources) => given::resources(resources),
+            Some(resources) => normalize::resources(resources),
             None => Some(default_resources()),
         },
         security_context: Some(SecurityContext { run_as_user: spec.run_as_user, ..profile.container() }),
-        volume_mounts: given::list(&spec.volume_mounts),
+        volume_mounts: normalize::list(&spec.volume_mounts),
         ..Default::default()
     }
 }
@@ -123,7 +123,7 @@ fn env(spec: &CronTabSpec, scheduled: Option<String>) -> Option<Vec<EnvVar>> {
     let ours =
         scheduled.map(|time| EnvVar { name: SCHEDULED_AT_VARIABLE.to_owned(), value: Some(time), value_from: None });
     let theirs = spec.env.iter().filter(|variable| variable.name != SCHEDULED_AT_VARIABLE).cloned();
-    given::list(&ours.into_iter().chain(theirs).collect::<Vec<_>>())
+    normalize::list(&ours.into_iter().chain(theirs).collect::<Vec<_>>())
 }
 
 /// Requests that let the scheduler spread the pods. No limits.

@@ -78,7 +78,7 @@ pub enum Missed {
 
 /// An event to emit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct News {
+pub struct Event {
     /// The event's type.
     pub type_: EventType,
     /// The event's reason.
@@ -155,17 +155,17 @@ impl<'a> Known<'a> {
     }
 
     /// Records that this run is skipped. Returns the events to emit.
-    pub fn skip(&mut self, due: Due, why: Missed) -> Vec<News> {
-        let mut news: Vec<News> = many(due).into_iter().collect();
+    pub fn skip(&mut self, due: Due, why: Missed) -> Vec<Event> {
+        let mut events: Vec<Event> = many(due).into_iter().collect();
         if self.tells_again(due.time, why) {
-            news.push(self.left_out(why, due.time));
+            events.push(self.left_out(why, due.time));
         }
         self.memory.last_missed = Some((due.time, why.reason().to_owned()));
-        news
+        events
     }
 
     /// Records that this run has its Job. Returns the events to emit.
-    pub fn started(&mut self, due: Due, job: LiveJob) -> Vec<News> {
+    pub fn started(&mut self, due: Due, job: LiveJob) -> Vec<Event> {
         self.memory.last_schedule = self.memory.last_schedule.max(Some(due.time));
         self.add(job);
         many(due).into_iter().collect()
@@ -193,7 +193,7 @@ impl<'a> Known<'a> {
     }
 
     /// Returns the events about Jobs that the status listed as active and no longer does.
-    pub fn departed(&self, left: &[JobReference]) -> Vec<News> {
+    pub fn departed(&self, left: &[JobReference]) -> Vec<Event> {
         let told = |reference: &JobReference| {
             let (name, is) = (&reference.name, |job: &&LiveJob| *job.uid == *reference.uid);
             if self.replaced.iter().any(|job| is(&job)) {
@@ -203,27 +203,27 @@ impl<'a> Known<'a> {
                 if self.has_replaced(left) {
                     return None;
                 }
-                return Some(News::normal("MissingJob", format!("Active job went missing: {name}")));
+                return Some(Event::normal("MissingJob", format!("Active job went missing: {name}")));
             };
             let how = if job.end()?.failure.is_some() { "Failed" } else { "Complete" };
-            Some(News::normal("SawCompletedJob", format!("Saw completed job: {name}, status: {how}")))
+            Some(Event::normal("SawCompletedJob", format!("Saw completed job: {name}, status: {how}")))
         };
         left.iter().filter_map(told).collect()
     }
 
     /// Returns the event about a skipped run.
-    pub fn left_out(&self, why: Missed, time: Timestamp) -> News {
+    pub fn left_out(&self, why: Missed, time: Timestamp) -> Event {
         match why {
-            Missed::TooLate => News::warning("MissSchedule", format!("Missed scheduled time to start a job: {time}")),
-            Missed::StillRunning => News::normal(
+            Missed::TooLate => Event::warning("MissSchedule", format!("Missed scheduled time to start a job: {time}")),
+            Missed::StillRunning => Event::normal(
                 "JobAlreadyActive",
                 "Not starting job because prior execution is running and concurrency policy is Forbid",
             ),
-            Missed::TooManyActive => News::warning(
+            Missed::TooManyActive => Event::warning(
                 "TooManyActiveJobs",
                 format!("Not starting job because {} jobs are active (maxActiveJobs)", self.active_count()),
             ),
-            Missed::NameTaken => News::warning(
+            Missed::NameTaken => Event::warning(
                 "JobNameConflict",
                 format!(
                     "Job \"{}\" already exists and is not managed by CronTab; the run at {time} is skipped",
@@ -325,7 +325,7 @@ impl From<Skip> for Missed {
     }
 }
 
-impl News {
+impl Event {
     /// Returns an event of the type Normal.
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
         Self { type_: EventType::Normal, reason, message: message.into() }
@@ -342,9 +342,9 @@ fn time_of(job: &Live<JobView>) -> Timestamp {
     job.scheduled().or(job.created).unwrap_or(Timestamp::MAX)
 }
 
-fn many(due: Due) -> Option<News> {
+fn many(due: Due) -> Option<Event> {
     due.has_missed_many().then(|| {
-        News::warning(
+        Event::warning(
             "TooManyMissedTimes",
             format!(
                 "{} start times were missed; only the latest is started. Set or decrease spec.startingDeadlineSeconds or \

@@ -7,24 +7,24 @@ use manager::{Action, Context, Deletion, Error};
 use crate::{
     FlightTicket,
     booking::Client,
+    cancellation::{Cancellation, End},
     course::{Course, Step},
-    ending::{End, Ending},
-    status::{self, News, Told},
+    polling::Polling,
+    status::{self, Event, StatusUpdate},
     ticket::BOOKING_ID,
-    visits::Visits,
 };
 
 /// Carries out the steps of a [`Course`] until it has nothing more to request from the provider for now.
 ///
 /// Every step is idempotent: after a crash, the next reconcile takes the same steps again.
 pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTicket>) -> Result<Action, Error> {
-    let visits = ctx.config::<Arc<Visits>>();
+    let polling = ctx.config::<Arc<Polling>>();
     let Some(provider) = ctx.config::<Option<Client>>() else {
-        tell(&ctx, &status::not_configured(&ticket), Vec::new()).await?;
+        publish(&ctx, &status::not_configured(&ticket), Vec::new()).await?;
         return Ok(Action::Done);
     };
-    let is_told = Told::stored(&ticket).ready.is_some();
-    if let Some(wait) = visits.wait(&ticket).filter(|_| is_told) {
+    let is_reported = StatusUpdate::stored(&ticket).ready.is_some();
+    if let Some(wait) = polling.wait(&ticket).filter(|_| is_reported) {
         return Ok(Action::After(wait));
     }
     // No booking without a finalizer, which would otherwise remain after the object's deletion. No decision on a cached status
@@ -32,65 +32,65 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
     if ctx.ensure_finalizer().await?.is_none() {
         return Ok(Action::Done);
     }
-    let Some(ticket) = ctx.recall().await? else { return Ok(Action::Done) };
+    let Some(ticket) = ctx.refresh_status().await? else { return Ok(Action::Done) };
 
-    let mut course = Course::of(&ticket, visits.so_far(&ticket));
+    let mut course = Course::of(&ticket, polling.so_far(&ticket));
     let wait = loop {
         match course.step() {
             Step::Ask(request) => {
                 let outcome = provider.ask(&request).await;
-                course.hear(request, outcome, ctx.now());
+                course.handle(request, outcome, ctx.now());
             }
             Step::Note(id) => drop(ctx.annotate(&[(BOOKING_ID, id.as_deref())]).await?),
             Step::Remember => {
-                tell(&ctx, course.told(), Vec::new()).await?;
-                if ctx.object().status.as_ref().map(|it| it.attempt) != Some(course.told().status.attempt) {
+                publish(&ctx, course.update(), Vec::new()).await?;
+                if ctx.object().status.as_ref().map(|it| it.attempt) != Some(course.update().status.attempt) {
                     return Ok(Action::Done); // the object is gone
                 }
             }
             Step::Rest(wait) => break wait,
         }
     };
-    tell(&ctx, course.told(), course.news()).await?;
-    Ok(visits.rest(&ctx.object(), wait, ctx.random()))
+    publish(&ctx, course.update(), course.events()).await?;
+    Ok(polling.rest(&ctx.object(), wait, ctx.random()))
 }
 
 /// Cancels the booking of a deleted ticket, and closes its references so that no late request can book.
 pub(crate) async fn clean_up(ticket: Arc<FlightTicket>, ctx: Context<FlightTicket>) -> Result<Deletion, Error> {
-    let visits = ctx.config::<Arc<Visits>>();
-    if let Some(wait) = visits.wait(&ticket) {
+    let polling = ctx.config::<Arc<Polling>>();
+    if let Some(wait) = polling.wait(&ticket) {
         return Ok(Deletion::Pending(Action::After(wait)));
     }
-    let Some(ticket) = ctx.recall().await? else { return Ok(Deletion::Pending(Action::Done)) };
+    let Some(ticket) = ctx.refresh_status().await? else { return Ok(Deletion::Pending(Action::Done)) };
     let provider = ctx.config::<Option<Client>>();
 
-    let mut ending = Ending::of(&ticket, visits.so_far(&ticket), provider.is_some());
-    while let (Some(provider), Some(request)) = (provider, ending.request()) {
+    let mut cancellation = Cancellation::of(&ticket, polling.so_far(&ticket), provider.is_some());
+    while let (Some(provider), Some(request)) = (provider, cancellation.request()) {
         let outcome = provider.ask(&request).await;
-        ending.hear(&request, outcome);
+        cancellation.handle(&request, outcome);
     }
-    match ending.end() {
-        End::Finished(news) => {
-            say(&ctx, news);
+    match cancellation.end() {
+        End::Finished(events) => {
+            emit(&ctx, events);
             Ok(Deletion::Finished)
         }
-        End::Waiting(told, wait) => {
-            let trouble = told.trouble().filter(|_| visits.remind(&ticket));
-            tell(&ctx, &told, trouble.into_iter().collect()).await?;
-            Ok(Deletion::Pending(visits.rest(&ctx.object(), wait, ctx.random())))
+        End::Waiting(update, wait) => {
+            let trouble = update.trouble().filter(|_| polling.remind(&ticket));
+            publish(&ctx, &update, trouble.into_iter().collect()).await?;
+            Ok(Deletion::Pending(polling.rest(&ctx.object(), wait, ctx.random())))
         }
     }
 }
 
 /// Writes the status, and then emits the events.
-async fn tell(ctx: &Context<FlightTicket>, told: &Told, news: Vec<News>) -> Result<(), Error> {
-    ctx.apply_external(told.status.clone(), &told.external()).await?;
-    say(ctx, news);
+async fn publish(ctx: &Context<FlightTicket>, update: &StatusUpdate, events: Vec<Event>) -> Result<(), Error> {
+    ctx.apply_external(update.status.clone(), &update.external()).await?;
+    emit(ctx, events);
     Ok(())
 }
 
-fn say(ctx: &Context<FlightTicket>, news: Vec<News>) {
-    for News { type_, reason, message } in news {
+fn emit(ctx: &Context<FlightTicket>, events: Vec<Event>) {
+    for Event { type_, reason, message } in events {
         ctx.event(type_, reason, message);
     }
 }

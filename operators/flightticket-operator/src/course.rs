@@ -13,7 +13,7 @@ use crate::{
     FlightTicket,
     api::v1::{FlightTicketStatus, Phase, RebookPolicy},
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
-    status::{self, News, Told},
+    status::{self, Event, StatusUpdate},
     ticket::{ADOPT, BOOKING_ID, MOST_ATTEMPTS},
 };
 
@@ -49,7 +49,7 @@ pub enum Wait {
     Change,
 }
 
-/// What earlier visits in this process have counted.
+/// What earlier polling in this process have counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SoFar {
     /// Requests in a row with an unknown outcome.
@@ -70,9 +70,9 @@ const MOST_REQUESTS: u32 = 12;
 pub struct Course<'a> {
     ticket: &'a FlightTicket,
     so_far: SoFar,
-    told: Told,
+    update: StatusUpdate,
     steps: VecDeque<Step>,
-    news: Vec<News>,
+    events: Vec<Event>,
     requests: u32,
     /// Whether this visit repeats a request after a final answer, because the object has changed.
     is_retry: bool,
@@ -81,24 +81,24 @@ pub struct Course<'a> {
 impl<'a> Course<'a> {
     /// Begins a visit.
     pub fn of(ticket: &'a FlightTicket, so_far: SoFar) -> Self {
-        let mut told = Told::stored(ticket);
-        let settled = told.status.settled.take();
-        let is_same = settled.as_deref() == Some(&*ticket.demand(told.status.booking_id.is_some()));
+        let mut update = StatusUpdate::stored(ticket);
+        let settled = update.status.settled.take();
+        let is_same = settled.as_deref() == Some(&*ticket.demand(update.status.booking_id.is_some()));
         let mut course = Self {
             ticket,
             so_far,
-            told,
+            update,
             steps: VecDeque::new(),
-            news: Vec::new(),
+            events: Vec::new(),
             requests: 0,
             is_retry: settled.is_some(),
         };
-        if is_same && course.told.ready.is_some() {
-            course.told.status.settled = settled;
+        if is_same && course.update.ready.is_some() {
+            course.update.status.settled = settled;
             course.rest(Wait::Change);
             return course;
         }
-        let status = &mut course.told.status;
+        let status = &mut course.update.status;
         status.reference = Some(ticket.reference(status.attempt));
         match (status.booking_id.clone(), ticket.annotation(BOOKING_ID)) {
             (Some(id), _) => course.ask(Request::Get { id }),
@@ -117,23 +117,25 @@ impl<'a> Course<'a> {
     }
 
     /// Returns the status to write now.
-    pub fn told(&self) -> &Told {
-        &self.told
+    pub fn update(&self) -> &StatusUpdate {
+        &self.update
     }
 
     /// Returns the events to emit after the status is written.
-    pub fn news(&self) -> Vec<News> {
-        let mut news = self.news.clone();
-        news.extend(self.told.news(&Told::stored(self.ticket), self.ticket));
-        news
+    pub fn events(&self) -> Vec<Event> {
+        let mut events = self.events.clone();
+        events.extend(self.update.events(&StatusUpdate::stored(self.ticket), self.ticket));
+        events
     }
 
     /// Takes the outcome of a request, and adds the steps that follow from it.
-    pub fn hear(&mut self, request: Request, outcome: Outcome, now: Timestamp) {
+    pub fn handle(&mut self, request: Request, outcome: Outcome, now: Timestamp) {
         match (request, outcome) {
             (request, Outcome::Unknown(unknown)) => self.trouble(&request, &unknown),
             (_, Outcome::Refused(refusal)) if refusal.why == Why::Credentials => self.no_credentials(&refusal),
-            (Request::Close { reference }, _) if self.told.status.reference.as_ref() == Some(&reference) => self.anew(),
+            (Request::Close { reference }, _) if self.update.status.reference.as_ref() == Some(&reference) => {
+                self.anew();
+            }
             (Request::Close { .. }, _) => self.forget_and_book(),
             (Request::Lookup { .. }, Outcome::Standing(standing)) => self.stands(standing),
             (Request::Lookup { .. }, Outcome::Refused(_)) => self.lost(not_found(&self.shown_id())),
@@ -171,7 +173,7 @@ impl<'a> Course<'a> {
     }
 
     fn book(&mut self) {
-        let order = self.ticket.order(self.told.status.attempt);
+        let order = self.ticket.order(self.update.status.attempt);
         self.ask(Request::Book(order));
     }
 
@@ -181,21 +183,21 @@ impl<'a> Course<'a> {
 
     /// Ends the visit with a final answer: the operator tries nothing more until the user changes the object.
     fn settle(&mut self, phase: Phase, ready: Finding) {
-        let status = &mut self.told.status;
+        let status = &mut self.update.status;
         status.phase = phase;
         status.settled = Some(self.ticket.demand(status.booking_id.is_some()));
-        self.told.ready = Some(ready);
-        self.told.synced = Some(status::not_booked());
+        self.update.ready = Some(ready);
+        self.update.synced = Some(status::not_booked());
         self.rest(Wait::Change);
     }
 
     fn trouble(&mut self, request: &Request, unknown: &Unknown) {
         let message = format!("{}: {}", request.op(), unknown.why);
         if self.so_far.failures + 1 >= TELLING {
-            self.told.ready = Some(status::unavailable(message.clone()));
-            self.told.synced = Some(status::unavailable(message));
-        } else if self.told.ready.is_none() {
-            self.told.ready = Some(status::pending(message));
+            self.update.ready = Some(status::unavailable(message.clone()));
+            self.update.synced = Some(status::unavailable(message));
+        } else if self.update.ready.is_none() {
+            self.update.ready = Some(status::pending(message));
         }
         self.rest(Wait::Trouble(unknown.retry_after));
     }
@@ -207,8 +209,8 @@ impl<'a> Course<'a> {
 
     fn no_credentials(&mut self, refusal: &Refusal) {
         let finding = status::authentication_failed(refusal);
-        self.told.synced = Some(status::unavailable(finding.message.clone()));
-        self.told.ready = Some(finding);
+        self.update.synced = Some(status::unavailable(finding.message.clone()));
+        self.update.ready = Some(finding);
         self.rest(Wait::Credentials);
     }
 
@@ -216,9 +218,9 @@ impl<'a> Course<'a> {
         let rejected = status::no("BookingRejected", words(refusal));
         match refusal.why {
             Why::NoSeats => {
-                self.told.status.phase = Phase::Pending;
-                self.told.ready = Some(status::insufficient_seats(self.ticket));
-                self.told.synced = Some(status::not_booked());
+                self.update.status.phase = Phase::Pending;
+                self.update.ready = Some(status::insufficient_seats(self.ticket));
+                self.update.synced = Some(status::not_booked());
                 self.rest(Wait::Seats);
             }
             Why::Closed => self.settle(Phase::Cancelled, rejected),
@@ -229,7 +231,7 @@ impl<'a> Course<'a> {
     /// Handles a booking that the provider has returned.
     fn found(&mut self, booking: &Booking, now: Timestamp) {
         let Some(attempt) = self.ticket.attempt_of(&booking.reference) else { return self.of_another(booking) };
-        if attempt < self.told.status.attempt {
+        if attempt < self.update.status.attempt {
             // The annotation names a booking that the operator has already replaced.
             return self.ask(Request::Close { reference: booking.reference.clone() });
         }
@@ -242,9 +244,9 @@ impl<'a> Course<'a> {
             State::Other(state) => {
                 self.record(booking, attempt);
                 let message = format!("Booking {} has the state {state} at the provider", booking.id);
-                if matches!(self.told.status.phase, Phase::Booked | Phase::Modifying) {
-                    self.told.ready = Some(status::unavailable(message.clone()));
-                    self.told.synced = Some(status::unavailable(message));
+                if matches!(self.update.status.phase, Phase::Booked | Phase::Modifying) {
+                    self.update.ready = Some(status::unavailable(message.clone()));
+                    self.update.synced = Some(status::unavailable(message));
                     self.rest(Wait::Unconfirmed);
                 } else {
                     self.unconfirmed(message);
@@ -265,46 +267,46 @@ impl<'a> Course<'a> {
     }
 
     fn unconfirmed(&mut self, message: String) {
-        self.told.status.phase = Phase::Pending;
-        self.told.ready = Some(status::pending(message));
-        self.told.synced = Some(status::not_booked());
+        self.update.status.phase = Phase::Pending;
+        self.update.ready = Some(status::pending(message));
+        self.update.synced = Some(status::not_booked());
         self.rest(Wait::Unconfirmed);
     }
 
     fn confirmed(&mut self, booking: &Booking, attempt: u32, now: Timestamp) {
         self.record(booking, attempt);
-        let status = &mut self.told.status;
+        let status = &mut self.update.status;
         status.phase = Phase::Booked;
         status.booked_at = status.booked_at.or_else(|| Timestamp::from_second(now.as_second()).ok());
-        self.told.ready = Some(status::booked(self.ticket, booking));
+        self.update.ready = Some(status::booked(self.ticket, booking));
         let wanted = self.ticket.spec.number;
         if let Some(difference) = difference(self.ticket, booking) {
-            self.told.synced = Some(status::diverged(difference));
+            self.update.synced = Some(status::diverged(difference));
             self.rest(Wait::Poll);
         } else if booking.number == i64::from(wanted) {
-            self.told.synced = Some(status::up_to_date());
+            self.update.synced = Some(status::up_to_date());
             self.rest(Wait::Poll);
         } else {
             let message = format!("Booking {} has {} seat(s); the spec requests {wanted}", booking.id, booking.number);
-            self.told.status.phase = Phase::Modifying;
-            self.told.synced = Some(status::no("ModificationPending", message));
+            self.update.status.phase = Phase::Modifying;
+            self.update.synced = Some(status::no("ModificationPending", message));
             self.ask(Request::Modify { id: booking.id.clone(), version: booking.version, number: wanted });
         }
     }
 
     /// Handles a refused modification: the booking stays unchanged.
     fn not_modified(&mut self, refusal: &Refusal) {
-        let (id, number) = (self.shown_id(), self.told.status.number.unwrap_or_default());
-        self.told.status.phase = Phase::Booked;
+        let (id, number) = (self.shown_id(), self.update.status.number.unwrap_or_default());
+        self.update.status.phase = Phase::Booked;
         let message = format!("Booking {id} stays at {number} seat(s): {}", words(refusal));
-        self.told.synced = Some(status::no("ModificationRejected", message));
+        self.update.synced = Some(status::no("ModificationRejected", message));
         self.rest(if refusal.why == Why::Fixed { Wait::Poll } else { Wait::Seats });
     }
 
     fn of_another(&mut self, booking: &Booking) {
         let is_over = matches!(booking.state, State::Cancelled | State::Rejected);
         if self.ticket.is_annotated(ADOPT) && !is_over {
-            let reference = self.ticket.reference(self.told.status.attempt);
+            let reference = self.ticket.reference(self.update.status.attempt);
             let (id, expect) = (booking.id.clone(), booking.reference.clone());
             return self.ask(Request::Adopt { id, expect, reference });
         }
@@ -314,7 +316,7 @@ impl<'a> Course<'a> {
     /// Handles a known booking that the provider does not find.
     fn missing(&mut self) {
         if self.so_far.missing.is_some_and(|missing| missing >= LAG) {
-            let reference = self.ticket.reference(self.told.status.attempt);
+            let reference = self.ticket.reference(self.update.status.attempt);
             self.ask(Request::Lookup { reference });
         } else {
             self.rest(Wait::Missing);
@@ -338,10 +340,10 @@ impl<'a> Course<'a> {
     /// Handles a booking that is cancelled or does not exist any more.
     fn lost(&mut self, ready: Finding) {
         let may_rebook = self.ticket.spec.rebook_policy == RebookPolicy::Always;
-        if may_rebook && self.told.status.attempt < MOST_ATTEMPTS {
-            self.news.push(News::warning(ready.reason, ready.message));
+        if may_rebook && self.update.status.attempt < MOST_ATTEMPTS {
+            self.events.push(Event::warning(ready.reason, ready.message));
             // Closed, so that neither a late request nor a booking that reappears leads to a second booking.
-            self.ask(Request::Close { reference: self.ticket.reference(self.told.status.attempt) });
+            self.ask(Request::Close { reference: self.ticket.reference(self.update.status.attempt) });
         } else {
             self.settle(Phase::Cancelled, ready);
         }
@@ -349,13 +351,13 @@ impl<'a> Course<'a> {
 
     /// Books again under the next reference, after the old one is closed. The status stores the new reference before the request.
     fn anew(&mut self) {
-        let status = &mut self.told.status;
+        let status = &mut self.update.status;
         status.attempt += 1;
         self.steps.push_back(Step::Note(None));
         self.forget();
-        let message = format!("the booking was lost; booking again, attempt {}", self.told.status.attempt);
-        self.told.ready = Some(status::pending(message));
-        self.told.synced = Some(status::not_booked());
+        let message = format!("the booking was lost; booking again, attempt {}", self.update.status.attempt);
+        self.update.ready = Some(status::pending(message));
+        self.update.synced = Some(status::not_booked());
         self.steps.push_back(Step::Remember);
         self.book();
     }
@@ -368,14 +370,14 @@ impl<'a> Course<'a> {
     }
 
     fn forget(&mut self) {
-        let FlightTicketStatus { attempt, conditions, fence, .. } = std::mem::take(&mut self.told.status);
+        let FlightTicketStatus { attempt, conditions, fence, .. } = std::mem::take(&mut self.update.status);
         let reference = Some(self.ticket.reference(attempt));
-        self.told.status =
+        self.update.status =
             FlightTicketStatus { reference, attempt, fence, conditions, ..FlightTicketStatus::default() };
     }
 
     fn record(&mut self, booking: &Booking, attempt: u32) {
-        let status = &mut self.told.status;
+        let status = &mut self.update.status;
         status.attempt = attempt;
         status.reference = Some(booking.reference.clone());
         status.booking_id = Some(booking.id.clone());
@@ -388,7 +390,7 @@ impl<'a> Course<'a> {
     }
 
     fn shown_id(&self) -> String {
-        self.told.status.booking_id.as_deref().or(self.ticket.claimed_id()).unwrap_or_default().to_owned()
+        self.update.status.booking_id.as_deref().or(self.ticket.claimed_id()).unwrap_or_default().to_owned()
     }
 }
 

@@ -2,23 +2,23 @@
 //! deletion.
 //!
 //! Reading order: [`api`] (the custom resource) → [`controller`](crate) (carries out the steps of a reconcile) → [`course`]
-//! (decides the next step from the provider's answers) → [`ending`] (the same for a ticket that is being deleted) → [`status`]
-//! (status, conditions and events) → [`booking`] (the provider and its client, without Kubernetes) → `visits` (when each ticket
+//! (decides the next step from the provider's answers) → [`cancellation`] (the same for a ticket that is being deleted) → [`status`]
+//! (status, conditions and events) → [`booking`] (the provider and its client, without Kubernetes) → `polling` (when each ticket
 //! is due again).
 
 pub mod api;
 pub mod booking;
+pub mod cancellation;
 mod config;
 mod controller;
 pub mod course;
-pub mod ending;
 mod metrics;
 mod operator;
+mod polling;
 #[cfg(test)]
 mod samples;
 pub mod status;
 pub mod ticket;
-mod visits;
 
 pub use api::FlightTicket;
 pub use config::Config;

@@ -11,8 +11,8 @@ use crate::{
     Config, FlightTicket,
     booking::{Client, Https, Settings, Token},
     controller, metrics,
+    polling::Polling,
     ticket::FINALIZER,
-    visits::Visits,
 };
 
 /// The operator of [`FlightTicket`].
@@ -54,11 +54,11 @@ impl Operator for FlightTicketOperator {
 
 /// Returns the controller of [`FlightTicket`] with this client. Without a client, it books nothing.
 pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> Declared {
-    let visits = Arc::new(Visits::every(config.poll_interval));
-    let left = visits.clone();
+    let polling = Arc::new(Polling::every(config.poll_interval));
+    let left = polling.clone();
     Controller::of::<FlightTicket>()
         .config(client)
-        .config(visits)
+        .config(polling)
         .workers(config.concurrency.into())
         .on_delete(FINALIZER, controller::clean_up)
         .on_gone(move |key| left.forget(key))

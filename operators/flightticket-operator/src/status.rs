@@ -44,7 +44,7 @@ const WARNINGS: [&str; 7] = [
 
 /// A status with its two conditions: the stored one, or the one to write.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct StatusUpdate {
     /// The fields. Its conditions are the stored ones.
     pub status: FlightTicketStatus,
     /// `Ready`; `None` if the operator has not set it yet.
@@ -55,7 +55,7 @@ pub struct Told {
 
 /// An event to emit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct News {
+pub struct Event {
     /// The event's type.
     pub type_: EventType,
     /// The event's reason.
@@ -64,7 +64,7 @@ pub struct News {
     pub message: String,
 }
 
-impl News {
+impl Event {
     /// Returns an event of the type Normal.
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
         Self { type_: EventType::Normal, reason, message: message.into() }
@@ -76,11 +76,11 @@ impl News {
     }
 }
 
-impl Told {
+impl StatusUpdate {
     /// Returns the event about the provider's failure, if `Ready` reports one. This event is emitted repeatedly.
-    pub fn trouble(&self) -> Option<News> {
+    pub fn trouble(&self) -> Option<Event> {
         let is_trouble = |ready: &&Finding| ["ProviderUnavailable", "AuthenticationFailed"].contains(&ready.reason);
-        self.ready.as_ref().filter(is_trouble).map(|ready| News::warning(ready.reason, ready.message.clone()))
+        self.ready.as_ref().filter(is_trouble).map(|ready| Event::warning(ready.reason, ready.message.clone()))
     }
 
     /// Reads the stored status and conditions of the object.
@@ -100,24 +100,27 @@ impl Told {
     }
 
     /// Returns the events about what has changed since `before`.
-    pub fn news(&self, before: &Self, ticket: &FlightTicket) -> Vec<News> {
-        let mut news = Vec::new();
+    pub fn events(&self, before: &Self, ticket: &FlightTicket) -> Vec<Event> {
+        let mut events = Vec::new();
         let (is, was) = (&self.status, &before.status);
         let is_held = |status: &FlightTicketStatus| matches!(status.phase, Phase::Booked | Phase::Modifying);
         if let (Some(id), Some(number)) = (is.booking_id.as_deref().filter(|_| is_held(is)), is.number) {
             if !is_held(was) || was.booking_id.as_deref() != Some(id) {
-                news.push(News::normal("Booked", booked_words(ticket, number, is, id)));
+                events.push(Event::normal("Booked", booked_words(ticket, number, is, id)));
             } else if let Some(earlier) = was.number.filter(|earlier| *earlier != number) {
-                news.push(News::normal("Modified", format!("Booking {id} changed from {earlier} to {number} seat(s)")));
+                events.push(Event::normal(
+                    "Modified",
+                    format!("Booking {id} changed from {earlier} to {number} seat(s)"),
+                ));
             }
         }
         let ready = (&self.ready, &before.ready, WARNINGS.as_slice());
         for (now, then, warnings) in [ready, (&self.synced, &before.synced, &["ModificationRejected"])] {
             let is_known = |now: &Finding| then.as_ref().is_some_and(|then| then.reason == now.reason);
             let fresh = now.as_ref().filter(|now| warnings.contains(&now.reason) && !is_known(now));
-            news.extend(fresh.map(|now| News::warning(now.reason, now.message.clone())));
+            events.extend(fresh.map(|now| Event::warning(now.reason, now.message.clone())));
         }
-        news
+        events
     }
 }
 
@@ -190,10 +193,10 @@ pub fn authentication_failed(refusal: &Refusal) -> Finding {
 }
 
 /// Returns the status of a ticket if the operator has no provider.
-pub fn not_configured(ticket: &FlightTicket) -> Told {
+pub fn not_configured(ticket: &FlightTicket) -> StatusUpdate {
     let finding = |reason| no(reason, "the operator has no booking provider; set --booking-url");
-    let stored = Told::stored(ticket);
-    Told {
+    let stored = StatusUpdate::stored(ticket);
+    StatusUpdate {
         ready: Some(finding("ProviderNotConfigured")),
         synced: stored.synced.or_else(|| Some(not_booked())),
         ..stored

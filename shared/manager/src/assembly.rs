@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    context::{Clock, Outside},
+    context::{Clock, Environment},
     controller::{Cause, Declared, Running},
     informer::InformerHealth,
     informers::Informers,
@@ -34,25 +34,25 @@ impl Assembly {
     pub(crate) fn new(
         declared: Vec<(Declared, ChildMetrics)>,
         background: Vec<Background>,
-        outside: &Arc<Outside>,
+        environment: &Arc<Environment>,
         stop: &CancellationToken,
     ) -> (Self, Vec<Named>) {
-        let settings = &outside.settings;
-        let mut informers = Informers::new(outside.metrics.clone(), outside.random.clone());
+        let settings = &environment.settings;
+        let mut informers = Informers::new(environment.metrics.clone(), environment.random.clone());
         let built: Vec<_> =
             declared.into_iter().map(|(declared, children)| (declared.build)(&mut informers, children)).collect();
         let controllers: Arc<Vec<Running>> =
-            Arc::new(built.into_iter().map(|built| built.start(outside.clone())).collect());
-        let (informers, mut tasks) = informers.start(&outside.client, &settings.watch_namespaces, stop);
+            Arc::new(built.into_iter().map(|built| built.start(environment.clone())).collect());
+        let (informers, mut tasks) = informers.start(&environment.client, &settings.watch_namespaces, stop);
         for Background { name, start } in background {
             tasks.push((name.to_owned(), start(stop.clone())));
         }
         for (index, controller) in controllers.iter().enumerate() {
             let concurrency =
                 settings.max_concurrent_reconciles.of(&controller.kind, &controller.group, controller.workers);
-            outside.metrics.prepare(&controller.name, concurrency);
+            environment.metrics.prepare(&controller.name, concurrency);
             let task =
-                resync(controllers.clone(), index, settings.resync_interval, outside.random.clone(), stop.clone());
+                resync(controllers.clone(), index, settings.resync_interval, environment.random.clone(), stop.clone());
             tasks.push((format!("resync of {}", controller.kind), Box::pin(task)));
             // An optional kind may be installed later. All other kinds are there when the workers start.
             let optional = controller.optional.iter().map(|health| (health, true));
@@ -61,7 +61,7 @@ impl Assembly {
                 tasks.push((format!("{} that come back, for {}", health.kind, controller.kind), Box::pin(task)));
             }
         }
-        let task = follow_clock(controllers.clone(), outside.clock.clone(), stop.clone());
+        let task = follow_clock(controllers.clone(), environment.clock.clone(), stop.clone());
         tasks.push(("jumps of the clock".to_owned(), Box::pin(task)));
         (Self { controllers, informers }, tasks)
     }

@@ -37,50 +37,50 @@ use crate::{
     settings::Settings,
     status::{Status, StatusGate},
     store::Store,
-    wire::{AppKey, Seen, Whole},
+    wire::{AppKey, Full, Projected},
 };
 
 mod answer;
 mod apply;
-mod out_of_sight;
+mod lost_children;
+mod primary;
 mod read;
 mod recent;
-mod report;
-mod root;
+mod status_writer;
 
-use out_of_sight::OutOfSight;
+use lost_children::LostChildren;
+pub use primary::Creation;
+pub(crate) use primary::has_finalizer;
 pub use read::SecretValues;
 pub(crate) use recent::Recent;
-pub(crate) use report::annotation;
-pub use root::Creation;
-pub(crate) use root::has_finalizer;
+pub(crate) use status_writer::annotation;
 
 /// A custom resource that a controller reconciles: any `#[derive(CustomResource)]` type with a [`Status`].
-pub trait Root:
+pub trait Primary:
     Namespaced + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
 {
 }
 
-impl<K> Root for K where
+impl<K> Primary for K where
     K: Namespaced + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
 {
 }
 
 /// The handle of one reconcile of one object of kind `K`. Clones belong to the same reconcile.
 #[derive(Debug)]
-pub struct Context<K: Root> {
-    scope: Arc<Scope<K>>,
-    pass: Arc<Pass<K>>,
+pub struct Context<K: Primary> {
+    controller: Arc<ControllerState<K>>,
+    reconciliation: Arc<Reconciliation<K>>,
 }
 
 /// The state that all reconciles of one controller share.
-pub(crate) struct Scope<K: Root> {
-    pub(crate) outside: Arc<Outside>,
+pub(crate) struct ControllerState<K: Primary> {
+    pub(crate) environment: Arc<Environment>,
     pub(crate) names: Names,
     pub(crate) children: ChildMetrics,
     pub(crate) requests: Requests,
     pub(crate) queue: WorkQueue<ObjectKey>,
-    pub(crate) primary: Arc<Informer<Whole<K>>>,
+    pub(crate) primary: Arc<Informer<Full<K>>>,
     pub(crate) caches: Caches,
     pub(crate) state: StateMap,
     pub(crate) gate: StatusGate,
@@ -88,7 +88,7 @@ pub(crate) struct Scope<K: Root> {
     /// Rollouts that this process started and that have not finished.
     pub(crate) rollouts: Mutex<HashMap<ObjectKey, Rollout>>,
     /// Per object, the kinds of children that are not installed and for which an event was emitted.
-    pub(crate) told_missing: Mutex<HashMap<ObjectKey, HashSet<String>>>,
+    pub(crate) reported_missing: Mutex<HashMap<ObjectKey, HashSet<String>>>,
     /// Children that were just created. If one is missing again, its owner may be gone.
     pub(crate) recent: Recent,
     /// Children whose create request was sent but not answered, by owner: they may exist.
@@ -107,7 +107,7 @@ pub(crate) struct Rollout {
 }
 
 /// What a process shares among its controllers: client, clock, random numbers, events and metrics.
-pub(crate) struct Outside {
+pub(crate) struct Environment {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
@@ -142,7 +142,7 @@ pub(crate) struct Caches {
     by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     /// The health of informers whose kinds may not be installed.
     pub(crate) optional: Vec<Arc<InformerHealth>>,
-    pub(crate) out_of_sight: Arc<OutOfSight>,
+    pub(crate) lost_children: Arc<LostChildren>,
 }
 
 /// Values that an operator registers with its controller, by type.
@@ -151,7 +151,7 @@ pub(crate) struct StateMap(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
 /// The state of one reconcile.
 #[derive(Debug)]
-struct Pass<K> {
+struct Reconciliation<K> {
     /// The object that this reconcile acts on. It is replaced when the reconcile reads the object again, and updated with the
     /// reconcile's own writes. Changes of other clients must not slip in, because `observedGeneration` is taken from it.
     object: Mutex<Arc<K>>,
@@ -170,15 +170,15 @@ struct Pass<K> {
 
 /// What the worker needs to know after the reconciler has returned.
 #[derive(Debug, Default)]
-pub(crate) struct Remains {
+pub(crate) struct Requeue {
     pub(crate) wake: Option<Instant>,
     pub(crate) unfinished: bool,
 }
 
-impl<K: Root> Context<K> {
-    pub(crate) fn new(scope: Arc<Scope<K>>, object: Arc<K>, key: ObjectKey) -> Self {
+impl<K: Primary> Context<K> {
+    pub(crate) fn new(controller: Arc<ControllerState<K>>, object: Arc<K>, key: ObjectKey) -> Self {
         let uid = object.uid().unwrap_or_default();
-        let pass = Pass {
+        let reconciliation = Reconciliation {
             object: Mutex::new(object),
             key,
             id: Uid::of(&uid),
@@ -190,12 +190,12 @@ impl<K: Root> Context<K> {
             unfinished: AtomicBool::new(false),
             changed_children: AtomicBool::new(false),
         };
-        Self { scope, pass: Arc::new(pass) }
+        Self { controller, reconciliation: Arc::new(reconciliation) }
     }
 
     /// Returns the reconciled object, with this reconcile's own writes.
     pub fn object(&self) -> Arc<K> {
-        lock(&self.pass.object).clone()
+        lock(&self.reconciliation.object).clone()
     }
 
     /// Returns the objects of kind `C` that carry this object's selector labels, sorted by name. From the cache.
@@ -204,7 +204,7 @@ impl<K: Root> Context<K> {
     ///
     /// When the controller does not declare the kind with `owns` or `watches_labelled`.
     pub fn labelled<C: Viewed + Namespaced>(&self) -> Vec<Arc<Live<C::View>>> {
-        let app = AppKey::new(&self.scope.names.app, self.pass.key.clone());
+        let app = AppKey::new(&self.controller.names.app, self.reconciliation.key.clone());
         self.store::<C>().labelled(&app)
     }
 
@@ -214,25 +214,34 @@ impl<K: Root> Context<K> {
     ///
     /// When the controller was registered without a value of this type.
     pub fn config<T: Send + Sync + 'static>(&self) -> &T {
-        let value = self.scope.state.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
+        let value = self.controller.state.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
         value.unwrap_or_else(|| {
-            panic!("{}'s controller has no {}: register it with .config(…)", self.scope.names.kind, type_name::<T>())
+            panic!(
+                "{}'s controller has no {}: register it with .config(…)",
+                self.controller.names.kind,
+                type_name::<T>()
+            )
         })
     }
 
     /// Returns a random number in `0.0..1.0`, for jitter.
     pub fn random(&self) -> f64 {
-        self.scope.outside.random.fraction()
+        self.controller.environment.random.fraction()
     }
 
     /// Returns the time of day.
     pub fn now(&self) -> Timestamp {
-        (self.scope.outside.clock)()
+        (self.controller.environment.clock)()
     }
 
     /// Emits an event about the object. Events of one reconcile with the same type and reason are sent as one.
     pub fn event(&self, type_: EventType, reason: &'static str, message: impl Into<String>) {
-        lock(&self.pass.notes).push(Note { type_, reason: reason.into(), message: message.into(), related: None });
+        lock(&self.reconciliation.notes).push(Note {
+            type_,
+            reason: reason.into(),
+            message: message.into(),
+            related: None,
+        });
     }
 
     /// Runs independent writes concurrently. All of them run to their end, even if one fails; then the first error is
@@ -249,33 +258,36 @@ impl<K: Root> Context<K> {
     }
 
     /// Posts the collected events, and returns what is left to do.
-    pub(crate) fn finish(&self) -> Remains {
-        let asked = std::mem::take(&mut *lock(&self.pass.asked));
-        let mut notes = std::mem::take(&mut *lock(&self.pass.notes));
+    pub(crate) fn finish(&self) -> Requeue {
+        let asked = std::mem::take(&mut *lock(&self.reconciliation.asked));
+        let mut notes = std::mem::take(&mut *lock(&self.reconciliation.notes));
         // Children are written concurrently, so their notes arrive in any order.
         notes.sort_by_key(|note| note.related.as_ref().map(|child| asked.iter().position(|kind| *kind == child.kind)));
         for note in gather(notes) {
-            self.scope.outside.recorder.post(&self.scope.names.manager, self.reference(), note);
+            self.controller.environment.recorder.post(&self.controller.names.manager, self.reference(), note);
         }
-        Remains { wake: *lock(&self.pass.wake), unfinished: self.pass.unfinished.load(Ordering::Relaxed) }
+        Requeue {
+            wake: *lock(&self.reconciliation.wake),
+            unfinished: self.reconciliation.unfinished.load(Ordering::Relaxed),
+        }
     }
 
     fn wake(&self, at: Instant) {
-        let mut wake = lock(&self.pass.wake);
+        let mut wake = lock(&self.reconciliation.wake);
         *wake = Some(wake.map_or(at, |other| other.min(at)));
     }
 
-    fn store<C: Viewed + Namespaced>(&self) -> &Store<Seen<C>> {
+    fn store<C: Viewed + Namespaced>(&self) -> &Store<Projected<C>> {
         &self.informer::<C>().store
     }
 
-    fn informer<C: Viewed + Namespaced>(&self) -> &Informer<Seen<C>> {
-        let informer = self.scope.caches.get::<Informer<Seen<C>>>();
+    fn informer<C: Viewed + Namespaced>(&self) -> &Informer<Projected<C>> {
+        let informer = self.controller.caches.get::<Informer<Projected<C>>>();
         match informer {
             Some(informer) => informer,
             None => panic!(
                 "{}'s controller uses {1} but does not declare it: add .owns::<{1}>()",
-                self.scope.names.kind,
+                self.controller.names.kind,
                 C::kind(&())
             ),
         }
@@ -283,20 +295,20 @@ impl<K: Root> Context<K> {
 
     fn reference(&self) -> Reference {
         Reference {
-            api_version: self.scope.names.api_version.clone(),
-            kind: self.scope.names.kind.clone(),
-            key: self.pass.key.clone(),
-            uid: self.pass.uid.clone(),
+            api_version: self.controller.names.api_version.clone(),
+            kind: self.controller.names.kind.clone(),
+            key: self.reconciliation.key.clone(),
+            uid: self.reconciliation.uid.clone(),
         }
     }
 
     /// Records a problem that a user has to fix. Other children are still written, and the status reports the problem.
     fn refuse(&self, problem: Problem, again: Again) {
         match again {
-            Again::Backoff => self.pass.unfinished.store(true, Ordering::Relaxed),
+            Again::Backoff => self.reconciliation.unfinished.store(true, Ordering::Relaxed),
             Again::After(wait) => self.wake(Instant::now() + wait),
         }
-        lock(&self.pass.refusals).push(problem);
+        lock(&self.reconciliation.refusals).push(problem);
     }
 }
 
@@ -307,26 +319,26 @@ enum Again {
     After(Duration),
 }
 
-impl<K: Root> Clone for Context<K> {
+impl<K: Primary> Clone for Context<K> {
     fn clone(&self) -> Self {
-        Self { scope: self.scope.clone(), pass: self.pass.clone() }
+        Self { controller: self.controller.clone(), reconciliation: self.reconciliation.clone() }
     }
 }
 
-impl<K: Root> Debug for Scope<K> {
+impl<K: Primary> Debug for ControllerState<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scope").field("kind", &self.names.kind).finish_non_exhaustive()
+        f.debug_struct("ControllerState").field("kind", &self.names.kind).finish_non_exhaustive()
     }
 }
 
-impl<K: Root> Scope<K> {
+impl<K: Primary> ControllerState<K> {
     /// Drops what is kept for an object that is gone.
     pub(crate) fn forget(&self, key: &ObjectKey) {
         self.gate.forget(key);
         lock(&self.rollouts).remove(key);
-        lock(&self.told_missing).remove(key);
+        lock(&self.reported_missing).remove(key);
         lock(&self.unanswered).remove(key);
-        self.caches.out_of_sight.forget(key);
+        self.caches.lost_children.forget(key);
     }
 }
 

@@ -19,7 +19,7 @@ use workqueue::{Priority, WorkQueue};
 
 use crate::{
     api::Namespaced,
-    context::{Caches, Context, Names, Root, StateMap},
+    context::{Caches, Context, Names, Primary, StateMap},
     error::Error,
     informer::{Informer, InformerHealth, Origin, resource_name},
     informers::Informers,
@@ -27,7 +27,7 @@ use crate::{
     object::ObjectKey,
     rbac::Rule,
     store::{Delta, Values},
-    wire::{AppKey, Owner, Whole},
+    wire::{AppKey, Full, Owner},
 };
 
 mod deletion;
@@ -63,14 +63,14 @@ pub enum Action {
     label = "expected `async fn(Arc<{K}>, Context<{K}>) -> Result<Action, Error>`",
     note = "the Error is `manager::Error`, and everything held across an await must be `Send`"
 )]
-pub trait Reconcile<K: Root>: Send + Sync + 'static {
+pub trait Reconcile<K: Primary>: Send + Sync + 'static {
     /// Calls the function.
     fn call(&self, object: Arc<K>, context: Context<K>) -> impl Future<Output = Result<Action, Error>> + Send;
 }
 
 impl<K, F, R> Reconcile<K> for F
 where
-    K: Root,
+    K: Primary,
     F: Fn(Arc<K>, Context<K>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Action, Error>> + Send,
 {
@@ -85,7 +85,7 @@ pub struct Controller;
 
 impl Controller {
     /// A controller of all objects of kind `K`.
-    pub fn of<K: Root>() -> ControllerBuilder<K> {
+    pub fn of<K: Primary>() -> ControllerBuilder<K> {
         let rules = vec![Rule::of::<K>(&["get", "list", "watch"]), Rule::of::<K>(&["patch"]).subresource("status")];
         let behaviour = Behaviour {
             needs: vec![resource_name::<K>()],
@@ -133,7 +133,7 @@ type Gone = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 /// A controller that is being declared. Does nothing until [`reconcile`](ControllerBuilder::reconcile) completes it and
 /// [`Manager::add`](crate::Manager::add) takes it.
 #[must_use = "a controller does nothing until it is given a reconciler and added to the manager"]
-pub struct ControllerBuilder<K: Root> {
+pub struct ControllerBuilder<K: Primary> {
     sources: Vec<Source<K>>,
     /// Kinds of children.
     children: Vec<String>,
@@ -143,7 +143,7 @@ pub struct ControllerBuilder<K: Root> {
 }
 
 /// The parts of a declaration that the running controller needs.
-struct Behaviour<K: Root> {
+struct Behaviour<K: Primary> {
     /// The resources whose caches must be filled before the workers start.
     needs: Vec<String>,
     state: StateMap,
@@ -157,9 +157,9 @@ struct Behaviour<K: Root> {
 
 /// Adds one cache to a controller, and subscribes the controller's queue to it.
 type Source<K> =
-    Box<dyn FnOnce(&mut Informers, &Arc<Informer<Whole<K>>>, &WorkQueue<ObjectKey>, &Arc<str>, &mut Caches)>;
+    Box<dyn FnOnce(&mut Informers, &Arc<Informer<Full<K>>>, &WorkQueue<ObjectKey>, &Arc<str>, &mut Caches)>;
 
-impl<K: Root> ControllerBuilder<K> {
+impl<K: Primary> ControllerBuilder<K> {
     /// Declares that objects of kind `C` are children: their changes wake their owner, and the Context may write them.
     ///
     /// The watch selects by the label `app.kubernetes.io/managed-by`, so objects that are not ours cost nothing.
@@ -182,12 +182,12 @@ impl<K: Root> ControllerBuilder<K> {
         self.children.push(C::kind(&()).into_owned());
         self.sources.push(Box::new(move |informers, primary, queue, app, caches| {
             let informer = informers.seen::<C>(app);
-            let (primary, queue, app, out_of_sight) =
-                (primary.clone(), queue.clone(), app.clone(), caches.out_of_sight.clone());
+            let (primary, queue, app, lost_children) =
+                (primary.clone(), queue.clone(), app.clone(), caches.lost_children.clone());
             informer.subscribe(Box::new(move |delta, origin| {
                 let owner = |owner: &Owner, namespace: &Arc<str>| {
                     let key = owner_key(&primary, owner, namespace)?;
-                    out_of_sight.heed(&key, &C::kind(&()), delta);
+                    lost_children.record(&key, &C::kind(&()), delta);
                     Some(key)
                 };
                 wake_related::<C>(&queue, woken(delta, &app, owner), delta, origin);
@@ -240,7 +240,7 @@ impl<K: Root> ControllerBuilder<K> {
     /// lives outside of the cluster; owned children do not need it.
     ///
     /// The runtime never adds the finalizer by itself. The reconciler adds it with [`Context::ensure_finalizer`], before it
-    /// does anything outside. The runtime removes it when `cleanup` returns [`Deletion::Finished`].
+    /// does anything environment. The runtime removes it when `cleanup` returns [`Deletion::Finished`].
     pub fn on_delete<F: Finalize<K>>(mut self, finalizer: &'static str, cleanup: F) -> Self {
         self.behaviour.role.finalizer = Some(finalizer);
         let cleanup = Arc::new(cleanup);
@@ -356,7 +356,7 @@ fn wake_related<C: Namespaced>(queue: &WorkQueue<ObjectKey>, woken: Vec<ObjectKe
 }
 
 /// Returns the key of the object that an owner reference names, if that object is in the cache and has the reference's uid.
-fn owner_key<K: Root>(primary: &Informer<Whole<K>>, owner: &Owner, namespace: &Arc<str>) -> Option<ObjectKey> {
+fn owner_key<K: Primary>(primary: &Informer<Full<K>>, owner: &Owner, namespace: &Arc<str>) -> Option<ObjectKey> {
     let key = ObjectKey { namespace: namespace.clone(), name: owner.name.clone() };
     primary.store.uid(&key).filter(|uid| *uid == owner.uid).map(|_| key)
 }

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     assembly::Assembly,
-    context::{Clock, Outside},
+    context::{Clock, Environment},
     events::Recorder,
     leading::{Leading, Tell, election},
     metrics::Metrics,
@@ -110,7 +110,7 @@ impl Harness {
             elector.observed_by(tell).with_clock(Arc::new(time)).with_seed(random.number())
         });
         let leading = if elector.is_some() { Leading::elected() } else { Leading::default() };
-        let outside = Arc::new(Outside {
+        let environment = Arc::new(Environment {
             client,
             clock,
             random,
@@ -120,9 +120,9 @@ impl Harness {
             leading: leading.clone(),
         });
         for token in &manager.tokens {
-            token.connect(&outside);
+            token.connect(&environment);
         }
-        let (assembly, named) = Assembly::new(manager.controllers, manager.background, &outside, &stop);
+        let (assembly, named) = Assembly::new(manager.controllers, manager.background, &environment, &stop);
         let (mut workers, mut tasks) = (JoinSet::new(), JoinSet::new());
         tasks.spawn(events);
         for (_, task) in named {

@@ -27,15 +27,15 @@ use crate::{
 
 mod doubts;
 mod health;
-mod line;
 mod reflector;
 #[cfg(test)]
 mod tests;
+mod watch_connection;
 
 pub(crate) use doubts::Doubts;
 pub(crate) use health::{InformerHealth, Phase};
-use line::Line;
 use reflector::{Failure, Page, Reflector};
+use watch_connection::WatchConnection;
 
 /// A watch that lasted less than this is restarted with back-off instead of at once.
 const BRIEF: Duration = Duration::from_secs(1);
@@ -133,9 +133,9 @@ where
         self.store.watch(&scopes);
         *self.listed.get() = vec![None; scopes.len()];
         let watches = scopes.iter().enumerate().map(|(index, scope)| {
-            let line = Line::new(self.health.clone(), index, random.clone());
-            let reflector = Reflector::new::<R::Kind>(line.over(client.clone()), scope, selector.clone());
-            let watch = Watch { informer: &*self, index, line, reflector, subscribers: &subscribers };
+            let connection = WatchConnection::new(self.health.clone(), index, random.clone());
+            let reflector = Reflector::new::<R::Kind>(connection.over(client.clone()), scope, selector.clone());
+            let watch = Watch { informer: &*self, index, connection, reflector, subscribers: &subscribers };
             watch.run()
         });
         tokio::select! {
@@ -150,7 +150,7 @@ where
 struct Watch<'a, R: Representation> {
     informer: &'a Informer<R>,
     index: usize,
-    line: Arc<Line>,
+    connection: Arc<WatchConnection>,
     reflector: Reflector,
     subscribers: &'a [Subscriber],
 }
@@ -166,7 +166,7 @@ impl<R: Representation> Watch<'_, R> {
     /// Lists and watches, and never returns.
     async fn run(self) {
         let Informer { wanted, doubts, health, .. } = self.informer;
-        let mut patience = self.line.patience();
+        let mut retry_delay = self.connection.retry_delay();
         // The version to watch from; `None` until a list is complete.
         let mut position: Option<u64> = None;
         let mut doubted = doubts.count();
@@ -217,7 +217,7 @@ impl<R: Representation> Watch<'_, R> {
                     biased;
                     () = wanted.until(|it| *it != term) => position = None,
                     () = doubts.beyond(doubted) => position = None,
-                    () = sleep(patience.next_wait()) => {}
+                    () = sleep(retry_delay.next_wait()) => {}
                 }
             }
         }

@@ -14,12 +14,12 @@ use workloads::Viewed;
 
 use crate::{
     api::Namespaced,
-    context::Root,
+    context::Primary,
     informer::{Doubts, Informer, InformerHealth},
     metrics::Metrics,
     object::MANAGED_BY,
     random::Random,
-    wire::{Seen, Whole},
+    wire::{Full, Projected},
 };
 
 /// The registry of informers. Getting one does no I/O; [`Informers::start`] runs them all.
@@ -55,13 +55,13 @@ impl Informers {
     }
 
     /// The informer of a custom resource, whose objects are kept whole.
-    pub(crate) fn whole<K: Root>(&mut self) -> Arc<Informer<Whole<K>>> {
-        self.entry::<Whole<K>>().0
+    pub(crate) fn whole<K: Primary>(&mut self) -> Arc<Informer<Full<K>>> {
+        self.entry::<Full<K>>().0
     }
 
     /// The informer of a kind whose objects are kept as views. Adds the children of `app`'s operator to its label selector.
-    pub(crate) fn seen<C: Viewed + Namespaced>(&mut self, app: &str) -> Arc<Informer<Seen<C>>> {
-        let (informer, entry) = self.entry::<Seen<C>>();
+    pub(crate) fn seen<C: Viewed + Namespaced>(&mut self, app: &str) -> Arc<Informer<Projected<C>>> {
+        let (informer, entry) = self.entry::<Projected<C>>();
         entry.managed_by.insert(format!("{app}-operator"));
         informer
     }

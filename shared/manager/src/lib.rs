@@ -54,7 +54,7 @@ mod workers;
 
 pub use api::Namespaced;
 pub use conditions::{External, Finding, Health, Problem, Report, Verdict};
-pub use context::{Context, Creation, Root, SecretValues, Together};
+pub use context::{Context, Creation, Primary, SecretValues, Together};
 pub use controller::{Action, Controller, ControllerBuilder, Declared, Deletion, Finalize, Objects, Reconcile};
 pub use crd::{normalize, printed};
 pub use entry::main;

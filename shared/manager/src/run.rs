@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     assembly::Assembly,
     client, clock,
-    context::Outside,
+    context::Environment,
     events::Recorder,
     leading::{Leading, Tell},
     metrics::{Metrics, secure},
@@ -92,7 +92,7 @@ pub(crate) async fn run(
         }
         None => None,
     };
-    let outside = Arc::new(Outside {
+    let environment = Arc::new(Environment {
         client: client.clone(),
         clock,
         random,
@@ -102,10 +102,10 @@ pub(crate) async fn run(
         leading: if elector.is_some() { Leading::elected() } else { Leading::default() },
     });
     for token in &manager.tokens {
-        token.connect(&outside);
+        token.connect(&environment);
     }
     let mut signals = Signals::new()?; // before anything starts that has to be shut down in order
-    let (assembly, named) = Assembly::new(manager.controllers, manager.background, &outside, &stop);
+    let (assembly, named) = Assembly::new(manager.controllers, manager.background, &environment, &stop);
 
     let mut tasks = Tasks { set: JoinSet::new() };
     let serving = CancellationToken::new();
@@ -139,7 +139,7 @@ pub(crate) async fn run(
         tasks.spawn(name, task);
     }
     let workers = assembly.workers(&settings);
-    let mut working = tokio::spawn(work(workers, elector, outside.leading.clone(), stop.clone()));
+    let mut working = tokio::spawn(work(workers, elector, environment.leading.clone(), stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), controllers = assembly.controllers.len(), "Started");
 
     let result = tokio::select! {

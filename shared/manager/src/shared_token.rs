@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     api::Requests,
-    context::Outside,
+    context::Environment,
     error::{Class, Error},
     leading::{Leading, pod_namespace},
     object::ObjectKey,
@@ -60,11 +60,11 @@ impl SharedToken {
     }
 
     /// Sets the client and the namespace, once the process has an API server.
-    pub(crate) fn connect(&self, outside: &Outside) {
+    pub(crate) fn connect(&self, environment: &Environment) {
         // Any replica may create the Secret, a standby too: its name is the lock.
-        let requests = Requests::of::<Secret>(outside.client.clone(), "controller-manager", Leading::default());
-        let namespace = pod_namespace().or_else(|| outside.settings.leader_election_namespace.clone());
-        self.0.place.get_or_init(|| Place { requests, namespace, random: outside.random.clone() });
+        let requests = Requests::of::<Secret>(environment.client.clone(), "controller-manager", Leading::default());
+        let namespace = pod_namespace().or_else(|| environment.settings.leader_election_namespace.clone());
+        self.0.place.get_or_init(|| Place { requests, namespace, random: environment.random.clone() });
     }
 
     /// Returns the token, at most a minute old. If the Secret does not exist, creates it with a random token. While the API

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The runtime does the rest. `review` answers every request by calling these functions. `configuration` builds the webhook
-//! configurations for the API server from the same declarations. `pki` decides when to issue which certificate. `keeper` shares
+//! configurations for the API server from the same declarations. `pki` decides when to issue which certificate. `manager` shares
 //! the certificates with other replicas through a Secret, and `trust` writes the `caBundle` for the API server. `server` serves,
 //! on standbys too.
 
@@ -22,8 +22,8 @@ use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+mod certificate_manager;
 pub(crate) mod configuration;
-mod keeper;
 mod pki;
 mod review;
 mod selfcheck;

@@ -1,8 +1,8 @@
 //! Decodes the objects of lists and watches, one at a time, into what the cache keeps.
 //!
 //! An object that does not decode becomes a [`Decoded`] that holds an error, so that one bad object never stops the good ones.
-//! A [`Representation`] chooses what the cache keeps: the JSON of a custom resource ([`Whole`]), or a small view of a child or a
-//! pod ([`Seen`]).
+//! A [`Representation`] chooses what the cache keeps: the JSON of a custom resource ([`Full`]), or a small view of a child or a
+//! pod ([`Projected`]).
 
 use std::{
     collections::BTreeMap,
@@ -45,7 +45,7 @@ pub(crate) trait Representation: Send + Sync + 'static {
     fn revive(text: &str) -> Option<Self::Item>;
 
     /// The part of the object's JSON that the cache keeps.
-    fn text(json: &str, facts: &Facts) -> Option<String>;
+    fn text(json: &str, facts: &CachedMeta) -> Option<String>;
 
     /// Whether two items are the same for reconcilers, so that the change needs no reconcile.
     fn same(old: &Self::Item, new: &Self::Item) -> bool;
@@ -54,13 +54,13 @@ pub(crate) trait Representation: Send + Sync + 'static {
 /// A custom resource, kept as packed JSON without `managedFields`. The typed object takes twice the memory of the JSON, and
 /// packed JSON a tenth.
 #[derive(Debug)]
-pub(crate) struct Whole<K>(PhantomData<fn() -> K>);
+pub(crate) struct Full<K>(PhantomData<fn() -> K>);
 
 /// A child or a pod, kept as its [`View`](Viewed::View).
 #[derive(Debug)]
-pub(crate) struct Seen<C>(PhantomData<fn() -> C>);
+pub(crate) struct Projected<C>(PhantomData<fn() -> C>);
 
-impl<K> Representation for Whole<K>
+impl<K> Representation for Full<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Debug + Send + Sync + 'static,
 {
@@ -79,7 +79,7 @@ where
         serde_json::from_str(text).ok()
     }
 
-    fn text(json: &str, _: &Facts) -> Option<String> {
+    fn text(json: &str, _: &CachedMeta) -> Option<String> {
         Some(without_bookkeeping(json).unwrap_or_else(|_| json.to_owned()))
     }
 
@@ -88,7 +88,7 @@ where
     }
 }
 
-impl<C: Viewed> Representation for Seen<C> {
+impl<C: Viewed> Representation for Projected<C> {
     type Kind = C;
     type Item = Live<C::View>;
 
@@ -111,7 +111,7 @@ impl<C: Viewed> Representation for Seen<C> {
     }
 
     /// Keeps the JSON only of objects in which fields are ours, so that changing them needs no read.
-    fn text(json: &str, facts: &Facts) -> Option<String> {
+    fn text(json: &str, facts: &CachedMeta) -> Option<String> {
         (facts.fingerprint.hash != 0).then(|| without_status(json).unwrap_or_else(|_| json.to_owned()))
     }
 
@@ -124,7 +124,7 @@ impl<C: Viewed> Representation for Seen<C> {
 #[derive(Debug)]
 pub(crate) struct Decoded<I> {
     pub(crate) key: ObjectKey,
-    pub(crate) facts: Facts,
+    pub(crate) facts: CachedMeta,
     pub(crate) item: Result<Arc<I>, Undecodable>,
     /// The part of its JSON that the cache keeps.
     pub(crate) text: Option<String>,
@@ -139,7 +139,7 @@ pub(crate) struct Undecodable {
 
 /// What the store knows about an object, in addition to the item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct CachedMeta {
     pub(crate) uid: Uid,
     pub(crate) version: u64,
     pub(crate) owner: Option<Owner>,
@@ -189,7 +189,7 @@ impl<I> Decoded<I> {
             .map_err(|panic| format!("panic: {}", panic_message(&*panic)))
             .and_then(|decoded| decoded.map(Arc::new).map_err(|error| error.to_string()))
             .map_err(|error| Undecodable { uid: metadata.uid.as_ref().into(), error: error.into() });
-        let facts = Facts::of(&metadata, &key, json);
+        let facts = CachedMeta::of(&metadata, &key, json);
         let text = item.as_ref().ok().and_then(|_| R::text(json, &facts));
         Ok(Self { key, facts, item, text })
     }
@@ -242,7 +242,7 @@ fn without_status(json: &str) -> Result<String, serde_json::Error> {
     serde_json::to_string(&object)
 }
 
-impl Facts {
+impl CachedMeta {
     fn of(metadata: &Metadata<'_>, key: &ObjectKey, json: &str) -> Self {
         let name = |text: &str| if *text == *key.name { key.name.clone() } else { shared(text) };
         let app = match (&metadata.labels.name, &metadata.labels.instance) {
@@ -298,7 +298,7 @@ mod tests {
             None
         }
 
-        fn text(_: &str, _: &Facts) -> Option<String> {
+        fn text(_: &str, _: &CachedMeta) -> Option<String> {
             None
         }
 

@@ -90,7 +90,7 @@ mod older {
     }
 
     async fn reconcile(_: Arc<Cache>, ctx: Context<Cache>) -> Result<Action, Error> {
-        let Some(cache) = ctx.recall().await? else { return Ok(Action::Done) };
+        let Some(cache) = ctx.refresh_status().await? else { return Ok(Action::Done) };
         ctx.apply::<Deployment>(typed(deployment(&cache.name_any(), cache.spec.size))).await?;
         let mut status = cache.status.clone().unwrap_or_default();
         let resize = status.last_resize.get_or_insert_default();
@@ -142,7 +142,7 @@ mod newer {
     }
 
     async fn reconcile(_: Arc<Cache>, ctx: Context<Cache>) -> Result<Action, Error> {
-        let Some(cache) = ctx.recall().await? else { return Ok(Action::Done) };
+        let Some(cache) = ctx.refresh_status().await? else { return Ok(Action::Done) };
         let marked = cache.annotations().contains_key(SHARDED);
         let cache = if marked { cache } else { ctx.annotate(&[(SHARDED, Some("true"))]).await? };
         let mut wanted = deployment(&cache.name_any(), cache.spec.size);

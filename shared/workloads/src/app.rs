@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Resource, ResourceExt, core::ObjectMeta};
 
-use crate::given;
+use crate::normalize;
 
 const NAME: &str = "app.kubernetes.io/name";
 const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -49,7 +49,7 @@ impl App {
     ) -> ObjectMeta {
         let mut labels = labels.clone();
         labels.extend(self.labels());
-        ObjectMeta { labels: Some(labels), annotations: given::map(annotations), ..Default::default() }
+        ObjectMeta { labels: Some(labels), annotations: normalize::map(annotations), ..Default::default() }
     }
 
     /// [`Self::selector`] as a `LabelSelector`.

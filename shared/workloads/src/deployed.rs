@@ -10,11 +10,11 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use crate::{App, given};
+use crate::{App, normalize};
 
 /// How fast a rollout replaces pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pace {
+pub struct RolloutStrategy {
     /// Pods that may exist beyond the size.
     pub max_surge: IntOrString,
     /// Pods that may be unavailable.
@@ -26,7 +26,7 @@ pub struct Pace {
 }
 
 /// Returns a Deployment of `size` pods of the app. Only a change of `template` restarts them.
-pub fn deployment(name: String, app: &App, size: i32, pace: Pace, template: PodTemplateSpec) -> Deployment {
+pub fn deployment(name: String, app: &App, size: i32, pace: RolloutStrategy, template: PodTemplateSpec) -> Deployment {
     Deployment {
         metadata: app.metadata(name),
         spec: Some(DeploymentSpec {
@@ -53,7 +53,7 @@ pub fn deployment(name: String, app: &App, size: i32, pace: Pace, template: PodT
 pub fn service(name: String, app: &App, annotations: &BTreeMap<String, String>, port: (&str, i32)) -> Service {
     let (port_name, port) = port;
     let mut metadata = app.metadata(name);
-    metadata.annotations = given::map(annotations);
+    metadata.annotations = normalize::map(annotations);
     Service {
         metadata,
         spec: Some(ServiceSpec {

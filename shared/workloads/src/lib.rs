@@ -16,12 +16,14 @@ mod deployment;
 mod disruption_budget;
 mod fence;
 mod fleet;
-pub mod given;
 mod health;
 mod image;
 mod job;
 mod live;
+#[cfg(test)]
+mod memory_size;
 mod network_policy;
+pub mod normalize;
 mod pod;
 pub mod pods;
 mod present;
@@ -32,13 +34,11 @@ mod security;
 mod service;
 mod service_monitor;
 mod text;
-#[cfg(test)]
-mod weight;
 
 pub use app::App;
 pub use budget::{BudgetMode, DisruptionBudget};
 pub use config_map::ConfigMapView;
-pub use deployed::{Pace, deployment, service};
+pub use deployed::{RolloutStrategy, deployment, service};
 pub use deployment::{DeploymentView, Progress};
 pub use disruption_budget::PodDisruptionBudgetView;
 pub use fence::Fence;

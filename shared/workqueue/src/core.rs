@@ -4,10 +4,10 @@
 //! nor runs has no entry. A key that is both running and ready is *held*: it counts as ready and has its place in line, but is
 //! skipped until the run has ended.
 
-mod agenda;
+mod delay_heap;
 mod entry;
 mod keys;
-mod line;
+mod ready_queue;
 #[cfg(test)]
 mod tests;
 
@@ -21,15 +21,15 @@ pub(crate) use keys::Slot;
 use crate::backoff::Random;
 use crate::moment::Moment;
 use crate::{Backoff, Config, Metrics, Outcome, Priority, Shutdown, Unfinished};
-use agenda::{Agenda, Appointment};
+use delay_heap::{DelayHeap, HeapPosition};
 use entry::Waiting;
 use keys::Keys;
-use line::{Line, Place};
+use ready_queue::{Place, ReadyQueue};
 
 pub(crate) struct Core<K> {
     keys: Keys<K>,
-    line: Line,
-    agenda: Agenda,
+    ready: ReadyQueue,
+    delayed: DelayHeap,
     running: BTreeMap<Slot, Run>,
     /// The number of keys that are ready and running.
     held: usize,
@@ -69,8 +69,8 @@ impl<K: Clone + Eq + Hash> Core<K> {
         let Config { backoff, patience, seed, metrics } = config;
         Self {
             keys: Keys::new(),
-            line: Line::new(patience),
-            agenda: Agenda::default(),
+            ready: ReadyQueue::new(patience),
+            delayed: DelayHeap::default(),
             running: BTreeMap::new(),
             held: 0,
             shutdown: None,
@@ -91,11 +91,11 @@ impl<K: Clone + Eq + Hash> Core<K> {
 
     pub(crate) fn take(&mut self, now: Moment) -> Next<K> {
         self.promote(now);
-        let Some(slot) = self.line.choose(&self.keys) else {
+        let Some(slot) = self.ready.choose(&self.keys) else {
             return if self.shutdown.is_some() { Next::Closed } else { Next::Wait(self.next_due()) };
         };
         let priority = self.keys[slot].priority;
-        self.line.remove(&mut self.keys, slot, priority);
+        self.ready.remove(&mut self.keys, slot, priority);
         let entry = &mut self.keys[slot];
         entry.waiting = Waiting::No;
         entry.running = true;
@@ -189,10 +189,10 @@ impl<K: Clone + Eq + Hash> Core<K> {
 
     /// Puts every key that is due in line.
     pub(crate) fn promote(&mut self, now: Moment) {
-        while let Some(slot) = self.agenda.first()
+        while let Some(slot) = self.delayed.first()
             && self.keys[slot].at <= now
         {
-            self.agenda.remove(&mut self.keys, slot);
+            self.delayed.remove(&mut self.keys, slot);
             // `at` stays: the key has been ready since its due time, not since this call.
             self.line_up(slot);
         }
@@ -200,16 +200,16 @@ impl<K: Clone + Eq + Hash> Core<K> {
 
     /// Keys that are ready, held ones included.
     pub(crate) fn ready(&self) -> usize {
-        self.line.len()
+        self.ready.len()
     }
 
     /// Keys that a worker could take now.
     pub(crate) fn available(&self) -> usize {
-        self.line.len() - self.held
+        self.ready.len() - self.held
     }
 
     pub(crate) fn next_due(&self) -> Option<Moment> {
-        self.agenda.first().map(|slot| self.keys[slot].at)
+        self.delayed.first().map(|slot| self.keys[slot].at)
     }
 
     pub(crate) fn unfinished(&self, now: Moment) -> Unfinished {
@@ -233,14 +233,14 @@ impl<K: Clone + Eq + Hash> Core<K> {
                 if due >= entry.at {
                     return;
                 }
-                self.agenda.remove(&mut self.keys, slot);
+                self.delayed.remove(&mut self.keys, slot);
             }
         }
         let entry = &mut self.keys[slot];
         if due > now {
             entry.at = due;
-            entry.waiting = Waiting::Delayed(Appointment::default());
-            self.agenda.insert(&mut self.keys, slot);
+            entry.waiting = Waiting::Delayed(HeapPosition::default());
+            self.delayed.insert(&mut self.keys, slot);
         } else {
             entry.at = now;
             self.line_up(slot);
@@ -253,7 +253,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         let priority = entry.priority;
         entry.waiting = Waiting::Ready(Place::default());
         self.held += usize::from(entry.running);
-        self.line.push(&mut self.keys, slot, priority);
+        self.ready.push(&mut self.keys, slot, priority);
         self.metrics.added();
         self.metrics.depth(priority, 1);
     }
@@ -264,7 +264,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         let from = entry.priority;
         if from < to {
             entry.priority = to;
-            self.line.raise(&mut self.keys, slot, from, to);
+            self.ready.raise(&mut self.keys, slot, from, to);
             self.metrics.depth(from, -1);
             self.metrics.depth(to, 1);
         }
@@ -276,10 +276,10 @@ impl<K: Clone + Eq + Hash> Core<K> {
         let priority = entry.priority;
         match entry.waiting {
             Waiting::No => return None,
-            Waiting::Delayed(_) => self.agenda.remove(&mut self.keys, slot),
+            Waiting::Delayed(_) => self.delayed.remove(&mut self.keys, slot),
             Waiting::Ready(_) => {
                 self.held -= usize::from(entry.is_held());
-                self.line.remove(&mut self.keys, slot, priority);
+                self.ready.remove(&mut self.keys, slot, priority);
                 self.metrics.depth(priority, -1);
             }
         }

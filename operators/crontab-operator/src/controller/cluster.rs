@@ -11,7 +11,7 @@ use workloads::{JobView, Live, PodView};
 use crate::{
     CronTab,
     api::v1::CronTabStatus,
-    known::{LiveJob, News},
+    known::{Event, LiveJob},
     metrics::{Runs, Tally},
 };
 
@@ -28,14 +28,14 @@ pub(super) trait Cluster: Sync {
     /// Returns its pods from the cache.
     fn pods(&self) -> Vec<Arc<Live<PodView>>>;
 
-    /// [`Context::recall`].
-    fn recall(&self) -> impl Future<Output = Result<Option<Arc<CronTab>>, Error>> + Send;
+    /// [`Context::refresh_status`].
+    fn refresh_status(&self) -> impl Future<Output = Result<Option<Arc<CronTab>>, Error>> + Send;
 
-    /// [`Context::catch_up`].
-    fn catch_up(&self) -> impl Future<Output = Result<(), Error>> + Send;
+    /// [`Context::sync_cache`].
+    fn sync_cache(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Reads one Job from the API server, not from the cache.
-    fn live(&self, name: &str) -> impl Future<Output = Result<Option<LiveJob>, Error>> + Send;
+    fn get_uncached(&self, name: &str) -> impl Future<Output = Result<Option<LiveJob>, Error>> + Send;
 
     /// [`Context::create`].
     fn create(&self, job: Job) -> impl Future<Output = Result<Creation<JobView>, Error>> + Send;
@@ -46,7 +46,7 @@ pub(super) trait Cluster: Sync {
     /// Writes the status. Unless `remember` is set, the runtime may hold the write back for a moment.
     fn report(&self, report: Report<CronTabStatus>, remember: bool) -> impl Future<Output = Result<(), Error>> + Send;
 
-    fn tell(&self, news: News);
+    fn emit(&self, event: Event);
 
     fn count(&self, tally: Tally);
 }
@@ -68,16 +68,16 @@ impl Cluster for Context<CronTab> {
         self.labelled::<Pod>()
     }
 
-    async fn recall(&self) -> Result<Option<Arc<CronTab>>, Error> {
-        self.recall().await
+    async fn refresh_status(&self) -> Result<Option<Arc<CronTab>>, Error> {
+        self.refresh_status().await
     }
 
-    async fn catch_up(&self) -> Result<(), Error> {
-        Self::catch_up::<Job>(self).await
+    async fn sync_cache(&self) -> Result<(), Error> {
+        Self::sync_cache::<Job>(self).await
     }
 
-    async fn live(&self, name: &str) -> Result<Option<LiveJob>, Error> {
-        self.live::<Job>(name).await
+    async fn get_uncached(&self, name: &str) -> Result<Option<LiveJob>, Error> {
+        self.get_uncached::<Job>(name).await
     }
 
     async fn create(&self, job: Job) -> Result<Creation<JobView>, Error> {
@@ -85,14 +85,14 @@ impl Cluster for Context<CronTab> {
     }
 
     async fn delete(&self, job: &Live<JobView>) -> Result<bool, Error> {
-        self.discard::<Job>(job).await
+        self.delete_quietly::<Job>(job).await
     }
 
     async fn report(&self, report: Report<CronTabStatus>, remember: bool) -> Result<(), Error> {
         if remember { self.apply_status_at_once(report).await } else { self.apply_status(report).await }
     }
 
-    fn tell(&self, News { type_, reason, message }: News) {
+    fn emit(&self, Event { type_, reason, message }: Event) {
         self.event(type_, reason, message);
     }
 

@@ -22,7 +22,7 @@ use crate::{
     CronTab,
     api::v1::CronTabStatus,
     config::Config,
-    known::{LiveJob, News},
+    known::{Event, LiveJob},
     metrics::Tally,
     samples, status,
 };
@@ -44,7 +44,7 @@ pub(super) struct State {
     /// Every Job that was ever created, in order.
     pub(super) created: Vec<String>,
     pub(super) deleted: Vec<String>,
-    pub(super) news: Vec<News>,
+    pub(super) events: Vec<Event>,
     pub(super) tallies: Vec<Tally>,
     pub(super) health: Option<Health>,
     /// Number of status writes.
@@ -89,7 +89,7 @@ impl World {
             refusal: None,
             created: Vec::new(),
             deleted: Vec::new(),
-            news: Vec::new(),
+            events: Vec::new(),
             tallies: Vec::new(),
             health: None,
             writes: 0,
@@ -174,7 +174,7 @@ impl World {
     }
 
     pub(super) fn reasons(&self) -> Vec<&'static str> {
-        self.state().news.iter().map(|news| news.reason).collect()
+        self.state().events.iter().map(|event| event.reason).collect()
     }
 
     pub(super) fn problems(&self) -> Vec<&'static str> {
@@ -243,7 +243,7 @@ impl Replica {
                 _ => {}
             }
         }
-        panic!("the operator never settles: {:?}", self.world.state().news);
+        panic!("the operator never settles: {:?}", self.world.state().events);
     }
 
     /// Reconciles while the clock advances to this instant. Calls `each` every time that the replica has settled.
@@ -294,7 +294,7 @@ impl Cluster for Replica {
         Vec::new()
     }
 
-    async fn recall(&self) -> Result<Option<Arc<CronTab>>, Error> {
+    async fn refresh_status(&self) -> Result<Option<Arc<CronTab>>, Error> {
         let object = self.object();
         if object.status.as_ref().and_then(|status| status.fence.clone()) == self.fence() {
             return Ok(Some(object));
@@ -306,7 +306,7 @@ impl Cluster for Replica {
     }
 
     /// The runtime's own tests cover its guarantees. This model has them once per term, and for each `create` without an answer.
-    async fn catch_up(&self) -> Result<(), Error> {
+    async fn sync_cache(&self) -> Result<(), Error> {
         turn().await;
         let state = self.world.state();
         let mut cache = self.cache.lock().expect("the lock is not poisoned");
@@ -321,7 +321,7 @@ impl Cluster for Replica {
         Ok(())
     }
 
-    async fn live(&self, name: &str) -> Result<Option<LiveJob>, Error> {
+    async fn get_uncached(&self, name: &str) -> Result<Option<LiveJob>, Error> {
         turn().await;
         Ok(self.world.state().jobs.get(name).cloned())
     }
@@ -410,8 +410,8 @@ impl Cluster for Replica {
         Ok(())
     }
 
-    fn tell(&self, news: News) {
-        self.world.state().news.push(news);
+    fn emit(&self, event: Event) {
+        self.world.state().events.push(event);
     }
 
     fn count(&self, tally: Tally) {

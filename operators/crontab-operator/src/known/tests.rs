@@ -92,9 +92,9 @@ fn that_a_run_is_left_out_is_told_when_it_begins_and_once_an_hour() {
     for minute in 1..=180 {
         known.now = at("2026-11-20T10:00:00Z") + Duration::from_secs(minute * 60);
         let Decision::Skip(due, why) = known.situation().decide() else { panic!("{minute}") };
-        let news = known.skip(due, why.into());
-        assert!(news.iter().all(|news| news.reason == "JobAlreadyActive"));
-        told.extend(news.iter().map(|_| minute));
+        let events = known.skip(due, why.into());
+        assert!(events.iter().all(|event| event.reason == "JobAlreadyActive"));
+        told.extend(events.iter().map(|_| minute));
     }
     assert_eq!(told, [1, 60, 120, 180]);
     assert_eq!(known.memory.last_missed.map(|(_, reason)| reason).as_deref(), Some("JobAlreadyActive"));
@@ -108,11 +108,12 @@ fn more_than_a_hundred_missed_times_are_told_and_the_newest_starts() {
         let mut known = Known::of(&crontab, &timing, vec![], at(now));
         let Decision::Start(due) = known.situation().decide() else { panic!("{now}") };
         assert_eq!(due.time, second(at(now)) - Duration::from_secs(30));
-        let news = known.started(due, job("a", "10:00"));
-        assert_eq!(news.len(), told, "{now}: {news:?}");
+        let events = known.started(due, job("a", "10:00"));
+        assert_eq!(events.len(), told, "{now}: {events:?}");
         assert!(
-            news.iter()
-                .all(|news| news.reason == "TooManyMissedTimes" && news.message.starts_with(&due.missed.to_string()))
+            events.iter().all(
+                |event| event.reason == "TooManyMissedTimes" && event.message.starts_with(&due.missed.to_string())
+            )
         );
     }
 }
@@ -148,7 +149,7 @@ fn what_has_become_of_jobs_that_ran() {
         uid: format!("uid of {name}"),
         ..Default::default()
     });
-    let told = |known: &Known<'_>| known.departed(&left).into_iter().map(|news| news.message).collect::<Vec<_>>();
+    let told = |known: &Known<'_>| known.departed(&left).into_iter().map(|event| event.message).collect::<Vec<_>>();
     assert_eq!(
         told(&known),
         [

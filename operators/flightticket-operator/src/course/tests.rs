@@ -40,13 +40,13 @@ fn now() -> Timestamp {
 
 /// The result of a visit.
 #[derive(Debug)]
-struct Visit {
+struct LastPoll {
     steps: Vec<Step>,
-    told: Told,
-    news: Vec<News>,
+    update: StatusUpdate,
+    events: Vec<Event>,
 }
 
-impl Visit {
+impl LastPoll {
     fn wait(&self) -> Wait {
         match self.steps.last() {
             Some(Step::Rest(wait)) => *wait,
@@ -56,17 +56,17 @@ impl Visit {
 
     /// Formats phase, `Ready` and `Synced`.
     fn said(&self) -> String {
-        let External { ready, synced, stalled } = self.told.external();
+        let External { ready, synced, stalled } = self.update.external();
         let word = |finding: &Finding| {
             let status = finding.status.map_or("Unknown", |status| if status { "True" } else { "False" });
             format!("{status}/{}", finding.reason)
         };
         let end = if stalled { " for good" } else { "" };
-        format!("{} {} {}{end}", self.told.status.phase, word(&ready), word(&synced))
+        format!("{} {} {}{end}", self.update.status.phase, word(&ready), word(&synced))
     }
 
     fn reasons(&self) -> Vec<&'static str> {
-        self.news.iter().map(|news| news.reason).collect()
+        self.events.iter().map(|event| event.reason).collect()
     }
 
     /// Returns the operations that were requested, by their names in metrics.
@@ -77,8 +77,8 @@ impl Visit {
 
     /// Returns the object as stored after the visit.
     fn stored(&self, ticket: &FlightTicket) -> FlightTicket {
-        let mut status = self.told.status.clone();
-        let External { ready, synced, .. } = self.told.external();
+        let mut status = self.update.status.clone();
+        let External { ready, synced, .. } = self.update.external();
         status.conditions = [("Ready", ready), ("Synced", synced)]
             .map(|(type_, finding)| {
                 let status = finding.status.map_or("Unknown", |it| if it { "True" } else { "False" });
@@ -102,7 +102,7 @@ impl Visit {
 }
 
 /// Runs a visit in which the provider gives these answers, one after the other.
-fn visit_after(ticket: &FlightTicket, so_far: SoFar, answers: impl IntoIterator<Item = Outcome>) -> Visit {
+fn visit_after(ticket: &FlightTicket, so_far: SoFar, answers: impl IntoIterator<Item = Outcome>) -> LastPoll {
     let mut course = Course::of(ticket, so_far);
     let (mut answers, mut steps) = (answers.into_iter(), Vec::new());
     loop {
@@ -111,17 +111,17 @@ fn visit_after(ticket: &FlightTicket, so_far: SoFar, answers: impl IntoIterator<
         match step {
             Step::Ask(request) => {
                 let answer = answers.next().unwrap_or_else(|| panic!("one request too many: {request:?}"));
-                course.hear(request, answer, now());
+                course.handle(request, answer, now());
             }
             Step::Note(_) | Step::Remember => {}
             Step::Rest(_) => break,
         }
     }
     assert_eq!(answers.next(), None, "{steps:?}");
-    Visit { steps, told: course.told().clone(), news: course.news() }
+    LastPoll { steps, update: course.update().clone(), events: course.events() }
 }
 
-fn visit(ticket: &FlightTicket, answers: impl IntoIterator<Item = Outcome>) -> Visit {
+fn visit(ticket: &FlightTicket, answers: impl IntoIterator<Item = Outcome>) -> LastPoll {
     visit_after(ticket, SoFar::default(), answers)
 }
 
@@ -162,16 +162,16 @@ fn a_ticket_is_booked_under_its_uid_and_noted_before_it_is_told() {
     let noted = Step::Note(Some("BK-1".to_owned()));
     assert_eq!(visit.steps, [Step::Ask(Request::Book(order)), noted, Step::Rest(Wait::Poll)]);
     assert_eq!(visit.said(), "Booked True/Booked True/UpToDate");
-    let status = &visit.told.status;
+    let status = &visit.update.status;
     assert_eq!((status.number, status.attempt, status.booked_at), (Some(2), 0, Some(now())));
-    assert_eq!(visit.news, [News::normal("Booked", "Booked 2 seat(s) Mumbai -> London: ABC123 (BK-1)")]);
+    assert_eq!(visit.events, [Event::normal("Booked", "Booked 2 seat(s) Mumbai -> London: ABC123 (BK-1)")]);
 }
 
 /// Every possible answer to an order: section 5.6.
 #[test]
 fn every_answer_to_an_order() {
     let seed = samples::seed();
-    for (answer, said, wait, news) in [
+    for (answer, said, wait, events) in [
         (
             refused(Why::Invalid),
             "Rejected False/BookingRejected False/NotBooked for good",
@@ -225,7 +225,7 @@ fn every_answer_to_an_order() {
     ] {
         let visit = visit(&seed, [answer.clone()]);
         assert_eq!((visit.said().as_str(), visit.wait()), (said, wait), "{answer:?}");
-        assert_eq!(visit.reasons().join(" "), news, "{answer:?}");
+        assert_eq!(visit.reasons().join(" "), events, "{answer:?}");
         // The next visit repeats nothing.
         let again = visit.stored(&seed);
         if wait == Wait::Change {
@@ -238,11 +238,11 @@ fn every_answer_to_an_order() {
 fn what_a_provider_says_that_we_do_not_know_is_shown() {
     let seed = samples::seed();
     let visit = visit(&seed, [Outcome::Booking(booking(State::Other("ON_HOLD".to_owned())))]);
-    assert_eq!(visit.told.external().ready.message, "Booking BK-1 has the state ON_HOLD at the provider");
+    assert_eq!(visit.update.external().ready.message, "Booking BK-1 has the state ON_HOLD at the provider");
     let ticket = booked();
     let held = self::visit(&ticket, [Outcome::Booking(booking(State::Other("ON_HOLD".to_owned())))]);
     assert_eq!(held.said(), "Booked Unknown/ProviderUnavailable Unknown/ProviderUnavailable");
-    assert_eq!(held.told.status.booking_id.as_deref(), Some("BK-1"));
+    assert_eq!(held.update.status.booking_id.as_deref(), Some("BK-1"));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_provider_that_is_down_is_told_of_at_the_third_failure_and_nothing_is_forgot
         let so_far = SoFar { failures, ..SoFar::default() };
         let visit = visit_after(&ticket, so_far, [unknown()]);
         assert_eq!((visit.said().as_str(), visit.wait()), (said, Wait::Trouble(None)), "{failures}");
-        assert_eq!(visit.told.status.booking_id.as_deref(), Some("BK-1"));
+        assert_eq!(visit.update.status.booking_id.as_deref(), Some("BK-1"));
         assert_eq!(visit.reasons(), if failures < 2 { vec![] } else { vec!["ProviderUnavailable"] });
         if failures > 2 {
             let back = self::visit(&visit.stored(&ticket), [confirmed()]);
@@ -275,20 +275,20 @@ fn the_number_follows_the_spec() {
     let done = visit(&ticket, [confirmed(), four()]);
     let modify = Request::Modify { id: "BK-1".to_owned(), version: 1, number: 4 };
     assert_eq!(done.steps[1], Step::Ask(modify));
-    assert_eq!((done.said().as_str(), done.told.status.number), ("Booked True/Booked True/UpToDate", Some(4)));
-    assert_eq!(done.news, [News::normal("Modified", "Booking BK-1 changed from 2 to 4 seat(s)")]);
+    assert_eq!((done.said().as_str(), done.update.status.number), ("Booked True/Booked True/UpToDate", Some(4)));
+    assert_eq!(done.events, [Event::normal("Modified", "Booking BK-1 changed from 2 to 4 seat(s)")]);
 
     let refusal = visit(&ticket, [confirmed(), refused(Why::NoSeats)]);
     assert_eq!(
         (refusal.said().as_str(), refusal.wait()),
         ("Booked True/Booked False/ModificationRejected", Wait::Seats)
     );
-    assert_eq!(refusal.told.status.number, Some(2));
+    assert_eq!(refusal.update.status.number, Some(2));
     let words = "Booking BK-1 stays at 2 seat(s): CODE: words";
-    assert_eq!(refusal.news, [News::warning("ModificationRejected", words)]);
+    assert_eq!(refusal.events, [Event::warning("ModificationRejected", words)]);
     let again = visit(&refusal.stored(&ticket), [confirmed(), refused(Why::NoSeats)]);
-    assert_eq!(again.told.external(), refusal.told.external(), "nothing to write");
-    assert_eq!(again.news, []);
+    assert_eq!(again.update.external(), refusal.update.external(), "nothing to write");
+    assert_eq!(again.events, []);
 
     let fixed = visit(&ticket, [confirmed(), refused(Why::Fixed)]);
     assert_eq!((fixed.said().as_str(), fixed.wait()), ("Booked True/Booked False/ModificationRejected", Wait::Poll));
@@ -323,7 +323,7 @@ fn a_booking_of_another_trip_is_told_of_and_never_repaired() {
     ] {
         let visit = visit(&ticket, [Outcome::Booking(theirs)]);
         assert_eq!((visit.said().as_str(), visit.wait()), ("Booked True/Booked False/Diverged", Wait::Poll));
-        assert_eq!(visit.told.external().synced.message, words);
+        assert_eq!(visit.update.external().synced.message, words);
     }
     let same = Booking { from: "MUMBAI".to_owned(), cabin: None, ..booking(State::Confirmed) };
     assert_eq!(visit(&ticket, [Outcome::Booking(same)]).said(), "Booked True/Booked True/UpToDate");
@@ -334,7 +334,7 @@ fn a_lost_booking_is_bought_anew_only_if_that_is_wanted() {
     let cancelled = || Outcome::Booking(booking(State::Cancelled));
     let never = visit(&booked(), [cancelled()]);
     assert_eq!(never.said(), "Cancelled False/BookingCancelledExternally False/NotBooked for good");
-    assert_eq!(never.told.external().ready.message, "Booking BK-1 was cancelled by the provider");
+    assert_eq!(never.update.external().ready.message, "Booking BK-1 was cancelled by the provider");
 
     let always = patched(&booked(), &json!({"spec": {"rebookPolicy": "Always"}}));
     let closed = || Outcome::Standing(Standing { state: State::Cancelled, booking_id: Some("BK-1".to_owned()) });
@@ -351,7 +351,7 @@ fn a_lost_booking_is_bought_anew_only_if_that_is_wanted() {
         panic!("{rest:?}")
     };
     assert_eq!((order.reference.as_str(), id.as_str()), (&*format!("{}.1", samples::UID), "BK-2"));
-    assert_eq!(anew.told.status.attempt, 1);
+    assert_eq!(anew.update.status.attempt, 1);
     assert_eq!(anew.reasons(), ["BookingCancelledExternally", "Booked"]);
 
     // After a close with an unknown outcome, there is no new booking.
@@ -405,8 +405,8 @@ fn an_object_that_names_a_booking_never_buys_one() {
     assert_eq!(held.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
     let words =
         "Booking BK-1 belongs to reference other; set annotation flights.com/adopt-booking=true to take it over";
-    assert_eq!(held.told.external().ready.message, words);
-    assert_eq!(held.told.status.booking_id, None);
+    assert_eq!(held.update.external().ready.message, words);
+    assert_eq!(held.update.status.booking_id, None);
 
     let adopting = patched(&held.stored(&annotated(json!({}))), &json!({"metadata": {"annotations": {ADOPT: "true"}}}));
     let adopted = visit(&adopting, [of_another(), confirmed()]);
@@ -435,7 +435,7 @@ fn a_note_of_a_booking_that_was_given_up_is_no_reason_to_skip_an_attempt() {
     let closed = Outcome::Standing(Standing { state: State::Cancelled, booking_id: Some("BK-1".to_owned()) });
     let next = Booking { id: "BK-2".to_owned(), reference: format!("{}.1", samples::UID), ..booking(State::Confirmed) };
     let visit = visit(&ticket, [Outcome::Booking(booking(State::Cancelled)), closed, Outcome::Booking(next)]);
-    assert_eq!((visit.ops(), visit.told.status.attempt), (vec!["get", "cancel", "create"], 1));
+    assert_eq!((visit.ops(), visit.update.status.attempt), (vec!["get", "cancel", "create"], 1));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
 };
 use kube::ResourceExt;
-use workloads::{App, ImagePullPolicy, Pace, SecurityProfile, given};
+use workloads::{App, ImagePullPolicy, RolloutStrategy, SecurityProfile, normalize};
 
 use crate::{
     HelloApp,
@@ -30,7 +30,7 @@ pub(super) const PORT: &str = "http";
 pub fn deployment(hello: &HelloApp, config: &Config) -> Deployment {
     let RolloutSettings { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds } =
         hello.spec.rollout();
-    let pace = Pace { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds };
+    let pace = RolloutStrategy { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds };
     let template = rollback::instead(hello).unwrap_or_else(|| template(hello, config));
     workloads::deployment(hello.name_any(), &App::of(hello), hello.spec.size, pace, template)
 }
@@ -51,11 +51,11 @@ fn pod(spec: &HelloAppSpec, profile: SecurityProfile) -> PodSpec {
         automount_service_account_token: bare
             .automount_service_account_token
             .filter(|_| spec.service_account_name.is_none()),
-        image_pull_secrets: given::list(&spec.image_pull_secrets),
-        node_selector: given::map(&spec.node_selector),
+        image_pull_secrets: normalize::list(&spec.image_pull_secrets),
+        node_selector: normalize::map(&spec.node_selector),
         service_account_name: spec.service_account_name.clone(),
-        tolerations: given::list(&spec.tolerations),
-        volumes: given::list(&spec.volumes),
+        tolerations: normalize::list(&spec.tolerations),
+        volumes: normalize::list(&spec.volumes),
         ..bare
     }
 }
@@ -68,8 +68,8 @@ fn container(spec: &HelloAppSpec, profile: SecurityProfile) -> Container {
         image_pull_policy: spec.image_pull_policy.map(ImagePullPolicy::name),
         command: words(&spec.command),
         args: words(&spec.args),
-        env: given::list(&spec.env),
-        env_from: given::list(&spec.env_from),
+        env: normalize::list(&spec.env),
+        env_from: normalize::list(&spec.env_from),
         ports: spec.port.map(|port| {
             vec![ContainerPort {
                 name: Some(PORT.to_owned()),
@@ -90,11 +90,11 @@ fn container(spec: &HelloAppSpec, profile: SecurityProfile) -> Container {
             ..probe
         }),
         resources: match &spec.resources {
-            Some(resources) => given::resources(resources),
+            Some(resources) => normalize::resources(resources),
             None => Some(default_resources()),
         },
         security_context: Some(SecurityContext { run_as_user: spec.run_as_user, ..profile.container() }),
-        volume_mounts: given::list(&spec.volume_mounts),
+        volume_mounts: normalize::list(&spec.volume_mounts),
         ..Default::default()
     }
 }

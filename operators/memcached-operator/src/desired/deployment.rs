@@ -12,7 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
 };
 use kube::{ResourceExt, core::ObjectMeta};
-use workloads::{App, ImagePullPolicy, Pace, SecurityProfile, given, quantity};
+use workloads::{App, ImagePullPolicy, RolloutStrategy, SecurityProfile, normalize, quantity};
 
 use super::exporter::exporter;
 use crate::{
@@ -46,8 +46,12 @@ pub fn deployment(memcached: &Memcached, config: &Config, secret_hash: Option<&s
     let spec = &memcached.spec;
     let app = App::of(memcached);
     let RolloutSettings { max_surge, max_unavailable, min_ready_seconds } = spec.rollout();
-    let pace =
-        Pace { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds: PROGRESS_DEADLINE_SECONDS };
+    let pace = RolloutStrategy {
+        max_surge,
+        max_unavailable,
+        min_ready_seconds,
+        progress_deadline_seconds: PROGRESS_DEADLINE_SECONDS,
+    };
     let template =
         PodTemplateSpec { metadata: Some(pod_metadata(spec, &app, secret_hash)), spec: Some(pod(spec, &app, config)) };
     workloads::deployment(memcached.name_any(), &app, spec.size, pace, template)
@@ -67,11 +71,11 @@ fn pod(spec: &MemcachedSpec, app: &App, config: &Config) -> PodSpec {
     PodSpec {
         containers: std::iter::once(node(spec, config)).chain(exporter(spec, config)).collect(),
         affinity: affinity(spec.anti_affinity(), app),
-        image_pull_secrets: given::list(&spec.image_pull_secrets),
-        node_selector: given::map(&spec.node_selector),
+        image_pull_secrets: normalize::list(&spec.image_pull_secrets),
+        node_selector: normalize::map(&spec.node_selector),
         priority_class_name: spec.priority_class_name.clone(),
         termination_grace_period_seconds: Some(spec.termination_grace_period_seconds()),
-        tolerations: given::list(&spec.tolerations),
+        tolerations: normalize::list(&spec.tolerations),
         topology_spread_constraints: spread(spec, app),
         volumes: Some(secrets::volumes(spec)).filter(|it| !it.is_empty()),
         ..SecurityProfile::Restricted.pod()
@@ -107,7 +111,7 @@ fn node(spec: &MemcachedSpec, config: &Config) -> Container {
             ..Default::default()
         }),
         resources: match &spec.resources {
-            Some(resources) => given::resources(resources),
+            Some(resources) => normalize::resources(resources),
             None => Some(default_resources(&cache)),
         },
         volume_mounts: Some(secrets::mounts(spec)).filter(|it| !it.is_empty()),
@@ -135,7 +139,7 @@ fn default_resources(cache: &CacheConfig) -> ResourceRequirements {
 }
 
 fn spread(spec: &MemcachedSpec, app: &App) -> Option<Vec<TopologySpreadConstraint>> {
-    let mut constraints = given::list(&spec.topology_spread_constraints)?;
+    let mut constraints = normalize::list(&spec.topology_spread_constraints)?;
     for constraint in &mut constraints {
         constraint.label_selector.get_or_insert_with(|| app.label_selector());
     }

@@ -4,7 +4,7 @@ use k8s_openapi::{
     api::core::v1::{Container, ContainerPort, ResourceRequirements, SecurityContext},
     apimachinery::pkg::api::resource::Quantity,
 };
-use workloads::{ImagePullPolicy, SecurityProfile, given};
+use workloads::{ImagePullPolicy, SecurityProfile, normalize};
 
 use crate::{
     api::v1::{ClientAuth, MemcachedSpec},
@@ -41,7 +41,7 @@ pub(super) fn exporter(spec: &MemcachedSpec, config: &Config) -> Option<Containe
             ..Default::default()
         }]),
         resources: match &settings.resources {
-            Some(resources) => given::resources(resources),
+            Some(resources) => normalize::resources(resources),
             None => Some(small),
         },
         volume_mounts: asked.then(|| {

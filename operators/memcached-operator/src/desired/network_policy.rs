@@ -7,7 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
 };
 use kube::ResourceExt;
-use workloads::{App, given};
+use workloads::{App, normalize};
 
 use crate::api::Memcached;
 
@@ -29,7 +29,7 @@ pub fn network_policy(memcached: &Memcached) -> Option<NetworkPolicy> {
             pod_selector: Some(app.label_selector()),
             policy_types: Some(vec!["Ingress".to_owned()]),
             ingress: Some(vec![NetworkPolicyIngressRule {
-                from: given::list(&settings.from).or_else(|| Some(vec![neighbours()])),
+                from: normalize::list(&settings.from).or_else(|| Some(vec![neighbours()])),
                 ports: Some(ports.map(port).collect()),
             }]),
             egress: None,

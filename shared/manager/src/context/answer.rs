@@ -9,12 +9,12 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Map, Value};
 use workqueue::Priority;
 
-use super::{Context, Root, lock};
+use super::{Context, Primary, lock};
 use crate::{
     controller::{Cause, wake_after},
     error::Error,
     object::{Head, ManagedFields},
-    wire::{Decoded, LAST_APPLIED, Whole},
+    wire::{Decoded, Full, LAST_APPLIED},
 };
 
 /// The requeue delay when the cache already holds a later version than the answer.
@@ -27,13 +27,13 @@ struct Taken<K> {
     is_known: bool,
 }
 
-impl<K: Root> Context<K> {
+impl<K: Primary> Context<K> {
     /// Takes in the object as it was just read; the reconcile goes on with it. Returns `None` if a different object has the
     /// name now: it is requeued, for a reconcile of its own.
     pub(super) fn take_read(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
         let object = self.take_seen(answer)?;
         if let Some(object) = &object {
-            *lock(&self.pass.object) = object.clone();
+            *lock(&self.reconciliation.object) = object.clone();
         }
         Ok(object)
     }
@@ -41,7 +41,7 @@ impl<K: Root> Context<K> {
     /// Like [`take_read`](Self::take_read), but the reconcile goes on with the object that it acts on.
     pub(super) fn take_seen(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
         let Taken { object, is_known } = self.take(answer)?;
-        if object.meta().uid.as_deref() != Some(&*self.pass.uid) {
+        if object.meta().uid.as_deref() != Some(&*self.reconciliation.uid) {
             self.bring_back(is_known);
             return Ok(None);
         }
@@ -63,13 +63,13 @@ impl<K: Root> Context<K> {
         } else {
             object
         };
-        *lock(&self.pass.object) = object.clone();
+        *lock(&self.reconciliation.object) = object.clone();
         Ok(object)
     }
 
     fn take(&self, answer: &str) -> Result<Taken<K>, Error> {
-        let decoded = self.readable(Decoded::read::<Whole<K>>(answer))?;
-        let is_known = self.scope.primary.observe(&decoded);
+        let decoded = self.readable(Decoded::read::<Full<K>>(answer))?;
+        let is_known = self.controller.primary.observe(&decoded);
         let object = decoded.item.map_err(|undecodable| Error::Other(String::from(undecodable.error).into()))?;
         Ok(Taken { object, is_known })
     }
@@ -79,7 +79,7 @@ impl<K: Root> Context<K> {
     /// ahead of the answer, or will find that the cluster went back in time.
     fn bring_back(&self, is_known: bool) {
         let wait = if is_known { Duration::ZERO } else { BEHIND };
-        wake_after(&self.scope.queue, self.pass.key.clone(), Priority::LIVE, wait, &Cause::Answer);
+        wake_after(&self.controller.queue, self.reconciliation.key.clone(), Priority::LIVE, wait, &Cause::Answer);
     }
 
     fn json(&self, object: &K) -> Result<Value, Error> {
@@ -87,7 +87,7 @@ impl<K: Root> Context<K> {
     }
 
     fn readable<T>(&self, result: Result<T, serde_json::Error>) -> Result<T, Error> {
-        let request = || self.scope.requests.describe("read", &self.pass.key);
+        let request = || self.controller.requests.describe("read", &self.reconciliation.key);
         result.map_err(|source| Error::Decode { request: request(), source })
     }
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use workloads::{Child, Live};
 
-use super::{Again, Context, Rollout, Root, lock};
+use super::{Again, Context, Primary, Rollout, lock};
 use crate::{
     api::{Namespaced, Requests},
     conditions::{Problem, WAITING},
@@ -30,14 +30,14 @@ use crate::{
     object::{Head, MANAGED_BY, Metadata, ObjectKey, Uid},
     owned::{Change, Share, Writers, fingerprint, holder, make_room, rehearsal, unclaimed, unite},
     store::{Known, Verified},
-    wire::{Decoded, Seen, Undecodable},
+    wire::{Decoded, Projected, Undecodable},
 };
 
 mod difference;
 mod edit;
+mod events;
 mod rehearse;
 mod target;
-mod tell;
 
 use difference::{Difference, carried_out};
 pub(super) use target::Target;
@@ -59,7 +59,7 @@ enum Claim {
     Foreign,
 }
 
-impl<K: Root> Context<K> {
+impl<K: Primary> Context<K> {
     /// Makes sure that `desired` exists as a child of this object and has these fields. Fields of other managers stay; fields
     /// of ours that are no longer in `desired` are removed. Sends nothing if nothing has to change.
     ///
@@ -93,12 +93,12 @@ impl<K: Root> Context<K> {
         let applied = desired.map(|desired| self.apply(desired));
         async move {
             let Some(applied) = applied else {
-                for key in self.store::<C>().owned(self.pass.id) {
+                for key in self.store::<C>().owned(self.reconciliation.id) {
                     if let Some(child) = self.store::<C>().get(&key) {
                         Box::pin(self.delete::<C>(&child)).await?;
                     }
                 }
-                Box::pin(self.delete_out_of_sight::<C>()).await?;
+                Box::pin(self.delete_lost_children::<C>()).await?;
                 return Ok(None);
             };
             applied.await
@@ -138,13 +138,13 @@ impl<K: Root> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub async fn discard<C: Child + Namespaced>(&self, child: &Live<C::View>) -> Result<bool, Error> {
+    pub async fn delete_quietly<C: Child + Namespaced>(&self, child: &Live<C::View>) -> Result<bool, Error> {
         let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
         self.remove::<C>(&self.requests::<C>(), &key, &child.uid).await
     }
 
     async fn bring_in_line<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
-        if self.scope.role.optional.contains(&resource_name::<C>()) && !self.installed::<C>() {
+        if self.controller.role.optional.contains(&resource_name::<C>()) && !self.installed::<C>() {
             self.tell_missing(requests);
             return Ok(None);
         }
@@ -161,7 +161,12 @@ impl<K: Root> Context<K> {
                     if known.verified != Some(verified) {
                         self.store::<C>().verify(&target.key, known.uid, verified);
                     }
-                    self.scope.outside.metrics.skipped_writes.with_label_values(&[requests.kind(), "apply"]).inc();
+                    self.controller
+                        .environment
+                        .metrics
+                        .skipped_writes
+                        .with_label_values(&[requests.kind(), "apply"])
+                        .inc();
                     return Ok(Some(known.item));
                 }
                 match Box::pin(self.edit::<C>(requests, target, &known)).await {
@@ -187,12 +192,12 @@ impl<K: Root> Context<K> {
             Err(error) => return Err(error),
         };
         if deleted {
-            self.scope.children.wrote(requests.kind(), Written::Deleted);
+            self.controller.children.wrote(requests.kind(), Written::Deleted);
         }
         self.store::<C>().observe_gone(key, Uid::of(uid));
         // The watch may have delivered the deletion first, which made an entry.
-        self.scope.caches.out_of_sight.settle(&self.pass.key, requests.kind());
-        self.pass.changed_children.store(true, Ordering::Relaxed);
+        self.controller.caches.lost_children.settle(&self.reconciliation.key, requests.kind());
+        self.reconciliation.changed_children.store(true, Ordering::Relaxed);
         Ok(deleted)
     }
 
@@ -205,19 +210,19 @@ impl<K: Root> Context<K> {
     }
 
     async fn post<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
-        let (owner, kind, name) = (&self.pass.key, requests.kind(), &target.key.name);
-        if self.scope.recent.contains(owner, kind, name) && !self.is_there().await? {
+        let (owner, kind, name) = (&self.reconciliation.key, requests.kind(), &target.key.name);
+        if self.controller.recent.contains(owner, kind, name) && !self.is_there().await? {
             return Ok(None); // the owner is gone: the garbage collector would delete the next child too
         }
         let answer = requests.create(&target.key, &target.body(requests)).await?;
-        self.scope.recent.created(owner, kind, name);
-        self.scope.children.wrote(requests.kind(), Written::Created);
+        self.controller.recent.created(owner, kind, name);
+        self.controller.children.wrote(requests.kind(), Written::Created);
         let live = self.observe::<C>(requests, target, &answer)?;
         let text = format!("Created {} \"{}\"", requests.kind(), target.key.name);
         self.tell(requests, &target.key, &live.uid, "Created", text);
         if ChildMetrics::rolls_out(requests.kind()) {
             let first = Rollout { since: Instant::now(), replicas: None };
-            lock(&self.scope.rollouts).insert(self.pass.key.clone(), first);
+            lock(&self.controller.rollouts).insert(self.reconciliation.key.clone(), first);
         }
         Ok(Some(live))
     }
@@ -264,7 +269,7 @@ impl<K: Root> Context<K> {
                 return Ok(None);
             }
             Claim::Foreign => {
-                let kind = &self.scope.names.kind;
+                let kind = &self.controller.names.kind;
                 let message = format!("Resource \"{}\" already exists and is not managed by {kind}", target.key.name);
                 self.refuse(Problem::new("ResourceConflict", message), Again::After(LOOK_AGAIN));
                 return Ok(None);
@@ -273,7 +278,7 @@ impl<K: Root> Context<K> {
         if let Some(what) = fixed.filter(|_| C::REPLACEABLE) {
             self.remove::<C>(requests, &target.key, &metadata.uid).await?;
             let answer = requests.create(&target.key, &target.body(requests)).await?;
-            self.scope.children.wrote(requests.kind(), Written::Created);
+            self.controller.children.wrote(requests.kind(), Written::Created);
             let live = self.observe::<C>(requests, target, &answer)?;
             let text = format!("Recreated {} \"{}\" to change its {what}", requests.kind(), target.key.name);
             self.tell(requests, &target.key, &live.uid, "Recreated", text);
@@ -299,9 +304,11 @@ impl<K: Root> Context<K> {
                 return self.observe::<C>(requests, target, text).map(Some);
             }
         }
-        if !has_room && let Some(operations) = make_room(&live, &metadata.uid, &self.pass.uid, &difference.changes) {
+        if !has_room
+            && let Some(operations) = make_room(&live, &metadata.uid, &self.reconciliation.uid, &difference.changes)
+        {
             let answer = requests.edit(&target.key, &operations).await?;
-            self.scope.children.wrote(requests.kind(), Written::Updated);
+            self.controller.children.wrote(requests.kind(), Written::Updated);
             let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(broken)?;
             self.tell_changes(requests, target, &metadata, &carried_out(difference.changes, &left), verified);
             return Box::pin(self.change::<C>(requests, target, &answer, true)).await;
@@ -314,7 +321,7 @@ impl<K: Root> Context<K> {
             body = target.body_for(requests, &metadata);
         }
         let answer = requests.apply(&target.key, &body).await?;
-        self.scope.children.wrote(requests.kind(), Written::Updated);
+        self.controller.children.wrote(requests.kind(), Written::Updated);
         let applied = self.observe::<C>(requests, target, &answer)?;
         if adopted {
             self.tell(
@@ -340,12 +347,12 @@ impl<K: Root> Context<K> {
         answer: &str,
     ) -> Result<Arc<Live<C::View>>, Error> {
         let broken = |source| Error::Decode { request: requests.describe("read", &target.key), source };
-        let decoded = Decoded::read::<Seen<C>>(answer).map_err(broken)?;
+        let decoded = Decoded::read::<Projected<C>>(answer).map_err(broken)?;
         let store = self.store::<C>();
         self.informer::<C>().observe(&decoded);
-        self.scope.caches.out_of_sight.settle(&self.pass.key, requests.kind());
+        self.controller.caches.lost_children.settle(&self.reconciliation.key, requests.kind());
         store.verify(&target.key, decoded.facts.uid, target.verified(decoded.facts.fingerprint.hash));
-        self.pass.changed_children.store(true, Ordering::Relaxed);
+        self.reconciliation.changed_children.store(true, Ordering::Relaxed);
         let problem = |Undecodable { error, .. }| {
             Error::Other(format!("{} \"{}\" does not decode: {error}", requests.kind(), target.key.name).into())
         };
@@ -354,15 +361,17 @@ impl<K: Root> Context<K> {
 
     fn claim(&self, metadata: &Metadata<'_>, differs_for_good: bool) -> Claim {
         match metadata.controller() {
-            Some(owner) if owner.uid == self.pass.uid.as_str() => Claim::Ours,
-            Some(owner) if metadata.deletion_timestamp.is_some() && *owner.name == *self.pass.key.name => Claim::Dying,
+            Some(owner) if owner.uid == self.reconciliation.uid.as_str() => Claim::Ours,
+            Some(owner) if metadata.deletion_timestamp.is_some() && *owner.name == *self.reconciliation.key.name => {
+                Claim::Dying
+            }
             Some(_) => Claim::Foreign,
             None => {
                 let labels = &metadata.labels;
-                let ours = self.scope.role.adopts
-                    && labels.name.as_deref() == Some(&*self.scope.names.app)
-                    && labels.instance.as_deref() == Some(&*self.pass.key.name)
-                    && labels.managed_by.as_deref() == Some(&self.scope.names.managed_by);
+                let ours = self.controller.role.adopts
+                    && labels.name.as_deref() == Some(&*self.controller.names.app)
+                    && labels.instance.as_deref() == Some(&*self.reconciliation.key.name)
+                    && labels.managed_by.as_deref() == Some(&self.controller.names.managed_by);
                 if ours && metadata.deletion_timestamp.is_some() {
                     Claim::Dying
                 } else if ours && !differs_for_good {
@@ -420,12 +429,12 @@ impl<K: Root> Context<K> {
     }
 
     fn owns<V>(&self, known: &Known<Live<V>>) -> bool {
-        known.owner.as_ref().is_some_and(|owner| owner.uid == self.pass.id)
+        known.owner.as_ref().is_some_and(|owner| owner.uid == self.reconciliation.id)
     }
 
     pub(super) fn requests<C: Resource<DynamicType = ()>>(&self) -> Requests {
-        let outside = &self.scope.outside;
-        Requests::of::<C>(outside.client.clone(), &self.scope.names.manager, outside.leading.clone())
+        let environment = &self.controller.environment;
+        Requests::of::<C>(environment.client.clone(), &self.controller.names.manager, environment.leading.clone())
     }
 }
 

@@ -8,14 +8,14 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use workloads::{Live, Viewed};
 
-use super::{Again, Context, Root, lock};
+use super::{Again, Context, Primary, lock};
 use crate::{
     api::{Namespaced, Requests},
     conditions::Problem,
     error::{Class, Error},
     object::ObjectKey,
     status::Status,
-    wire::{Decoded, Seen},
+    wire::{Decoded, Projected},
 };
 
 /// How often to look for a missing Secret.
@@ -23,7 +23,7 @@ const MISSING: Duration = Duration::from_secs(30);
 /// How often to read a Secret again. Secrets are not watched, so that the operator needs no right to list them.
 const PRESENT: Duration = Duration::from_mins(1);
 
-impl<K: Root> Context<K> {
+impl<K: Primary> Context<K> {
     /// Returns the object of kind `C` with this name in the namespace of the reconciled object. From the cache, which holds
     /// only children and pods of this operator.
     ///
@@ -41,7 +41,7 @@ impl<K: Root> Context<K> {
     /// When the controller does not declare the kind with `owns`.
     pub fn owned<C: Viewed + Namespaced>(&self) -> Vec<Arc<Live<C::View>>> {
         let store = self.store::<C>();
-        store.owned(self.pass.id).iter().filter_map(|key| store.get(key)).collect()
+        store.owned(self.reconciliation.id).iter().filter_map(|key| store.get(key)).collect()
     }
 
     /// Whether kind `C` is installed, as far as the cache knows. A kind that is declared with `owns_if_installed` may be
@@ -61,7 +61,7 @@ impl<K: Root> Context<K> {
     ///
     /// When the controller has no such [`index`](crate::ControllerBuilder::index).
     pub fn indexed(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        self.scope.primary.store.indexed(index, &self.pass.key.namespace, value)
+        self.controller.primary.store.indexed(index, &self.reconciliation.key.namespace, value)
     }
 
     /// Reads one object from the API server, past the cache: for the rare decision that must not rest on a cache that
@@ -71,7 +71,7 @@ impl<K: Root> Context<K> {
     ///
     /// When the controller does not declare the kind with `owns`: for a kind that is only watched, the derived permissions
     /// have no `get`.
-    pub async fn live<C: Viewed + Namespaced>(&self, name: &str) -> Result<Option<Arc<Live<C::View>>>, Error> {
+    pub async fn get_uncached<C: Viewed + Namespaced>(&self, name: &str) -> Result<Option<Arc<Live<C::View>>>, Error> {
         let (requests, key) = (self.requests::<C>(), self.neighbour(name));
         match requests.get(&key).await {
             Ok(text) => self.learn::<C>(&requests, &key, &text).map(Some),
@@ -83,9 +83,9 @@ impl<K: Root> Context<K> {
     /// Returns the reconciled object with the memory in its status up to date. Reads it from the API server unless this
     /// leadership wrote the status last: a former leader may have written a later one. Once this leader has written it, the
     /// cache is enough. Returns `None` if the object is gone, or if a different object has the name now.
-    pub async fn recall(&self) -> Result<Option<Arc<K>>, Error> {
+    pub async fn refresh_status(&self) -> Result<Option<Arc<K>>, Error> {
         let object = self.object();
-        let present = self.scope.outside.leading.fence();
+        let present = self.controller.environment.leading.fence();
         let written = object.status().and_then(Status::fence);
         if present.as_ref() == written {
             return Ok(Some(object));
@@ -93,7 +93,7 @@ impl<K: Root> Context<K> {
         let Some(text) = self.read_again().await? else { return Ok(None) };
         let object = self.take_read(&text)?;
         if let Some(written) = object.as_ref().and_then(|object| object.status()?.fence()) {
-            self.scope.outside.leading.witness(written);
+            self.controller.environment.leading.witness(written);
         }
         Ok(object)
     }
@@ -106,7 +106,7 @@ impl<K: Root> Context<K> {
 
     /// Reads the object that now has the name of the reconciled object. Returns `None` if there is none.
     pub(super) async fn read_again(&self) -> Result<Option<String>, Error> {
-        match self.scope.requests.get(&self.pass.key).await {
+        match self.controller.requests.get(&self.reconciliation.key).await {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.class() == Class::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -119,17 +119,17 @@ impl<K: Root> Context<K> {
     /// leader, the kind is listed once more, with one list for all objects. From then on only this process creates children,
     /// and its own are in the cache at once. If a [`create`](Context::create) was not answered, its child is read by name.
     ///
-    /// The cache then misses no child. What it holds of a child may still be a moment old, see [`live`](Context::live).
+    /// The cache then misses no child. What it holds of a child may still be a moment old, see [`get_uncached`](Context::get_uncached).
     ///
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub async fn catch_up<C: Viewed + Namespaced>(&self) -> Result<(), Error> {
-        self.informer::<C>().list_for(self.scope.outside.leading.term()).await;
+    pub async fn sync_cache<C: Viewed + Namespaced>(&self) -> Result<(), Error> {
+        self.informer::<C>().list_for(self.controller.environment.leading.term()).await;
         let kind = self.requests::<C>().kind().to_owned();
-        let unanswered = lock(&self.scope.unanswered).get(&self.pass.key).cloned().unwrap_or_default();
+        let unanswered = lock(&self.controller.unanswered).get(&self.reconciliation.key).cloned().unwrap_or_default();
         for (_, name) in unanswered.iter().filter(|(other, _)| *other == kind) {
-            self.live::<C>(name).await?;
+            self.get_uncached::<C>(name).await?;
             self.answered(&kind, name);
         }
         Ok(())
@@ -146,9 +146,9 @@ impl<K: Root> Context<K> {
     /// When the controller does not declare `.reads::<Secret>()`.
     pub async fn secret(&self, name: &str, keys: &[&str]) -> Result<Option<SecretValues>, Error> {
         assert!(
-            self.scope.role.reads.contains("secrets"),
+            self.controller.role.reads.contains("secrets"),
             "{}'s controller reads a Secret but does not declare it: add .reads::<Secret>()",
-            self.scope.names.kind
+            self.controller.names.kind
         );
         let (requests, key) = (self.requests::<Secret>(), self.neighbour(name));
         let text = match requests.get(&key).await {
@@ -183,7 +183,7 @@ impl<K: Root> Context<K> {
 
     /// Returns the key of an object in the same namespace. There are no references into other namespaces.
     pub(super) fn neighbour(&self, name: &str) -> ObjectKey {
-        ObjectKey { namespace: self.pass.key.namespace.clone(), name: name.into() }
+        ObjectKey { namespace: self.reconciliation.key.namespace.clone(), name: name.into() }
     }
 
     /// Takes an answer of the API server into the cache.
@@ -194,7 +194,7 @@ impl<K: Root> Context<K> {
         answer: &str,
     ) -> Result<Arc<Live<C::View>>, Error> {
         let broken = |source| Error::Decode { request: requests.describe("read", key), source };
-        let decoded = Decoded::read::<Seen<C>>(answer).map_err(broken)?;
+        let decoded = Decoded::read::<Projected<C>>(answer).map_err(broken)?;
         self.informer::<C>().observe(&decoded);
         decoded.item.map_err(|undecodable| {
             Error::Other(format!("{} \"{}\" does not decode: {}", requests.kind(), key.name, undecodable.error).into())

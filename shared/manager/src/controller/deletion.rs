@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use super::Action;
 use crate::{
-    context::{Context, Root},
+    context::{Context, Primary},
     error::Error,
 };
 
@@ -26,14 +26,14 @@ pub enum Deletion {
     label = "expected `async fn(Arc<{K}>, Context<{K}>) -> Result<Deletion, Error>`",
     note = "the Error is `manager::Error`, and everything held across an await must be `Send`"
 )]
-pub trait Finalize<K: Root>: Send + Sync + 'static {
+pub trait Finalize<K: Primary>: Send + Sync + 'static {
     /// Calls the function.
     fn call(&self, object: Arc<K>, context: Context<K>) -> impl Future<Output = Result<Deletion, Error>> + Send;
 }
 
 impl<K, F, R> Finalize<K> for F
 where
-    K: Root,
+    K: Primary,
     F: Fn(Arc<K>, Context<K>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Deletion, Error>> + Send,
 {

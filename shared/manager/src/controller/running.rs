@@ -12,19 +12,19 @@ use workqueue::{Priority, WorkQueue};
 use super::{Behaviour, Cause, Reconcile, wake, worker::Worker};
 use crate::{
     api::Requests,
-    context::{Caches, Names, Outside, Recent, Root, Scope},
+    context::{Caches, ControllerState, Environment, Names, Primary, Recent},
     error::panic_message,
     events::{EventType, Note, Reference},
     informer::{Informer, InformerHealth, Subscriber},
     metrics::{ChildMetrics, Metrics},
     object::ObjectKey,
     status::{Status, StatusGate},
-    wire::{Undecodable, Whole},
+    wire::{Full, Undecodable},
 };
 
 /// A controller with its caches, which can be started with a client and a clock.
 pub(crate) trait Start {
-    fn start(self: Box<Self>, outside: Arc<Outside>) -> Running;
+    fn start(self: Box<Self>, environment: Arc<Environment>) -> Running;
 }
 
 /// A started controller: what the manager needs to run and to observe it.
@@ -71,25 +71,25 @@ impl Running {
     }
 }
 
-pub(super) struct Built<K: Root, F> {
+pub(super) struct Built<K: Primary, F> {
     pub(super) names: Names,
     pub(super) children: ChildMetrics,
-    pub(super) primary: Arc<Informer<Whole<K>>>,
+    pub(super) primary: Arc<Informer<Full<K>>>,
     pub(super) queue: WorkQueue<ObjectKey>,
     pub(super) caches: Caches,
     pub(super) behaviour: Behaviour<K>,
     pub(super) reconciler: F,
 }
 
-impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
-    fn start(self: Box<Self>, outside: Arc<Outside>) -> Running {
+impl<K: Primary, F: Reconcile<K>> Start for Built<K, F> {
+    fn start(self: Box<Self>, environment: Arc<Environment>) -> Running {
         let Self { names, children, primary, queue, caches, behaviour, reconciler } = *self;
         let Behaviour { needs, state, role, cleanup, gone, scraped, workers } = behaviour;
-        let requests = Requests::of::<K>(outside.client.clone(), &names.manager, outside.leading.clone());
+        let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
-        let scope = Arc::new(Scope {
-            outside,
+        let controller = Arc::new(ControllerState {
+            environment,
             names,
             children,
             requests,
@@ -100,13 +100,13 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
             role,
             gate: StatusGate::default(),
             rollouts: Mutex::default(),
-            told_missing: Mutex::default(),
+            reported_missing: Mutex::default(),
             recent: Recent::default(),
             unanswered: Mutex::default(),
         });
-        primary.subscribe(tell_undecodable(&scope));
-        let (shown, limit) = (primary.clone(), scope.outside.settings.metrics_max_objects);
-        let worker = Arc::new(Worker { scope, queue: queue.clone(), reconciler, cleanup, gone });
+        primary.subscribe(tell_undecodable(&controller));
+        let (shown, limit) = (primary.clone(), controller.environment.settings.metrics_max_objects);
+        let worker = Arc::new(Worker { controller, queue: queue.clone(), reconciler, cleanup, gone });
         let (woken, counted) = (queue.clone(), name.clone());
         Running {
             name,
@@ -149,19 +149,19 @@ impl<K: Root, F: Reconcile<K>> Start for Built<K, F> {
     }
 }
 /// Logs an object that does not decode, and emits an event about it. Such an object never reaches a reconciler.
-fn tell_undecodable<K: Root>(scope: &Arc<Scope<K>>) -> Subscriber {
-    let scope = scope.clone();
+fn tell_undecodable<K: Primary>(controller: &Arc<ControllerState<K>>) -> Subscriber {
+    let controller = controller.clone();
     Box::new(move |delta, _| {
         let Some(Undecodable { uid, error }) = &delta.undecodable else { return };
         let message = format!("The object does not match its schema and is skipped: {error}");
-        tracing::warn!(kind = scope.names.kind, object = %delta.key, %error, "Undecodable object is skipped");
+        tracing::warn!(kind = controller.names.kind, object = %delta.key, %error, "Undecodable object is skipped");
         let regarding = Reference {
-            api_version: scope.names.api_version.clone(),
-            kind: scope.names.kind.clone(),
+            api_version: controller.names.api_version.clone(),
+            kind: controller.names.kind.clone(),
             key: delta.key.clone(),
             uid: uid.to_string(),
         };
         let note = Note { type_: EventType::Warning, reason: "Undecodable".into(), message, related: None };
-        scope.outside.recorder.post(&scope.names.manager, regarding, note);
+        controller.environment.recorder.post(&controller.names.manager, regarding, note);
     })
 }

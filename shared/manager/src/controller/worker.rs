@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     conditions::{Halt, Problem},
-    context::{Context, Root, Scope, annotation, has_finalizer},
+    context::{Context, ControllerState, Primary, annotation, has_finalizer},
     error::{Error, Retry, panic_message},
     events::EventType,
     object::ObjectKey,
@@ -28,8 +28,8 @@ use crate::{
 };
 
 /// The state that the workers of one controller share.
-pub(super) struct Worker<K: Root, F> {
-    pub(super) scope: Arc<Scope<K>>,
+pub(super) struct Worker<K: Primary, F> {
+    pub(super) controller: Arc<ControllerState<K>>,
     pub(super) queue: WorkQueue<ObjectKey>,
     pub(super) reconciler: F,
     pub(super) cleanup: Option<Cleanup<K>>,
@@ -59,23 +59,23 @@ impl Drop for Active {
     }
 }
 
-impl<K: Root, F: Reconcile<K>> Worker<K, F> {
+impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
     /// Works until the queue is shut down.
     pub(super) async fn work(self: Arc<Self>) {
         while let Some(item) = self.queue.get().await {
             start(item.key());
-            let metrics = &self.scope.outside.metrics;
-            let controller = [&*self.scope.names.app];
+            let metrics = &self.controller.environment.metrics;
+            let controller = [&*self.controller.names.app];
             let active = Active::new(metrics.active_workers.with_label_values(&controller));
             let started = Instant::now();
             let span = tracing::info_span!(
                 "reconcile",
-                controller = %self.scope.names.app,
-                controllerGroup = %self.scope.names.group,
-                controllerKind = %self.scope.names.kind,
+                controller = %self.controller.names.app,
+                controllerGroup = %self.controller.names.group,
+                controllerKind = %self.controller.names.kind,
                 namespace = %item.key().namespace,
                 name = %item.key().name,
-                reconcileID = %self.scope.outside.random.uuid(),
+                reconcileID = %self.controller.environment.random.uuid(),
             );
             let traced = span.in_scope(|| self.trace(&item));
             let attempt = self.attempt(&item).instrument(traced.clone()).instrument(span);
@@ -114,9 +114,9 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
         tracing::debug_span!(
             target: TARGET,
             "reconcile",
-            "otel.name" = format!("reconcile {}", self.scope.names.kind),
+            "otel.name" = format!("reconcile {}", self.controller.names.kind),
             "otel.status_code" = Empty,
-            controller = %self.scope.names.app,
+            controller = %self.controller.names.app,
             namespace = %item.key().namespace,
             name = %item.key().name,
             queue_wait_ms = u64::try_from(item.waited().as_millis()).unwrap_or(u64::MAX),
@@ -125,8 +125,8 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
 
     async fn attempt(&self, item: &Item<ObjectKey>) -> Ended {
         let key = item.key();
-        let Some(object) = self.scope.primary.store.get(key) else {
-            self.scope.forget(key);
+        let Some(object) = self.controller.primary.store.get(key) else {
+            self.controller.forget(key);
             // A panic is not retried: the next call would panic in the same way.
             if let Some(gone) = &self.gone
                 && let Err(panic) = catch_unwind(AssertUnwindSafe(|| gone(key)))
@@ -136,28 +136,28 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
             }
             return Ended::Success(None);
         };
-        let context = Context::new(self.scope.clone(), object.clone(), key.clone());
+        let context = Context::new(self.controller.clone(), object.clone(), key.clone());
         let result = if object.meta().deletion_timestamp.is_none() {
             self.reconcile(object, &context).await
         } else {
             self.clean_up(object, &context).await
         };
-        let remains = context.finish();
+        let requeue = context.finish();
         let (retry, action) = match result {
-            Ok(action) => (remains.unfinished.then_some(Retry::Backoff), action),
+            Ok(action) => (requeue.unfinished.then_some(Retry::Backoff), action),
             Err(error) => {
                 let spread = context.random().mul_add(0.25, 1.0);
                 let latest = error.no_later_than().map(|wait| Action::After(wait.mul_f64(spread)));
                 (Some(self.failed(&error, item, &context)), latest.unwrap_or(Action::Done))
             }
         };
-        let again = soonest(action, remains.wake, context.now());
+        let again = soonest(action, requeue.wake, context.now());
         retry.map_or(Ended::Success(again), |retry| Ended::Failed(retry, again))
     }
 
     /// Reconciles an object that is not being deleted.
     async fn reconcile(&self, object: Arc<K>, context: &Context<K>) -> Result<Action, Error> {
-        let paused = format!("{}/paused", self.scope.names.group);
+        let paused = format!("{}/paused", self.controller.names.group);
         if annotation(&*object, &paused) == Some("true") {
             context.halt(&Halt::Paused(format!("Reconciliation is paused by annotation {paused}"))).await?;
             return Ok(Action::Done);
@@ -187,9 +187,9 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
 
     /// Runs an operator's code with a deadline, and catches its panics, so that one object cannot harm the others.
     async fn guarded<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let limit = self.scope.outside.settings.reconcile_timeout;
-        let metrics = &self.scope.outside.metrics;
-        let controller = [&*self.scope.names.app];
+        let limit = self.controller.environment.settings.reconcile_timeout;
+        let metrics = &self.controller.environment.metrics;
+        let controller = [&*self.controller.names.app];
         match tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => Err(self.panicked(&*panic)),
@@ -202,14 +202,14 @@ impl<K: Root, F: Reconcile<K>> Worker<K, F> {
 
     /// Counts a panic, and turns it into an error.
     fn panicked(&self, panic: &(dyn Any + Send)) -> Error {
-        self.scope.outside.metrics.panics.with_label_values(&[&*self.scope.names.app]).inc();
+        self.controller.environment.metrics.panics.with_label_values(&[&*self.controller.names.app]).inc();
         Error::Other(format!("panic: {} [recovered]", panic_message(panic)).into())
     }
 
     /// Logs and counts the error; from the third failure in a row it also emits an event. Returns how to retry.
     fn failed(&self, error: &Error, item: &Item<ObjectKey>, context: &Context<K>) -> Retry {
-        let metrics = &self.scope.outside.metrics;
-        let controller = [&*self.scope.names.app];
+        let metrics = &self.controller.environment.metrics;
+        let controller = [&*self.controller.names.app];
         metrics.reconcile_errors.with_label_values(&controller).inc();
         let retry = error.retry();
         match retry {

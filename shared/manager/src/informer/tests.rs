@@ -11,13 +11,13 @@ use tokio::{
 };
 
 use super::*;
-use crate::{object::ObjectKey, wire::Seen};
+use crate::{object::ObjectKey, wire::Projected};
 
 /// A running informer of pods, on a model API server with the faults of `plan`.
-fn at_work(plan: &str) -> (Model, Arc<Informer<Seen<Pod>>>, JoinHandle<()>) {
+fn at_work(plan: &str) -> (Model, Arc<Informer<Projected<Pod>>>, JoinHandle<()>) {
     let model = Model::new();
     model.set_faults(Planned::new(&plan.parse().expect("a plan")));
-    let informer = Arc::new(Informer::<Seen<Pod>>::new(Arc::default()));
+    let informer = Arc::new(Informer::<Projected<Pod>>::new(Arc::default()));
     let running = informer.clone().run(model.client(), Random::default(), Vec::new(), None, CancellationToken::new());
     (model, informer, tokio::spawn(running))
 }
@@ -155,15 +155,15 @@ async fn what_was_there_is_in_the_cache_whatever_the_watch_has_delivered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_keeps_failing_is_asked_for_ever_less_often() {
-    let informer = Informer::<Seen<Pod>>::new(Arc::default());
-    let mut patience = Line::new(informer.health, 0, Random::default()).patience();
+    let informer = Informer::<Projected<Pod>>::new(Arc::default());
+    let mut retry_delay = WatchConnection::new(informer.health, 0, Random::default()).retry_delay();
     let mut total = Duration::ZERO;
     for _ in 0..10 {
-        let wait = patience.next_wait();
+        let wait = retry_delay.next_wait();
         total += wait;
         advance(wait).await;
     }
     assert!(total > seconds(12), "{total:?}");
     advance(seconds(31)).await;
-    assert!(patience.next_wait() <= Duration::from_millis(200), "after a quiet time");
+    assert!(retry_delay.next_wait() <= Duration::from_millis(200), "after a quiet time");
 }

@@ -4,7 +4,7 @@ use kube::ResourceExt;
 use prometheus::IntGaugeVec;
 
 use super::MetricRegistry;
-use crate::{context::Root, controller::Objects};
+use crate::{context::Primary, controller::Objects};
 
 /// The gauge `<operator>_<pods>{namespace,name,state}`.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Pods {
 impl FleetMetrics {
     /// Registers the gauge of kind `K`. `operator` is for example `memcached_operator`, and `pods` the users' word for them,
     /// such as `nodes`.
-    pub fn new<K: Root>(registry: &MetricRegistry, operator: &str, pods: &str) -> Self {
+    pub fn new<K: Primary>(registry: &MetricRegistry, operator: &str, pods: &str) -> Self {
         let kind = K::kind(&());
         let help = format!("The {pods} of every {kind}, by state: desired, ready, updated.");
         let gauges = registry.gauges(&format!("{operator}_{pods}"), &help, &["namespace", "name", "state"]);
@@ -34,7 +34,7 @@ impl FleetMetrics {
     }
 
     /// Sets the gauge for all objects; to be called in [`on_scrape`](crate::ControllerBuilder::on_scrape).
-    pub fn show<K: Root>(&self, objects: Objects<'_, K>, pods: impl Fn(&K) -> Pods) {
+    pub fn show<K: Primary>(&self, objects: Objects<'_, K>, pods: impl Fn(&K) -> Pods) {
         self.pods.reset(); // removes deleted objects
         for object in objects {
             let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());

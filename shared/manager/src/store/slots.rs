@@ -11,14 +11,14 @@ use hashbrown::HashTable;
 use super::{Verified, packed::Packed};
 use crate::{
     object::{ObjectKey, Uid},
-    wire::{AppKey, Facts},
+    wire::{AppKey, CachedMeta},
 };
 
 /// One cached object.
 #[derive(Debug)]
 pub(super) struct Slot<I> {
     pub(super) key: ObjectKey,
-    pub(super) facts: Facts,
+    pub(super) facts: CachedMeta,
     pub(super) verified: Option<Verified>,
     /// What reconcilers read; `None` for a representation that decodes `text` on each read.
     pub(super) item: Option<Arc<I>>,

@@ -4,11 +4,11 @@ use serde_json::json;
 use workloads::DeploymentView;
 
 use super::*;
-use crate::wire::Seen;
+use crate::wire::Projected;
 use k8s_openapi::api::apps::v1::Deployment;
 use workloads::Live;
 
-type Deployments = Store<Seen<Deployment>>;
+type Deployments = Store<Projected<Deployment>>;
 
 fn object(name: &str, uid: &str, version: u64, replicas: i64) -> Decoded<Live<DeploymentView>> {
     let object = json!({
@@ -19,7 +19,7 @@ fn object(name: &str, uid: &str, version: u64, replicas: i64) -> Decoded<Live<De
         },
         "spec": {"replicas": replicas},
     });
-    Decoded::read::<Seen<Deployment>>(&object.to_string()).expect("a name")
+    Decoded::read::<Projected<Deployment>>(&object.to_string()).expect("a name")
 }
 
 fn deliver(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> Option<Delta> {
@@ -254,7 +254,7 @@ fn an_object_that_does_not_decode_is_set_aside_and_told_once() {
             "metadata": {"namespace": "default", "name": "a", "uid": "1", "resourceVersion": version.to_string()},
             "spec": {"replicas": "three"},
         });
-        Decoded::read::<Seen<Deployment>>(&text.to_string()).expect("a name")
+        Decoded::read::<Projected<Deployment>>(&text.to_string()).expect("a name")
     };
     let delta = deliver(&store, &broken(6)).expect("a delta with the error");
     assert!(delta.undecodable.is_some_and(|undecodable| undecodable.error.contains("three")));

@@ -1,4 +1,4 @@
-//! Serves the webhooks on every replica, with the certificate of `keeper` or from a folder of files.
+//! Serves the webhooks on every replica, with the certificate of `certificate_manager` or from a folder of files.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     CONVERT, Webhook, Work,
-    keeper::{Keeper, Round},
+    certificate_manager::{CertificateManager, Round},
     pki::{self, Pair},
     review::{self, Malformed, Outcome},
     selfcheck,
@@ -47,7 +47,7 @@ pub(crate) struct WebhookServer {
 /// Where the certificate comes from.
 pub(super) enum Source {
     /// We issue the certificate, and write the `caBundle` for the API server.
-    Own(Box<Keeper>),
+    Own(Box<CertificateManager>),
     /// A folder with `tls.crt` and `tls.key`, from cert-manager or another source, which also has to write the `caBundle`.
     Folder {
         folder: PathBuf,
@@ -111,24 +111,24 @@ impl WebhookServer {
                     () = look(&authority, address, name.as_deref(), &health) => {}
                 }
             }
-            Source::Own(mut keeper) => {
-                let Some(first) = first_round(&mut keeper, &health, &stop).await else { return };
+            Source::Own(mut manager) => {
+                let Some(first) = first_round(&mut manager, &health, &stop).await else { return };
                 let Pair { certificate, key } = &first.material.serving;
                 let certificates = match Certificates::from_pem(certificate.as_bytes(), key.as_bytes()) {
                     Ok(certificates) => certificates,
                     Err(error) => return health.set(Err(chain(&error))),
                 };
-                let name = keeper.policy.names.first().cloned();
+                let name = manager.policy.names.first().cloned();
                 let call = move |trusted: Option<String>| {
                     let name = name.clone();
                     async move { selfcheck::check(address, trusted.as_deref(), name.as_deref()).await }
                 };
                 let keeping = async {
                     tokio::select! {
-                        () = keep(&mut keeper, first, &certificates, &health, Timestamp::now, call) => {}
+                        () = keep(&mut manager, first, &certificates, &health, Timestamp::now, call) => {}
                         () = stop.cancelled() => {}
                     }
-                    keeper.trust.withdraw().await;
+                    manager.trust.withdraw().await;
                 };
                 tokio::join!(serve(&certificates), keeping);
             }
@@ -162,14 +162,18 @@ async fn from_folder(folder: &Path, health: &WebhookHealth, stop: &CancellationT
 }
 
 /// Retries the first round until it succeeds. The API server may be down when we start, but then it calls no webhooks either.
-async fn first_round(keeper: &mut Keeper, health: &WebhookHealth, stop: &CancellationToken) -> Option<Round> {
+async fn first_round(
+    manager: &mut CertificateManager,
+    health: &WebhookHealth,
+    stop: &CancellationToken,
+) -> Option<Round> {
     for failures in 1.. {
-        match keeper.round(Timestamp::now()).await {
+        match manager.round(Timestamp::now()).await {
             Ok(round) => return Some(round),
             Err(error) => health.set(Err(chain(&error))),
         }
         tokio::select! {
-            () = tokio::time::sleep(keeper.pause(failures)) => {}
+            () = tokio::time::sleep(manager.pause(failures)) => {}
             () = stop.cancelled() => return None,
         }
     }
@@ -181,7 +185,7 @@ async fn first_round(keeper: &mut Keeper, health: &WebhookHealth, stop: &Cancell
 /// A failed round does not make the webhooks unready: as long as the certificate is valid and the self-check passes, the result
 /// of the last round stays in use.
 async fn keep<C: Future<Output = Result<(), String>>>(
-    keeper: &mut Keeper,
+    manager: &mut CertificateManager,
     mut last: Round,
     certificates: &Certificates,
     health: &WebhookHealth,
@@ -209,8 +213,8 @@ async fn keep<C: Future<Output = Result<(), String>>>(
             (Err(why), None) => Err(why),
             (Err(why), Some(trouble)) => Err(format!("{why}; {trouble}")),
         });
-        tokio::time::sleep(keeper.pause(failures)).await;
-        match keeper.round(now()).await {
+        tokio::time::sleep(manager.pause(failures)).await;
+        match manager.round(now()).await {
             Ok(round) => (last, trouble) = (round, None),
             Err(error) => trouble = Some(chain(&error)),
         }
@@ -315,11 +319,11 @@ mod tests {
         call: impl Fn(Option<String>) -> C,
     ) {
         let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(1) };
-        let mut keeper = Keeper::for_tests(&model, policy);
-        let first = keeper.round(model.now()).await.expect("a round");
+        let mut manager = CertificateManager::for_tests(&model, policy);
+        let first = manager.round(model.now()).await.expect("a round");
         let Pair { certificate, key } = &first.material.serving;
         let certificates = Certificates::from_pem(certificate.as_bytes(), key.as_bytes()).expect("a pair");
-        keep(&mut keeper, first, &certificates, &health, || model.now(), call).await;
+        keep(&mut manager, first, &certificates, &health, || model.now(), call).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,8 +8,8 @@ use serving::Listener;
 
 use super::{
     Webhook, Work,
+    certificate_manager::{CertificateManager, CertificateStore},
     configuration::Reach,
-    keeper::{Keeper, Vault},
     pki::{Policy, Settled},
     server::{Source, WebhookHealth, WebhookServer},
     trust::Trust,
@@ -78,11 +78,11 @@ pub(crate) async fn prepare(
     let source = match plan {
         Plan::Folder { folder, name, .. } => Source::Folder { folder, name },
         Plan::Own { reach, .. } => {
-            let vault = match &reach {
+            let store = match &reach {
                 Reach::Service { namespace, .. } => {
-                    Vault::secret(client.clone(), namespace, &settings.webhook_cert_secret)
+                    CertificateStore::secret(client.clone(), namespace, &settings.webhook_cert_secret)
                 }
-                Reach::Url(_) => Vault::Memory(None),
+                Reach::Url(_) => CertificateStore::Memory(None),
             };
             let lifetime = SignedDuration::try_from(settings.webhook_cert_lifetime).unwrap_or(SignedDuration::MAX);
             let policy = Policy { names: names(&reach), lifetime };
@@ -93,7 +93,14 @@ pub(crate) async fn prepare(
                 webhooks: webhooks.clone(),
                 before: Vec::new(),
             };
-            Source::Own(Box::new(Keeper { vault, policy, trust, served: None, settled: Settled::default(), random }))
+            Source::Own(Box::new(CertificateManager {
+                store,
+                policy,
+                trust,
+                served: None,
+                settled: Settled::default(),
+                random,
+            }))
         }
     };
     let health = WebhookHealth::default();

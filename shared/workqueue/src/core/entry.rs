@@ -1,7 +1,7 @@
 //! The state of one key.
 
-use super::agenda::Appointment;
-use super::line::Place;
+use super::delay_heap::HeapPosition;
+use super::ready_queue::Place;
 use crate::Priority;
 use crate::moment::Moment;
 
@@ -24,7 +24,7 @@ pub(crate) struct Entry<K> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Waiting {
     No,
-    Delayed(Appointment),
+    Delayed(HeapPosition),
     Ready(Place),
 }
 
@@ -68,18 +68,18 @@ impl<K> Entry<K> {
         place
     }
 
-    /// The appointment of a key that is delayed.
-    pub(crate) fn appointment(&self) -> &Appointment {
-        let Waiting::Delayed(appointment) = &self.waiting else {
-            unreachable!("only delayed keys have an appointment")
+    /// The `HeapPosition` of a key that is delayed.
+    pub(crate) fn heap_position(&self) -> &HeapPosition {
+        let Waiting::Delayed(heap_position) = &self.waiting else {
+            unreachable!("only delayed keys have a position in the heap")
         };
-        appointment
+        heap_position
     }
 
-    pub(crate) fn appointment_mut(&mut self) -> &mut Appointment {
-        let Waiting::Delayed(appointment) = &mut self.waiting else {
-            unreachable!("only delayed keys have an appointment")
+    pub(crate) fn heap_position_mut(&mut self) -> &mut HeapPosition {
+        let Waiting::Delayed(heap_position) = &mut self.waiting else {
+            unreachable!("only delayed keys have a position in the heap")
         };
-        appointment
+        heap_position
     }
 }

@@ -196,7 +196,7 @@ async fn a_failure_with_an_appointment_comes_back_at_the_earlier_of_both() {
     }
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (9, Some(ms(1280))), "the back-off is earlier");
     queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(400)));
-    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(400))), "the appointment is earlier");
+    assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(400))), "the fixed time is earlier");
     // The key comes back before the back-off is over: the back-off neither grows nor starts again.
     queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(2000)));
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(2000))));

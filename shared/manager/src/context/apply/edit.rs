@@ -3,7 +3,7 @@
 use serde_json::Value;
 use workloads::{Child, Live};
 
-use super::{Context, Difference, Outcome, Root, Target, difference::carried_out};
+use super::{Context, Difference, Outcome, Primary, Target, difference::carried_out};
 use crate::{
     api::{Namespaced, Requests},
     error::{Class, Error},
@@ -13,7 +13,7 @@ use crate::{
     store::Known,
 };
 
-impl<K: Root> Context<K> {
+impl<K: Primary> Context<K> {
     /// Changes our child by one JSON patch, if only plain fields have to be set. Returns `None` if a patch would not be exact,
     /// or if the child differs from the cache.
     pub(super) async fn edit<C: Child + Namespaced>(
@@ -31,7 +31,9 @@ impl<K: Root> Context<K> {
             return Ok(None);
         }
         let changes = difference.changes;
-        let Some(operations) = owned::edit(&live, &metadata.uid, &self.pass.uid, &changes) else { return Ok(None) };
+        let Some(operations) = owned::edit(&live, &metadata.uid, &self.reconciliation.uid, &changes) else {
+            return Ok(None);
+        };
         if known.verified.is_none() {
             let rehearsed = requests.rehearse_edit(&target.key, &operations).await;
             if self.is_in_vain::<C>(requests, target, known.fingerprint, rehearsed)? {
@@ -47,7 +49,7 @@ impl<K: Root> Context<K> {
             }
             Err(error) => return Err(error),
         };
-        self.scope.children.wrote(requests.kind(), Written::Updated);
+        self.controller.children.wrote(requests.kind(), Written::Updated);
         let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(broken)?;
         let is_all = left.is_left_of(&changes);
         self.tell_changes(requests, target, &metadata, &carried_out(changes, &left), known.verified);

@@ -8,15 +8,15 @@
 
 use workloads::Child;
 
-use super::{Context, Root, Target};
+use super::{Context, Primary, Target};
 use crate::{
     api::Requests,
     error::{Class, Error},
     owned::Fingerprint,
-    wire::{Decoded, Seen},
+    wire::{Decoded, Projected},
 };
 
-impl<K: Root> Context<K> {
+impl<K: Primary> Context<K> {
     /// Whether the rehearsed write leaves all our fields unchanged in a child with this fingerprint.
     pub(super) fn is_in_vain<C: Child>(
         &self,
@@ -33,10 +33,10 @@ impl<K: Root> Context<K> {
             Err(error) => return Err(error),
         };
         let broken = |source| Error::Decode { request: requests.describe("read", &target.key), source };
-        let after = Decoded::read::<Seen<C>>(&answer).map_err(broken)?.facts.fingerprint;
+        let after = Decoded::read::<Projected<C>>(&answer).map_err(broken)?.facts.fingerprint;
         let is_in_vain = fingerprint.is_some() && after.hash == fingerprint.hash;
         if is_in_vain {
-            self.scope.outside.metrics.skipped_writes.with_label_values(&[requests.kind(), "apply"]).inc();
+            self.controller.environment.metrics.skipped_writes.with_label_values(&[requests.kind(), "apply"]).inc();
         }
         Ok(is_in_vain)
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use workloads::{Child, Live};
 
-use super::super::{Context, Root, lock};
+use super::super::{Context, Primary, lock};
 use crate::{
     api::{Namespaced, Requests},
     error::Error,
@@ -20,15 +20,15 @@ pub(in crate::context) struct Target {
     pub(super) hash: u64,
 }
 
-impl<K: Root> Context<K> {
+impl<K: Primary> Context<K> {
     pub(in crate::context) fn target<C: Child + Namespaced>(
         &self,
         requests: &Requests,
         desired: C,
     ) -> Result<Target, Error> {
-        lock(&self.pass.asked).push(requests.kind().to_owned());
+        lock(&self.reconciliation.asked).push(requests.kind().to_owned());
         let name = desired.meta().name.clone().unwrap_or_default();
-        let key = ObjectKey { namespace: self.pass.key.namespace.clone(), name: name.into() };
+        let key = ObjectKey { namespace: self.reconciliation.key.namespace.clone(), name: name.into() };
         let broken = |source| Error::Decode { request: requests.describe("write", &key), source };
         let Value::Object(mut fields) = serde_json::to_value(desired).map_err(broken)? else {
             return Ok(Target::empty(key));
@@ -41,16 +41,16 @@ impl<K: Root> Context<K> {
         if let Value::Object(metadata) = metadata {
             metadata.remove("name");
             metadata.remove("namespace");
-            let names = &self.scope.names;
+            let names = &self.controller.names;
             let labels = metadata.entry("labels").or_insert_with(|| Value::Object(Map::new()));
             labels[NAME] = json!(&*names.app);
-            labels[INSTANCE] = json!(&*self.pass.key.name);
+            labels[INSTANCE] = json!(&*self.reconciliation.key.name);
             labels[MANAGED_BY] = json!(names.managed_by);
             metadata.insert(
                 "ownerReferences".to_owned(),
                 json!([{
-                    "apiVersion": names.api_version, "kind": names.kind, "name": &*self.pass.key.name,
-                    "uid": self.pass.uid, "controller": true, "blockOwnerDeletion": true,
+                    "apiVersion": names.api_version, "kind": names.kind, "name": &*self.reconciliation.key.name,
+                    "uid": self.reconciliation.uid, "controller": true, "blockOwnerDeletion": true,
                 }]),
             );
         }

@@ -134,7 +134,7 @@ struct Replica {
 }
 
 impl World {
-    /// One round of a replica, as its keeper does it.
+    /// One round of a replica, as its manager does it.
     fn round(&mut self, number: usize, at: Duration) {
         let now = start() + SignedDuration::try_from(at).expect("it fits");
         let replica = &mut self.replicas[number];

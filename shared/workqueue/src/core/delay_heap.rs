@@ -7,20 +7,20 @@ use super::keys::{Keys, Slot};
 use crate::moment::Moment;
 
 #[derive(Debug, Default)]
-pub(crate) struct Agenda {
+pub(crate) struct DelayHeap {
     heap: Vec<Slot>,
     last_serial: u32,
 }
 
 /// The place of a key in the agenda.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Appointment {
+pub(crate) struct HeapPosition {
     position: u32,
     /// The order of insertion. It may wrap: that matters only to two keys due in the same nanosecond and inserted 2³¹ keys apart.
     serial: u32,
 }
 
-impl Agenda {
+impl DelayHeap {
     pub(crate) fn first(&self) -> Option<Slot> {
         self.heap.first().copied()
     }
@@ -28,13 +28,13 @@ impl Agenda {
     /// Inserts a key. Its entry holds the due time.
     pub(crate) fn insert<K>(&mut self, keys: &mut Keys<K>, slot: Slot) {
         self.last_serial = self.last_serial.wrapping_add(1);
-        keys[slot].appointment_mut().serial = self.last_serial;
+        keys[slot].heap_position_mut().serial = self.last_serial;
         self.heap.push(slot);
         self.rise(keys, self.heap.len() - 1);
     }
 
     pub(crate) fn remove<K>(&mut self, keys: &mut Keys<K>, slot: Slot) {
-        let position = keys[slot].appointment().position as usize;
+        let position = keys[slot].heap_position().position as usize;
         self.heap.swap_remove(position);
         if position < self.heap.len() {
             let position = self.rise(keys, position);
@@ -82,7 +82,7 @@ impl Agenda {
     fn is_before<K>(&self, keys: &Keys<K>, a: usize, b: usize) -> bool {
         let order = |position: usize| -> (Moment, u32) {
             let entry = &keys[self.heap[position]];
-            (entry.at, entry.appointment().serial)
+            (entry.at, entry.heap_position().serial)
         };
         let (a, b) = (order(a), order(b));
         a.0 < b.0 || (a.0 == b.0 && a.1.wrapping_sub(b.1) > u32::MAX / 2)
@@ -90,6 +90,6 @@ impl Agenda {
 
     #[expect(clippy::cast_possible_truncation, reason = "there are no more positions than slots, which are 32 bits")]
     fn note<K>(&self, keys: &mut Keys<K>, position: usize) {
-        keys[self.heap[position]].appointment_mut().position = position as u32;
+        keys[self.heap[position]].heap_position_mut().position = position as u32;
     }
 }

@@ -1,5 +1,5 @@
-//! When the next visit of each ticket is due, and what its earlier visits have counted. Only in memory: after a start, the
-//! process visits all tickets once.
+//! When each ticket is polled next, and what its earlier polls have counted. Only in memory: after a start, the process polls all
+//! tickets once.
 
 use std::{
     collections::HashMap,
@@ -26,18 +26,18 @@ const LONGEST_CONFIRMATION: Duration = Duration::from_mins(1);
 /// Interval of the events about a deletion that makes no progress.
 const REMINDER: Duration = Duration::from_mins(10);
 
-/// The visits of all tickets.
+/// The last poll of each ticket.
 #[derive(Debug)]
-pub(crate) struct Visits {
+pub(crate) struct Polling {
     poll: Duration,
-    visits: Mutex<HashMap<ObjectKey, Visit>>,
+    tickets: Mutex<HashMap<ObjectKey, LastPoll>>,
 }
 
-/// The last visit of one ticket.
+/// The last poll of one ticket.
 #[derive(Debug, Default)]
-struct Visit {
+struct LastPoll {
     uid: Option<String>,
-    /// [`FlightTicket::intent`] at this visit; a change of it ends the wait.
+    /// [`FlightTicket::intent`] at this poll; a change of it ends the wait.
     intent: String,
     until: Option<Instant>,
     /// Whether the provider itself has named the time: then a change of the object does not end the wait.
@@ -48,34 +48,34 @@ struct Visit {
     reminded: Option<Instant>,
 }
 
-impl Visits {
+impl Polling {
     pub(crate) fn every(poll: Duration) -> Self {
-        Self { poll, visits: Mutex::default() }
+        Self { poll, tickets: Mutex::default() }
     }
 
-    /// Returns how long until the next visit of this ticket is due; `None` if it is due now.
+    /// Returns how long until the next poll of this ticket is due; `None` if it is due now.
     pub(crate) fn wait(&self, ticket: &FlightTicket) -> Option<Duration> {
-        let visits = self.lock();
-        let visit = visits.get(&ticket.key()).filter(|visit| visit.uid == ticket.metadata.uid)?;
-        let wait = visit.until?.saturating_duration_since(Instant::now());
-        (!wait.is_zero() && (visit.is_firm || visit.intent == ticket.intent())).then_some(wait)
+        let tickets = self.lock();
+        let last = tickets.get(&ticket.key()).filter(|last| last.uid == ticket.metadata.uid)?;
+        let wait = last.until?.saturating_duration_since(Instant::now());
+        (!wait.is_zero() && (last.is_firm || last.intent == ticket.intent())).then_some(wait)
     }
 
     pub(crate) fn so_far(&self, ticket: &FlightTicket) -> SoFar {
-        let visits = self.lock();
-        let visit = visits.get(&ticket.key()).filter(|visit| visit.uid == ticket.metadata.uid);
-        visit.map_or_else(SoFar::default, |visit| SoFar {
-            failures: visit.failures,
-            missing: visit.missing.map(|since| since.elapsed()),
+        let tickets = self.lock();
+        let last = tickets.get(&ticket.key()).filter(|last| last.uid == ticket.metadata.uid);
+        last.map_or_else(SoFar::default, |last| SoFar {
+            failures: last.failures,
+            missing: last.missing.map(|since| since.elapsed()),
         })
     }
 
-    /// Records the end of a visit, and returns when the next one is due. `random` is in `0.0..1.0`.
+    /// Records the end of a poll, and returns when the next one is due. `random` is in `0.0..1.0`.
     pub(crate) fn rest(&self, ticket: &FlightTicket, wait: Wait, random: f64) -> Action {
-        let mut visits = self.lock();
-        let visit = visit_of(&mut visits, ticket);
+        let mut tickets = self.lock();
+        let last = last_poll_of(&mut tickets, ticket);
         let now = Instant::now();
-        let Visit { failures, unconfirmed, missing, .. } = visit;
+        let LastPoll { failures, unconfirmed, missing, .. } = last;
         (*failures, *unconfirmed, *missing) = match wait {
             Wait::Trouble(_) => (failures.saturating_add(1), *unconfirmed, *missing),
             Wait::Unconfirmed => (0, unconfirmed.saturating_add(1), None),
@@ -95,19 +95,19 @@ impl Visits {
             Wait::Trouble(Some(named)) => Some(named.mul_f64(1.0 + 0.1 * random)),
             Wait::Trouble(None) => Some(spread(doubled(Duration::from_secs(1), *failures, LONGEST_BACKOFF), 0.2)),
         };
-        visit.until = after.map(|after| now + after);
-        visit.is_firm = matches!(wait, Wait::Trouble(Some(_)));
-        visit.intent = ticket.intent();
+        last.until = after.map(|after| now + after);
+        last.is_firm = matches!(wait, Wait::Trouble(Some(_)));
+        last.intent = ticket.intent();
         after.map_or(Action::Done, Action::After)
     }
 
     /// Whether the next event about a deletion without progress is due. Records that it is emitted.
     pub(crate) fn remind(&self, ticket: &FlightTicket) -> bool {
-        let mut visits = self.lock();
-        let visit = visit_of(&mut visits, ticket);
-        let is_due = visit.reminded.is_none_or(|reminded| reminded.elapsed() >= REMINDER);
+        let mut tickets = self.lock();
+        let last = last_poll_of(&mut tickets, ticket);
+        let is_due = last.reminded.is_none_or(|reminded| reminded.elapsed() >= REMINDER);
         if is_due {
-            visit.reminded = Some(Instant::now());
+            last.reminded = Some(Instant::now());
         }
         is_due
     }
@@ -116,18 +116,18 @@ impl Visits {
         self.lock().remove(key);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, Visit>> {
-        self.visits.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, LastPoll>> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns the last visit of this ticket, not of an earlier ticket of the same name.
-fn visit_of<'a>(visits: &'a mut HashMap<ObjectKey, Visit>, ticket: &FlightTicket) -> &'a mut Visit {
-    let visit = visits.entry(ticket.key()).or_default();
-    if visit.uid != ticket.metadata.uid {
-        *visit = Visit { uid: ticket.metadata.uid.clone(), ..Visit::default() };
+/// Returns the last poll of this ticket, not of an earlier ticket of the same name.
+fn last_poll_of<'a>(tickets: &'a mut HashMap<ObjectKey, LastPoll>, ticket: &FlightTicket) -> &'a mut LastPoll {
+    let last = tickets.entry(ticket.key()).or_default();
+    if last.uid != ticket.metadata.uid {
+        *last = LastPoll { uid: ticket.metadata.uid.clone(), ..LastPoll::default() };
     }
-    visit
+    last
 }
 
 /// Returns the `count`-th wait of an exponential back-off from `first` to `longest`.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    super::{Context, Rollout, Root, lock},
+    super::{Context, Primary, Rollout, lock},
     Target,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 /// The largest number of paths in an event.
 const PATHS: usize = 10;
 
-impl<K: Root> Context<K> {
+impl<K: Primary> Context<K> {
     pub(super) fn tell(&self, requests: &Requests, key: &ObjectKey, uid: &str, reason: &'static str, message: String) {
         let (api_version, kind) = requests.type_meta();
         let related = Reference {
@@ -26,7 +26,7 @@ impl<K: Root> Context<K> {
             key: key.clone(),
             uid: uid.to_owned(),
         };
-        lock(&self.pass.notes).push(Note {
+        lock(&self.reconciliation.notes).push(Note {
             type_: EventType::Normal,
             reason: reason.into(),
             message,
@@ -37,8 +37,12 @@ impl<K: Root> Context<K> {
     /// Emits an event, once per object and process: the kind may stay missing for ever, and the object is not at fault.
     pub(super) fn tell_missing(&self, requests: &Requests) {
         let (api_version, kind) = requests.type_meta();
-        if lock(&self.scope.told_missing).entry(self.pass.key.clone()).or_default().insert(kind.to_owned()) {
-            lock(&self.pass.notes).push(Note {
+        if lock(&self.controller.reported_missing)
+            .entry(self.reconciliation.key.clone())
+            .or_default()
+            .insert(kind.to_owned())
+        {
+            lock(&self.reconciliation.notes).push(Note {
                 type_: EventType::Warning,
                 reason: format!("{kind}Unavailable").into(),
                 message: format!("API {api_version} is not installed; no {kind} is made"),
@@ -62,11 +66,11 @@ impl<K: Root> Context<K> {
         let (kind, name, uid) = (requests.kind(), &target.key.name, &metadata.uid);
         let paths = list(changes);
         if self.is_drift(requests, target, metadata, changes, verified) {
-            self.scope.children.repaired(kind);
+            self.controller.children.repaired(kind);
             let other =
                 changes.iter().find_map(|change| holder(&change.path, requests.manager(), &metadata.managed_fields));
             let other = other.unwrap_or("another client");
-            let own = &self.scope.names.kind;
+            let own = &self.controller.names.kind;
             let message =
                 format!("Reverted changes to {kind} \"{name}\" made by {other}: {paths}; change the {own} instead");
             self.event(EventType::Warning, "DriftReverted", message);
@@ -88,13 +92,13 @@ impl<K: Root> Context<K> {
 
     /// Records the start of a rollout, and returns true. False during the initial rollout, which emits no event.
     fn begin_rollout(&self, target: &Target) -> bool {
-        let mut rollouts = lock(&self.scope.rollouts);
-        if rollouts.get(&self.pass.key).is_some_and(|rollout| rollout.replicas.is_none()) {
+        let mut rollouts = lock(&self.controller.rollouts);
+        if rollouts.get(&self.reconciliation.key).is_some_and(|rollout| rollout.replicas.is_none()) {
             return false;
         }
         let replicas = target.fields.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
         let rollout = Rollout { since: tokio::time::Instant::now(), replicas: Some(replicas) };
-        rollouts.insert(self.pass.key.clone(), rollout);
+        rollouts.insert(self.reconciliation.key.clone(), rollout);
         true
     }
 }

@@ -14,8 +14,8 @@ fn after(action: Action) -> Duration {
 
 #[test]
 fn waits_are_spread_and_grow() {
-    let (visits, ticket) = (Visits::every(POLL), samples::seed());
-    let rest = |wait, random| after(visits.rest(&ticket, wait, random)).as_secs_f64();
+    let (tickets, ticket) = (Polling::every(POLL), samples::seed());
+    let rest = |wait, random| after(tickets.rest(&ticket, wait, random)).as_secs_f64();
     for (wait, least, most) in [
         (Wait::Poll, 270.0, 330.0),
         (Wait::Seats, 270.0, 330.0),
@@ -26,54 +26,54 @@ fn waits_are_spread_and_grow() {
         let (low, high) = (rest(wait, 0.0), rest(wait, 1.0));
         assert!((low - least).abs() < 1e-6 && (high - most).abs() < 1e-6, "{wait:?}: {low} {high}");
     }
-    visits.rest(&ticket, Wait::Poll, 0.5);
+    tickets.rest(&ticket, Wait::Poll, 0.5);
     let troubles: Vec<f64> = (0..11).map(|_| rest(Wait::Trouble(None), 0.5)).collect();
     assert_eq!(troubles, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 300.0, 300.0]);
-    assert_eq!(visits.so_far(&ticket).failures, 11);
+    assert_eq!(tickets.so_far(&ticket).failures, 11);
     let unconfirmed: Vec<f64> = (0..7).map(|_| rest(Wait::Unconfirmed, 0.5)).collect();
     assert_eq!(unconfirmed, [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]);
-    assert_eq!(visits.so_far(&ticket).failures, 0);
-    assert_eq!(visits.rest(&ticket, Wait::Change, 0.5), Action::Done);
-    assert_eq!(visits.wait(&ticket), None);
+    assert_eq!(tickets.so_far(&ticket).failures, 0);
+    assert_eq!(tickets.rest(&ticket, Wait::Change, 0.5), Action::Done);
+    assert_eq!(tickets.wait(&ticket), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_ends_the_wait_unless_the_provider_has_named_the_time() {
-    let (visits, ticket) = (Visits::every(POLL), samples::seed());
+    let (tickets, ticket) = (Polling::every(POLL), samples::seed());
     let changed = samples::with(&json!({"metadata": {"annotations": {RETRY: "1"}}}));
-    assert_eq!(visits.wait(&ticket), None);
-    visits.rest(&ticket, Wait::Poll, 0.5);
-    assert_eq!((visits.wait(&ticket), visits.wait(&changed)), (Some(POLL), None));
-    visits.rest(&ticket, Wait::Trouble(Some(Duration::from_secs(7))), 0.0);
-    assert_eq!(visits.wait(&changed), Some(Duration::from_secs(7)));
+    assert_eq!(tickets.wait(&ticket), None);
+    tickets.rest(&ticket, Wait::Poll, 0.5);
+    assert_eq!((tickets.wait(&ticket), tickets.wait(&changed)), (Some(POLL), None));
+    tickets.rest(&ticket, Wait::Trouble(Some(Duration::from_secs(7))), 0.0);
+    assert_eq!(tickets.wait(&changed), Some(Duration::from_secs(7)));
     tokio::time::advance(Duration::from_secs(7)).await;
-    assert_eq!(visits.wait(&ticket), None);
+    assert_eq!(tickets.wait(&ticket), None);
 
-    visits.rest(&ticket, Wait::Poll, 0.5);
+    tickets.rest(&ticket, Wait::Poll, 0.5);
     let namesake = samples::with(&json!({"metadata": {"uid": "another"}}));
-    assert_eq!(visits.wait(&namesake), None);
-    visits.forget(&ticket.key());
-    assert_eq!(visits.wait(&ticket), None);
+    assert_eq!(tickets.wait(&namesake), None);
+    tickets.forget(&ticket.key());
+    assert_eq!(tickets.wait(&ticket), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_missing_is_missing_since_it_was_first_missed() {
-    let (visits, ticket) = (Visits::every(POLL), samples::seed());
-    visits.rest(&ticket, Wait::Missing, 0.5);
+    let (tickets, ticket) = (Polling::every(POLL), samples::seed());
+    tickets.rest(&ticket, Wait::Missing, 0.5);
     tokio::time::advance(Duration::from_secs(30)).await;
-    visits.rest(&ticket, Wait::Missing, 0.5);
-    visits.rest(&ticket, Wait::Trouble(None), 0.5);
-    assert_eq!(visits.so_far(&ticket).missing, Some(Duration::from_secs(30)));
-    visits.rest(&ticket, Wait::Poll, 0.5);
-    assert_eq!(visits.so_far(&ticket), SoFar::default());
+    tickets.rest(&ticket, Wait::Missing, 0.5);
+    tickets.rest(&ticket, Wait::Trouble(None), 0.5);
+    assert_eq!(tickets.so_far(&ticket).missing, Some(Duration::from_secs(30)));
+    tickets.rest(&ticket, Wait::Poll, 0.5);
+    assert_eq!(tickets.so_far(&ticket), SoFar::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn people_are_reminded_every_ten_minutes() {
-    let (visits, ticket) = (Visits::every(POLL), samples::seed());
-    assert!(visits.remind(&ticket));
-    visits.rest(&ticket, Wait::Trouble(None), 0.5);
-    assert!(!visits.remind(&ticket));
+    let (tickets, ticket) = (Polling::every(POLL), samples::seed());
+    assert!(tickets.remind(&ticket));
+    tickets.rest(&ticket, Wait::Trouble(None), 0.5);
+    assert!(!tickets.remind(&ticket));
     tokio::time::advance(REMINDER).await;
-    assert!(visits.remind(&ticket));
+    assert!(tickets.remind(&ticket));
 }

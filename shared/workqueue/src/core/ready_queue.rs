@@ -19,7 +19,7 @@ use super::keys::{Keys, Slot};
 use crate::Priority;
 
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct ReadyQueue {
     /// One list for each priority in use, in order of turn: a raised key goes to the end of its new list.
     by_priority: BTreeMap<Priority, List>,
     /// All keys, in order of arrival: a raised key keeps its age.
@@ -39,7 +39,7 @@ pub(crate) struct Links {
     next: Option<Slot>,
 }
 
-impl Line {
+impl ReadyQueue {
     pub(crate) fn new(patience: u32) -> Self {
         let by_age = List { chain: AGE, first: None, last: None };
         Self { by_priority: BTreeMap::new(), by_age, len: 0, passed: 0, patience }

@@ -28,25 +28,25 @@ struct Silent;
 
 /// The connection of one watch to the API server.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct WatchConnection {
     health: Arc<InformerHealth>,
     /// Which of the informer's watches this is.
     pub(super) watch: usize,
     random: Random,
-    /// `Retry-After` of the last 429 or 503 in seconds; [`Patience::next_wait`] takes it and resets it to 0.
+    /// `Retry-After` of the last 429 or 503 in seconds; [`RetryDelay::next_wait`] takes it and resets it to 0.
     asked: AtomicU32,
 }
 
-impl Line {
+impl WatchConnection {
     pub(super) fn new(health: Arc<InformerHealth>, watch: usize, random: Random) -> Arc<Self> {
         Arc::new(Self { health, watch, random, asked: AtomicU32::new(0) })
     }
 
-    /// Wraps `client`: a client whose requests go over this line.
+    /// Wraps `client`: a client whose requests go over this connection.
     pub(super) fn over(self: &Arc<Self>, client: Client) -> Client {
-        let line = self.clone();
+        let connection = self.clone();
         let service = service_fn(move |request: Request<Body>| {
-            let (line, client) = (line.clone(), client.clone());
+            let (connection, client) = (connection.clone(), client.clone());
             async move {
                 let is_watch =
                     request.uri().query().into_iter().flat_map(|it| it.split('&')).any(|it| it == "watch=true");
@@ -57,15 +57,15 @@ impl Line {
                     Ok::<_, kube::Error>((head, body))
                 });
                 let (head, body) = answer.await.map_err(|_| Silent)??;
-                line.health.heard(line.watch);
+                connection.health.heard(connection.watch);
                 if let StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE = head.status {
-                    line.asked.store(retry_after(&head.headers).unwrap_or(0), Ordering::Relaxed);
+                    connection.asked.store(retry_after(&head.headers).unwrap_or(0), Ordering::Relaxed);
                 }
                 if is_watch && head.status.is_success() {
-                    line.health.synced(line.watch);
+                    connection.health.synced(connection.watch);
                 }
                 let body = body.map_frame(move |frame| {
-                    line.health.heard(line.watch);
+                    connection.health.heard(connection.watch);
                     frame
                 });
                 Ok::<_, BoxError>(Response::from_parts(head, body))
@@ -74,9 +74,9 @@ impl Line {
         Client::new(service, "")
     }
 
-    /// The back-off for retries on this line.
-    pub(super) fn patience(self: &Arc<Self>) -> Patience {
-        Patience { line: self.clone(), failures: 0, due: None }
+    /// The back-off for retries on this connection.
+    pub(super) fn retry_delay(self: &Arc<Self>) -> RetryDelay {
+        RetryDelay { connection: self.clone(), failures: 0, due: None }
     }
 }
 
@@ -84,8 +84,8 @@ impl Line {
 /// comes back is not stormed. For a missing kind that no controller requires, the limit is 10 min. A longer `Retry-After` of the
 /// API server wins.
 #[derive(Debug)]
-pub(super) struct Patience {
-    line: Arc<Line>,
+pub(super) struct RetryDelay {
+    connection: Arc<WatchConnection>,
     failures: u32,
     /// When the last wait ended.
     due: Option<Instant>,
@@ -98,16 +98,16 @@ const MISSING: Duration = Duration::from_mins(10);
 /// When this time has passed since the last wait, the back-off starts again at the shortest wait.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(30);
 
-impl Patience {
+impl RetryDelay {
     pub(super) fn next_wait(&mut self) -> Duration {
         if self.due.is_none_or(|due| due.elapsed() > FORGIVEN_AFTER) {
             self.failures = 0;
         }
-        let longest = if self.line.health.is_dispensable() { MISSING } else { FAILING };
+        let longest = if self.connection.health.is_dispensable() { MISSING } else { FAILING };
         let ceiling = Duration::from_millis(200).saturating_mul(1 << self.failures.min(12)).min(longest);
         self.failures += 1;
-        let asked = Duration::from_secs(self.line.asked.swap(0, Ordering::Relaxed).into());
-        let wait = ceiling.mul_f64(self.line.random.fraction().mul_add(0.5, 0.5)).max(asked);
+        let asked = Duration::from_secs(self.connection.asked.swap(0, Ordering::Relaxed).into());
+        let wait = ceiling.mul_f64(self.connection.random.fraction().mul_add(0.5, 0.5)).max(asked);
         self.due = Some(Instant::now() + wait);
         wait
     }

@@ -8,7 +8,7 @@ use std::{
 
 use workloads::Child;
 
-use super::{Context, Root, lock};
+use super::{Context, Primary, lock};
 use crate::{
     api::Namespaced,
     error::{Class, Error},
@@ -19,11 +19,11 @@ use crate::{
 /// The last such child of each kind, by its owner. For a child that is still wanted, the next write settles the case. A child
 /// that is no longer wanted is read once; otherwise it would stay for ever.
 #[derive(Debug, Default)]
-pub(crate) struct OutOfSight(Mutex<HashMap<ObjectKey, BTreeMap<String, ObjectKey>>>);
+pub(crate) struct LostChildren(Mutex<HashMap<ObjectKey, BTreeMap<String, ObjectKey>>>);
 
-impl OutOfSight {
+impl LostChildren {
     /// Takes in a change of a child of `owner`, an object that exists.
-    pub(crate) fn heed(&self, owner: &ObjectKey, kind: &str, delta: &Delta) {
+    pub(crate) fn record(&self, owner: &ObjectKey, kind: &str, delta: &Delta) {
         match &delta.owners {
             [Some(_), None] => {
                 lock(&self.0).entry(owner.clone()).or_default().insert(kind.to_owned(), delta.key.clone());
@@ -54,16 +54,18 @@ impl OutOfSight {
     }
 }
 
-impl<K: Root> Context<K> {
+impl<K: Primary> Context<K> {
     /// Deletes the child of this kind that left the watch, if it still exists and still belongs to this object.
-    pub(super) async fn delete_out_of_sight<C: Child + Namespaced>(&self) -> Result<(), Error> {
+    pub(super) async fn delete_lost_children<C: Child + Namespaced>(&self) -> Result<(), Error> {
         let requests = self.requests::<C>();
-        let Some(key) = self.scope.caches.out_of_sight.of(&self.pass.key, requests.kind()) else { return Ok(()) };
+        let Some(key) = self.controller.caches.lost_children.of(&self.reconciliation.key, requests.kind()) else {
+            return Ok(());
+        };
         match requests.get(&key).await {
             Ok(text) => {
                 let broken = |source| Error::Decode { request: requests.describe("read", &key), source };
                 let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(broken)?.metadata;
-                let is_ours = metadata.controller().is_some_and(|owner| owner.uid == self.pass.uid.as_str());
+                let is_ours = metadata.controller().is_some_and(|owner| owner.uid == self.reconciliation.uid.as_str());
                 if is_ours && metadata.deletion_timestamp.is_none() {
                     self.delete_unwanted::<C>(&requests, &key, &metadata.uid).await?;
                 }
@@ -71,7 +73,7 @@ impl<K: Root> Context<K> {
             Err(error) if error.class() == Class::NotFound => {}
             Err(error) => return Err(error),
         }
-        self.scope.caches.out_of_sight.settle(&self.pass.key, requests.kind());
+        self.controller.caches.lost_children.settle(&self.reconciliation.key, requests.kind());
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{Context, Rollout, Root, lock};
+use super::{Context, Primary, Rollout, lock};
 use crate::{
     conditions::{Circumstances, External, Halt, Health, Problem, Report, combine, halted, is_true},
     error::{Class, Error},
@@ -33,7 +33,7 @@ const EVENTS: &[(&str, &str)] = &[
     ("Forbidden", "ReconcileError"),
 ];
 
-impl<K: Root> Context<K> {
+impl<K: Primary> Context<K> {
     /// Writes the status if it differs from the stored one. It holds the operator's own fields, and conditions made from the
     /// operator's findings and from the refused writes of this reconcile. Sets `observedGeneration`, keeps the times of
     /// conditions that did not change, and requeues the object for the time at which a condition changes by itself.
@@ -50,7 +50,7 @@ impl<K: Root> Context<K> {
     }
 
     async fn report(&self, report: Report<K::Status>, may_wait: bool) -> Result<(), Error> {
-        let refusals = lock(&self.pass.refusals).clone();
+        let refusals = lock(&self.reconciliation.refusals).clone();
         let object = self.object();
         let (conditions, recheck) = combine(&report.health, &refusals, self.circumstances(&object));
         if let Some(time) = recheck {
@@ -129,7 +129,7 @@ impl<K: Root> Context<K> {
         let object = self.object();
         *status.conditions_mut() = conditions;
         *status.observed_generation_mut() = object.meta().generation;
-        let asked = format!("{}/reconcile-requested-at", self.scope.names.group);
+        let asked = format!("{}/reconcile-requested-at", self.controller.names.group);
         *status.last_handled_reconcile_at_mut() =
             annotation(&*object, &asked).map(|token| cut(token, ECHO_BYTES).to_owned());
 
@@ -137,19 +137,19 @@ impl<K: Root> Context<K> {
         let stored_fence = object.status().and_then(Status::fence).cloned();
         let fenced = status.fence_mut().map(|fence| *fence = stored_fence).is_some();
 
-        let (key, gate) = (&self.pass.key, &self.scope.gate);
-        let requests = &self.scope.requests;
+        let (key, gate) = (&self.reconciliation.key, &self.controller.gate);
+        let requests = &self.controller.requests;
         if object.status() == Some(&status) {
             gate.forget(key);
-            self.scope.outside.metrics.skipped_writes.with_label_values(&[requests.kind(), "status"]).inc();
+            self.controller.environment.metrics.skipped_writes.with_label_values(&[requests.kind(), "status"]).inc();
             return Ok(false);
         }
-        let changed_children = self.pass.changed_children.load(std::sync::atomic::Ordering::Relaxed);
+        let changed_children = self.reconciliation.changed_children.load(std::sync::atomic::Ordering::Relaxed);
         if let Some(due) = gate.hold(key, !may_wait, changed_children, Instant::now()) {
             self.wake(due);
             return Ok(false);
         }
-        if let (Some(fence), Some(present)) = (status.fence_mut(), self.scope.outside.leading.fence()) {
+        if let (Some(fence), Some(present)) = (status.fence_mut(), self.controller.environment.leading.fence()) {
             *fence = Some(present);
         }
         let broken = |source| Error::Decode { request: requests.describe("write the status of", key), source };
@@ -160,7 +160,7 @@ impl<K: Root> Context<K> {
         };
         let change = difference(&old, new);
         let basis = if fenced { Some(Basis::version(&*object)) } else { Basis::conditions(&old) };
-        let operations = |basis| operations(&self.pass.uid, basis, &old, &change);
+        let operations = |basis| operations(&self.reconciliation.uid, basis, &old, &change);
         let answer = match requests.edit_status(key, &operations(basis.as_ref())).await {
             Err(error) if error.class() == Class::Conflict && !fenced && self.has_these_conditions().await? => {
                 // The test failed only because the conditions are stored in another notation, such as a time with fractions.
@@ -204,13 +204,13 @@ impl<K: Root> Context<K> {
     /// Reports the end of a rollout. Prefers the in-memory start; after a restart uses the condition's time, `since`, and
     /// emits no event, because the number of replicas is unknown.
     fn tell_rollout_finished(&self, since: Option<Timestamp>) {
-        let remembered = lock(&self.scope.rollouts).remove(&self.pass.key);
+        let remembered = lock(&self.controller.rollouts).remove(&self.reconciliation.key);
         let took = match (remembered, since) {
             (Some(rollout), _) => rollout.since.elapsed(),
             (None, Some(since)) => self.now().duration_since(since).max(SignedDuration::ZERO).unsigned_abs(),
             (None, None) => return,
         };
-        self.scope.children.rolled_out(took);
+        self.controller.children.rolled_out(took);
         if let Some(Rollout { replicas: Some(replicas), .. }) = remembered {
             let seconds = took.as_secs();
             self.event(EventType::Normal, "RolloutFinished", format!("All {replicas} replicas updated in {seconds}s"));
@@ -232,12 +232,12 @@ fn is_over(conditions: &[Condition]) -> bool {
     }
 }
 
-fn stored_conditions<K: Root>(object: &K) -> &[Condition] {
+fn stored_conditions<K: Primary>(object: &K) -> &[Condition] {
     object.status().map_or(&[], Status::conditions)
 }
 
 /// Returns an annotation of the object itself.
-pub(crate) fn annotation<'a, K: Root>(object: &'a K, name: &str) -> Option<&'a str> {
+pub(crate) fn annotation<'a, K: Primary>(object: &'a K, name: &str) -> Option<&'a str> {
     object.meta().annotations.as_ref()?.get(name).map(String::as_str)
 }
 
@@ -286,7 +286,7 @@ struct Basis {
 
 impl Basis {
     /// Tests the version of the whole object, for a status that holds memory.
-    fn version<K: Root>(object: &K) -> Self {
+    fn version<K: Primary>(object: &K) -> Self {
         let version = object.meta().resource_version.as_deref().unwrap_or_default();
         Self { path: "/metadata/resourceVersion", value: version.into() }
     }

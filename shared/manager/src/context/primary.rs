@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use serde_json::{Map, Value, json};
 use workloads::{Child, Live};
 
-use super::{Context, Root, lock};
+use super::{Context, Primary, lock};
 use crate::{
     api::{Namespaced, Requests},
     error::{Class, Error},
@@ -29,7 +29,7 @@ pub enum Creation<V> {
     Refused(String),
 }
 
-impl<K: Root> Context<K> {
+impl<K: Primary> Context<K> {
     /// Creates a child whose name is a lock: of all attempts, concurrent or after a crash, one succeeds. Never changes an
     /// existing object, and emits no event. Use [`apply`](Context::apply) for children that are kept in sync.
     ///
@@ -40,17 +40,20 @@ impl<K: Root> Context<K> {
         let requests = self.requests::<C>();
         let target = self.target(&requests, desired)?;
         let (kind, name) = (requests.kind().to_owned(), target.key.name.clone());
-        if self.scope.recent.contains(&self.pass.key, &kind, &name) && !self.is_there().await? {
+        if self.controller.recent.contains(&self.reconciliation.key, &kind, &name) && !self.is_there().await? {
             return Ok(Creation::Dying); // the owner is gone: the garbage collector would delete the next child too
         }
         // Recorded before the request is sent, because this reconcile may be cancelled before the answer comes.
-        lock(&self.scope.unanswered).entry(self.pass.key.clone()).or_default().insert((kind.clone(), name.clone()));
+        lock(&self.controller.unanswered)
+            .entry(self.reconciliation.key.clone())
+            .or_default()
+            .insert((kind.clone(), name.clone()));
         let created = match requests.create(&target.key, &target.body(&requests)).await {
             Ok(answer) => {
-                self.scope.children.wrote(requests.kind(), Written::Created);
-                self.scope.recent.created(&self.pass.key, &kind, &name);
+                self.controller.children.wrote(requests.kind(), Written::Created);
+                self.controller.recent.created(&self.reconciliation.key, &kind, &name);
                 let live = self.learn::<C>(&requests, &target.key, &answer)?;
-                self.pass.changed_children.store(true, Ordering::Relaxed);
+                self.reconciliation.changed_children.store(true, Ordering::Relaxed);
                 Creation::Created(live)
             }
             Err(error) if error.class() == Class::AlreadyExists => {
@@ -77,10 +80,10 @@ impl<K: Root> Context<K> {
         let broken = |source| Error::Decode { request: requests.describe("read", key), source };
         let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(broken)?.metadata;
         Ok(match metadata.controller() {
-            Some(owner) if owner.uid == self.pass.uid.as_str() => {
+            Some(owner) if owner.uid == self.reconciliation.uid.as_str() => {
                 Creation::Ours(self.learn::<C>(requests, key, &text)?)
             }
-            Some(owner) if metadata.deletion_timestamp.is_some() && *owner.name == *self.pass.key.name => {
+            Some(owner) if metadata.deletion_timestamp.is_some() && *owner.name == *self.reconciliation.key.name => {
                 Creation::Dying
             }
             _ => Creation::Taken,
@@ -89,11 +92,11 @@ impl<K: Root> Context<K> {
 
     /// Clears the entry of this child: the outcome of its create is known.
     pub(super) fn answered(&self, kind: &str, name: &str) {
-        let mut unanswered = lock(&self.scope.unanswered);
-        if let Some(children) = unanswered.get_mut(&self.pass.key) {
+        let mut unanswered = lock(&self.controller.unanswered);
+        if let Some(children) = unanswered.get_mut(&self.reconciliation.key) {
             children.retain(|child| (&*child.0, &*child.1) != (kind, name));
             if children.is_empty() {
-                unanswered.remove(&self.pass.key);
+                unanswered.remove(&self.reconciliation.key);
             }
         }
     }
@@ -117,12 +120,12 @@ impl<K: Root> Context<K> {
         if changes.is_empty() {
             return Ok(object);
         }
-        self.patch_metadata(json!({"uid": self.pass.uid, "annotations": changes})).await
+        self.patch_metadata(json!({"uid": self.reconciliation.uid, "annotations": changes})).await
     }
 
     /// Makes sure that the finalizer of `on_delete` is stored, and reads it back. From then on, `on_delete` will clean up
     /// whatever the reconciler does outside of the cluster. Returns `None` if the object is gone or is being deleted: then
-    /// the reconciler must not do anything outside.
+    /// the reconciler must not do anything environment.
     ///
     /// The answer of the write alone is no proof: a concurrent deletion can win (kubernetes#77988).
     ///
@@ -140,8 +143,8 @@ impl<K: Root> Context<K> {
         if self.patch_finalizers(&object, &finalizers).await?.is_none() {
             return Ok(None);
         }
-        let requests = &self.scope.requests;
-        let text = match requests.get(&self.pass.key).await {
+        let requests = &self.controller.requests;
+        let text = match requests.get(&self.reconciliation.key).await {
             Ok(text) => text,
             Err(error) if error.class() == Class::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -161,8 +164,8 @@ impl<K: Root> Context<K> {
     }
 
     pub(crate) fn finalizer(&self) -> &'static str {
-        self.scope.role.finalizer.unwrap_or_else(|| {
-            panic!("{}'s controller has no finalizer: declare it with .on_delete(…)", self.scope.names.kind)
+        self.controller.role.finalizer.unwrap_or_else(|| {
+            panic!("{}'s controller has no finalizer: declare it with .on_delete(…)", self.controller.names.kind)
         })
     }
 
@@ -170,7 +173,7 @@ impl<K: Root> Context<K> {
     /// restore another controller's finalizer. Returns `None` if the object is gone.
     async fn patch_finalizers(&self, object: &K, finalizers: &[String]) -> Result<Option<Arc<K>>, Error> {
         let version = &object.meta().resource_version;
-        let patch = json!({"uid": self.pass.uid, "resourceVersion": version, "finalizers": finalizers});
+        let patch = json!({"uid": self.reconciliation.uid, "resourceVersion": version, "finalizers": finalizers});
         match self.patch_metadata(patch).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.class() == Class::NotFound => Ok(None),
@@ -179,13 +182,17 @@ impl<K: Root> Context<K> {
     }
 
     async fn patch_metadata(&self, metadata: Value) -> Result<Arc<K>, Error> {
-        assert!(self.scope.role.annotates, "{}'s controller must declare .annotates()", self.scope.names.kind);
+        assert!(
+            self.controller.role.annotates,
+            "{}'s controller must declare .annotates()",
+            self.controller.names.kind
+        );
         let patch = json!({"metadata": metadata});
-        let answer = self.scope.requests.merge(&self.pass.key, &patch).await?;
+        let answer = self.controller.requests.merge(&self.reconciliation.key, &patch).await?;
         self.take_patched(&patch, &answer)
     }
 }
 
-pub(crate) fn has_finalizer<K: Root>(object: &K, finalizer: &str) -> bool {
+pub(crate) fn has_finalizer<K: Primary>(object: &K, finalizer: &str) -> bool {
     object.meta().finalizers.iter().flatten().any(|stored| stored == finalizer)
 }

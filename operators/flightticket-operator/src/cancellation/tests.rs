@@ -28,22 +28,22 @@ fn unknown() -> Outcome {
 
 /// Runs a visit. Returns the references that it closed, and its result.
 fn end(ticket: &FlightTicket, failures: u32, mut answer: impl FnMut(&str) -> Outcome) -> (Vec<String>, End) {
-    let mut ending = Ending::of(ticket, SoFar { failures, missing: None }, true);
+    let mut cancellation = Cancellation::of(ticket, SoFar { failures, missing: None }, true);
     let mut asked = Vec::new();
-    while let Some(request) = ending.request() {
+    while let Some(request) = cancellation.request() {
         let Request::Close { reference } = &request else { panic!("{request:?}") };
         asked.push(reference.clone());
-        ending.hear(&request, answer(reference));
+        cancellation.handle(&request, answer(reference));
     }
-    (asked, ending.end())
+    (asked, cancellation.end())
 }
 
 fn said(end: &End) -> String {
     match end {
-        End::Finished(news) => news.iter().map(|news| news.message.as_str()).collect::<Vec<_>>().join("; "),
-        End::Waiting(told, wait) => {
-            let ready = told.external().ready;
-            format!("{} {:?}/{} {wait:?}", told.status.phase, ready.status, ready.reason)
+        End::Finished(events) => events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>().join("; "),
+        End::Waiting(update, wait) => {
+            let ready = update.external().ready;
+            format!("{} {:?}/{} {wait:?}", update.status.phase, ready.status, ready.reason)
         }
     }
 }
@@ -91,7 +91,7 @@ fn a_booking_that_is_kept_costs_no_request() {
 
 #[test]
 fn without_a_provider_it_stays_unless_forced() {
-    let without = |patch: Value| said(&Ending::of(&ticket(&patch), SoFar::default(), false).end());
+    let without = |patch: Value| said(&Cancellation::of(&ticket(&patch), SoFar::default(), false).end());
     assert_eq!(without(json!({})), "Cancelling Some(false)/ProviderNotConfigured Change");
     let forced = json!({"metadata": {"annotations": {FORCE_DELETE: "true"}}});
     assert!(without(forced).contains("was left"));

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The storage of the certificate.
-pub(super) enum Vault {
+pub(super) enum CertificateStore {
     /// In a Secret that the replicas share.
     Secret { api: Api<Secret>, name: String },
     /// In this process only, outside of a cluster.
@@ -31,8 +31,8 @@ pub(super) enum Vault {
 }
 
 /// Renews certificate and trust, in rounds.
-pub(super) struct Keeper {
-    pub(super) vault: Vault,
+pub(super) struct CertificateManager {
+    pub(super) store: CertificateStore,
     pub(super) policy: Policy,
     pub(super) trust: Trust,
     /// The certificates of the last round.
@@ -87,7 +87,7 @@ impl Error {
     }
 }
 
-impl Keeper {
+impl CertificateManager {
     /// Reads the stored certificate and the API server's trust, and brings both one step further.
     pub(super) async fn round(&mut self, now: Timestamp) -> Result<Round, Error> {
         let round = self.step(now).await?;
@@ -97,7 +97,7 @@ impl Keeper {
 
     async fn step(&mut self, now: Timestamp) -> Result<Round, Error> {
         for _ in 0..ATTEMPTS {
-            let (stored, version) = self.vault.load().await?;
+            let (stored, version) = self.store.load().await?;
             let told = match &stored {
                 Some(material) => Some(self.trust.establish(&material.bundle()).await?),
                 None => None,
@@ -109,13 +109,13 @@ impl Keeper {
                 let Some((material, told)) = stored.zip(told) else { continue };
                 return Ok(Round { material, trusted: told.bundle, remark: told.remark });
             };
-            if self.vault.save(&planned, version).await? {
+            if self.store.save(&planned, version).await? {
                 let told = self.trust.establish(&planned.bundle()).await?;
                 self.settled.look(&planned.bundle(), told.settled, &self.policy, Instant::now());
                 return Ok(Round { material: planned, trusted: told.bundle, remark: told.remark });
             }
         }
-        Err(Error::Contended(self.vault.describe()))
+        Err(Error::Contended(self.store.describe()))
     }
 
     /// The wait before the next round, after this many failed rounds in a row.
@@ -133,7 +133,7 @@ impl Keeper {
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-impl Vault {
+impl CertificateStore {
     pub(super) fn secret(client: Client, namespace: &str, name: &str) -> Self {
         Self::Secret { api: Api::namespaced(client, namespace), name: name.to_owned() }
     }
@@ -240,8 +240,8 @@ mod tests {
     use super::*;
     use crate::webhook::configuration::Reach;
 
-    impl Keeper {
-        /// A keeper with a model API server, which calls no webhooks.
+    impl CertificateManager {
+        /// A certificate manager with a model API server, which calls no webhooks.
         pub(in crate::webhook) fn for_tests(model: &Model, policy: Policy) -> Self {
             let client = model.client();
             let trust = Trust {
@@ -251,8 +251,8 @@ mod tests {
                 webhooks: Vec::new(),
                 before: Vec::new(),
             };
-            let vault = Vault::secret(client, "default", "certificate");
-            Self { vault, policy, trust, served: None, settled: Settled::default(), random: Random::default() }
+            let store = CertificateStore::secret(client, "default", "certificate");
+            Self { store, policy, trust, served: None, settled: Settled::default(), random: Random::default() }
         }
     }
 
@@ -275,17 +275,20 @@ mod tests {
         assert_eq!(normal(&promoted), normal(&normal(&promoted)));
     }
 
-    fn keeper(model: &Model) -> Keeper {
-        Keeper::for_tests(model, Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) })
+    fn manager(model: &Model) -> CertificateManager {
+        CertificateManager::for_tests(
+            model,
+            Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) },
+        )
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_authority_that_another_replica_has_just_announced_waits_for_a_whole_step() {
         let model = Model::new();
-        let (mut one, mut other) = (keeper(&model), keeper(&model));
+        let (mut one, mut other) = (manager(&model), manager(&model));
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
-        for keeper in [&mut one, &mut other] {
-            keeper.round(now).await.expect("a round");
+        for manager in [&mut one, &mut other] {
+            manager.round(now).await.expect("a round");
         }
         let later = now + SignedDuration::from_hours(66);
         let announced = one.round(later).await.expect("a round").material;
@@ -304,24 +307,24 @@ mod tests {
     #[tokio::test]
     async fn what_a_newer_version_keeps_in_the_secret_stays() {
         let model = model_apiserver::Model::new();
-        let mut vault = Vault::secret(model.client(), "default", "webhooks");
+        let mut store = CertificateStore::secret(model.client(), "default", "webhooks");
         let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) };
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
         let first = pki::plan(None, None, &policy, now, false).expect("plans").expect("a change");
-        assert!(vault.save(&first, None).await.expect("a Secret is created"));
+        assert!(store.save(&first, None).await.expect("a Secret is created"));
 
         let mut of_newer = model.object("secrets", "default", "webhooks").expect("a Secret");
         of_newer["metadata"]["labels"] = serde_json::json!({"backup": "yes"});
         of_newer["data"]["format"] = serde_json::json!("Mg==");
         of_newer["data"][NEXT_KEY] = serde_json::json!("Mg==");
         model.put(of_newer);
-        let (_, found) = vault.load().await.expect("is read");
-        assert!(vault.save(&first, found).await.expect("the Secret is replaced"));
+        let (_, found) = store.load().await.expect("is read");
+        assert!(store.save(&first, found).await.expect("the Secret is replaced"));
         let stored = model.object("secrets", "default", "webhooks").expect("a Secret");
         assert_eq!(stored["metadata"]["labels"], serde_json::json!({"backup": "yes"}));
         assert_eq!(stored["data"]["format"], "Mg==");
         assert!(stored["data"].get(NEXT_KEY).is_none(), "the key belongs to a CA that is not in the bundle");
-        let read = vault.load().await.expect("is read").0.expect("is complete");
+        let read = store.load().await.expect("is read").0.expect("is complete");
         assert_eq!(read.serving, first.serving);
     }
 
