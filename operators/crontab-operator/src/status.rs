@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use manager::{Health, Problem, Report, Verdict};
+use manager::{Health, Problem, ProblemKind, Report, Verdict};
 use workloads::{App, JobView, Live, PodView, Present, pods};
 
 use crate::{
@@ -20,6 +20,10 @@ manager::standard_status!(CronTabStatus, fenced);
 const LISTED: usize = 128;
 /// How long a pod may be unschedulable before `Degraded` says so.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+/// More Jobs are active than `maxActiveJobs` allows.
+const TOO_MANY_ACTIVE_JOBS: ProblemKind = ProblemKind::new("TooManyActiveJobs", 110);
+/// The Job of the last run failed.
+const LAST_RUN_FAILED: ProblemKind = ProblemKind::new("LastRunFailed", 120);
 
 /// Returns the status and the health of a CronTab with a valid schedule.
 pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>]) -> Report<CronTabStatus> {
@@ -47,7 +51,7 @@ pub fn wrong(crontab: &CronTab, jobs: &[LiveJob], wrong: &Wrong) -> Report<CronT
     let CronTabStatus { active, active_jobs, replicas, label_selector, .. } = running(crontab, jobs);
     let status = CronTabStatus { active, active_jobs, replicas, label_selector, next_schedule_time: None, ..stored };
     let problem = wrong.problem();
-    let ready = Verdict::no(problem.reason, problem.message.clone());
+    let ready = Verdict::no(problem.kind.reason, problem.message.clone());
     let health =
         Health { available: None, progressing: None, problems: vec![problem], ready, stays_ready: true, recheck: None };
     Report { status, health }
@@ -93,8 +97,12 @@ fn health(known: &Known<'_>, pods: &[Arc<Live<PodView>>], next: Option<Timestamp
     let conditions = known.crontab.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let diagnosis = pods::diagnose(pods, PATIENCE, Present::new(known.now, conditions));
     // The kubelet restarts a program that fails: only the result of the whole run tells whether this is a problem.
-    let mut problems: Vec<Problem> =
-        diagnosis.problems.into_iter().filter(|problem| problem.reason != "CrashLooping").map(not_starting).collect();
+    let mut problems: Vec<Problem> = diagnosis
+        .problems
+        .into_iter()
+        .filter(|problem| problem.kind != ProblemKind::CRASH_LOOPING)
+        .map(not_starting)
+        .collect();
     problems.extend(last_run_failed(&known.memory));
     problems.extend(too_many_active(known));
     Health {
@@ -108,8 +116,8 @@ fn health(known: &Known<'_>, pods: &[Arc<Live<PodView>>], next: Option<Timestamp
 }
 
 fn not_starting(problem: Problem) -> Problem {
-    match problem.reason {
-        "Unschedulable" => Problem { reason: "PodsNotStarting", ..problem },
+    match problem.kind {
+        ProblemKind::UNSCHEDULABLE => Problem { kind: ProblemKind::PODS_NOT_STARTING, ..problem },
         _ => problem,
     }
 }
@@ -117,7 +125,7 @@ fn not_starting(problem: Problem) -> Problem {
 fn last_run_failed(memory: &Memory) -> Option<Problem> {
     let failure = memory.last_failure.as_ref()?;
     let failed_last = memory.last_success.is_none_or(|success| success < failure.time);
-    failed_last.then(|| Problem::new("LastRunFailed", format!("job {} failed: {}", failure.job, failure.reason)))
+    failed_last.then(|| Problem::new(LAST_RUN_FAILED, format!("job {} failed: {}", failure.job, failure.reason)))
 }
 
 fn too_many_active(known: &Known<'_>) -> Option<Problem> {
@@ -125,7 +133,7 @@ fn too_many_active(known: &Known<'_>) -> Option<Problem> {
     let holds = reason == Missed::TooManyActive.reason()
         && known.memory.last_schedule.is_none_or(|started| started < *time)
         && known.against_running_now() == Some(Missed::TooManyActive);
-    holds.then(|| Problem::new("TooManyActiveJobs", known.left_out(Missed::TooManyActive, *time).message))
+    holds.then(|| Problem::new(TOO_MANY_ACTIVE_JOBS, known.left_out(Missed::TooManyActive, *time).message))
 }
 
 fn ready(crontab: &CronTab, next: Option<Timestamp>) -> Verdict {

@@ -1,6 +1,6 @@
 //! The schedule and the zone of a CronTab, parsed from its spec, or the error in one of them.
 
-use manager::Problem;
+use manager::{Problem, ProblemKind};
 use schedule::{Schedule, Zone};
 
 use crate::api::v1::CronTabSpec;
@@ -56,8 +56,8 @@ impl Wrong {
     /// Returns the problem for the conditions.
     pub fn problem(&self) -> Problem {
         match self {
-            Self::Schedule(error) => Problem::new("InvalidSchedule", error.to_string()),
-            Self::Zone(error) => Problem::new("UnknownTimeZone", error.to_string()),
+            Self::Schedule(error) => Problem::new(ProblemKind::invalid("InvalidSchedule"), error.to_string()),
+            Self::Zone(error) => Problem::new(ProblemKind::invalid("UnknownTimeZone"), error.to_string()),
         }
     }
 }

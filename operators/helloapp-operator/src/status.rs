@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use manager::{Problem, Report};
+use manager::{Problem, ProblemKind, Report};
 use workloads::{App, DeploymentView, Fleet, Live, PodView, ServiceView, Words};
 
 use crate::{
@@ -16,11 +16,14 @@ use crate::{
 
 manager::standard_status!(HelloAppStatus);
 
+/// The rollout made no progress, so the pods run the template of before.
+const ROLLED_BACK: ProblemKind = ProblemKind::new("RolledBack", ProblemKind::ROLLOUT_STALLED.rank);
+
 const WORDS: Words = Words {
     pods: "replicas",
     available: "MinimumReplicasAvailable",
     none_ready: "NoReadyReplicas",
-    not_ready: "ReplicasNotReady",
+    not_ready: ProblemKind::not_ready("ReplicasNotReady"),
 };
 
 /// The observed objects of a HelloApp.
@@ -51,7 +54,7 @@ pub fn of(hello: &HelloApp, observed: Observed<'_>, now: Timestamp) -> Report<He
         now,
     };
     let mut health = fleet.health();
-    let worst = health.problems.iter().min_by_key(|it| it.rank()).map(|it| it.message.as_str());
+    let worst = health.problems.iter().min_by_key(|it| it.kind.rank).map(|it| it.message.as_str());
     let memory = rollback::remember(hello, template, deployment, worst);
     health.problems.extend(rollback::given_up(hello).map(rolled_back));
 
@@ -78,7 +81,7 @@ fn rolled_back(rolled_back: &RolledBack) -> Problem {
         "the pods run the last available template, because generation {generation} made no progress; change spec to \
          try again; the problem was: {because}"
     );
-    Problem::new("RolledBack", message)
+    Problem::new(ROLLED_BACK, message)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use manager::{Problem, Report};
+use manager::{Problem, ProblemKind, Report};
 use workloads::{App, DeploymentView, Fleet, Live, PodView, Words, pods};
 
 use crate::{
@@ -17,8 +17,12 @@ use crate::{
 
 manager::standard_status!(MemcachedStatus);
 
-const WORDS: Words =
-    Words { pods: "nodes", available: "MinimumNodesAvailable", none_ready: "NoReadyNodes", not_ready: "NodesNotReady" };
+const WORDS: Words = Words {
+    pods: "nodes",
+    available: "MinimumNodesAvailable",
+    none_ready: "NoReadyNodes",
+    not_ready: ProblemKind::not_ready("NodesNotReady"),
+};
 
 /// Returns the status of `memcached`, from the current state of its Deployment (if it exists) and of its pods.
 pub fn of(
@@ -60,7 +64,7 @@ fn no_size(raw: &str) -> Problem {
     let message = format!(
         "spec.size \"{raw}\" is not a number from 0 to 64; set spec.size (and remove annotation {INVALID_SIZE} if the size is 1)"
     );
-    Problem::new("InvalidSize", message)
+    Problem::new(ProblemKind::invalid("InvalidSize"), message)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use workloads::Present;
-pub use workloads::{Health, Problem, Verdict};
+pub use workloads::{Health, Problem, ProblemKind, Verdict};
 
 mod external;
 
@@ -44,11 +44,8 @@ pub(crate) enum Halt {
 /// How long a problem may last before the object is `Stalled`, which tells tools that a user has to act.
 const STALLED_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
-/// Problems that do not go away by waiting: the object is `Stalled` at once.
-const STALLED_AT_ONCE: &[&str] = &["InvalidSpec", "InvalidSize", "InvalidSchedule", "UnknownTimeZone"];
-
-/// The reason while an earlier child of the same name is being garbage-collected. This counts as progress, not as a problem.
-pub(crate) const WAITING: &str = "WaitingForGarbageCollection";
+/// An earlier child of the same name is being garbage-collected. This counts as progress, not as a problem.
+pub(crate) const WAITING: ProblemKind = ProblemKind::new("WaitingForGarbageCollection", u8::MAX);
 
 /// Returns the conditions of a reconciled object, and the time at which they will change with time alone, if any.
 pub(crate) fn combine(
@@ -56,19 +53,19 @@ pub(crate) fn combine(
     refusals: &[Problem],
     circumstances: Circumstances<'_>,
 ) -> (Vec<Condition>, Option<Timestamp>) {
-    let waiting = refusals.iter().find(|refusal| refusal.reason == WAITING);
-    let mut problems: Vec<&Problem> = health.problems.iter().chain(refusals).filter(|p| p.reason != WAITING).collect();
-    problems.sort_by_key(|problem| problem.rank());
+    let waiting = refusals.iter().find(|refusal| refusal.kind == WAITING);
+    let mut problems: Vec<&Problem> = health.problems.iter().chain(refusals).filter(|p| p.kind != WAITING).collect();
+    problems.sort_by_key(|problem| problem.kind.rank);
 
     let progressing = match waiting {
-        Some(waiting) => health.progressing.as_ref().map(|_| Verdict::yes(WAITING, waiting.message.clone())),
+        Some(waiting) => health.progressing.as_ref().map(|_| Verdict::yes(WAITING.reason, waiting.message.clone())),
         None => health.progressing.clone(),
     };
     let degraded = degraded(&problems);
     let ready = if degraded.status && !health.stays_ready {
         Verdict::no(degraded.reason, degraded.message.clone())
     } else if let Some(waiting) = waiting {
-        Verdict::no(WAITING, waiting.message.clone())
+        Verdict::no(WAITING.reason, waiting.message.clone())
     } else {
         match &progressing {
             Some(change) if change.status => Verdict::no(change.reason, change.message.clone()),
@@ -86,14 +83,13 @@ pub(crate) fn combine(
     if degraded.status {
         let stalled_at = Present::new(circumstances.now, circumstances.stored)
             .end_of(circumstances.since("Degraded", true), STALLED_AFTER);
-        let mends_by_waiting = |reason: &str| !STALLED_AT_ONCE.contains(&reason);
-        // An object that was stalled before stays so: time alone does not end it, even if the clock was put back.
+        // The problem that stalled the object still does: time alone does not end that, even if the clock was put back.
         let was_stalled = circumstances
             .stored
             .iter()
-            .any(|stored| stored.type_ == "Stalled" && stored.status == "True" && mends_by_waiting(&stored.reason));
+            .any(|stored| stored.type_ == "Stalled" && stored.status == "True" && stored.reason == degraded.reason);
         match stalled_at {
-            Some(then) if mends_by_waiting(degraded.reason) && !was_stalled => {
+            Some(then) if problems.first().is_some_and(|first| first.kind.can_pass) && !was_stalled => {
                 recheck = Some(recheck.map_or(then, |other| other.min(then)));
             }
             _ => conditions.push(circumstances.condition("Stalled", &degraded)),
@@ -127,7 +123,7 @@ pub(crate) fn halted(halt: &Halt, circumstances: Circumstances<'_>) -> Vec<Condi
         }
         Halt::Invalid(problem) => {
             let mut conditions = kept(&["Available", "Progressing"]);
-            let wrong = Verdict::yes(problem.reason, problem.message.clone());
+            let wrong = Verdict::yes(problem.kind.reason, problem.message.clone());
             conditions.push(circumstances.condition("Degraded", &wrong));
             conditions.push(circumstances.condition("Ready", &Verdict { status: false, ..wrong.clone() }));
             conditions.push(circumstances.condition("Stalled", &wrong));
@@ -144,13 +140,17 @@ pub(crate) fn is_true(conditions: &[Condition], type_: &str) -> bool {
 fn degraded(problems: &[&Problem]) -> Verdict {
     let Some((first, others)) = problems.split_first() else { return Verdict::no("AsExpected", "") };
     let mut message = first.message.clone();
-    let also: Vec<&str> =
-        others.iter().map(|problem| problem.reason).filter(|reason| *reason != first.reason).take(3).collect();
+    let also: Vec<&str> = others
+        .iter()
+        .map(|problem| problem.kind.reason)
+        .filter(|reason| *reason != first.kind.reason)
+        .take(3)
+        .collect();
     if !also.is_empty() {
         message.push_str("; also: ");
         message.push_str(&also.join(", "));
     }
-    Verdict { status: true, reason: first.reason, message }
+    Verdict { status: true, reason: first.kind.reason, message }
 }
 
 impl Circumstances<'_> {

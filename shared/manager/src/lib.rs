@@ -53,7 +53,7 @@ mod wire;
 mod workers;
 
 pub use api::Namespaced;
-pub use conditions::{External, Finding, Health, Problem, Report, Verdict};
+pub use conditions::{External, Finding, Health, Problem, ProblemKind, Report, Verdict};
 pub use context::{Context, Creation, Primary, SecretValues, Together};
 pub use controller::{Action, Controller, ControllerBuilder, Declared, Deletion, Finalize, Objects, Reconcile};
 pub use crd::{normalize, printed};

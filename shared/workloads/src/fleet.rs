@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
-    DeploymentView, Health, Live, PodView, Present, Problem, Verdict,
+    DeploymentView, Health, Live, PodView, Present, Problem, ProblemKind, Verdict,
     pods::{self, PATIENCE},
     rollout::{Change, Rollout},
 };
@@ -23,8 +23,8 @@ pub struct Words {
     pub available: &'static str,
     /// For example `NoReadyNodes`.
     pub none_ready: &'static str,
-    /// For example `NodesNotReady`.
-    pub not_ready: &'static str,
+    /// The problem that fewer pods are ready than wanted, for example `NodesNotReady`.
+    pub not_ready: ProblemKind,
 }
 
 /// The pods of one app: the wanted size, the observed objects, and the conditions that the last reconcile stored.
@@ -103,7 +103,7 @@ impl Fleet<'_> {
             Rollout { size, .. } if rollout.all_ready() => {
                 Verdict::yes("Ready", format!("all {size} {} are ready", self.words.pods))
             }
-            _ => Verdict::no(self.words.not_ready, self.count(rollout)),
+            _ => Verdict::no(self.words.not_ready.reason, self.count(rollout)),
         }
     }
 
@@ -113,7 +113,7 @@ impl Fleet<'_> {
 
     fn stalled(&self, message: &str) -> Problem {
         let seconds = self.progress_deadline_seconds;
-        Problem::new("RolloutStalled", format!("Rollout made no progress for {seconds}s: {message}"))
+        Problem::new(ProblemKind::ROLLOUT_STALLED, format!("Rollout made no progress for {seconds}s: {message}"))
     }
 
     /// Returns since when pods are missing, and after how long that becomes a problem; `None` if all pods are ready or a rollout
@@ -154,11 +154,11 @@ fn scaled_to_zero() -> Verdict {
 fn refused(message: &str) -> Problem {
     if message.contains("exceeded quota") {
         return Problem::new(
-            "QuotaExceeded",
+            ProblemKind::QUOTA_EXCEEDED,
             format!("pods cannot be created: {message}; raise the quota or request less"),
         );
     }
-    Problem::new("ChildRejected", format!("pods cannot be created: {message}"))
+    Problem::new(ProblemKind::CHILD_REJECTED, format!("pods cannot be created: {message}"))
 }
 
 #[cfg(test)]

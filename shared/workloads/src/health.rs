@@ -2,6 +2,8 @@
 
 use jiff::Timestamp;
 
+use crate::Problem;
+
 /// One condition without its time and generation, which the runtime adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
@@ -22,22 +24,6 @@ impl Verdict {
     /// The condition does not hold.
     pub fn no(reason: &'static str, message: impl Into<String>) -> Self {
         Self { status: false, reason, message: message.into() }
-    }
-}
-
-/// A fault that a user has to fix, or capacity below the wanted size. Makes `Degraded` true.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// A `CamelCase` word. [`Problem::RANKING`] decides which of several reasons wins.
-    pub reason: &'static str,
-    /// A sentence for users: what is wrong and, where that is not obvious, what to do.
-    pub message: String,
-}
-
-impl Problem {
-    /// A problem with its explanation.
-    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
     }
 }
 
@@ -62,30 +48,5 @@ impl Health {
     /// Returns the health of a kind that reports only `Ready`.
     pub fn of(ready: Verdict) -> Self {
         Self { available: None, progressing: None, problems: Vec::new(), ready, stays_ready: false, recheck: None }
-    }
-}
-
-impl Problem {
-    /// Which reason wins when several apply, the strongest first. Reasons on one line have the same rank.
-    pub const RANKING: &'static [&'static [&'static str]] = &[
-        &["InvalidSpec", "InvalidSize", "InvalidSchedule", "UnknownTimeZone"],
-        &["ResourceConflict"],
-        &["Forbidden"],
-        &["QuotaExceeded"],
-        &["ChildRejected"],
-        &["SecretNotFound"],
-        &["ImageRunsAsRoot"],
-        &["ImagePullFailed"],
-        &["CrashLooping"],
-        &["Unschedulable", "PodsNotStarting"],
-        &["RolloutStalled", "RolledBack"],
-        &["TooManyActiveJobs"],
-        &["LastRunFailed"],
-        &["NodesNotReady", "ReplicasNotReady"],
-    ];
-
-    /// The place in [`Problem::RANKING`]: 0 is the strongest.
-    pub fn rank(&self) -> usize {
-        Self::RANKING.iter().position(|line| line.contains(&self.reason)).unwrap_or(Self::RANKING.len())
     }
 }

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{Live, PodView, Present, Problem, Trouble};
+use crate::{Live, PodView, Present, Problem, ProblemKind, Trouble};
 
 /// How long a pod may wait for a node and for its volumes before the wait is a problem. Normally it waits for less.
 pub const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
@@ -57,7 +57,7 @@ pub fn diagnose(pods: &[Arc<Live<PodView>>], patience: SignedDuration, present: 
         };
         diagnosis.recheck = diagnosis.recheck.into_iter().chain(changes_at).min();
         let problem = problem(&pod.name, trouble);
-        if does && diagnosis.problems.iter().all(|it| it.reason != problem.reason) {
+        if does && diagnosis.problems.iter().all(|it| it.kind != problem.kind) {
             diagnosis.problems.push(problem);
         }
     }
@@ -95,23 +95,23 @@ fn counts(pod: &Live<PodView>, trouble: &Trouble) -> Counts {
 }
 
 fn problem(pod: &str, trouble: &Trouble) -> Problem {
-    let (reason, message) = match trouble {
+    let (kind, message) = match trouble {
         Trouble::RunsAsRoot { image } => (
-            "ImageRunsAsRoot",
+            ProblemKind::IMAGE_RUNS_AS_ROOT,
             format!(
                 "image \"{image}\" runs as root; use an image with a numeric non-root user, set spec.runAsUser, or set \
                  spec.securityProfile: RootAllowed"
             ),
         ),
         Trouble::ImagePull { image, message } => {
-            ("ImagePullFailed", format!("Pod {pod}: cannot pull image \"{image}\": {message}"))
+            (ProblemKind::IMAGE_PULL_FAILED, format!("Pod {pod}: cannot pull image \"{image}\": {message}"))
         }
-        Trouble::MissingInput { message } => ("SecretNotFound", message.to_string()),
+        Trouble::MissingInput { message } => (ProblemKind::SECRET_NOT_FOUND, message.to_string()),
         Trouble::CannotStart { container, message } => {
-            ("PodsNotStarting", format!("Pod {pod}: container {container} cannot be started: {message}"))
+            (ProblemKind::PODS_NOT_STARTING, format!("Pod {pod}: container {container} cannot be started: {message}"))
         }
         Trouble::Preparing { .. } => (
-            "PodsNotStarting",
+            ProblemKind::PODS_NOT_STARTING,
             format!(
                 "Pod {pod}: its volumes or its network are not ready; every Secret and ConfigMap that it mounts must \
                  exist, and kubectl describe pod {pod} names the one that is missing"
@@ -119,11 +119,14 @@ fn problem(pod: &str, trouble: &Trouble) -> Problem {
         ),
         Trouble::CrashLoop { container, exit_code, exits, tail, .. } => {
             let said = if tail.is_empty() { String::new() } else { format!(": {tail}") };
-            ("CrashLooping", format!("Pod {pod}: container {container} exited {exit_code} {exits} times{said}"))
+            (
+                ProblemKind::CRASH_LOOPING,
+                format!("Pod {pod}: container {container} exited {exit_code} {exits} times{said}"),
+            )
         }
-        Trouble::Unschedulable { message, .. } => ("Unschedulable", format!("Pod {pod}: {message}")),
+        Trouble::Unschedulable { message, .. } => (ProblemKind::UNSCHEDULABLE, format!("Pod {pod}: {message}")),
     };
-    Problem { reason, message }
+    Problem { kind, message }
 }
 
 #[cfg(test)]
@@ -201,7 +204,7 @@ mod tests {
             ready("a", "10.0.0.1"),
         ];
         let diagnosis = diagnose(&pods, PATIENCE, Present::new(Timestamp::UNIX_EPOCH, &[]));
-        let told: Vec<_> = diagnosis.problems.iter().map(|it| (it.reason, &*it.message)).collect();
+        let told: Vec<_> = diagnosis.problems.iter().map(|it| (it.kind.reason, &*it.message)).collect();
         assert_eq!(
             told,
             [
@@ -237,14 +240,14 @@ mod tests {
         let pods = [pod("a", &json!({"phase": "Pending", "conditions": conditions}))];
         let early = diagnosed_at(&pods, "2026-11-21T10:00:29Z");
         assert_eq!(early, Diagnosis { problems: vec![], recheck: Some(at("2026-11-21T10:00:30Z")) });
-        assert_eq!(diagnosed_at(&pods, "2026-11-21T10:00:30Z").problems[0].reason, "PodsNotStarting");
+        assert_eq!(diagnosed_at(&pods, "2026-11-21T10:00:30Z").problems[0].kind.reason, "PodsNotStarting");
     }
 
     #[test]
     fn a_pod_whose_wait_began_before_clocks_were_put_back_has_waited_for_long() {
         let pods = [unschedulable("a", "2026-11-21T11:00:00Z")];
         let diagnosis = diagnosed_at(&pods, "2026-11-21T10:00:00Z");
-        assert_eq!((diagnosis.problems[0].reason, diagnosis.recheck), ("Unschedulable", None));
+        assert_eq!((diagnosis.problems[0].kind.reason, diagnosis.recheck), ("Unschedulable", None));
     }
 
     #[test]
@@ -255,7 +258,7 @@ mod tests {
         assert_eq!(early, Diagnosis { problems: vec![], recheck: Some(at("2026-11-21T10:00:30Z")) });
 
         let later = diagnosed_at(&pods, "2026-11-21T10:00:30Z");
-        assert_eq!(later.problems, [Problem { reason: "Unschedulable", message: "Pod b: 0/1 nodes".to_owned() }]);
+        assert_eq!(later.problems, [Problem::new(ProblemKind::UNSCHEDULABLE, "Pod b: 0/1 nodes")]);
         assert_eq!(later.recheck, Some(at("2026-11-21T10:00:40Z")));
     }
 }

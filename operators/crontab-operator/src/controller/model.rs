@@ -179,7 +179,7 @@ impl World {
 
     pub(super) fn problems(&self) -> Vec<&'static str> {
         let state = self.state();
-        state.health.iter().flat_map(|health| &health.problems).map(|problem| problem.reason).collect()
+        state.health.iter().flat_map(|health| &health.problems).map(|problem| problem.kind.reason).collect()
     }
 }
 

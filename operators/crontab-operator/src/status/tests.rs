@@ -19,7 +19,7 @@ fn report(crontab: &CronTab, jobs: Vec<LiveJob>, pods: &[Arc<Live<PodView>>]) ->
 }
 
 fn reasons(report: &Report<CronTabStatus>) -> Vec<&str> {
-    report.health.problems.iter().map(|problem| problem.reason).collect()
+    report.health.problems.iter().map(|problem| problem.kind.reason).collect()
 }
 
 fn waiting(reason: &str, message: &str) -> Arc<Live<PodView>> {

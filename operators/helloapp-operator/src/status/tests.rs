@@ -112,7 +112,7 @@ fn a_stall_is_told_first_and_then_what_was_done_about_it() {
     let spec = json!({"image": "app:2", "size": 3, "rollback": "OnStall", "rollout": {"progressDeadlineSeconds": 60}});
     let stalled = deployment([4, 1, 3, 3], "ProgressDeadlineExceeded");
     let reasons =
-        |report: &Report<HelloAppStatus>| report.health.problems.iter().map(|it| it.reason).collect::<Vec<_>>();
+        |report: &Report<HelloAppStatus>| report.health.problems.iter().map(|it| it.kind.reason).collect::<Vec<_>>();
 
     let first = report(&app(&spec, &json!({"lastAvailableTemplate": "{}"})), &stalled, None);
     assert_eq!(reasons(&first), ["RolloutStalled"]);

@@ -121,7 +121,7 @@ fn a_size_that_is_none_is_told_and_what_is_there_is_wanted() {
     let health = of(&memcached, Some(&four), &[], at(NOW)).health;
     let message = "spec.size \"three\" is not a number from 0 to 64; set spec.size (and remove annotation \
                    memcached.cache.example.com/invalid-size if the size is 1)";
-    assert_eq!(health.problems, [Problem::new("InvalidSize", message)]);
+    assert_eq!(health.problems, [Problem::new(ProblemKind::invalid("InvalidSize"), message)]);
     assert_eq!(health.ready.message, "all 4 nodes are ready");
     memcached.spec.size = 2;
     assert!(of(&memcached, Some(&four), &[], at(NOW)).health.problems.is_empty());

@@ -61,7 +61,7 @@ fn what_is_wrong_may_leave_an_object_ready() {
     let health = Health {
         available: None,
         progressing: None,
-        problems: vec![Problem::new("LastRunFailed", "job a-1 failed: BackoffLimitExceeded")],
+        problems: vec![Problem::new(ProblemKind::new("LastRunFailed", 120), "job a-1 failed: BackoffLimitExceeded")],
         stays_ready: true,
         ..health()
     };
@@ -72,9 +72,12 @@ fn what_is_wrong_may_leave_an_object_ready() {
 
 #[test]
 fn the_strongest_reason_wins_and_names_the_others() {
-    let problems = vec![Problem::new("NodesNotReady", "2/3"), Problem::new("ImagePullFailed", "cannot pull")];
+    let problems = vec![
+        Problem::new(ProblemKind::not_ready("NodesNotReady"), "2/3"),
+        Problem::new(ProblemKind::IMAGE_PULL_FAILED, "cannot pull"),
+    ];
     let health = Health { problems, ..health() };
-    let refused = [Problem::new("ResourceConflict", "taken")];
+    let refused = [Problem::new(ProblemKind::RESOURCE_CONFLICT, "taken")];
     let (conditions, _) = combine(&health, &refused, at(&[], NOW));
     let degraded = conditions.iter().find(|condition| condition.type_ == "Degraded").expect("Degraded");
     assert_eq!(degraded.reason, "ResourceConflict");
@@ -84,7 +87,7 @@ fn the_strongest_reason_wins_and_names_the_others() {
 
 #[test]
 fn what_stays_wrong_for_a_minute_is_stalled() {
-    let health = Health { problems: vec![Problem::new("ImagePullFailed", "cannot pull")], ..health() };
+    let health = Health { problems: vec![Problem::new(ProblemKind::IMAGE_PULL_FAILED, "cannot pull")], ..health() };
     let (first, recheck) = combine(&health, &[], at(&[], NOW));
     assert!(!is_true(&first, "Stalled"));
     assert_eq!(recheck, Some(time("2026-01-01T00:11:00Z")));
@@ -96,7 +99,7 @@ fn what_stays_wrong_for_a_minute_is_stalled() {
 /// Found by a simulated world: `Stalled` came an hour late.
 #[test]
 fn what_was_wrong_before_clocks_were_put_back_is_stalled() {
-    let health = Health { problems: vec![Problem::new("ImagePullFailed", "cannot pull")], ..health() };
+    let health = Health { problems: vec![Problem::new(ProblemKind::IMAGE_PULL_FAILED, "cannot pull")], ..health() };
     let (first, _) = combine(&health, &[], at(&[], "2026-01-01T01:00:00Z"));
     let (behind, recheck) = combine(&health, &[], at(&first, "2026-01-01T00:59:40Z"));
     assert!(!is_true(&behind, "Stalled"), "a replica whose clock is behind");
@@ -155,7 +158,7 @@ fn no_condition_that_is_kept_speaks_of_a_later_generation_than_there_is() {
     for condition in &mut stored {
         condition.observed_generation = Some(present + 3);
     }
-    for halt in [Halt::Paused("paused".to_owned()), Halt::Invalid(Problem::new("InvalidSpec", "no"))] {
+    for halt in [Halt::Paused("paused".to_owned()), Halt::Invalid(Problem::new(ProblemKind::INVALID_SPEC, "no"))] {
         let conditions = halted(&halt, at(&stored, NOW));
         assert!(conditions.iter().all(|it| it.observed_generation == Some(present)), "{conditions:#?}");
     }
@@ -164,7 +167,7 @@ fn no_condition_that_is_kept_speaks_of_a_later_generation_than_there_is() {
 #[test]
 fn an_invalid_object_is_stalled_at_once() {
     let (stored, _) = combine(&health(), &[], at(&[], NOW));
-    let invalid = halted(&Halt::Invalid(Problem::new("InvalidSpec", "spec.x: no")), at(&stored, NOW));
+    let invalid = halted(&Halt::Invalid(Problem::new(ProblemKind::INVALID_SPEC, "spec.x: no")), at(&stored, NOW));
     assert_eq!(
         show(&invalid)[2..],
         ["Degraded=True/InvalidSpec", "Ready=False/InvalidSpec", "Stalled=True/InvalidSpec"]

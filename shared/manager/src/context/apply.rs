@@ -23,7 +23,7 @@ use workloads::{Child, Live};
 use super::{Again, Context, Primary, Rollout, lock};
 use crate::{
     api::{Namespaced, Requests},
-    conditions::{Problem, WAITING},
+    conditions::{Problem, ProblemKind, WAITING},
     error::{Class, Error},
     informer::resource_name,
     metrics::{ChildMetrics, Written},
@@ -90,18 +90,40 @@ impl<K: Primary> Context<K> {
         &self,
         desired: Option<C>,
     ) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, C> {
-        let applied = desired.map(|desired| self.apply(desired));
+        let requests = self.requests::<C>();
+        let target = desired.map(|desired| self.target(&requests, desired));
         async move {
-            let Some(applied) = applied else {
-                for key in self.store::<C>().owned(self.reconciliation.id) {
-                    if let Some(child) = self.store::<C>().get(&key) {
-                        Box::pin(self.delete::<C>(&child)).await?;
-                    }
+            if let Some(target) = target {
+                return self.bring_in_line::<C>(&requests, &target?).await;
+            }
+            for key in self.store::<C>().owned(self.reconciliation.id) {
+                if let Some(child) = self.store::<C>().get(&key) {
+                    Box::pin(self.delete::<C>(&child)).await?;
                 }
-                Box::pin(self.delete_lost_children::<C>()).await?;
-                return Ok(None);
-            };
-            applied.await
+            }
+            Box::pin(self.delete_lost_children::<C>()).await?;
+            Ok(None)
+        }
+    }
+
+    /// [`apply`](Context::apply)s `Some`; for `None`, leaves this object's child `name` as it is. Returns the child as it is now,
+    /// or `None` if there is none.
+    ///
+    /// # Panics
+    ///
+    /// When the controller does not declare the kind with `owns`.
+    pub fn apply_or_keep<C: Child + Namespaced>(
+        &self,
+        name: &str,
+        desired: Option<C>,
+    ) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, C> {
+        let requests = self.requests::<C>();
+        let target = desired.map(|desired| self.target(&requests, desired)).ok_or_else(|| self.get::<C>(name));
+        async move {
+            match target {
+                Ok(target) => self.bring_in_line::<C>(&requests, &target?).await,
+                Err(kept) => Ok(kept),
+            }
         }
     }
 
@@ -271,7 +293,7 @@ impl<K: Primary> Context<K> {
             Claim::Foreign => {
                 let kind = &self.controller.names.kind;
                 let message = format!("Resource \"{}\" already exists and is not managed by {kind}", target.key.name);
-                self.refuse(Problem::new("ResourceConflict", message), Again::After(LOOK_AGAIN));
+                self.refuse(Problem::new(ProblemKind::RESOURCE_CONFLICT, message), Again::After(LOOK_AGAIN));
                 return Ok(None);
             }
         };
@@ -413,13 +435,13 @@ impl<K: Primary> Context<K> {
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        let (reason, again) = match error.class() {
-            Class::Rejected => ("ChildRejected", Again::Backoff),
-            Class::Quota => ("QuotaExceeded", Again::Backoff),
-            Class::Forbidden => ("Forbidden", Again::After(LOOK_AGAIN)),
+        let (kind, again) = match error.class() {
+            Class::Rejected => (ProblemKind::CHILD_REJECTED, Again::Backoff),
+            Class::Quota => (ProblemKind::QUOTA_EXCEEDED, Again::Backoff),
+            Class::Forbidden => (ProblemKind::FORBIDDEN, Again::After(LOOK_AGAIN)),
             _ => return Err(error),
         };
-        self.refuse(Problem::new(reason, error.chain()), again);
+        self.refuse(Problem::new(kind, error.chain()), again);
         Ok(None)
     }
 

@@ -11,7 +11,7 @@ use workloads::{Live, Viewed};
 use super::{Again, Context, Primary, lock};
 use crate::{
     api::{Namespaced, Requests},
-    conditions::Problem,
+    conditions::{Problem, ProblemKind},
     error::{Class, Error},
     object::ObjectKey,
     status::Status,
@@ -155,13 +155,13 @@ impl<K: Primary> Context<K> {
             Ok(text) => text,
             Err(error) if error.class() == Class::NotFound => {
                 self.refuse(
-                    Problem::new("SecretNotFound", format!("Secret \"{name}\" not found")),
+                    Problem::new(ProblemKind::SECRET_NOT_FOUND, format!("Secret \"{name}\" not found")),
                     Again::After(MISSING),
                 );
                 return Ok(None);
             }
             Err(error) if error.class() == Class::Forbidden => {
-                self.refuse(Problem::new("Forbidden", error.chain()), Again::After(PRESENT));
+                self.refuse(Problem::new(ProblemKind::FORBIDDEN, error.chain()), Again::After(PRESENT));
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -172,7 +172,7 @@ impl<K: Primary> Context<K> {
         for wanted in keys {
             let Some(value) = data.remove(*wanted) else {
                 let message = format!("Secret \"{name}\" has no key \"{wanted}\"");
-                self.refuse(Problem::new("SecretNotFound", message), Again::After(MISSING));
+                self.refuse(Problem::new(ProblemKind::SECRET_NOT_FOUND, message), Again::After(MISSING));
                 return Ok(None);
             };
             values.insert((*wanted).to_owned(), value.0);

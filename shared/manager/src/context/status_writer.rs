@@ -16,23 +16,6 @@ use crate::{
 /// The largest size of `lastHandledReconcileAt` in bytes. It echoes an annotation, which may be much longer.
 const ECHO_BYTES: usize = 1_024;
 
-/// The problems that emit an event when they appear, with the event's reason.
-const EVENTS: &[(&str, &str)] = &[
-    ("ResourceConflict", "ErrResourceExists"),
-    ("InvalidSpec", "InvalidSpec"),
-    ("InvalidSize", "InvalidSize"),
-    ("InvalidSchedule", "InvalidSchedule"),
-    ("UnknownTimeZone", "UnknownTimeZone"),
-    ("SecretNotFound", "SecretNotFound"),
-    ("ImageRunsAsRoot", "ImageRunsAsRoot"),
-    ("ImagePullFailed", "ImagePullFailed"),
-    ("CrashLooping", "CrashLooping"),
-    ("RolloutStalled", "RolloutStalled"),
-    ("ChildRejected", "ReconcileError"),
-    ("QuotaExceeded", "ReconcileError"),
-    ("Forbidden", "ReconcileError"),
-];
-
 impl<K: Primary> Context<K> {
     /// Writes the status if it differs from the stored one. It holds the operator's own fields, and conditions made from the
     /// operator's findings and from the refused writes of this reconcile. Sets `observedGeneration`, keeps the times of
@@ -64,7 +47,7 @@ impl<K: Primary> Context<K> {
         let written = self.write_status(report.status, conditions, may_wait && !became_ready).await?;
         if written {
             for problem in &fresh {
-                if let Some((_, reason)) = EVENTS.iter().find(|(known, _)| *known == problem.reason) {
+                if let Some(reason) = problem.kind.event {
                     self.event(EventType::Warning, reason, problem.message.clone());
                 }
             }
@@ -95,12 +78,14 @@ impl<K: Primary> Context<K> {
         let conditions = halted(halt, self.circumstances(&object));
         let news = match halt {
             Halt::Paused(message) => (EventType::Normal, "Paused", message.clone()),
-            Halt::Invalid(problem) => (EventType::Warning, problem.reason, problem.message.clone()),
+            Halt::Invalid(problem) => {
+                (EventType::Warning, problem.kind.event.unwrap_or(problem.kind.reason), problem.message.clone())
+            }
         };
         let told = stored_conditions(&*object).iter().any(|stored| match halt {
             Halt::Paused(_) => stored.type_ == "Ready" && stored.reason == "Paused",
             Halt::Invalid(problem) => {
-                stored.type_ == "Degraded" && stored.reason == problem.reason && stored.message == problem.message
+                stored.type_ == "Degraded" && stored.reason == problem.kind.reason && stored.message == problem.message
             }
         });
         if self.write_status(status, conditions, false).await? && !told {
@@ -245,7 +230,7 @@ pub(crate) fn annotation<'a, K: Primary>(object: &'a K, name: &str) -> Option<&'
 fn fresh_problems(stored: &[Condition], health: &Health, refusals: &[Problem]) -> Vec<Problem> {
     let told = stored.iter().find(|stored| stored.type_ == "Degraded" && stored.status == "True");
     let known = |problem: &&Problem| {
-        told.is_some_and(|told| told.reason == problem.reason || told.message.contains(problem.reason))
+        told.is_some_and(|told| told.reason == problem.kind.reason || told.message.contains(problem.kind.reason))
     };
     let mut fresh: Vec<Problem> = Vec::new();
     for problem in health.problems.iter().chain(refusals).filter(|problem| !known(problem)) {

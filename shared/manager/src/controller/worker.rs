@@ -19,7 +19,7 @@ use super::{
     wake::{explain, start},
 };
 use crate::{
-    conditions::{Halt, Problem},
+    conditions::{Halt, Problem, ProblemKind},
     context::{Context, ControllerState, Primary, annotation, has_finalizer},
     error::{Error, Retry, panic_message},
     events::EventType,
@@ -164,7 +164,7 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
         }
         match self.guarded(async { self.reconciler.call(object, context.clone()).await }).await {
             Err(Error::Invalid { field, why }) => {
-                let problem = Problem::new("InvalidSpec", format!("{field}: {why}"));
+                let problem = Problem::new(ProblemKind::INVALID_SPEC, format!("{field}: {why}"));
                 context.halt(&Halt::Invalid(problem)).await?;
                 Err(Error::Invalid { field, why })
             }

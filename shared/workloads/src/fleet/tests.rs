@@ -75,7 +75,7 @@ impl Wanted {
             pods: "nodes",
             available: "MinimumNodesAvailable",
             none_ready: "NoReadyNodes",
-            not_ready: "NodesNotReady",
+            not_ready: ProblemKind::not_ready("NodesNotReady"),
         };
         let (size, stored, now) = (self.size, &*self.stored, at(NOW));
         Fleet { words, size, progress_deadline_seconds: 600, deployment, pods, stored, now }.health()
@@ -85,7 +85,7 @@ impl Wanted {
 /// Formats each fact as one line, such as `True RollingOut`.
 fn facts(health: &Health) -> [String; 4] {
     let line = |verdict: &Verdict| format!("{} {}", if verdict.status { "True" } else { "False" }, verdict.reason);
-    let problems: Vec<_> = health.problems.iter().map(|it| it.reason).collect();
+    let problems: Vec<_> = health.problems.iter().map(|it| it.kind.reason).collect();
     [
         line(health.available.as_ref().expect("Available")),
         line(health.progressing.as_ref().expect("Progressing")),
@@ -221,7 +221,7 @@ fn pods_that_the_api_server_refuses() {
         let status = json!({"observedGeneration": 2, "conditions": [condition]});
         let told = fleet(3, &[]).health(Some(&live("x", &json!({"status": status}))), &[]);
         let [problem] = told.problems.try_into().expect("one problem");
-        (problem.reason, problem.message)
+        (problem.kind.reason, problem.message)
     };
     let quota = "pods \"x-1\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2";
     let expected = "pods cannot be created: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2; raise \
