@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_is_chosen_by_name_and_ours_when_nothing_is_said() {
+    fn backend_is_chosen_by_name_and_defaults_to_local() {
         let named = |name| Backend::named(name).map_err(|error| error.to_string());
         assert_eq!([named(""), named("local")], [Ok(Backend::Local), Ok(Backend::Local)]);
         assert_eq!([named("existing"), named("kind")], [Ok(Backend::Existing), Ok(Backend::Kind)]);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_comes_takes_only_keys_that_are_its_own() {
+    fn added_pod_takes_over_only_its_own_keys() {
         let before: BTreeSet<_> = (1..=3).map(node).collect();
         let after: BTreeSet<_> = (1..=4).map(node).collect();
         let keys: Vec<String> = (0..KEYS).map(|number| format!("key-{number}")).collect();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_unused_refused_and_from_elsewhere_is_told_apart() {
+    fn permissions_are_compared_with_audited_requests() {
         let requests = [
             request("get", "deployments", false),
             request("get", "deployments", false),

@@ -28,7 +28,7 @@ fn sample(spec: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_without_a_controller_is_pruned_defaulted_printed_and_scaled() {
+async fn api_server_prunes_defaults_prints_and_scales_custom_kind() {
     let Some(world) = World::visit("sample", || cluster::Cluster::shared(Nodes::None)).await else { return };
     kubectl(&world, &["apply", "--server-side", "--filename", DEFINITION], None).await.expect("is installed");
     kubectl(&world, &["wait", "--for=condition=Established", "crd/samples.stable.example.com"], None)

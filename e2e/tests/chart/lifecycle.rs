@@ -16,12 +16,12 @@ const OBJECTS: [&str; 4] =
     ["memcached/memcached-sample", "helloapp/helloapp-sample", "crontab/my-new-cron-object", "foo/example-foo"];
 
 #[test]
-fn nothing_is_lost_through_the_life_of_a_release_with_helm_3() {
+fn release_lifecycle_keeps_objects_with_helm_3() {
     life(Version::Three);
 }
 
 #[test]
-fn nothing_is_lost_through_the_life_of_a_release_with_helm_4() {
+fn release_lifecycle_keeps_objects_with_helm_4() {
     life(Version::Four);
 }
 
@@ -39,10 +39,10 @@ fn life(version: Version) {
     all_ready(&world);
     let objects = uids(&world);
 
-    upgraded_from_an_earlier_release(&world);
-    switched_off_and_on(&world);
-    without_webhooks_and_with_them(&world);
-    scaled_by_hand(&world, version);
+    upgrade_from_earlier_release(&world);
+    disable_and_enable_operator(&world);
+    disable_and_enable_webhooks(&world);
+    scale_manually(&world, version);
 
     world.helm(&["rollback", "operators", "1", "--wait", "--timeout=3m"]);
     assert!(fields_of_memcached(&world)["metrics"].is_null(), "the rollback did not restore the earlier definition");
@@ -65,7 +65,7 @@ fn life(version: Version) {
     assert_eq!(uids(&world), objects, "the new release replaced objects");
 }
 
-fn upgraded_from_an_earlier_release(world: &World) {
+fn upgrade_from_earlier_release(world: &World) {
     assert!(fields_of_memcached(world)["metrics"].is_null());
     let trusted = trust(world);
     world.upgrade(&[]);
@@ -74,7 +74,7 @@ fn upgraded_from_an_earlier_release(world: &World) {
     all_ready(world);
 }
 
-fn switched_off_and_on(world: &World) {
+fn disable_and_enable_operator(world: &World) {
     let objects = uids(world);
     world.upgrade(&["--set", "operators.crontab.enabled=false"]);
     let everything = world.kubectl(&["get", "clusterrole,validatingwebhookconfiguration", "--output=name"]);
@@ -96,7 +96,7 @@ fn switched_off_and_on(world: &World) {
     all_ready(world);
 }
 
-fn without_webhooks_and_with_them(world: &World) {
+fn disable_and_enable_webhooks(world: &World) {
     world.upgrade(&["--set", "webhooks.enabled=false"]);
     assert!(world.get(&["validatingwebhookconfiguration", MANAGER]).is_null());
     let definition = || world.get(&["crd", "memcacheds.memcached.cache.example.com"])["spec"].clone();
@@ -109,7 +109,7 @@ fn without_webhooks_and_with_them(world: &World) {
     world.kubectl(&["get", "memcacheds.v1alpha1.memcached.cache.example.com", "memcached-sample"]);
 }
 
-fn scaled_by_hand(world: &World, version: Version) {
+fn scale_manually(world: &World, version: Version) {
     let scale = || {
         let number = ["scale", "deployment", MANAGER, "--replicas=2", "--namespace", MANAGER_NAMESPACE];
         world.kubectl(&number);

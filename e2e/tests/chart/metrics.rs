@@ -6,7 +6,7 @@ use e2e::metrics::{let_read, scrape, token};
 use crate::kit::World;
 
 #[test]
-fn metrics_are_for_those_with_the_role_of_readers() {
+fn metrics_require_reader_role() {
     let Some(world) = World::new(Version::Four) else { return };
     world.upgrade(&[]);
     let (reader, unauthorised) =

@@ -19,7 +19,7 @@ fn may(world: &World, what: &[&str]) -> bool {
 }
 
 #[test]
-fn a_release_for_one_namespace_may_do_nothing_in_another_and_does_nothing_there() {
+fn namespaced_release_has_no_access_to_other_namespaces() {
     let Some(world) = World::new(Version::Four) else { return };
     world.kubectl(&["create", "namespace", "other"]);
     world.upgrade(&["--set", "watchNamespaces={default}"]);
@@ -43,7 +43,7 @@ fn a_release_for_one_namespace_may_do_nothing_in_another_and_does_nothing_there(
             assert!(!may(&world, &[&what[..], &[scope]].concat()), "{what:?} {scope}");
         }
     }
-    let mut resources = rights_in_the_whole_cluster(&world);
+    let mut resources = cluster_wide_resources(&world);
     resources.sort();
     resources.dedup();
     let wanted =
@@ -53,7 +53,7 @@ fn a_release_for_one_namespace_may_do_nothing_in_another_and_does_nothing_there(
 }
 
 /// The resources in all `ClusterRole`s that the chart binds to the operators for the whole cluster.
-fn rights_in_the_whole_cluster(world: &World) -> Vec<String> {
+fn cluster_wide_resources(world: &World) -> Vec<String> {
     let bindings = world.get(&["clusterrolebindings"]);
     let is_ours = |binding: &&Value| {
         let subjects = binding["subjects"].as_array();
@@ -69,7 +69,7 @@ fn rights_in_the_whole_cluster(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn each_operator_by_itself_does_what_all_together_do() {
+fn separate_topology_works_like_combined() {
     let Some(world) = World::new(Version::Four) else { return };
     let separate = ["--set", "topology=separate"];
     world.upgrade(&separate);

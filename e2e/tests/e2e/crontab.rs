@@ -22,7 +22,7 @@ fn crontab(name: &str, spec: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t19_pods_run_every_minute_and_the_sample_does_not_flood_the_cluster() {
+async fn t19_pods_run_every_minute_and_sample_jobs_do_not_pile_up() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     let image = "docker.io/library/busybox:1.36";

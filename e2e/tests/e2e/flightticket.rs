@@ -29,7 +29,7 @@ async fn booked(world: &World, number: u64) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s1_the_ticket_of_the_course_is_booked_changed_and_given_back() {
+async fn s1_sample_ticket_is_booked_modified_and_cancelled() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     let id = booked(&world, 2).await;
@@ -49,7 +49,7 @@ async fn s1_the_ticket_of_the_course_is_booked_changed_and_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manager_that_is_killed_while_it_books_buys_nothing_twice() {
+async fn killed_manager_does_not_book_twice() {
     let Some(world) = world_with(Access::Network).await else { return };
     world.apply(SAMPLE).await;
     let managers: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);

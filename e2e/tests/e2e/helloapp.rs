@@ -65,7 +65,7 @@ async fn run_in_a_pod(world: &World, name: &str, command: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sample_runs_its_image_once() {
+async fn sample_runs_one_pod_of_its_image() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     let app = ready(&world, NAME).await;
@@ -78,7 +78,7 @@ async fn the_sample_runs_its_image_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_address_comes_changes_and_goes_with_its_port() {
+async fn status_url_follows_service_port() {
     let Some(world) = world().await else { return };
     let image = "docker.io/nginxinc/nginx-unprivileged:stable";
     apply(&world, "web", json!({"image": image, "port": 8080})).await;
@@ -92,7 +92,7 @@ async fn its_address_comes_changes_and_goes_with_its_port() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t15_it_answers_on_its_address_from_another_pod() {
+async fn t15_app_answers_on_its_url_from_another_pod() {
     let Some(world) = world().await else { return };
     let image = "docker.io/nginxinc/nginx-unprivileged:stable";
     apply(&world, "web", json!({"image": image, "size": 2, "port": 8080, "probe": {"path": "/"}})).await;
@@ -102,7 +102,7 @@ async fn t15_it_answers_on_its_address_from_another_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t05_an_autoscaler_raises_it_and_is_not_fought() {
+async fn t05_autoscaler_size_is_not_reverted() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     ready(&world, NAME).await;
@@ -135,7 +135,7 @@ async fn t05_an_autoscaler_raises_it_and_is_not_fought() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t10_an_image_that_runs_as_root_is_told_and_cured() {
+async fn t10_image_running_as_root_is_reported_and_fixed() {
     let Some(world) = world().await else { return };
     let image = "docker.io/library/nginx:latest";
     apply(&world, "root", json!({"image": image})).await;
@@ -163,7 +163,7 @@ async fn t10_an_image_that_runs_as_root_is_told_and_cured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_is_told_and_heals_when_it_comes() {
+async fn missing_dependency_is_reported_until_it_exists() {
     let Some(world) = world().await else { return };
     let sleep = json!(["sleep", "1h"]);
     let from = |source: Value| json!([{"name": "GREETING", "valueFrom": source}]);
@@ -217,7 +217,7 @@ async fn what_is_missing_is_told_and_heals_when_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_broken_is_told_and_heals_with_the_next_release() {
+async fn broken_release_is_reported_and_next_one_recovers() {
     let Some(world) = world().await else { return };
     let good = json!({"image": TESTBOX, "args": ["sleep", "1h"]});
     let missing = "localhost/no-such-image:1";
@@ -238,7 +238,7 @@ async fn what_is_broken_is_told_and_heals_with_the_next_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_quota_is_told_and_heals() {
+async fn exceeded_quota_is_reported_and_app_recovers() {
     let Some(world) = world().await else { return };
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods"}, "spec": {"hard": {"pods": "1"}},

@@ -49,7 +49,7 @@ async fn ready(world: &World, size: usize) -> Memcached {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t19_real_nodes_cache_and_are_listed() {
+async fn t19_pods_serve_cache_and_are_listed_in_status() {
     let Some(world) = world_with(Access::Network).await else { return };
     world.apply(SAMPLE).await;
     let memcached = ready(&world, 3).await;
@@ -71,7 +71,7 @@ async fn t19_real_nodes_cache_and_are_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manager_that_is_killed_at_work_is_replaced_and_goes_on() {
+async fn killed_manager_is_replaced_and_work_continues() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     let managers: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
@@ -89,7 +89,7 @@ async fn a_manager_that_is_killed_at_work_is_replaced_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn children_come_change_and_go_with_what_asks_for_them() {
+async fn optional_children_follow_the_spec() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     let asked = |from: &[&str], most: u8| {
@@ -125,7 +125,7 @@ async fn children_come_change_and_go_with_what_asks_for_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_change_leaves_one_node_cold_at_a_time_and_fails_no_client() {
+async fn rollout_replaces_one_pod_at_a_time_without_client_errors() {
     let Some(world) = world_with(Access::Network).await else { return };
     world.apply(SAMPLE).await;
     world.patch::<Memcached>(NAME, json!({"spec": {"rollout": {"minReadySeconds": 5}}})).await;
@@ -225,7 +225,7 @@ async fn scraped(world: &World, node: &str) -> std::io::Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exporter_tells_of_its_node_in_the_clear_and_over_tls() {
+async fn exporter_reports_its_pod_with_and_without_tls() {
     let Some(world) = world_with(Access::Network).await else { return };
     let certificates = Certificates::new();
     make_secret(&world, "certificates", &certificates.of_node()).await;
@@ -243,7 +243,7 @@ async fn an_exporter_tells_of_its_node_in_the_clear_and_over_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_with_tls_and_passwords_let_in_who_has_both() {
+async fn tls_pod_requires_certificate_and_password() {
     let Some(world) = world_with(Access::Network).await else { return };
     let certificates = Certificates::new();
     make_secret(&world, "certificates", &certificates.of_node()).await;

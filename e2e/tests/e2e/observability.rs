@@ -72,7 +72,7 @@ fn named(expression: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_alert_is_tested_both_ways_and_has_a_runbook() {
+fn every_alert_has_firing_test_silent_test_and_runbook() {
     let (rules, _) = rendered();
     let alerts = texts(all(&rules, &["groups", "rules"]), "alert");
     let sections: BTreeSet<&str> = RUNBOOKS.lines().filter_map(|line| line.strip_prefix("## ")).collect();
@@ -109,7 +109,7 @@ async fn data(world: &World, prometheus: &Arc<Prometheus>, query: &str) -> Strin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_query_of_alerts_and_dashboards_finds_its_metrics_behind_the_proxy() {
+async fn every_query_returns_data_through_the_proxy() {
     let Some(world) = world_with(Access::Network).await else { return };
     let (rules, dashboard) = rendered();
     let (cluster, groups) = (Arc::clone(&world.cluster), rules.clone());

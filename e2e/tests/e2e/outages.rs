@@ -24,7 +24,7 @@ use crate::kit::{world, world_with};
 const MEMCACHED: &str = include_str!("../../../operators/memcached-operator/samples/cache_v1_memcached.yaml");
 const FOO: &str = include_str!("../../../operators/foo-operator/samples/example-foo.yaml");
 
-async fn ready_nodes(world: &World, size: i32) {
+async fn wait_for_ready_pods(world: &World, size: i32) {
     // After an outage, Kubernetes' own controllers take more than a minute to recover.
     world
         .within(Duration::from_mins(3), &format!("{size} nodes are ready"), async || {
@@ -47,10 +47,10 @@ async fn managers(world: &World) -> Vec<(String, i32)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_away_for_a_minute_ends_no_operator() {
+async fn operators_survive_one_minute_api_server_outage() {
     let Some(world) = world_with(Access::Machine).await else { return };
     world.apply(MEMCACHED).await;
-    ready_nodes(&world, 3).await;
+    wait_for_ready_pods(&world, 3).await;
     let before = managers(&world).await;
     assert_eq!(before.len(), 2);
 
@@ -67,12 +67,12 @@ async fn an_api_server_that_is_away_for_a_minute_ends_no_operator() {
 
     let grown = MEMCACHED.replace("size: 3", "size: 4");
     world.until("the API server accepts the size", async || world.try_apply(&grown).await.ok()).await; // webhooks may start late
-    ready_nodes(&world, 4).await;
+    wait_for_ready_pods(&world, 4).await;
     assert_eq!(managers(&world).await, before, "the operators restarted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_that_goes_and_comes_back_is_worked_on_again_and_disturbs_no_other_kind() {
+async fn recreated_crd_is_reconciled_and_other_kinds_unaffected() {
     let Some(world) = world().await else { return };
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     let name = Foo::crd_name();
@@ -82,7 +82,7 @@ async fn a_definition_that_goes_and_comes_back_is_worked_on_again_and_disturbs_n
     world.until("the definition is gone", async || definitions.get_opt(name).await.ok()?.is_none().then_some(())).await;
 
     world.apply(MEMCACHED).await;
-    ready_nodes(&world, 3).await;
+    wait_for_ready_pods(&world, 3).await;
 
     definition.metadata.resource_version = None;
     definition.metadata.uid = None;
@@ -95,10 +95,10 @@ async fn a_definition_that_goes_and_comes_back_is_worked_on_again_and_disturbs_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_takes_one_node_at_a_time() {
+async fn disruption_budget_allows_one_eviction_at_a_time() {
     let Some(world) = world().await else { return };
     world.apply(MEMCACHED).await;
-    ready_nodes(&world, 3).await;
+    wait_for_ready_pods(&world, 3).await;
     let allowed = async || {
         let budget: PodDisruptionBudget = world.get("memcached-sample").await?;
         budget.status.filter(|status| status.disruptions_allowed == Some(1)).map(drop)
@@ -111,21 +111,21 @@ async fn a_drain_takes_one_node_at_a_time() {
     world
         .until("the API server evicts the second after another is ready", async || world.evict(&nodes[1]).await.ok())
         .await;
-    ready_nodes(&world, 3).await;
+    wait_for_ready_pods(&world, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_drained_takes_one_node_at_a_time() {
+async fn worker_drain_evicts_one_pod_at_a_time() {
     let Some(world) = world_with(Access::Workers).await else { return };
     world.apply(MEMCACHED).await;
-    ready_nodes(&world, 3).await;
+    wait_for_ready_pods(&world, 3).await;
     let ours = "app.kubernetes.io/instance=memcached-sample";
     let pods = world.ready_pods(ours).await;
     let worker = pods[0].spec.as_ref().and_then(|it| it.node_name.clone()).expect("a worker");
     let fewest = world.drain(&worker, ours).await;
     assert!(fewest >= 2, "{fewest} were ready while {worker} was drained");
-    ready_nodes(&world, 3).await;
-    two_managers(&world).await;
+    wait_for_ready_pods(&world, 3).await;
+    wait_for_two_managers(&world).await;
 }
 
 /// The name of the pod that leads.
@@ -136,7 +136,7 @@ async fn leader(world: &World) -> String {
     identity.split('_').next().expect("a name").to_owned()
 }
 
-async fn two_managers(world: &World) {
+async fn wait_for_two_managers(world: &World) {
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
     let of_managers = ListParams::default().labels("app.kubernetes.io/component=controller-manager");
     let are_ready = async || {
@@ -169,13 +169,13 @@ async fn carried_out(world: &World, size: i32) -> f32 {
 /// Waits for a Memcached of three nodes and for two managers, one of which leads. Returns the leader's name and its namespace.
 async fn led(world: &World) -> (String, Api<Pod>) {
     world.apply(MEMCACHED).await;
-    ready_nodes(world, 3).await;
-    two_managers(world).await;
+    wait_for_ready_pods(world, 3).await;
+    wait_for_two_managers(world).await;
     (leader(world).await, Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_evicted_hands_over() {
+async fn evicted_leader_hands_over_to_standby() {
     let Some(world) = world().await else { return };
     let (first, pods) = led(&world).await;
     // The disruption controller counts the two pods some time after they are ready.
@@ -188,7 +188,7 @@ async fn a_leader_that_is_evicted_hands_over() {
     let led_after = begun.elapsed().as_secs_f32();
     let seconds = carried_out(&world, 2).await;
     eprintln!("another manager leads {led_after:.2} s after the eviction, and carries out a change in {seconds:.2} s");
-    two_managers(&world).await;
+    wait_for_two_managers(&world).await;
 }
 
 /// The ids of the processes of a pod's manager on this machine.
@@ -208,7 +208,7 @@ fn signal(pids: &[String], signal: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_stands_still_is_replaced_and_does_no_harm_when_it_goes_on() {
+async fn frozen_leader_is_replaced_and_does_not_lead_on_resume() {
     let Some(world) = world_with(Access::Machine).await else { return };
     let (first, pods) = led(&world).await;
     let uid = pods.get(&first).await.expect("the pod exists").metadata.uid.expect("a uid");
@@ -220,8 +220,8 @@ async fn a_leader_that_stands_still_is_replaced_and_does_no_harm_when_it_goes_on
     let second = leader(&world).await;
     assert_ne!(second, first);
     signal(&stopped, "-CONT");
-    two_managers(&world).await;
+    wait_for_two_managers(&world).await;
     carried_out(&world, 1).await;
-    ready_nodes(&world, 1).await;
+    wait_for_ready_pods(&world, 1).await;
     assert_eq!(leader(&world).await, second, "the resumed manager must not lead");
 }

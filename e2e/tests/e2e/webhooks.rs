@@ -20,7 +20,7 @@ fn memcached(name: &str, spec: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_schema_cannot_say_is_refused_by_the_pods() {
+async fn webhook_rejects_what_schema_cannot_express() {
     let Some(world) = world().await else { return };
     let refused = memcached("refused", &json!({"size": 1, "config": {"extraArgs": ["-p 1"]}}));
     let error = world.try_apply(&refused).await.expect_err("is refused").to_string();
@@ -39,7 +39,7 @@ async fn what_the_schema_cannot_say_is_refused_by_the_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_somebody_has_damaged_is_made_anew_and_trusted() {
+async fn damaged_webhook_certificate_is_renewed_and_trusted() {
     let Some(world) = world().await else { return };
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
     let name = format!("{}-webhook-certificate", e2e::MANAGER);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_object_is_closed_or_is_kubernetes_own() {
+    fn own_objects_reject_unknown_keys() {
         fn look(path: &str, schema: &Value) {
             if schema["properties"].is_object() {
                 assert_eq!(schema["additionalProperties"], json!(false), "{path} accepts unknown keys");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn values_yaml_says_what_the_defaults_are() {
+    fn values_yaml_matches_defaults() {
         let read: Value = serde_saphyr::from_str(&values_yaml().expect("text")).expect("YAML");
         assert_eq!(read, serde_json::to_value(Values::default()).expect("JSON"));
     }

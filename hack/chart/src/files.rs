@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operator_has_its_permissions_its_kinds_and_a_sample() {
+    fn every_operator_has_permissions_crds_and_sample() {
         let files = generated().expect("files");
         for operator in OPERATORS {
             let folder = Path::new(FOLDER).join(operator.name());

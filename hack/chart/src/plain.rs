@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_need_comes_first() {
+    fn objects_are_in_dependency_order() {
         let kinds = ["Deployment", "ClusterRole", "CustomResourceDefinition", "RoleBinding", "ServiceAccount"];
         let objects = kinds.map(|kind| json!({"kind": kind, "metadata": {"name": "a"}})).into();
         let files = files(&Rendered { text: String::new(), objects }).expect("files");

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_a_code_and_a_body() {
+    fn response_is_parsed_into_code_and_body() {
         let answer = parse(b"HTTP/1.0 409 Conflict\r\nA: b\r\n\r\n{}").unwrap();
         assert_eq!((answer.code, answer.body.as_slice()), (409, b"{}".as_slice()));
         assert!(parse(b"").is_err());

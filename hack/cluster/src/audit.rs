@@ -157,7 +157,7 @@ mod tests {
 
     /// The API server writes the last line of a request after the answer. Clients can observe the effect before that line exists.
     #[test]
-    fn a_request_counts_before_the_log_has_its_end() {
+    fn request_without_completion_entry_is_counted() {
         let lines = [
             line(1, "ours", "patch", "RequestReceived", ""),
             line(1, "ours", "patch", "ResponseComplete", "allow"),

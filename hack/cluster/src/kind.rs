@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_control_plane_and_as_many_workers_as_asked_for() {
+    fn kind_config_has_control_plane_and_requested_workers() {
         let roles = |workers| {
             let config: serde_json::Value = serde_json::from_str(&configuration(workers)).unwrap();
             let nodes = config["nodes"].as_array().unwrap().clone();

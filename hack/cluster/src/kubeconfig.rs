@@ -39,14 +39,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_as_everyone_writes_it() {
+    fn base64_is_standard_with_padding() {
         for (text, expected) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")] {
             assert_eq!(base64(text), expected);
         }
     }
 
     #[test]
-    fn the_current_context_leads_to_the_server() {
+    fn current_context_points_to_server() {
         let user = Pair { certificate: "C".into(), key: "K".into() };
         let config: serde_json::Value =
             serde_json::from_str(&render("dev", "https://127.0.0.1:1", "A", &user)).unwrap();

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_one_plain_word() {
+    fn cluster_name_is_one_plain_word() {
         for good in ["dev", "e2e-1", "9"] {
             assert!(Layout::of(good).is_ok(), "{good}");
         }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_innermost_number_is_the_last() {
+    fn innermost_pid_is_last_in_nspid() {
         assert_eq!(innermost_number("Name:\tetcd\nNSpid:\t15853\t10\nSeccomp:\t0\n"), Some(10));
         assert_eq!(innermost_number("NSpid:\t15853\n"), Some(15853));
         assert_eq!(innermost_number("Name:\tetcd\n"), None);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_adds_to_the_one_before() {
+    fn each_kind_of_nodes_adds_parts() {
         assert_eq!(names(Nodes::None), ["etcd", "kube-apiserver", "kube-controller-manager"]);
         assert_eq!(
             names(Nodes::Simulated),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_that_write_statuses_run_only_where_pods_do() {
+    fn reduced_controllers_apply_only_without_nodes() {
         let controllers = |nodes| {
             let plans = plans(&spec(nodes)).unwrap();
             let manager = plans.into_iter().find(|plan| plan.name == "kube-controller-manager").unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_a_network_of_its_own_a_cluster_listens_on_loopback_only() {
+    fn cluster_without_own_network_listens_on_loopback_only() {
         for nodes in [Nodes::None, Nodes::Simulated] {
             let plans = plans(&spec(nodes)).unwrap();
             let api = plans.iter().find(|plan| plan.name == "kube-apiserver").unwrap();

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loaded_authority_signs_as_the_one_that_was_written() {
+    fn loaded_authority_equals_written_one() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::at(folder.path());
         let written = write(&layout).unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_private() {
+    fn key_files_have_mode_0600() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::at(folder.path());

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_names_the_port_can_listen_at_it_again_and_again() {
+    fn reserved_port_can_be_bound_repeatedly() {
         let port = Port::reserve().unwrap();
         let address = (Ipv4Addr::LOCALHOST, port.number());
         for _ in 0..3 {
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_given_a_port_that_is_held() {
+    fn kernel_never_assigns_reserved_port() {
         let held: Vec<Port> = (0..200).map(|_| Port::reserve().unwrap()).collect();
         let given: Vec<TcpListener> =
             (0..2_000).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();

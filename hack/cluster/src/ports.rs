@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_below_those_of_outgoing_connections() {
+    fn ports_are_below_ephemeral_range() {
         assert_eq!(below(32768), 10000..32768);
         assert_eq!(below(1024), 20000..32000);
         assert!(candidates(7, 10000..32768).all(|port| (10000..32768).contains(&port)));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_look_in_different_places() {
+    fn seeds_give_different_candidates() {
         let first: Vec<_> = candidates(1, 10000..32768).take(3).collect();
         let second: Vec<_> = candidates(2, 10000..32768).take(3).collect();
         assert_ne!(first, second);

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_told_at_once_and_then_each_half_minute() {
+    fn progress_line_is_written_at_once_and_every_30_s() {
         let told: Vec<u64> = (0..400).filter(|tick| tells_now(TICK * *tick)).map(|tick| u64::from(tick) / 5).collect();
         assert_eq!(told, [0, 30, 60]);
     }

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_folder_name_is_no_obstacle() {
+    fn socket_works_in_folder_with_long_path() {
         let folder = tempfile::tempdir().unwrap();
         let long = folder.path().join("x".repeat(120));
         std::fs::create_dir(&long).unwrap();

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_ended_by_the_folder_it_names_and_no_other() {
+    fn only_processes_of_the_folder_are_ended() {
         let (ours, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let start =
             |folder: &Path| std::process::Command::new("sleep").arg("60").env(MEMBER_OF, folder).spawn().unwrap();

@@ -36,19 +36,19 @@ mod tests {
     }
 
     #[test]
-    fn a_laptop_skips_what_it_lacks() {
+    fn missing_requirement_skips_outside_ci() {
         assert_eq!(unless_missing(missing(), false), Err("real nodes need root".to_owned()));
         assert_eq!(unless_missing(Ok(()), false), Ok(()));
     }
 
     #[test]
     #[should_panic(expected = "real nodes need root")]
-    fn ci_never_skips() {
+    fn missing_requirement_fails_in_ci() {
         let _ = unless_missing(missing(), true);
     }
 
     #[test]
-    fn what_a_chosen_cluster_does_not_offer_is_skipped_everywhere() {
+    fn unsupported_cluster_skips_even_in_ci() {
         for ci in [false, true] {
             let refused = Err::<(), _>(Unsupported("only clusters of this repository".into()).into());
             assert_eq!(unless_missing(refused, ci), Err("only clusters of this repository".to_owned()));

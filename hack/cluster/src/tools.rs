@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_names_each_folder_once_and_ours_first() {
+    fn path_variable_lists_own_folders_once_and_first() {
         let binaries = [("a", "/one/a"), ("b", "/one/b"), ("c", "/two/c")];
         let tools = Tools { binaries: binaries.map(|(name, file)| (name.to_owned(), file.into())).into() };
         assert_eq!(tools.path(Some("/usr/bin".into())), "/one:/two:/usr/bin");

@@ -30,7 +30,7 @@ fn two_clusters_start_at_once_and_collect_garbage() {
 }
 
 #[test]
-fn a_second_up_joins_and_down_is_complete() {
+fn second_up_joins_cluster_and_down_removes_all() {
     let options = Options::new(name("twice"), Nodes::None);
     let Some(first) = or_skip(Cluster::up(&options, &progress::quiet)) else { return };
     let second = Cluster::up(&options, &progress::quiet).unwrap();
@@ -46,7 +46,7 @@ fn a_second_up_joins_and_down_is_complete() {
 }
 
 #[test]
-fn a_cluster_of_somebody_else_is_used_and_left_as_it_is() {
+fn existing_cluster_is_used_and_left_unchanged() {
     let Some(theirs) = or_skip(Cluster::fresh(Nodes::None)) else { return };
     let existing = Cluster::existing(Some(&theirs.kubeconfig())).unwrap();
     assert_eq!((existing.server(), existing.version()), (theirs.server(), theirs.version()));
@@ -66,7 +66,7 @@ fn a_cluster_of_somebody_else_is_used_and_left_as_it_is() {
 }
 
 #[test]
-fn a_killed_supervisor_takes_its_processes_along() {
+fn killed_supervisor_ends_its_processes() {
     let options = Options::new(name("killed"), Nodes::None);
     let Some(cluster) = or_skip(Cluster::up(&options, &progress::quiet)) else { return };
     let folder = cluster.state_dir().to_path_buf();
@@ -90,7 +90,7 @@ fn an_idle_cluster_ends_itself() {
 }
 
 #[test]
-fn parts_can_fail_and_come_back() {
+fn parts_can_be_stopped_paused_and_restarted() {
     let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
     let state = |name: &str| cluster.status().unwrap().parts.into_iter().find(|part| part.name == name).unwrap().state;
 
@@ -109,7 +109,7 @@ fn parts_can_fail_and_come_back() {
 }
 
 #[test]
-fn a_user_may_nothing_at_first_and_is_in_the_audit_log() {
+fn new_user_has_no_permissions_and_is_audited() {
     let Some(cluster) = or_skip(Cluster::shared(Nodes::None)) else { return };
     let group = name("testers");
     let kubeconfig = cluster.kubeconfig_for("system:serviceaccount:one:operator", &["builders", &group]).unwrap();

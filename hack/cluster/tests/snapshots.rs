@@ -7,7 +7,7 @@ use std::time::Duration;
 use cluster::{Cluster, Nodes, PartState, Restore, Unsupported, or_skip, progress};
 
 #[test]
-fn a_restored_cluster_is_as_it_was() {
+fn restore_brings_back_snapshot_state() {
     let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
     kubectl(&cluster, "create configmap changed --from-literal=is=old");
     kubectl(&cluster, "create configmap deleted");
@@ -42,7 +42,7 @@ fn a_restored_cluster_is_as_it_was() {
 }
 
 #[test]
-fn a_restore_can_raise_the_revision_and_then_old_watches_are_refused() {
+fn restore_with_raised_revision_expires_old_watches() {
     let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
     kubectl(&cluster, "create configmap kept");
     let before = cluster.snapshot("before").unwrap();
@@ -58,7 +58,7 @@ fn a_restore_can_raise_the_revision_and_then_old_watches_are_refused() {
 }
 
 #[test]
-fn what_a_test_has_stopped_stays_stopped_and_the_store_does_not() {
+fn restore_restarts_etcd_but_no_other_stopped_part() {
     let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
     let state = |name: &str| cluster.status().unwrap().parts.into_iter().find(|part| part.name == name).unwrap().state;
     cluster.stop_part("kube-controller-manager").unwrap();
@@ -73,7 +73,7 @@ fn what_a_test_has_stopped_stays_stopped_and_the_store_does_not() {
 }
 
 #[test]
-fn a_snapshot_has_a_name_of_its_own_and_one_cluster() {
+fn snapshot_name_is_unique_and_bound_to_its_cluster() {
     let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
     let first = cluster.snapshot("first").unwrap();
     assert!(cluster.snapshot("first").unwrap_err().to_string().contains("another name"));
@@ -88,7 +88,7 @@ fn a_snapshot_has_a_name_of_its_own_and_one_cluster() {
 }
 
 #[test]
-fn a_part_can_be_asked_to_end() {
+fn paused_part_can_be_terminated() {
     let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
     let state = |name: &str| cluster.status().unwrap().parts.into_iter().find(|part| part.name == name).unwrap().state;
     cluster.pause_part("etcd").unwrap();

@@ -130,7 +130,7 @@ fn event(type_: &str, name: &str, version: u32) -> String {
 }
 
 #[tokio::test]
-async fn without_a_plan_everything_passes_and_is_recorded() {
+async fn empty_plan_passes_and_records_all_requests() {
     let setting = setting("").await;
     let (code, text) = setting.create().await.expect("an answer");
     assert_eq!((code.as_u16(), text.contains("\"7\"")), (200, true));
@@ -150,7 +150,7 @@ async fn without_a_plan_everything_passes_and_is_recorded() {
 }
 
 #[tokio::test]
-async fn what_a_plan_does_to_a_request() {
+async fn plan_actions_apply_to_requests() {
     // The plan; the number of requests that reach the server; the answer to the client.
     for (plan, asked, told) in [
         ("before create * -> drop", 0, Err(())),
@@ -182,7 +182,7 @@ async fn what_a_plan_does_to_a_request() {
 }
 
 #[tokio::test]
-async fn headers_of_an_answer_are_those_of_the_plan() {
+async fn injected_response_has_planned_headers() {
     let setting = setting("before get * -> answer 429 retry-after=\"7\" content-type=\"text/plain\"").await;
     let request = Request::get(format!("{DEPLOYMENTS}/web")).body(Body::empty()).expect("a request");
     let response = setting.client.send(request).await.expect("an answer");
@@ -191,7 +191,7 @@ async fn headers_of_an_answer_are_those_of_the_plan() {
 }
 
 #[tokio::test]
-async fn a_dropped_answer_is_a_reset_and_not_an_end() {
+async fn dropped_response_resets_connection() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let setting = setting("before GET * -> drop").await;
     let address = setting.proxy.url().replace("http://", "");
@@ -212,7 +212,7 @@ async fn a_stalled_request_waits_until_it_is_released() {
 }
 
 #[tokio::test]
-async fn a_signal_is_answered_before_the_request_goes_on() {
+async fn signal_handler_completes_before_request_continues() {
     let setting = setting("before create * -> signal now; delivered create * -> signal then").await;
     let (called, mut calls) = mpsc::unbounded_channel();
     let asked = setting.asked.clone();
@@ -230,7 +230,7 @@ async fn a_signal_is_answered_before_the_request_goes_on() {
 }
 
 #[tokio::test]
-async fn clients_are_told_apart_by_their_token() {
+async fn clients_are_distinguished_by_token() {
     let setting = setting("before GET * as old -> answer 401").await;
     let code = async |token: &str| {
         let request = Request::get("/version").header("authorization", format!("Bearer {token}")).body(Body::empty());
@@ -240,7 +240,7 @@ async fn clients_are_told_apart_by_their_token() {
 }
 
 #[tokio::test]
-async fn what_a_plan_does_to_the_events_of_a_watch() {
+async fn plan_actions_apply_to_watch_events() {
     let (one, two, three) = (event("ADDED", "a", 1), event("MODIFIED", "a", 2), event("MODIFIED", "b", 3));
     let expired = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"injected by a fault plan","reason":"Expired","code":410}}"#.to_owned() + "\n";
     let joined = format!("{}{one}", one.trim_end());
@@ -283,7 +283,7 @@ async fn what_a_plan_does_to_the_events_of_a_watch() {
 }
 
 #[tokio::test]
-async fn what_is_held_comes_when_it_is_released() {
+async fn held_events_are_delivered_on_release() {
     let setting = setting("frame ADDED deployments.apps */a -> hold; frame * deployments.apps */c -> stall").await;
     let mut lines = setting.watch().await;
     let held = setting.event("ADDED", "a", 1);
@@ -301,7 +301,7 @@ async fn what_is_held_comes_when_it_is_released() {
 }
 
 #[tokio::test]
-async fn the_echo_of_ones_own_write_is_known_even_if_it_is_quicker_than_the_answer() {
+async fn own_write_event_is_recognised_before_its_response() {
     let setting = setting("frame * * own -> drop; after create * -> delay 100ms").await;
     let mut lines = setting.watch().await;
     let (answer, ()) = tokio::join!(setting.create(), async {
@@ -314,7 +314,7 @@ async fn the_echo_of_ones_own_write_is_known_even_if_it_is_quicker_than_the_answ
 }
 
 #[tokio::test]
-async fn a_new_plan_counts_from_the_beginning() {
+async fn new_plan_resets_rule_counters() {
     let setting = setting("before create * #1 -> drop").await;
     setting.create().await.expect_err("dropped");
     setting.create().await.expect("the second passes");

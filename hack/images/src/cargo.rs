@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_describes_the_caller_is_hidden() {
+    fn only_caller_package_variables_are_hidden() {
         assert!(is_of_the_caller("CARGO_PKG_NAME") && is_of_the_caller("CARGO_MANIFEST_DIR"));
         assert!(!is_of_the_caller("CARGO_HOME") && !is_of_the_caller("CARGO_TARGET_DIR"));
     }

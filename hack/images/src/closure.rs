@@ -80,7 +80,7 @@ mod tests {
 \t/lib64/ld-linux-x86-64.so.2 (0x00007ff5377b6000)";
 
     #[test]
-    fn libraries_and_the_loader_keep_their_places() {
+    fn libraries_and_loader_keep_their_paths() {
         let roots = [PathBuf::from("/cache/libevent")];
         let places: Vec<_> = parse(LDD).unwrap().iter().map(|path| in_image(path, &roots)).collect();
         assert_eq!(

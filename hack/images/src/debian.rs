@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_dependencies_only_libraries_count() {
+    fn only_library_dependencies_are_kept() {
         let depends =
             "adduser, lsb-base, perl:any, libc6 (>= 2.34), libevent-2.1-7 (>= 2.1.8-stable), libssl3 (>= 3.0.0)";
         assert_eq!(libraries(depends), ["libevent-2.1-7", "libssl3"]);

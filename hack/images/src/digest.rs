@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes_and_nothing_that_leaves_the_folder() {
+    fn digest_round_trips_and_rejects_path_traversal() {
         let digest = Digest::of(b"");
         assert_eq!(digest.to_string(), "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         assert_eq!(Digest::parse(&digest.to_string()).unwrap(), digest);

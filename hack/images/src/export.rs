@@ -78,7 +78,7 @@ mod tests {
     use crate::{ImageSpec, Layer};
 
     #[test]
-    fn an_archive_holds_all_blobs_under_both_kinds_of_table_of_contents() {
+    fn archive_has_all_blobs_in_oci_and_docker_index() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("store")).unwrap();
         let reference = Reference::parse("app:1").unwrap();

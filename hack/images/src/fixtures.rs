@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_complete_and_belongs_to_one_fixture() {
+    fn fixture_names_are_complete_and_unique() {
         let mut seen = BTreeSet::new();
         for fixture in FIXTURES {
             let name = Reference::parse(fixture.name).unwrap();

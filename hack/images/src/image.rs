@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_names_the_blobs_and_the_config_the_unpacked_layer() {
+    fn manifest_and_config_have_correct_digests() {
         let image = spec(Compression::Gzip).build().unwrap();
         let manifest: Manifest = serde_json::from_slice(&image.manifest).unwrap();
         assert_eq!(manifest.config.digest, Digest::of(&image.config));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_come_before_children_and_everything_belongs_to_root() {
+    fn parents_precede_children_and_root_owns_all() {
         let mut layer = Layer::new();
         layer.file("/usr/bin/a", "hello", 0o755).symlink("/usr/bin/b", "a");
         let bytes = layer.tar().unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn long_paths_survive() {
+    fn long_paths_are_preserved() {
         let path = format!("{}file", "directory/".repeat(20));
         let bytes = Layer::new().file(&path, "x", 0o644).tar().unwrap();
         let names = tar::Archive::new(bytes.as_slice())

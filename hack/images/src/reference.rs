@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_references_are_rejected() {
         for text in ["", ":1", "nginx:", "Nginx", "a//b", "../a", "a/../b", "a:b:c", "nginx@sha256:00", "nginx:-x"] {
             assert!(Reference::parse(text).is_err(), "{text}");
         }

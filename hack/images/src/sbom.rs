@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_cargo_is_a_component() {
+    fn cargo_tree_line_becomes_component() {
         let lock =
             "[[package]]\nname = \"itoa\"\nversion = \"1.0.1\"\nchecksum = \"ab\"\n\n[[package]]\nname = \"ours\"\n";
         let checksums = checksums(lock);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_linked_is_listed() {
+    fn only_linked_crates_are_listed() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let components = components(&workspace, &["metrics-proxy"], &target).unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_names_the_image_and_its_parts() {
+    fn document_names_image_and_components() {
         let part = Component { name: "a".into(), version: "1.0.0".into(), license: "MIT".into(), sha256: None };
         let text = cyclonedx("image", "sha256:ab", &[part]).unwrap();
         let document: Value = serde_json::from_str(&text).unwrap();

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn several_names_point_to_one_manifest_and_can_move() {
+    fn tags_share_a_manifest_and_can_move() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         store.put(&image(&["app:1", "app:latest"], "one")).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_at_the_same_time_lose_nothing() {
+    fn concurrent_writers_lose_nothing() {
         let folder = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for writer in 0..8 {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_goes_once_it_is_old_and_nothing_points_to_it() {
+    fn old_unreferenced_blob_is_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let (one, two) = (image(&["app:1"], "one"), image(&["app:1"], "two"));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_that_was_cut_short_is_written_again() {
+    fn truncated_blob_is_rewritten() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let image = image(&["app:1"], "one");

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_pinned_version_fits() {
+    fn only_pinned_version_is_accepted() {
         assert!(NEXTEST.is_version("cargo-nextest 0.9.151 (8d9f1f0 2026-01-02)\nrelease: 0.9.151"));
         assert!(NEXTEST.is_version(&format!("cargo-nextest {}\n", NEXTEST.version)));
         for other in ["cargo-nextest 0.9.15", "cargo-deny 0.9.151", "nextest", ""] {

@@ -320,13 +320,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_age_has_one_unit() {
+    fn age_is_shown_in_one_unit() {
         let ages = [5, 300, 10_000, 200_000].map(|seconds| age(Duration::from_secs(seconds)));
         assert_eq!(ages, ["5s", "5m", "2h", "2d"]);
     }
 
     #[test]
-    fn only_the_pinned_version_can_be_asked_for() {
+    fn only_pinned_kubernetes_version_is_accepted() {
         let pinned = tools::kubernetes_version().unwrap();
         assert!(check_version(None).is_ok());
         assert!(check_version(Some(pinned.trim_start_matches('v'))).is_ok());

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stale_missing_or_left_over_is_found() {
+    fn stale_missing_and_left_over_files_are_found() {
         let root = tempfile::tempdir().unwrap();
         let path = |name: &str| Path::new(FOLDER).join("foo").join(name);
         for (name, text) in [("same", "1"), ("stale", "1"), ("left-over", "1")] {

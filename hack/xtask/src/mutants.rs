@@ -370,14 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_when_lines_move() {
+    fn mutant_names_ignore_line_numbers() {
         let moved = Names::of(&[mutant("a.rs:3:2: replace a::b -> c"), mutant("a.rs:8:9: replace a::b -> c")]);
         assert!(moved.0.values().eq(["a.rs: replace a::b -> c", "a.rs: replace a::b -> c, number 2"]));
         assert!(all().contains("b.rs: drop"));
     }
 
     #[test]
-    fn fates_are_read_as_they_were_written() {
+    fn fates_are_scored_and_round_trip_as_text() {
         let outcome = |name: &str, summary: &str| serde_json::json!({"scenario": {"Mutant": {"name": name, "file": "f", "package": "p"}}, "summary": summary});
         let outcomes = serde_json::json!({"outcomes": [
             {"scenario": "Baseline", "summary": "Success"},
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn some_are_chosen() {
+    fn mutants_are_chosen_by_shard_package_and_survival() {
         let all: Vec<Mutant> = ["a.rs:1:1: x", "a.rs:2:1: y", "b.rs:1:1: x", "b.rs:2:1: y"].map(mutant).into();
         let chosen = |args: &Args| -> Vec<&str> {
             choose(args, &all, |mutant| mutant.name.ends_with('y')).iter().map(|mutant| &*mutant.name).collect()

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_here_is_seen() {
+    fn installed_program_is_found() {
         assert!(exists("sh"));
         assert!(!exists("no-such-program"));
     }

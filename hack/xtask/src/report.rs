@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_run() {
+    fn successful_run_is_reported() {
         let tests = Outcome::Tests(Counts { passed: 120, failed: 0, skipped: 0 }, Skips::new());
         let report = Report {
             command: "cargo xtask test",
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_skipped_is_named_with_its_reason() {
+    fn skipped_tests_are_listed_with_reason() {
         let skips = [("no browser", &["page"][..]), ("real nodes need root", &["drain", "pods"])];
         let skips = skips.map(|(why, tests)| (why.to_owned(), tests.iter().map(ToString::to_string).collect()));
         let tests = Outcome::Tests(Counts { passed: 9, failed: 0, skipped: 3 }, Skips::from(skips));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_run_says_what_to_look_at() {
+    fn failed_run_names_steps_to_rerun() {
         let failed = Outcome::Failed("3 findings\nand more".to_owned());
         let tests = Outcome::Tests(Counts { passed: 7, failed: 2, skipped: 1 }, Skips::new());
         let rows =

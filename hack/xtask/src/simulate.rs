@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_where_it_ends() {
+    fn flags_set_environment_variables() {
         assert_eq!(told(&[]), ["SIMULATE_SECONDS=120"]);
         assert_eq!(told(&["--minutes", "10"]), ["SIMULATE_SECONDS=600"]);
         assert_eq!(told(&["--seed", "7"]), ["SIMULATE_SEED=7"]);

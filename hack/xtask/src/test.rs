@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_needs_only_what_comes_before_it() {
+    fn step_depends_only_on_earlier_steps() {
         for (n, step) in STEPS.iter().enumerate() {
             for needed in step.needs {
                 assert!(STEPS[..n].iter().any(|earlier| earlier.name == *needed), "{} needs {needed}", step.name);

@@ -105,13 +105,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_has_the_workspace() {
+    fn root_manifest_defines_workspace() {
         let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
         assert!(manifest.contains("[workspace]"));
     }
 
     #[test]
-    fn names_and_folders() {
+    fn path_gives_name_folder_and_extension() {
         let file = |path: &str| File { path: path.to_owned(), text: String::new() };
         assert_eq!((file("a/b.rs").name(), file("a/b.rs").folder()), ("b.rs", "a"));
         assert_eq!((file("Makefile").name(), file("Makefile").folder()), ("Makefile", ""));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_command_gives_the_advice() {
+    fn failed_command_returns_advice() {
         assert_eq!(run(&mut command("false"), "do this").unwrap_err().to_string(), "do this");
         assert!(run(&mut command("true"), "do this").is_ok());
     }

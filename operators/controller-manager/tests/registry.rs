@@ -22,14 +22,14 @@ fn error_of(output: &Output) -> String {
 }
 
 #[test]
-fn names_are_unique_and_in_lower_case() {
+fn operator_names_are_unique_and_lower_case() {
     let names: BTreeSet<&str> = OPERATORS.iter().map(|operator| operator.name()).collect();
     assert_eq!(names.len(), OPERATORS.len());
     assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())));
 }
 
 #[test]
-fn every_operator_is_set_up_without_a_cluster_and_asks_for_no_wildcard() {
+fn operators_request_no_wildcard_permission() {
     for operator in OPERATORS {
         let rules = permissions(&[*operator]);
         assert!(!rules.is_empty(), "{}", operator.name());
@@ -54,7 +54,7 @@ fn walk(schema: &Value, path: &str, check: &mut impl FnMut(&Value, &str)) {
 }
 
 #[test]
-fn every_field_is_described_and_bounded() {
+fn every_crd_field_has_a_description_and_a_bound() {
     for definition in manifests::definitions() {
         let kind = definition["spec"]["names"]["kind"].as_str().expect("a kind");
         for version in definition["spec"]["versions"].as_array().expect("versions") {
@@ -74,7 +74,7 @@ fn every_field_is_described_and_bounded() {
 }
 
 #[test]
-fn a_wrong_flag_is_one_clear_sentence_and_exit_code_2() {
+fn invalid_flag_prints_one_line_and_exits_with_2() {
     let output = run(&["--operators", "memcached,cronjob"]);
     assert_eq!(output.status.code(), Some(2));
     let error = error_of(&output);
@@ -92,14 +92,14 @@ fn a_wrong_flag_is_one_clear_sentence_and_exit_code_2() {
 }
 
 #[test]
-fn without_a_cluster_the_error_says_what_to_give() {
+fn missing_kubeconfig_error_names_the_flag() {
     let output = run(&["run", "--metrics-bind-address", "0", "--health-probe-bind-address", "0"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(error_of(&output).contains("give --kubeconfig, set KUBECONFIG"), "{}", error_of(&output));
 }
 
 #[test]
-fn a_busy_port_is_an_error_at_once_and_names_the_flag() {
+fn busy_port_error_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     let flags = [("health probes", "--health-probe-bind-address"), ("metrics", "--metrics-bind-address")];
@@ -115,7 +115,7 @@ fn a_busy_port_is_an_error_at_once_and_names_the_flag() {
 }
 
 #[test]
-fn the_first_sigterm_ends_the_process_in_order() {
+fn first_sigterm_stops_the_process_cleanly() {
     let Some(cluster) = cluster::or_skip(Cluster::shared(Nodes::None)) else { return };
     let kubeconfig = cluster.kubeconfig_for("stopping", &[]).expect("a kubeconfig");
     let mut child = Command::new(env!("CARGO_BIN_EXE_controller-manager"))

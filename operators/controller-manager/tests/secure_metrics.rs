@@ -69,7 +69,7 @@ async fn read(port: u16, path: &str, token: Option<&str>) -> Option<(u16, String
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_who_may_reads_metrics() {
+async fn only_authorized_clients_read_metrics() {
     drop(rustls::crypto::ring::default_provider().install_default());
     let started = tokio::task::spawn_blocking(|| cluster::or_skip(Cluster::shared(Nodes::None)));
     let Some(cluster) = started.await.expect("no panic") else { return };

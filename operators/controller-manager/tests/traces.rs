@@ -77,7 +77,7 @@ const SAMPLE: &str =
     "{apiVersion: memcached.cache.example.com/v1, kind: Memcached, metadata: {name: a}, spec: {size: 1}}";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reconcile_is_one_trace_with_its_requests_as_children() {
+async fn reconcile_is_one_trace_with_a_child_span_per_request() {
     let Some(mut world) = world().await else { return };
     let (collector, address) = collect().await;
     world.run(&["--operators", "memcached", "--otlp-endpoint", &format!("http://{address}")]);
@@ -126,7 +126,7 @@ async fn silent_provider() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_is_told_of_the_trace_that_asks_it() {
+async fn booking_request_carries_the_trace_context() {
     let shared = || Cluster::shared(Nodes::None);
     let binary = env!("CARGO_BIN_EXE_controller-manager");
     let Some(mut world) = World::prepare(&FlightTicketOperator, binary, shared).await else { return };
@@ -158,7 +158,7 @@ fn in_namespace(span: &Span, world: &World) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_away_costs_a_counter_and_nothing_else() {
+async fn unreachable_collector_only_drops_spans() {
     let Some(mut world) = world().await else { return };
     let closed_port = cluster::Port::reserve().unwrap();
     let endpoint = format!("http://127.0.0.1:{}", closed_port.number());

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_by_the_clocks_of_the_zone() {
+    fn times_are_formatted_in_the_zone() {
         for (zone, told) in [
             ("UTC", "2026-11-20T00:01:00Z"),
             ("Europe/Berlin", "2026-11-20T01:01:00+01:00"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_one_name_that_fits_whatever_the_object_is_called() {
+    fn job_name_fits_the_length_limit() {
         let mut crontab = samples::seed();
         crontab.metadata.name = Some("a".repeat(49));
         for run in [at("2026-11-20T00:00:30Z"), at("2001-09-09T01:46:40Z"), Run::Now("x"), Run::Now("")] {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_variable_does_not_hide_the_time_and_can_be_made_of_it() {
+    fn user_variables_can_use_but_not_hide_the_time() {
         let env =
             json!([{"name": "CRON_SCHEDULED_AT", "value": "never"}, {"name": "DAY", "value": "$(CRON_SCHEDULED_AT)"}]);
         let spec = of(&json!({"cronSpec": "@daily", "image": "a", "env": env}));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_somebody_asked_for_has_no_time() {
+    fn run_now_job_has_no_scheduled_time() {
         let crontab = samples::seed();
         let job = job(&crontab, Run::Now("x"), &Zone::utc(), &Config::default());
         assert_eq!(job.metadata.annotations, None);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_and_accounts() {
+    fn pod_follows_security_profile_and_service_account() {
         let pod = |more: Value| {
             let mut spec = json!({"cronSpec": "@daily", "image": "a"});
             spec.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());

@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_stay() {
+    fn history_keeps_the_newest_jobs() {
         let jobs = [
             ("a", "+ 10:00"),
             ("d", "- 10:01"),

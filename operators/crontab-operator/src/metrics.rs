@@ -115,7 +115,7 @@ mod tests {
     use crate::samples;
 
     #[test]
-    fn every_result_is_there_from_the_start_and_counted() {
+    fn every_result_is_exposed_from_the_start() {
         let registry = MetricRegistry::default();
         let runs = Runs::new(&registry);
         runs.count(Tally::Started(SignedDuration::from_millis(300)));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_says_is_shown_as_long_as_it_is_there() {
+    fn gauges_exist_only_while_the_object_exists() {
         let labels = ["namespace", "name"];
         let gauge = |name: &str| IntGaugeVec::new(prometheus::Opts::new(name, name), &labels).expect("a metric");
         let gauges = Gauges { active: gauge("a"), next: gauge("b"), success: gauge("c") };

@@ -35,7 +35,7 @@ fn parse(yaml: &str) -> CronTab {
 }
 
 #[test]
-fn the_first_sample_is_the_one_of_the_documentation() {
+fn first_sample_matches_the_documentation() {
     let spec = serde_json::to_value(seed().spec).expect("JSON");
     let defaults = json!({
         "cronSpec": "* * * * */5", "image": "my-awesome-cron-image", "replicas": 1, "suspend": false,

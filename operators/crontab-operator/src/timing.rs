@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_invalid_field() {
         assert_eq!(problem("* * * * */5", "Europe/Berlin"), None);
         let (field, message) = problem("0 0 * * 7", "UTC").expect("wrong");
         assert_eq!(field, "spec.cronSpec");

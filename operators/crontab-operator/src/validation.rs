@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_specs_are_rejected() {
         for (spec, field, words) in [
             (json!({"cronSpec": "* * * *"}), "spec.cronSpec", "five"),
             (json!({"cronSpec": "60 * * * *"}), "spec.cronSpec", "minute"),
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_surprise_people_is_a_warning_once() {
+    fn surprising_values_are_warned_about_once() {
         let surprising = crontab(&json!({"cronSpec": "*/7 * * * *", "startingDeadlineSeconds": 5}));
         let warnings = review(None, &surprising).warnings;
         assert_eq!(warnings.len(), 2, "{warnings:?}");

@@ -70,7 +70,7 @@ async fn finish(memory: &InMemory) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t02_t05_the_sample_lives_through_a_weekend() {
+async fn t02_t05_sample_runs_through_a_weekend() {
     let mut memory = begun("2026-11-19T12:34:56Z", &json!({})).await;
     memory.start();
     memory.pass(11 * 60 * MINUTE).await;
@@ -103,7 +103,7 @@ async fn t02_t05_the_sample_lives_through_a_weekend() {
 const QUOTA: &str = r#"before create jobs.batch -> answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"jobs.batch is forbidden: exceeded quota: q\",\"code\":403}""#;
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_refuses_a_job_takes_no_later_run_away() {
+async fn job_refused_by_quota_loses_no_later_run() {
     let spec = json!({"cronSpec": "* * * * *", "concurrencyPolicy": "Allow"});
     let mut memory = begun("2026-11-20T10:00:30Z", &spec).await;
     memory.start();
@@ -145,7 +145,7 @@ async fn at_ten(policy: &str) -> InMemory {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t08_killed_at_each_of_its_requests_every_run_has_one_job() {
+async fn t08_crash_at_any_request_leaves_one_job_per_run() {
     let mut memory = at_ten("Replace").await;
     live(&mut memory).await;
     let runs = ["10:10", "10:20", "10:30", "10:40"].map(|time| job(&format!("2026-11-20T{time}:00Z")));
@@ -162,7 +162,7 @@ async fn t08_killed_at_each_of_its_requests_every_run_has_one_job() {
     for plan in &plans {
         eprintln!("{plan}"); // if the test fails, the last line names its plan
         let mut memory = at_ten("Replace").await;
-        lives_on(&mut memory, plan).await;
+        live_with_plan(&mut memory, plan).await;
         assert_eq!(created(&memory), runs, "{plan}");
         assert_eq!(status(&memory)["lastScheduleTime"], "2026-11-20T10:40:00Z", "{plan}");
         assert_eq!(status(&memory)["activeJobs"], 0, "{plan}");
@@ -170,7 +170,7 @@ async fn t08_killed_at_each_of_its_requests_every_run_has_one_job() {
     }
 }
 
-async fn lives_on(memory: &mut InMemory, plan: &Plan) {
+async fn live_with_plan(memory: &mut InMemory, plan: &Plan) {
     let faults = memory.plan(plan);
     live(memory).await;
     memory.no_plan();
@@ -185,7 +185,7 @@ fn asked(memory: &InMemory, verb: &str) -> usize {
 /// A regression observed with ten thousand objects: if each due run lists all Jobs of its namespace, only a dozen runs start per
 /// second.
 #[tokio::test(start_paused = true)]
-async fn a_crowd_that_is_due_asks_for_the_jobs_once() {
+async fn many_due_runs_share_one_list_of_jobs() {
     let elect = ["--leader-elect", "--leader-election-namespace", "default"];
     let mut memory = begun_with(&elect, "2026-11-20T10:00:30Z", &json!({})).await;
     for number in 0..20 {
@@ -208,7 +208,7 @@ async fn a_crowd_that_is_due_asks_for_the_jobs_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_creation_was_not_answered_is_not_overlooked() {
+async fn unanswered_job_creation_is_detected() {
     let mut memory = begun("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"})).await;
     let faults = "after watch jobs.batch -> stall; after create jobs.batch #1 -> drop; \
                   before create jobs.batch #2..9 -> answer 503 Retry-After=\"20\"";
@@ -223,7 +223,7 @@ async fn a_job_whose_creation_was_not_answered_is_not_overlooked() {
 
 /// A rollback of the operator: a status in the format of a newer version does not cause a second run.
 #[tokio::test(start_paused = true)]
-async fn memory_in_the_form_of_a_newer_version_starts_no_run_twice() {
+async fn status_of_a_newer_version_starts_no_run_twice() {
     let mut memory = at_ten("Forbid").await;
     memory.start();
     memory.pass(10 * MINUTE).await;

@@ -43,7 +43,7 @@ fn created(memory: &InMemory) -> Vec<i64> {
 /// Of the runs whose Jobs the backup does not contain, only the last may be repeated, as after an outage. Whether it is depends
 /// on which list the operator reads first: the restored objects, or the Jobs, some of which are gone.
 #[tokio::test(start_paused = true)]
-async fn after_a_restore_the_schedule_goes_on_and_of_the_lost_runs_at_most_the_last_is_repeated() {
+async fn restore_repeats_at_most_the_last_lost_run() {
     let mut memory = begun(&[], &json!({})).await;
     memory.pass(2 * MINUTE).await;
     let backup = memory.model.snapshot();
@@ -65,7 +65,7 @@ async fn after_a_restore_the_schedule_goes_on_and_of_the_lost_runs_at_most_the_l
 
 /// The status has a later term than the restored lease.
 #[tokio::test(start_paused = true)]
-async fn a_status_of_a_later_term_than_that_of_a_restored_lease_locks_no_leader_out() {
+async fn fence_newer_than_a_restored_lease_blocks_no_leader() {
     let elect = ["--leader-elect", "--leader-election-namespace", "default"];
     let mut memory = begun(&elect, &json!({})).await;
     memory.pass(MINUTE).await;

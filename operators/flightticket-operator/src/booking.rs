@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_can_stand_in_a_path() {
+    fn is_word_accepts_only_path_safe_text() {
         for good in ["BK-0123456789", "a", "c0ffee00-0000-4000-8000-000000000001.10"] {
             assert!(is_word(good, 64), "{good}");
         }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_a_provider_cannot_forge_lines_or_hide_words() {
+    fn provider_text_is_shortened_and_loses_control_characters() {
         assert_eq!(plain("a\u{1b}[31mb\r\nc\u{202e}d "), "a [31mb  c d");
         assert_eq!(plain(&"é".repeat(1_000)).chars().count(), 256);
     }

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_plain_one_of_the_web() {
+    fn booking_url_must_be_plain_http_or_https() {
         for good in
             ["http://booking-server", "https://booking.example.com/api/", "http://127.0.0.1:8080", "http://[::1]:80"]
         {

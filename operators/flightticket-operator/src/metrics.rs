@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_are_counted_in_their_order() {
+    fn phases_are_indexed_in_order() {
         for (index, phase) in Phase::ALL.into_iter().enumerate() {
             assert_eq!(phase as usize, index);
         }

@@ -42,7 +42,7 @@ fn created(yaml: &str) -> FlightTicket {
 }
 
 #[test]
-fn the_first_sample_is_the_one_of_the_course_and_defaults_are_stored() {
+fn first_sample_gets_the_schema_defaults() {
     let spec = serde_json::to_value(seed().spec).expect("JSON");
     let whole = json!({
         "from": "Mumbai", "to": "London", "number": 2, "cabin": "Economy", "deletionPolicy": "Cancel",
@@ -52,7 +52,7 @@ fn the_first_sample_is_the_one_of_the_course_and_defaults_are_stored() {
 }
 
 #[test]
-fn the_second_sample_sets_everything() {
+fn second_sample_sets_every_field() {
     let spec =
         serde_json::to_value(created(include_str!("../samples/flightticket-conference.yaml")).spec).expect("JSON");
     assert_eq!(spec.as_object().map(serde_json::Map::len), Some(7));

@@ -97,7 +97,7 @@ mod tests {
     use crate::samples::{self, UID};
 
     #[test]
-    fn references_follow_from_the_uid_and_the_attempt() {
+    fn references_derive_from_the_uid_and_the_attempt() {
         let ticket = samples::seed();
         assert_eq!(ticket.reference(0), UID);
         assert_eq!(ticket.reference(10), format!("{UID}.10"));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_changes_with_what_people_change() {
+    fn demand_changes_with_spec_and_user_annotations() {
         let annotated = |name: &str| samples::with(&json!({"metadata": {"annotations": {name: "BK-1"}}}));
         let seed = samples::seed().demand(false);
         for name in [BOOKING_ID, RETRY, ADOPT] {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_that_is_no_id_never_reaches_a_path() {
+    fn invalid_booking_id_annotation_is_ignored() {
         let ticket = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "../admin"}}}));
         assert_eq!(ticket.claimed_id(), None);
     }

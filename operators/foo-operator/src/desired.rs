@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn the_selector_is_upstreams_and_the_pods_carry_nothing_else() {
+    fn selector_matches_upstream_and_equals_the_pod_labels() {
         let deployment = deployment(&foo(json!({"deploymentName": "web", "replicas": 2})));
         let spec = serde_json::to_value(deployment.spec).expect("JSON");
         let labels = json!({"app": "nginx", "controller": "example-foo"});
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn without_replicas_somebody_else_scales() {
+    fn unset_replicas_are_left_to_other_clients() {
         assert_eq!(deployment(&foo(json!({"deploymentName": "web"}))).spec.expect("a spec").replicas, None);
     }
 }

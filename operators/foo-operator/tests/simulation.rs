@@ -101,7 +101,7 @@ fn every_world_ends_as_specified() {
 }
 
 #[test]
-fn worlds_that_have_found_something_end_as_specified() {
+fn regression_worlds_end_as_specified() {
     replay(&Foo, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
 }
 

@@ -33,7 +33,7 @@ fn parse(yaml: &str) -> HelloApp {
 }
 
 #[test]
-fn the_first_sample_is_an_image_and_a_size_for_any_namespace() {
+fn first_sample_has_only_an_image_and_a_size() {
     let seed = seed();
     assert_eq!(seed.metadata.namespace, None);
     let spec = serde_json::to_value(seed.spec).expect("JSON");

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_warned_of() {
+    fn risky_values_are_warned_about() {
         for (spec, expected) in [
             (json!({"image": "app:1"}), vec![]),
             (json!({"image": "app:1", "port": 1024}), vec![]),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_twice() {
+    fn unchanged_field_is_not_warned_about_again() {
         let latest = json!({"image": "app"});
         assert!(fields(Some(latest.clone()), &json!({"image": "app", "size": 3})).is_empty());
         assert_eq!(fields(Some(latest), &json!({"image": "other"})), ["spec.image"]);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn twelve_configurations() {
+    fn config_becomes_memcached_arguments() {
         let extra = |text: &str| config(|it| it.extra_args = words(text));
         for (config, port, expected) in [
             (config(|_| {}), 11211, "-m 64 -c 1024 -t 4 -I 1024k -p 11211"),
@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_for_items_process_index_and_connections() {
+    fn memory_covers_items_process_index_and_connections() {
         assert_eq!(memory_mib(&CacheConfig::default()), 64 + 32 + 7 + 4);
         let large = config(|it| (it.memory_mb, it.max_connections) = (1000, 257));
         assert_eq!(memory_mib(&large), 1000 + 32 + 100 + 2);
     }
 
     #[test]
-    fn arguments_that_are_passed_on() {
+    fn allowed_extra_args_are_accepted() {
         for given in [
             "",
             "-o modern",
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_refused() {
+    fn reserved_extra_args_are_rejected() {
         for (given, expected_index, expected) in [
             ("-m 1", 0, r#""-m" is set by the operator; use spec.config.memoryMB"#),
             ("-m64", 0, r#""-m" is set by the operator; use spec.config.memoryMB"#),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_tls_are_refused_while_there_is_tls() {
+    fn tls_options_are_rejected_while_tls_is_on() {
         for (given, index, option) in [
             ("-o ssl_key=/tmp/key", 1, "ssl_key"),
             ("-o modern,ssl_verify_mode=0", 1, "ssl_verify_mode"),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_and_certificates_come_before_further_arguments() {
+    fn secret_files_come_before_extra_args() {
         let secured =
             |client_auth: &str| {
                 args(&crate::samples::with_spec(&serde_json::json!({

@@ -74,7 +74,7 @@ mod tests {
     use crate::api::definition;
 
     #[test]
-    fn the_earlier_version_differs_in_what_size_is_and_in_nothing_else() {
+    fn v1alpha1_schema_differs_from_v1_only_in_size() {
         let definition = printed(&normalize(&definition()));
         let versions = definition["spec"]["versions"].as_array().expect("versions");
         let [v1, v1alpha1] = versions.as_slice() else { panic!("{versions:#?}") };

@@ -26,7 +26,7 @@ fn parse(yaml: &str) -> Memcached {
 }
 
 #[test]
-fn the_first_sample_is_a_size_and_nothing_else() {
+fn first_sample_has_only_a_size() {
     let spec = serde_json::to_value(seed().spec).expect("JSON");
     assert_eq!(spec, json!({"size": 3}));
 }

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_changes_with_each_secret_and_is_not_there_without() {
+    fn hash_changes_with_each_secret_and_is_absent_without() {
         let of = |pairs: &[(&'static str, &str)]| {
             combined(&pairs.iter().map(|(purpose, hash)| (*purpose, (*hash).to_owned())).collect::<Vec<_>>())
         };

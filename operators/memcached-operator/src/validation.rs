@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn extra_arguments_are_named_by_index() {
+    fn extra_args_errors_name_the_index() {
         let refused = check(&json!({"config": {"extraArgs": ["-o", "modern", "-m64"]}}));
         let expected = r#"spec.config.extraArgs[2]: "-m" is set by the operator; use spec.config.memoryMB"#;
         assert_eq!(refused, Err(expected.to_owned()));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_surprise_people_is_a_warning() {
+    fn surprising_values_are_warned_about() {
         let warned = |spec: &Value| review(None, &samples::with_spec(spec)).warnings;
         for (image, count) in
             [("memcached", 1), ("a.example:5000/memcached", 1), ("memcached:latest", 1), ("memcached:1.6", 0)]
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_contradict_each_other() {
+    fn contradictory_fields_are_rejected() {
         let metrics = |port: i32| check(&json!({"port": 9150, "metrics": {"enabled": true, "port": port}}));
         assert_eq!(metrics(9150), Err("spec.metrics.port: must differ from spec.port".to_owned()));
         assert_eq!(metrics(9151), Ok(()));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_limit_leaves_room_for_the_process() {
+    fn memory_limit_must_leave_room_for_the_process() {
         let limited = |limit: &str| check(&json!({"resources": {"limits": {"memory": limit}}}));
         let refused = Err("spec.resources.limits.memory: must be at least 96Mi (memoryMB + 32Mi)".to_owned());
         assert_eq!(limited("96Mi"), Ok(()));

@@ -115,7 +115,7 @@ fn told(memory: &InMemory) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn once_everything_is_there_not_one_request_is_made_but_to_watch() {
+async fn converged_operator_sends_only_watch_requests() {
     let mut memory = InMemory::new(&MemcachedOperator, &[]);
     apply(&memory, 3, 64).await;
     memory.start();
@@ -144,7 +144,7 @@ async fn once_everything_is_there_not_one_request_is_made_but_to_watch() {
 }
 
 /// Runs the life with this plan of faults. The end must be that of the life without faults.
-async fn lives_as(plan: &Plan, end: &EndState, counts: &BTreeMap<String, usize>) -> Result<(), String> {
+async fn live_with_plan(plan: &Plan, end: &EndState, counts: &BTreeMap<String, usize>) -> Result<(), String> {
     eprintln!("{plan}"); // the last line in the output of a failed test is the plan that failed
     let mut memory = InMemory::new(&MemcachedOperator, &[]);
     let faults = memory.plan(plan);
@@ -166,7 +166,7 @@ async fn lives_as(plan: &Plan, end: &EndState, counts: &BTreeMap<String, usize>)
 }
 
 #[tokio::test(start_paused = true)]
-async fn t17_killed_at_each_request_in_turn_it_ends_the_same() {
+async fn t17_crash_at_any_request_reaches_the_same_end_state() {
     let mut memory = InMemory::new(&MemcachedOperator, &[]);
     live(&mut memory).await;
     let (end, counts) = (memory.end_state(RESOURCES), told(&memory));
@@ -187,7 +187,7 @@ async fn t17_killed_at_each_request_in_turn_it_ends_the_same() {
     let plans = if everything { plans } else { enumerate::sample(plans, SAMPLE, manager_testing::seed()) };
     let mut failed = Vec::new();
     for plan in &plans {
-        if let Err(why) = lives_as(plan, &end, &counts).await {
+        if let Err(why) = live_with_plan(plan, &end, &counts).await {
             failed.push(format!("{plan}: {why}"));
         }
     }

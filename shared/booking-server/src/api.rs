@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_a_list_are_read_strictly() {
+    fn list_parameters_are_parsed_strictly() {
         assert_eq!(page(""), Ok(Page { filter: Filter::default(), after: 0, limit: 100 }));
         let filter = Filter { from: Some("ulm".to_owned()), state: Some(BookingState::Pending), ..Filter::default() };
         assert_eq!(page("from=ULM&state=PENDING&limit=500&cursor=ff"), Ok(Page { filter, after: 255, limit: 500 }));

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn cities_compare_without_case_and_composition() {
+    fn city_comparison_ignores_case_and_unicode_form() {
         // "é" as one character and as two, and a Greek capital.
         assert_eq!(RouteKey::new("Orl\u{e9}ans", "ΑΘΉΝΑ", None), RouteKey::new("ORLE\u{301}ANS", "αθήνα", None));
         assert_ne!(RouteKey::new("a", "b", None), RouteKey::new("b", "a", None));
@@ -314,12 +314,12 @@ mod tests {
     }
 
     #[test]
-    fn seats_are_six_in_a_row() {
+    fn seat_row_has_six_seats() {
         assert_eq!([0, 5, 6, 66].map(|seat| Seat(seat).to_string()), ["1A", "1F", "2A", "12A"]);
     }
 
     #[test]
-    fn a_day_is_past_when_it_is_over_everywhere() {
+    fn date_is_past_once_over_in_all_time_zones() {
         let date = Date::constant(2026, 3, 1);
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         assert!(!is_past(date, at("2026-03-02T11:59:59Z")));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_names_have_their_shape() {
+    fn generated_ids_have_expected_format() {
         let fresh = Fresh::draw();
         let is_crockford =
             |text: &str| text.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase() && !b"ILOU".contains(&b));

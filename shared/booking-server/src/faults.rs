@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kth_request_that_matches_is_hit_and_the_fault_is_used_up() {
+    fn fault_hits_kth_matching_request_then_expires() {
         let mut faults = Faults::default();
         faults.arm(fault(r#"{"op":"create","mode":"status","status":500,"skip":1,"times":2}"#)).unwrap();
         let create = (Op::Create, "r");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_hit_and_nobody_else() {
+    fn fault_hits_only_its_subject() {
         let mut faults = Faults::default();
         faults.arm(fault(r#"{"op":"any","mode":"status","status":500,"subject":"b","times":0}"#)).unwrap();
         assert_eq!(met(&mut faults, &[(Op::Create, "a"), (Op::Create, "b"), (Op::Cancel, "b")]), [0, 500, 500]);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_the_first_hits_and_all_count() {
+    fn first_fault_fires_and_all_count_the_request() {
         let mut faults = Faults::default();
         faults.arm(fault(r#"{"op":"create","mode":"status","status":500}"#)).unwrap();
         faults.arm(fault(r#"{"op":"any","mode":"status","status":501,"skip":1}"#)).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_faults_are_rejected() {
         let refused = |json: &str| Faults::default().arm(fault(json)).unwrap_err().field.unwrap();
         assert_eq!(refused(r#"{"op":"buy","mode":"hang"}"#), "op");
         assert_eq!(refused(r#"{"op":"any","mode":"status","status":99}"#), "status");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_has_its_usual_code() {
+    fn fault_status_implies_error_code() {
         let code = |status, op| fault(&format!(r#"{{"op":"any","mode":"status","status":{status}}}"#)).code(op);
         assert_eq!(code(404, Op::Get), Code::BookingNotFound);
         assert_eq!(code(404, Op::Lookup), Code::ReferenceNotFound);

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_taken_once_and_in_order() {
+    fn migrations_run_once_and_in_order() {
         let mut connection = Connection::open_in_memory().unwrap();
         let steps = ["CREATE TABLE a(x);", "ALTER TABLE a ADD COLUMN y;"];
         migrate(&mut connection, &steps[..1]).unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_fails_leaves_the_file_as_it_was() {
+    fn failed_migration_is_rolled_back() {
         let mut connection = Connection::open_in_memory().unwrap();
         migrate(&mut connection, &["CREATE TABLE a(x);", "CREATE TABLE b(x); no sql;"]).unwrap_err();
         assert_eq!(version(&connection), 0);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_from_the_future_is_left_alone() {
+    fn newer_database_version_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bookings.db");
         for_writing(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn every_commit_reaches_the_disk() {
+    fn write_connection_has_durable_pragmas() {
         let folder = tempfile::tempdir().unwrap();
         let connection = for_writing(&folder.path().join("bookings.db")).unwrap();
         let pragma =
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_cannot_be_rewritten() {
+    fn journal_rejects_update_and_delete() {
         let folder = tempfile::tempdir().unwrap();
         let connection = for_writing(&folder.path().join("bookings.db")).unwrap();
         connection.execute("INSERT INTO journal(at, event) VALUES(1, 'x')", []).unwrap();

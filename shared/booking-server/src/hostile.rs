@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bomb_is_small_and_becomes_large() {
+    fn gzip_bomb_is_small_and_unpacks_large() {
         let bomb = bomb();
         assert!(bomb.len() < 200_000, "{}", bomb.len());
         let mut unpacked = flate2::read::GzDecoder::new(bomb.as_slice());

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_told_apart() {
+    fn operation_is_derived_from_method_and_path() {
         let of = |method: &Method, path| Op::of(method, path);
         assert_eq!(of(&Method::POST, "/v1/bookings"), Some((Op::Create, None)));
         assert_eq!(of(&Method::GET, "/v1/bookings"), Some((Op::List, None)));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_back() {
+    fn operation_names_round_trip() {
         assert!(Op::ALL.into_iter().all(|op| Op::parse(op.name()) == Some(op)));
     }
 }

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_told_as_a_range() {
+    fn adjacent_seats_are_shown_as_range() {
         let told = |numbers: &[u32]| seats(&numbers.iter().copied().map(Seat).collect::<Vec<_>>());
         assert_eq!(told(&[]), "");
         assert_eq!(told(&[0]), "1A");
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_one_unit() {
+    fn durations_are_shown_in_one_unit() {
         let told = |seconds| duration(Duration::from_secs(seconds));
         assert_eq!([59, 60, 7199, 86400].map(told), ["59 s", "1 min", "1 h", "1 d"]);
     }

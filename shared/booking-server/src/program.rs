@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_complaint_is_one_line() {
+    fn usage_error_is_one_line() {
         let text = "error: invalid value 'x' for '--a <A>'\n  [possible values: y, z]\n\nFor more information, try '--help'.\n";
         assert_eq!(first_line(text), "invalid value 'x' for '--a <A>' [possible values: y, z]; see --help");
     }

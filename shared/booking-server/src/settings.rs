@@ -149,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_are_consistent() {
+    fn flag_definitions_are_consistent() {
         use clap::CommandFactory as _;
         Settings::command().debug_assert();
     }
 
     #[test]
-    fn somebody_must_say_who_may_ask() {
+    fn token_file_or_insecure_is_required() {
         assert!(options(&[]).unwrap_err().starts_with("--token-file is not set"));
         assert!(options(&["--insecure", "--token-file", "a"]).unwrap_err().contains("contradict"));
         assert_eq!(options(&["--insecure"]).unwrap().access, Access::Public);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_are_read_strictly() {
+    fn invalid_routes_are_rejected() {
         let route = Route { from: "London".into(), to: "Paris".into(), seats: 180 };
         assert_eq!(routes(r#"[{"from":"London","to":"Paris","seats":180}]"#), Ok(vec![route]));
         for (text, why) in [
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_as_people_write_them() {
+    fn duration_strings_are_parsed() {
         assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(time("0s"), Ok(Duration::ZERO));
         assert_eq!(time("5m"), Ok(Duration::from_mins(5)));

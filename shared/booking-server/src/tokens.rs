@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn schemes_are_told_apart() {
+    fn bearer_and_basic_schemes_are_distinguished() {
         assert_eq!(bearer("Bearer abc"), Some("abc"));
         assert_eq!(bearer("bearer  abc "), Some("abc"));
         assert_eq!(bearer("Basic abc"), None);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_passes_before_there_are_tokens_and_a_missing_file_keeps_the_old_ones() {
+    fn tokens_are_reloaded_and_kept_if_file_vanishes() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         let guard = Guard::new(Access::Tokens(file.clone()));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn anybody_is_anybody() {
+    fn public_access_needs_no_token() {
         assert_eq!(Guard::new(Access::Public).judge(None), Verdict::Welcome);
     }
 }

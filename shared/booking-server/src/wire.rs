@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_read_with_all_its_fields() {
+    fn order_parses_all_fields() {
         let order = order(
             json!({"reference": "r", "from": "London", "to": "東京", "number": 10, "departureDate": "2030-02-28",
                    "cabin": "First", "contact": {"namespace": "a", "name": "b"}}),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wrong_field_is_named() {
+    fn invalid_field_is_named_in_error() {
         let with = |name: &str, value: Value| {
             let mut body = json!({"reference": "r", "from": "a", "to": "b", "number": 1});
             body[name] = value;
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_one_plain_word() {
+    fn idempotency_key_is_one_plain_word() {
         let with = |values: &[&'static str]| {
             let headers = values
                 .iter()
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_read_as_http_says() {
+    fn if_match_etags_are_parsed() {
         let read = |value: &'static str, weak_too| {
             tags(
                 &HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static(value))]),

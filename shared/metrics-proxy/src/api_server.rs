@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_somebodys_only_if_all_says_so() {
+    fn token_review_needs_user_and_matching_audience() {
         let ours = Some(&["x", "metrics"][..]);
         assert_eq!(review(Some(true), ours, Some("ann")).as_deref(), Some("ann"));
         assert_eq!(review(Some(false), ours, Some("ann")), None);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_not_a_resource() {
+    fn path_review_has_no_resource_attributes() {
         let user = User { name: "ann".to_owned(), ..User::default() };
         let spec = access(&user, &Attributes { verb: "get", target: Target::Path("/metrics".to_owned()) });
         assert_eq!(spec.resource_attributes, None);

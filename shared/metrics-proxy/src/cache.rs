@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_good_until_its_time() {
+    async fn cached_answer_expires_after_ttl() {
         let cache = Cache::new(10);
         assert_eq!(get(&cache, 1, MINUTE).await, Known::Asked);
         tokio::time::advance(Duration::from_millis(59_999)).await;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_asks_once() {
+    async fn concurrent_callers_share_one_review() {
         let cache = Arc::new(Cache::new(10));
         let (count, permits) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
         let crowd: Vec<_> = (0..1000)
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn errors_and_panics_are_not_kept() {
+    async fn errors_and_panics_are_not_cached() {
         let cache = Cache::<u8>::new(10);
         let failed = || Err(ReviewError("away".to_owned()));
         let (answer, _) = cache.get(key(1), |_| MINUTE, || async move { failed() }).await;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refusals_do_not_drive_out_the_admitted() {
+    async fn denials_do_not_evict_allowed_entries() {
         let cache = Cache::new(10);
         get(&cache, 0, 5 * MINUTE).await;
         for n in 1..=200 {

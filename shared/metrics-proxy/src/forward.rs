@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_says_of_itself_is_never_handed_on() {
+    fn client_identity_headers_are_not_forwarded() {
         let headers = [
             ("accept", "text/plain"),
             ("authorization", "Bearer secret"),
@@ -165,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_header_holds_is_nobodys() {
+    fn user_name_invalid_in_header_is_rejected() {
         assert_eq!(forwarded(&[], &ann("a\r\nx-admin: yes"), true), None);
         assert!(forwarded(&[], &ann("a\r\nx-admin: yes"), false).is_some());
     }
 
     #[test]
-    fn an_answer_comes_without_what_is_not_the_clients() {
+    fn response_drops_hop_by_hop_and_server_headers() {
         let from = Response::builder()
             .header("content-type", "text/plain")
             .header("server", "nginx")

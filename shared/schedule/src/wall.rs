@@ -216,7 +216,7 @@ mod tests {
 
     /// Covers every day in the range of instants.
     #[test]
-    fn the_calendar_is_that_of_jiff() {
+    fn calendar_matches_jiff() {
         let mut day: Date = date(-9999, 1, 1);
         let mut n = i64::from((day - date(1970, 1, 1)).get_days());
         loop {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn suites_have_the_names_of_go() {
+    fn cipher_suites_use_go_names() {
         assert_eq!(offered("").len(), 9);
         let tls13 = ["TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"];
         let one = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_offered_is_told_with_what_is() {
+    fn unsupported_suite_or_version_is_rejected() {
         let error = "TLS_RSA_WITH_AES_128_CBC_SHA".parse::<CipherSuites>().unwrap_err().to_string();
         assert!(error.starts_with("cipher suite \"TLS_RSA_WITH_AES_128_CBC_SHA\" is not offered; choose from TLS_"));
         assert!(error.contains("TLS_AES_128_GCM_SHA256, "), "{error}");

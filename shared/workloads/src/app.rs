@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_labels_of_which_two_select() {
+    fn app_has_three_labels_and_selects_by_two() {
         let metadata = ObjectMeta { name: Some("a-b".to_owned()), ..Default::default() };
         let app = App::of(&ConfigMap { metadata, ..Default::default() });
         assert_eq!(
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_labels_never_replace_ours() {
+    fn user_labels_never_replace_operator_labels() {
         let theirs = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let app = App { kind: "helloapp".to_owned(), instance: "a".to_owned() };
         let metadata = app.pod_metadata(&theirs(&[("team", "x"), (INSTANCE, "b")]), &theirs(&[("d", "e")]));

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn when_there_is_one() {
+    fn budget_mode_decides_whether_a_budget_exists() {
         for (mode, sizes_with_a_budget) in
             [(BudgetMode::Auto, [false, false, true]), (BudgetMode::Always, [true; 3]), (BudgetMode::Never, [false; 3])]
         {

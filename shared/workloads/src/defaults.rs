@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_deployment() {
+    fn bare_deployment_gets_api_server_defaults() {
         let bare = json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "app:1"}]}}}});
         let expected = json!({"spec": {
             "replicas": 1,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_job() {
+    fn bare_job_gets_api_server_defaults() {
         let bare = json!({"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": []}}}});
         let spec = &defaulted(job, bare)["spec"];
         for (field, value) in [
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_container() {
+    fn container_parts_get_api_server_defaults() {
         let bare = json!({
             "image": "app",
             "ports": [{"containerPort": 80}],
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_service() {
+    fn bare_service_gets_api_server_defaults() {
         let bare = json!({"spec": {"clusterIP": "None", "ports": [{"port": 80}, {"port": 81, "targetPort": "web"}]}});
         let expected = json!({"spec": {
             "clusterIP": "None",
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_kept() {
+    fn defaults_keep_explicit_values() {
         let recreate = json!({"spec": {"replicas": 0, "strategy": {"type": "Recreate"}}});
         let object = defaulted(deployment, recreate);
         assert_eq!(

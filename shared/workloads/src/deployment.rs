@@ -221,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_that_nobody_has_looked_at_yet() {
+    fn unobserved_deployment_has_unknown_progress() {
         let fresh = view(json!({"metadata": {"name": "x"}, "spec": {"replicas": 0}}));
         assert_eq!((fresh.wanted(), fresh.ready(), fresh.progress()), (0, 0, &Progress::Unknown));
         assert_eq!(view(json!({})).wanted(), 1, "as the API server defaults it");
     }
 
     #[test]
-    fn the_progress_of_its_rollout() {
+    fn progress_follows_the_progressing_condition() {
         let progress = |reason: &str| {
             let conditions = json!([
                 {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_cannot_be_made() {
+    fn refusal_is_read_from_replica_failure() {
         let refused = |status: &str, message: &str| {
             let condition =
                 json!({"type": "ReplicaFailure", "status": status, "reason": "FailedCreate", "message": message});
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_selector_is_for_ever() {
+    fn selector_is_immutable() {
         let selecting = |app: &str| json!({"spec": {"selector": {"matchLabels": {"app": app}}}});
         let difference = Deployment::immutable_difference(&selecting("a"), &selecting("b"));
         assert_eq!((difference, Deployment::REPLACEABLE), (Some("selector"), false));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_is_found_behind_an_injected_sidecar() {
+    fn image_is_found_despite_an_injected_sidecar() {
         let containers = json!([{"name": "proxy", "image": "mesh:1"}, {"name": "memcached", "image": "memcached:1.6"}]);
         let with_sidecar = view(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
         assert_eq!(with_sidecar.image("memcached"), Some("memcached:1.6"));

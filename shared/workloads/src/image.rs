@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_that_are_always_pulled() {
+    fn images_without_a_fixed_tag_run_latest() {
         for image in ["app", "registry:5000/app", "docker.io/library/app:latest", "app:latest@sha256:0"] {
             assert!(runs_latest(image), "{image}");
         }

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_nobody_has_looked_at_yet() {
+    fn unobserved_job_is_not_started() {
         let annotations = json!({"a/b": "c", "stable.example.com/scheduled-at": "2026-11-20T01:01:00+01:00"});
         let fresh = view(json!({"metadata": {"annotations": annotations}}));
         assert_eq!((fresh.scheduled(), fresh.started()), (Some(at("2026-11-20T00:01:00Z")), None));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn how_it_goes_and_ends() {
+    fn end_follows_complete_and_failed_conditions() {
         let (started, ended) = ("2026-11-20T00:01:01Z", "2026-11-20T00:02:00Z");
         let with = |type_: &str, status: &str| {
             let condition =
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_history_is_that_of_batch_v1() {
+    fn history_order_matches_batch_v1() {
         let live = |(name, started): (&str, Option<&str>)| Live {
             namespace: "default".into(),
             name: name.into(),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_runs_is_for_ever() {
+    fn job_template_is_immutable() {
         let running = |image: &str, pods: i32| json!({"spec": {"parallelism": pods, "template": {"image": image}}});
         assert_eq!(Job::immutable_difference(&running("a", 1), &running("b", 1)), Some("template"));
         assert_eq!(Job::immutable_difference(&running("a", 1), &running("a", 2)), None);

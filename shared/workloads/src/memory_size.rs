@@ -87,7 +87,7 @@ fn pod(container_status: &Value) -> Value {
 }
 
 #[test]
-fn a_small_app_takes_one_kilobyte() {
+fn memory_of_a_small_app_is_bounded() {
     let deployment = json!({
         "spec": {"replicas": 3, "template": {"spec": {
             "containers": [{"name": "memcached", "image": "docker.io/library/memcached:1.6", "args": ["-m", "64"]}],
@@ -111,7 +111,7 @@ fn a_small_app_takes_one_kilobyte() {
 }
 
 #[test]
-fn a_pod_in_trouble_is_bounded() {
+fn memory_of_a_failing_pod_is_bounded() {
     let chatter = "very long words ".repeat(1000);
     let crashing = pod(&json!({
         "name": "memcached", "image": "docker.io/library/memcached:1.6", "restartCount": 12,
@@ -129,7 +129,7 @@ fn a_pod_in_trouble_is_bounded() {
 }
 
 #[test]
-fn a_job_takes_a_quarter_of_a_kilobyte() {
+fn memory_of_a_failed_job_is_bounded() {
     let time = "2026-11-20T00:01:00Z";
     let failed = json!({
         "metadata": {"annotations": {"stable.example.com/scheduled-at": time}},

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_drops_is_not_sent() {
+    fn fields_dropped_by_the_api_server_are_not_sent() {
         let optional = json!({"secretKeyRef": {"name": "s", "key": "k", "optional": false}});
         assert_eq!(
             kept::<EnvVar>(json!([{"name": "A", "value": ""}, {"name": "B", "valueFrom": optional}])),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_written_as_the_api_server_does() {
+    fn quantities_are_normalized_as_by_the_api_server() {
         let resources = |given: Value| {
             let given: ResourceRequirements = serde_json::from_value(given).expect("resources");
             serde_json::to_value(resources(&given)).expect("JSON")

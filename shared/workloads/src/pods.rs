@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_have_ended_or_are_ending_do_not_count() {
+    fn ended_and_terminating_pods_do_not_count() {
         let deleted = Arc::new(Live { deleting: Some(Timestamp::UNIX_EPOCH), ..(*ready("d", "10.0.0.4")).clone() });
         let pods = [
             pod("c", &json!({"phase": "Failed"})),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn each_trouble_is_told_of_the_first_pod_by_name() {
+    fn each_problem_names_the_first_affected_pod() {
         let pods = [
             waiting("z", "ErrImagePull", "not found"),
             waiting("b", "ImagePullBackOff", "denied"),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_runs_again_has_half_a_minute_to_prove_it() {
+    fn crash_loop_clears_after_thirty_seconds_of_running() {
         let container = json!({"name": "app", "restartCount": 5,
             "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}},
             "lastState": {"terminated": {"exitCode": 1}}});
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_may_take_thirty_seconds() {
+    fn volume_setup_is_a_problem_after_thirty_seconds() {
         let conditions = json!([
             {"type": "PodReadyToStartContainers", "status": "False"},
             {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"},
@@ -244,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_whose_wait_began_before_clocks_were_put_back_has_waited_for_long() {
+    fn wait_that_began_in_the_future_counts_as_expired() {
         let pods = [unschedulable("a", "2026-11-21T11:00:00Z")];
         let diagnosis = diagnosed_at(&pods, "2026-11-21T10:00:00Z");
         assert_eq!((diagnosis.problems[0].kind.reason, diagnosis.recheck), ("Unschedulable", None));
     }
 
     #[test]
-    fn a_pod_may_wait_thirty_seconds_for_a_node() {
+    fn unscheduled_pod_is_a_problem_after_thirty_seconds() {
         let pods = [unschedulable("b", "2026-11-21T10:00:00Z"), unschedulable("a", "2026-11-21T10:00:10Z")];
 
         let early = diagnosed_at(&pods, "2026-11-21T10:00:29Z");

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_ends_after_its_length_or_when_clocks_were_put_back() {
+    fn span_ends_after_its_length_or_a_clock_set_back() {
         let at = |seconds| Timestamp::from_second(seconds).expect("a time");
         let end = |began, now, newest: Option<i64>| {
             Present { now: at(now), newest: newest.map(at) }.end_of(at(began), SignedDuration::from_secs(30))

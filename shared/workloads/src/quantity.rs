@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_the_api_server_writes_them() {
+    fn quantities_are_formatted_as_by_the_api_server() {
         for (given, expected) in [
             ("107Mi", "107Mi"),
             ("1024Mi", "1Gi"),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_units() {
+    fn quantities_round_up_to_whole_units() {
         let bytes = |text: &str| whole(&Quantity(text.to_owned()));
         assert_eq!(bytes("96Mi"), Some(96 << 20));
         assert_eq!(bytes("1M"), Some(1_000_000));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn mebibytes_are_written_as_the_api_server_would() {
+    fn mebibytes_are_formatted_as_by_the_api_server() {
         assert_eq!(mebibytes(107), Quantity("107Mi".to_owned()));
         assert_eq!(mebibytes(2048), Quantity("2Gi".to_owned()));
     }

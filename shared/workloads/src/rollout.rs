@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_change_under_way() {
+    fn rollout_detects_the_ongoing_change() {
         use Change::{RollingOut, Scaling};
         for (situation, live, size, before, expected) in [
             ("never looked at", deployment(0, [0, 0, 0], ""), 3, None, Some(RollingOut)),
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_that_does_not_exist_is_about_to_roll_out() {
+    fn missing_deployment_is_rolling_out() {
         let rollout = Rollout::of(None, 3, None);
         assert_eq!((rollout.change, rollout.ready, rollout.all_ready()), (Some(Change::RollingOut), 0, false));
     }
 
     #[test]
-    fn a_stalled_rollout_keeps_its_words() {
+    fn stalled_rollout_keeps_its_message() {
         let stuck = deployment(2, [4, 1, 3], "ProgressDeadlineExceeded");
         assert_eq!(Rollout::of(Some(&stuck), 3, None).stalled.as_deref(), Some("stuck"));
     }

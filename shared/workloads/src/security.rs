@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_step_takes_something_away() {
+    fn each_profile_sets_its_restrictions() {
         let block =
             |profile: SecurityProfile| -> Value { json!({"pod": profile.pod(), "container": profile.container()}) };
         assert_eq!(
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn profile_names_round_trip() {
         for name in SecurityProfile::NAMES {
             assert_eq!(name.parse::<SecurityProfile>().map(|it| it.to_string()), Ok(name.to_owned()));
         }

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_going_headless_or_back_needs_a_new_service() {
+    fn only_a_headless_change_recreates_the_service() {
         let headless = json!({"spec": {"clusterIP": "None"}});
         let with_address = json!({"spec": {"clusterIP": "10.0.0.1"}});
         let wants_address = json!({"spec": {"ports": []}});

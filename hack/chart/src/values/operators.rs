@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_a_key_without_the_name_of_its_operator() {
+    fn flag_key_omits_operator_name() {
         let image = flag_of("memcached", &Arg::new("i").long("memcached-exporter-image").default_value("a:1"));
         assert_eq!((image.value, image.default.as_str()), (vec!["exporterImage".to_owned()], "a:1"));
         let url = flag_of("flightticket", &Arg::new("u").long("booking-ca-file"));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_own_flag_hides_a_key_that_all_have() {
+    fn own_flag_keys_do_not_shadow_common_keys() {
         for operator in OPERATORS {
             let common = ["enabled", "maxConcurrentReconciles", "resources", "env", "readSecrets"];
             for flag in own_flags(*operator) {

@@ -34,7 +34,7 @@ fn cluster_wide(rendered: &Rendered) -> Vec<String> {
 }
 
 #[test]
-fn a_list_of_namespaces_narrows_what_is_watched_and_what_is_permitted() {
+fn watch_namespaces_limit_watches_and_permissions() {
     let rendered = render(&json!({"watchNamespaces": ["one", "two"]}));
     assert!(flags(&rendered).contains(&"--watch-namespaces=one,two".to_owned()));
     let left = ["customresourcedefinitions", "subjectaccessreviews", "tokenreviews", "validatingwebhookconfigurations"];
@@ -68,7 +68,7 @@ fn a_list_of_namespaces_narrows_what_is_watched_and_what_is_permitted() {
 }
 
 #[test]
-fn secrets_are_read_only_where_that_is_permitted() {
+fn secret_access_follows_read_secrets_value() {
     let about_secrets = |values: Value| {
         let rendered = render(&values);
         let all =
@@ -82,7 +82,7 @@ fn secrets_are_read_only_where_that_is_permitted() {
 }
 
 #[test]
-fn metrics_are_behind_the_proxy_that_was_chosen() {
+fn metrics_use_selected_proxy() {
     let containers = |kind: &str| {
         let rendered = render(&json!({"metrics": {"proxy": {"kind": kind}}}));
         let spec = &of_manager(&rendered, "Deployment")["spec"]["template"]["spec"];
@@ -113,7 +113,7 @@ fn metrics_are_behind_the_proxy_that_was_chosen() {
 }
 
 #[test]
-fn monitors_show_a_token_from_a_secret_and_are_never_left_out_in_silence() {
+fn monitors_use_token_secret_and_are_not_silently_skipped() {
     let rendered = render(&json!({"metrics": {"serviceMonitor": {"enabled": true}}}));
     let monitor = rendered.of("ServiceMonitor").next().unwrap();
     let endpoint = &monitor["spec"]["endpoints"][0];
@@ -135,7 +135,7 @@ fn monitors_show_a_token_from_a_secret_and_are_never_left_out_in_silence() {
 }
 
 #[test]
-fn a_mirror_is_before_every_image() {
+fn image_registry_prefixes_every_image() {
     let rendered = render(&everything(FlagSet::all().last().unwrap()));
     for (owner, spec) in rendered.pods() {
         for image in deep(spec, "image") {
@@ -154,7 +154,7 @@ fn a_mirror_is_before_every_image() {
 }
 
 #[test]
-fn replicas_decide_about_the_number_and_the_budget() {
+fn replicas_value_sets_replicas_and_disruption_budget() {
     for (replicas, number, budgets) in [(json!(1), Some(1), 0), (json!(2), Some(2), 1), (Value::Null, None, 0)] {
         let rendered = render(&json!({"replicas": replicas}));
         let spec = of_manager(&rendered, "Deployment")["spec"].as_object().unwrap();
@@ -166,7 +166,7 @@ fn replicas_decide_about_the_number_and_the_budget() {
 }
 
 #[test]
-fn policies_admit_the_ports_of_containers() {
+fn network_policy_admits_container_ports() {
     let peers = json!([{"podSelector": {"matchLabels": {"app": "prometheus"}}}]);
     let rendered = render(&json!({"networkPolicy": {"enabled": true, "metricsFrom": peers}}));
     let ingress = &of_manager(&rendered, "NetworkPolicy")["spec"]["ingress"];
@@ -176,7 +176,7 @@ fn policies_admit_the_ports_of_containers() {
 }
 
 #[test]
-fn own_values_become_own_flags_and_defaults_become_none() {
+fn only_changed_values_become_flags() {
     let values =
         json!({"operators": {"memcached": {"image": "example.com/memcached:2", "maxConcurrentReconciles": 8}}});
     let flags = flags(&render(&values));
@@ -186,7 +186,7 @@ fn own_values_become_own_flags_and_defaults_become_none() {
 }
 
 #[test]
-fn with_webhooks_old_versions_are_served_and_without_them_they_are_not() {
+fn old_versions_are_served_only_with_webhooks() {
     let versions = |values: Value| {
         let rendered = render(&values);
         let crd =
@@ -202,13 +202,13 @@ fn with_webhooks_old_versions_are_served_and_without_them_they_are_not() {
 }
 
 #[test]
-fn texts_in_extra_objects_are_templates() {
+fn extra_objects_are_templated() {
     let rendered = render(&everything(FlagSet::all().last().unwrap()));
     assert!(rendered.object("ConfigMap", "operators-extra").is_some());
 }
 
 #[test]
-fn it_can_be_a_part_of_another_chart() {
+fn chart_works_as_subchart() {
     let folder = tempfile::tempdir().unwrap();
     let umbrella = json!({
         "apiVersion": "v2", "name": "umbrella", "version": "1.0.0",
@@ -230,7 +230,7 @@ fn it_can_be_a_part_of_another_chart() {
 }
 
 #[test]
-fn the_notes_speak_of_what_is_enabled() {
+fn notes_mention_only_enabled_operators() {
     let file = helm().values_file(&json!({"operators": {"crontab": {"enabled": false}}})).unwrap();
     let mut command = helm().command();
     command.args(["install", "operators"]).arg(chart::folder()).args(["--dry-run=client", "--namespace", NAMESPACE]);

@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use crate::kit::{FlagSet, deep, for_each, helm, render};
 
 #[test]
-fn each_renders_and_keeps_all_rules() {
+fn every_flag_set_renders_and_obeys_rules() {
     for_each(FlagSet::all(), |set| {
         let rendered = render(&set.values());
-        names_nothing_that_is_disabled(&set, &rendered);
-        permissions_are_the_sum_of_what_is_declared(&set, &rendered);
-        pods_keep_the_restricted_standard(&rendered);
-        objects_can_be_told_apart(&rendered);
-        gitops_is_clean(&rendered);
-        one_deployment_for_all_or_one_for_each(&set, &rendered);
+        disabled_operators_are_not_named(&set, &rendered);
+        permissions_equal_declared_ones(&set, &rendered);
+        pods_meet_restricted_standard(&rendered);
+        objects_are_unique_and_labelled(&rendered);
+        objects_suit_gitops(&rendered);
+        deployments_match_topology(&set, &rendered);
     });
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn everything(set: &FlagSet) -> Value {
     values
 }
 
-fn names_nothing_that_is_disabled(set: &FlagSet, rendered: &Rendered) {
+fn disabled_operators_are_not_named(set: &FlagSet, rendered: &Rendered) {
     let enabled: BTreeSet<String> = set.operators().iter().flat_map(|operator| words(*operator)).collect();
     for operator in OPERATORS.iter().filter(|operator| !set.enabled.contains(operator.name())) {
         for word in words(*operator).difference(&enabled) {
@@ -77,7 +77,7 @@ fn names(line: &str, word: &str) -> bool {
         .any(|(at, _)| !is_letter(line[..at].chars().next_back()) && !is_letter(line[at + word.len()..].chars().next()))
 }
 
-fn permissions_are_the_sum_of_what_is_declared(set: &FlagSet, rendered: &Rendered) {
+fn permissions_equal_declared_ones(set: &FlagSet, rendered: &Rendered) {
     for operator in set.operators() {
         let role = rendered.object("ClusterRole", &format!("operators-{}", operator.name())).unwrap();
         assert_eq!(role["rules"], json!(permissions(&[operator])), "{set:?}");
@@ -122,10 +122,10 @@ fn permissions_are_the_sum_of_what_is_declared(set: &FlagSet, rendered: &Rendere
     for role in bound {
         assert!(role.contains("operators-"), "{role} is not a role of this chart");
     }
-    people_write_no_status(rendered);
+    aggregated_roles_write_no_status(rendered);
 }
 
-fn people_write_no_status(rendered: &Rendered) {
+fn aggregated_roles_write_no_status(rendered: &Rendered) {
     let aggregated = rendered.of("ClusterRole").filter(|role| {
         let labels = role["metadata"]["labels"].as_object().unwrap();
         labels.keys().any(|label| label.contains("aggregate-to-"))
@@ -148,7 +148,7 @@ fn is_in(deployment: &Value, operator: &str) -> bool {
     operators.split(',').any(|name| name == operator)
 }
 
-fn pods_keep_the_restricted_standard(rendered: &Rendered) {
+fn pods_meet_restricted_standard(rendered: &Rendered) {
     for (owner, spec) in rendered.pods() {
         let pod = &spec["securityContext"];
         assert_eq!(pod["runAsNonRoot"], true, "{owner}");
@@ -167,7 +167,7 @@ fn pods_keep_the_restricted_standard(rendered: &Rendered) {
     }
 }
 
-fn objects_can_be_told_apart(rendered: &Rendered) {
+fn objects_are_unique_and_labelled(rendered: &Rendered) {
     let mut seen = BTreeSet::new();
     for object in &rendered.objects {
         let metadata = &object["metadata"];
@@ -183,7 +183,7 @@ fn objects_can_be_told_apart(rendered: &Rendered) {
     }
 }
 
-fn gitops_is_clean(rendered: &Rendered) {
+fn objects_suit_gitops(rendered: &Rendered) {
     for object in &rendered.objects {
         let hook = &object["metadata"]["annotations"]["helm.sh/hook"];
         assert!(hook.is_null() || hook == "test", "{hook}");
@@ -193,7 +193,7 @@ fn gitops_is_clean(rendered: &Rendered) {
     }
 }
 
-fn one_deployment_for_all_or_one_for_each(set: &FlagSet, rendered: &Rendered) {
+fn deployments_match_topology(set: &FlagSet, rendered: &Rendered) {
     let expected: BTreeSet<String> = match set.topology {
         "combined" => ["operators-controller-manager".to_owned()].into(),
         _ => set.enabled.iter().map(|name| format!("operators-{name}")).collect(),

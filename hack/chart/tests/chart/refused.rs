@@ -17,7 +17,7 @@ fn refusal(values: &Value) -> String {
 }
 
 #[test]
-fn what_the_schema_does_not_know_or_does_not_allow() {
+fn unknown_or_invalid_values_are_rejected() {
     for (values, key) in [
         (json!({"replicaCount": 2}), "replicaCount"),
         (json!({"operators": {"redis": {"enabled": true}}}), "redis"),
@@ -45,7 +45,7 @@ fn what_the_schema_does_not_know_or_does_not_allow() {
 }
 
 #[test]
-fn what_contradicts_itself() {
+fn contradictory_values_are_rejected() {
     let off: serde_json::Map<_, _> =
         controller_manager::OPERATORS.iter().map(|it| (it.name().to_owned(), json!({"enabled": false}))).collect();
     let election = json!({"enabled": false});
@@ -88,7 +88,7 @@ fn what_contradicts_itself() {
 }
 
 #[test]
-fn what_null_takes_away_is_not_missed() {
+fn null_values_still_render() {
     for values in [
         json!({"operators": {"memcached": null}}),
         json!({"metrics": {"serviceMonitor": {"interval": null}}}),

@@ -58,7 +58,7 @@ fn the_oldest_and_the_newest_kubernetes_know_every_field() {
 }
 
 #[test]
-fn a_strict_api_server_takes_every_object() {
+fn strict_api_server_accepts_every_object() {
     let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
     let renders = renders();
     let distinct = distinct(&renders);

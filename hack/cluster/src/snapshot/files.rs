@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_has_files_folders_and_modes_but_not_what_is_prepared_for_later() {
+    fn copy_keeps_files_and_modes_but_skips_tmp_files() {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("from"), folder.path().join("kept/to"));
         fs::create_dir_all(from.join("member/wal")).unwrap();

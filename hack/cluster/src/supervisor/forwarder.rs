@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sides_hear_each_other_to_the_end() {
+    fn forwarder_relays_both_directions_until_eof() {
         let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (outer, inner) = (listen(), listen());
         let mut client = TcpStream::connect(outer.local_addr().unwrap()).unwrap();

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_filled_in() {
+    fn ldflags_contain_versions() {
         let go_mod = "require helm.sh/helm/v3 v3.22.0\nrequire k8s.io/client-go v0.37.1\n";
         let helm3 = Tool::Helm3.recipe().unwrap();
         let flags = ldflags(helm3, &helm3.outputs[0], go_mod).unwrap();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_build_says_why() {
+    fn failed_build_reports_its_output() {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         let error = run(command.args(["-c", "echo no such module; exit 1"]), &folder.path().join("log"), &|| {});

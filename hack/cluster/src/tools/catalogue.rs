@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tool_is_a_folder_with_a_pin() {
+    fn every_tool_has_pinned_version() {
         for recipe in TOOLS.iter().chain(&[Tool::Kind, Tool::Etcdutl]).filter_map(|tool| tool.recipe()) {
             let file = super::super::sources().join(recipe.module).join("go.mod");
             let go_mod = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_and_what_changes_its_data_are_of_one_release() {
+    fn etcd_and_etcdutl_have_same_version() {
         let version = |recipe: &Recipe| {
             let go_mod = std::fs::read_to_string(super::super::sources().join(recipe.module).join("go.mod")).unwrap();
             super::super::key::version_of(&go_mod, recipe.upstream.unwrap()).unwrap().to_owned()

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_follows_pins_sources_and_flags_and_nothing_else() {
+    fn key_depends_only_on_pins_sources_and_flags() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         let key = |tool: Tool| source_key(folder.path(), tool.recipe().unwrap()).unwrap();

@@ -44,7 +44,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn a_pull_gets_every_byte() {
+async fn pull_returns_exact_manifest_and_blobs() {
     let registry = Fixture::new();
     assert_eq!(registry.ask("GET", "/v2/").await.0, 200);
 
@@ -64,7 +64,7 @@ async fn a_pull_gets_every_byte() {
 }
 
 #[tokio::test]
-async fn head_tells_the_digest_and_the_length_without_a_body() {
+async fn head_returns_digest_and_length_without_body() {
     let registry = Fixture::new();
     let (status, headers, body) = registry.ask("HEAD", "/v2/library/memcached/manifests/1.6?ns=docker.io").await;
     assert_eq!((status.as_u16(), body.len()), (200, 0));
@@ -73,7 +73,7 @@ async fn head_tells_the_digest_and_the_length_without_a_body() {
 }
 
 #[tokio::test]
-async fn the_namespace_chooses_the_registry() {
+async fn ns_parameter_selects_registry() {
     let registry = Fixture::new();
     for path in [
         "/v2/pause/manifests/1?ns=localhost",
@@ -96,7 +96,7 @@ async fn tags_are_listed() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_404_that_says_which_part() {
+async fn missing_content_gets_404_with_specific_code() {
     let registry = Fixture::new();
     let other = Digest::of(b"other");
     for (path, code) in [
@@ -114,7 +114,7 @@ async fn what_is_not_there_is_a_404_that_says_which_part() {
 }
 
 #[tokio::test]
-async fn nothing_can_be_written() {
+async fn write_requests_get_405() {
     let registry = Fixture::new();
     for (method, path) in [
         ("PUT", "/v2/library/memcached/manifests/1.6"),

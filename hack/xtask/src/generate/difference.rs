@@ -42,14 +42,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_differs_is_shown() {
+    fn only_changed_lines_are_shown() {
         let shown = between(Path::new("a.yaml"), Some("1\n2\n3\n4\n"), Some("1\ntwo\n3\n4\n"));
         assert_eq!(shown, "a.yaml:2\n- 2\n+ two\n");
         assert_eq!(between(Path::new("a"), Some("1\n1\n"), Some("1\n")), "a:2\n- 1\n");
     }
 
     #[test]
-    fn whole_files_are_not_shown() {
+    fn missing_and_obsolete_files_are_only_named() {
         assert_eq!(between(Path::new("a"), None, Some("1\n")), "a:1 (is missing)\n");
         assert_eq!(between(Path::new("a"), Some("1\n"), None), "a:1 (no longer generated)\n");
     }

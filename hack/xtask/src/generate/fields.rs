@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_all_that_the_schema_knows() {
+    fn row_shows_type_default_limits_and_description() {
         let schema = json!({"required": ["image"], "properties": {
             "image": {"type": "string", "minLength": 1, "maxLength": 512, "description": "What runs."},
             "mode": {"type": "string", "enum": ["A", "B"], "default": "A", "description": "One\nof | two."},
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_lists_and_maps_are_looked_into() {
+    fn nested_schemas_are_expanded_into_rows() {
         let schema = json!({"properties": {
             "config": {"type": "object", "properties": {"port": {"x-kubernetes-int-or-string": true}},
                        "x-kubernetes-validations": [{"rule": "…", "message": "no more than that"}]},
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_objects_are_one_row() {
+    fn very_large_object_gets_one_row() {
         let fields: serde_json::Map<_, _> = (0..20).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();
         let schema = json!({"properties": {"affinity": {"type": "object", "properties": fields}}});
         assert_eq!(rows_of(&schema), "| `affinity` | object |  |  |  |");

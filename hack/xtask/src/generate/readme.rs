@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_between_the_comments_changes() {
+    fn only_text_between_markers_changes() {
         let old =
             "# Foo\n\n<!-- generated: fields of Foo -->\nold\n<!-- end -->\n\nMore <!-- generated: x --><!-- end -->\n";
         let new = "# Foo\n\n<!-- generated: fields of Foo -->\n[fields of Foo]\n<!-- end -->\n\nMore <!-- generated: x -->\n[x]\n<!-- end -->\n";
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_nobody_can_fill_is_an_error() {
+    fn unknown_or_unclosed_block_is_an_error() {
         let unknown = fill(&readme("<!-- generated: fields of Nothing --><!-- end -->"), block).unwrap_err();
         assert_eq!(
             format!("{unknown:#}"),

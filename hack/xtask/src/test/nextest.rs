@@ -166,7 +166,7 @@ not JSON
     }
 
     #[test]
-    fn a_test_that_was_skipped_has_not_passed() {
+    fn skipped_test_does_not_count_as_passed() {
         let mut results = results();
         // The first records it twice, as a test with two clusters does. The second skipped a part of itself, then failed.
         results.skip(vec![skipped("b", "one"), skipped("b", "one"), skipped("a", "two")]).unwrap();
@@ -176,12 +176,12 @@ not JSON
     }
 
     #[test]
-    fn a_record_that_fits_no_test_is_an_error() {
+    fn skip_record_without_test_is_an_error() {
         assert!(results().skip(vec![skipped("c", "one")]).unwrap_err().to_string().starts_with("c::c$one recorded"));
     }
 
     #[test]
-    fn names_of_programs() {
+    fn event_name_joins_package_binary_and_test() {
         assert_eq!(event_name("booking-server", "page::it"), "booking-server::booking_server$page::it");
         assert_eq!(event_name("e2e::chart", "it"), "e2e::chart$it");
         assert_eq!(event_name("xtask::bin/xtask", "tidy::it"), "xtask::xtask$tidy::it");

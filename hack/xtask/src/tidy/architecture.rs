@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_registry_knows_operators() {
+    fn operator_dependency_outside_registry_is_found() {
         let one = "[dependencies]\nmanager.workspace = true\nb-operator.workspace = true\n";
         let both = "[dependencies]\na-operator.workspace = true\nb-operator.workspace = true\n";
         let files = [
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_knows_no_kubernetes() {
+    fn forbidden_crate_dependency_is_found() {
         let manifest =
             "[dependencies]\ntokio.workspace = true\nkube.workspace = true\n[dev-dependencies]\nk8s-openapi = \"1\"\n";
         let files = [("shared/workqueue/Cargo.toml", manifest), ("shared/manager/Cargo.toml", manifest)];
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn types_do_without_the_runtime() {
+    fn runtime_use_in_pure_types_is_found() {
         let text = "//! For manager::Context.\nuse manager::Context;\nlet by = \"controller-manager::x\";\n";
         let files = [
             ("operators/a-operator/src/api/v1.rs", text),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_files_have_no_client() {
+    fn io_in_pure_file_is_found() {
         let text = "use kube::{Api, Client};\n// a Client\nasync fn f() {}\nlet now = ctx.now();\n";
         let files = [("operators/a-operator/src/status.rs", text), ("operators/a-operator/src/controller.rs", text)];
         let expected = ["operators/a-operator/src/status.rs:1", "operators/a-operator/src/status.rs:3"];
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_and_queues_are_made_in_one_place() {
+    fn watch_or_queue_outside_manager_is_found() {
         let text = "use kube::{Api, runtime::watcher};\nkube::runtime::wait();\nWorkQueue::new();\nuse kube::Api;\n";
         let files = [
             ("operators/a-operator/src/booking.rs", text),
@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_skips_in_its_own_way_is_found() {
+    fn uncounted_test_skip_is_found() {
         let own = concat!("eprint", "ln!(\"skipped: no network\");\n#[ig", "nore = \"slow\"]\n");
         let files = [("shared/a/tests/it.rs", own), ("hack/skip/src/lib.rs", own)];
         assert_eq!(found(skipped_tests_are_counted, &files), ["shared/a/tests/it.rs:1", "shared/a/tests/it.rs:2"]);
     }
 
     #[test]
-    fn a_wildcard_is_found() {
+    fn wildcard_permission_is_found() {
         let files = [("charts/operators/files/a/clusterrole-rules.yaml", "# all *\n- verbs:\n  - '*'\n")];
         assert_eq!(found(permissions_have_no_wildcards, &files), ["charts/operators/files/a/clusterrole-rules.yaml:3"]);
     }

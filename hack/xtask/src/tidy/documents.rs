@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_licence_is_the_one_that_manifests_name() {
+    fn missing_apache_licence_is_found() {
         assert_eq!(found(licence, &[("LICENSE", "   Apache License\n")]), Vec::<String>::new());
         assert_eq!(found(licence, &[("README.md", "")]), ["LICENSE"]);
     }
 
     #[test]
-    fn only_links_to_nowhere_are_found() {
+    fn only_broken_links_are_found() {
         let text = "[a](../shared/a.md#part) [web](https://example.com/x) [here](#part)\n[b](b.md), [`c`](src)\n[root](..) `[0-9](x)`\n";
         let files = [("operators/README.md", text), ("shared/a.md", ""), ("operators/src/lib.rs", "")];
         assert_eq!(found(links, &files), ["operators/README.md:2"]);

@@ -130,13 +130,13 @@ workspace = true
 "#;
 
     #[test]
-    fn a_workspace_of_its_own_has_its_own_rules() {
+    fn separate_workspace_is_exempt_from_lints_rule() {
         let files = [("Cargo.toml", ""), ("hack/bench/race/Cargo.toml", "[workspace]\n[dependencies]\nkube = \"4\"")];
         assert!(found(lints, &files).is_empty());
     }
 
     #[test]
-    fn all_dependencies_are_seen() {
+    fn all_dependency_tables_are_parsed() {
         let file = File { path: "shared/foo/Cargo.toml".to_owned(), text: MANIFEST.to_owned() };
         let names: Vec<_> = dependencies(&file).iter().map(|it| it.name).collect();
         assert_eq!(names, ["kube", "serde", "axum", "insta", "cc", "tokio"]);
@@ -144,14 +144,14 @@ workspace = true
     }
 
     #[test]
-    fn versions_belong_into_the_root() {
+    fn version_outside_root_manifest_is_found() {
         let files = [("Cargo.toml", "[workspace.dependencies]\naxum = \"1\""), ("shared/foo/Cargo.toml", MANIFEST)];
         let expected = ["shared/foo/Cargo.toml:7", "shared/foo/Cargo.toml:13", "shared/foo/Cargo.toml:15"];
         assert_eq!(found(versions, &files), expected);
     }
 
     #[test]
-    fn what_the_root_offers_is_used() {
+    fn unused_workspace_dependency_is_found() {
         let root =
             "[workspace.dependencies]\nkube = \"5\"\nfs4 = \"1\"\n[workspace.lints.rust]\nunsafe_code = \"forbid\"\n";
         let files = [("Cargo.toml", root), ("shared/foo/Cargo.toml", MANIFEST)];
@@ -159,7 +159,7 @@ workspace = true
     }
 
     #[test]
-    fn lints_and_names_are_compared() {
+    fn missing_lints_and_wrong_name_are_found() {
         let without = "[package]\nname = \"bar\"\n";
         let files = [("Cargo.toml", ""), ("shared/foo/Cargo.toml", MANIFEST), ("shared/baz/Cargo.toml", without)];
         assert_eq!(found(lints, &files), ["shared/baz/Cargo.toml"]);

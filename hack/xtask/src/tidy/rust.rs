@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_strings_are_no_code() {
+    fn comments_and_strings_are_blanked() {
         for (text, expected) in [
             ("a // b\nc", "a     \nc"),
             ("a /* b /* c */\n*/ d", "a             \n   d"),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_not_a_part_of_one() {
+    fn only_whole_words_match() {
         assert!(names("use kube::{Api, Client};", "Client"));
         assert!(names("manager::Error", "manager"));
         assert!(!names("BookingClient, Clients", "Client"));

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_hide_who_acts_are_found() {
+    fn unclear_words_are_found() {
         let found = |text: &str| unclear("a.rs", text).map(|(line, _)| line).collect::<Vec<_>>();
         let text = concat!("a\nNo", "body waits\nit is to", "ld so\nno", "body_waits, has seen\nfor peo", "ple\n");
         assert_eq!(found(text), [2, 3, 5]);
@@ -176,32 +176,32 @@ mod tests {
     }
 
     #[test]
-    fn white_space_at_the_end_is_found() {
+    fn trailing_white_space_is_found() {
         let files = [("a.rs", "a \nb\n"), ("b.md", "b"), ("c.md", "c\n\n"), ("Cargo.lock", "d "), ("e.md", "")];
         assert_eq!(found(no_trailing_space, &files), ["a.rs:1", "b.md", "c.md"]);
     }
 
     #[test]
-    fn paths_of_a_machine_are_found() {
+    fn machine_paths_are_found() {
         let path = concat!("/ro", "ot/");
         let text = format!("cd {path}x\nof(\"{path}\")\n$ROOT{path}x\n\"/root\"\n");
         assert_eq!(found(no_machine_paths, &[("a.md", &text)]), ["a.md:1", "a.md:2"]);
     }
 
     #[test]
-    fn hosts_are_found() {
+    fn registry_hosts_are_found() {
         let text = concat!("see crates", ".io\nhttps://index.crates", ".io/x\n");
         assert_eq!(found(no_registries, &[("a.toml", text), ("Cargo.lock", text)]), ["a.toml:2"]);
     }
 
     #[test]
-    fn what_is_left_for_later_is_found() {
+    fn postponed_work_markers_are_found() {
         let text = concat!("// TO", "DO: more\nto", "do!();\nmethod()\nTO", "DOS\n// TO", "DO(me)\n");
         assert_eq!(found(nothing_for_later, &[("a.rs", text)]), ["a.rs:1", "a.rs:2", "a.rs:5"]);
     }
 
     #[test]
-    fn an_exception_without_a_reason_is_found() {
+    fn lint_exception_without_reason_is_found() {
         let text = "#[expect(dead_code, reason = \"soon\")]\n#![allow(dead_code)]\n// #[allow(x)]\n#[expect(\n    unused,\n)]\n";
         assert_eq!(found(exceptions_have_reasons, &[("a.rs", text)]), ["a.rs:2", "a.rs:4"]);
     }

@@ -34,7 +34,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t11_a_size_that_was_none_all_along_can_be_read_and_keeps_the_nodes_that_there_are() {
+async fn t11_invalid_stored_size_is_readable_and_keeps_replicas() {
     let Some(world) = World::new().await else { return };
     let crds: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     let name = "memcacheds.memcached.cache.example.com";
@@ -99,7 +99,7 @@ async fn t11_a_size_that_was_none_all_along_can_be_read_and_keeps_the_nodes_that
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t12_both_versions_of_an_object_are_served_while_somebody_converts() {
+async fn t12_both_versions_are_served_while_the_webhook_runs() {
     let Some(world) = World::new().await else { return };
     let v1alpha1 = world.caches_of("v1alpha1");
     let is_served = async || v1alpha1.list(&ListParams::default()).await.is_ok();

@@ -30,7 +30,7 @@ fn bundle_of(configuration: &ValidatingWebhookConfiguration) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_refuses_in_our_words_and_lets_pass_what_was_stored_before() {
+async fn webhook_rejects_new_errors_and_accepts_stored_ones() {
     let Some(world) = World::new().await else { return };
     world.create("older", &refused()).await.expect("no webhook yet");
     let mut manager = world.by_url(&[]).await;
@@ -70,7 +70,7 @@ async fn the_api_server_refuses_in_our_words_and_lets_pass_what_was_stored_befor
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h1_h4_without_an_answer_the_policy_decides() {
+async fn h1_h4_unanswered_webhook_applies_the_failure_policy() {
     let Some(world) = World::new().await else { return };
     let manager = world.by_url(&[]).await;
     let pid = rustix::process::Pid::from_child(&manager.child);
@@ -93,7 +93,7 @@ async fn h1_h4_without_an_answer_the_policy_decides() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h3_certificates_and_authorities_are_renewed_without_one_failure() {
+async fn h3_certificate_renewal_fails_no_request() {
     let Some(world) = World::new().await else { return };
     // An authority is valid four times as long as a certificate. It is replaced after two thirds of that time: after 16 s.
     let _manager = world.by_url(&["--webhook-cert-lifetime", "6s"]).await;
@@ -183,7 +183,7 @@ async fn apply_as_helm(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h2_a_certificate_that_nobody_would_trust_is_told_by_readiness() {
+async fn h2_readiness_reports_an_untrusted_certificate() {
     let Some(world) = World::new().await else { return };
     let folder = tempfile::tempdir().unwrap();
     let authority = |name: &str| {
@@ -218,7 +218,7 @@ fn path(path: &Path) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h5_whatever_is_sent_gets_a_proper_answer() {
+async fn h5_malformed_request_gets_an_error_status() {
     let Some(world) = World::new().await else { return };
     let manager = world.by_url(&[]).await;
     let bundle = bundle_of(&world.configurations().get("controller-manager").await.unwrap());
@@ -252,7 +252,7 @@ async fn h5_whatever_is_sent_gets_a_proper_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn switched_off_nothing_is_served_and_nothing_is_written() {
+async fn disabled_webhooks_serve_and_write_nothing() {
     let Some(world) = World::new().await else { return };
     let port = Port::reserve().unwrap();
     let address = format!("127.0.0.1:{}", port.number());

@@ -27,7 +27,7 @@ fn count(world: &World, reason: &str) -> usize {
 }
 
 #[test]
-fn t02_t03_the_sample_waits_for_friday_and_starts_at_its_first_minute() {
+fn t02_t03_sample_starts_in_the_first_minute_of_friday() {
     let world = World::new("2026-11-19T12:34:56Z", &json!({}));
     let operator = world.replica();
     operator.live_until("2026-11-19T23:59:59.9Z", nothing);
@@ -44,7 +44,7 @@ fn t02_t03_the_sample_waits_for_friday_and_starts_at_its_first_minute() {
 }
 
 #[test]
-fn t04_a_run_that_never_starts_does_not_flood_the_cluster() {
+fn t04_stuck_job_does_not_flood_the_cluster() {
     let world = World::new("2026-11-19T23:59:30Z", &json!({}));
     world.replica().live_until("2026-11-20T01:00:30Z", nothing);
     assert_eq!(created(&world).len(), 1);
@@ -56,7 +56,7 @@ fn t04_a_run_that_never_starts_does_not_flood_the_cluster() {
 }
 
 #[test]
-fn t05_no_run_on_saturday() {
+fn t05_sample_starts_no_run_on_saturday() {
     let world = World::new("2026-11-20T23:58:30Z", &json!({}));
     let operator = world.replica();
     operator.live_until("2026-11-20T23:59:30Z", World::finish_all);
@@ -68,7 +68,7 @@ fn t05_no_run_on_saturday() {
 }
 
 #[test]
-fn t06_what_happens_when_the_run_before_goes_on() {
+fn t06_concurrency_policy_governs_overlapping_runs() {
     for (policy, active, skipped, deleted) in [("Allow", 2, 0, 0), ("Forbid", 1, 1, 0), ("Replace", 1, 0, 1)] {
         let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *", "concurrencyPolicy": policy}));
         world.made_at("2026-11-20T10:00:00Z");
@@ -86,7 +86,7 @@ fn t06_what_happens_when_the_run_before_goes_on() {
 }
 
 #[test]
-fn allow_has_an_end() {
+fn allow_policy_stops_at_max_active_jobs() {
     let spec = json!({"cronSpec": "* * * * *", "concurrencyPolicy": "Allow", "maxActiveJobs": 3});
     let world = World::new("2026-11-20T10:00:30Z", &spec);
     world.replica().live_until("2026-11-20T10:10:30Z", nothing);
@@ -99,7 +99,7 @@ fn allow_has_an_end() {
 }
 
 #[test]
-fn t07_after_an_outage_the_newest_run_is_started_or_told_once_that_it_is_too_late() {
+fn t07_outage_starts_newest_run_or_reports_it_missed_once() {
     for (deadline, started, told) in [(Value::Null, 1, 0), (json!(60), 0, 1)] {
         let mut spec = json!({"cronSpec": "0 * * * *"});
         if !deadline.is_null() {
@@ -122,7 +122,7 @@ fn t07_after_an_outage_the_newest_run_is_started_or_told_once_that_it_is_too_lat
 }
 
 #[test]
-fn t10_a_change_of_replicas_is_for_the_next_run_and_zero_stops() {
+fn t10_replicas_apply_to_the_next_run_and_zero_stops_runs() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"}));
     let operator = world.replica();
     world.edit(|crontab| crontab.spec.replicas = 0);
@@ -134,7 +134,7 @@ fn t10_a_change_of_replicas_is_for_the_next_run_and_zero_stops() {
 }
 
 #[test]
-fn t11_the_newest_stay() {
+fn t11_history_keeps_the_newest_jobs() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"}));
     let mut ended = 0;
     world.replica().live_until("2026-11-20T10:09:30Z", |world| {
@@ -154,7 +154,7 @@ fn t11_the_newest_stay() {
 }
 
 #[test]
-fn ten_thousand_old_jobs_are_not_deleted_in_one_burst() {
+fn large_history_is_deleted_in_batches() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"suspend": true}));
     {
         let mut state = world.state();
@@ -177,7 +177,7 @@ fn ten_thousand_old_jobs_are_not_deleted_in_one_burst() {
 }
 
 #[test]
-fn t13_a_strangers_job_does_not_stop_the_clock() {
+fn t13_unowned_job_blocks_only_its_own_run() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"}));
     world.made_at("2026-11-20T10:00:30Z");
     world.state().unowned.insert(job("2026-11-20T10:01:00Z"));
@@ -188,7 +188,7 @@ fn t13_a_strangers_job_does_not_stop_the_clock() {
 }
 
 #[test]
-fn a_job_of_a_former_object_of_that_name_is_waited_for() {
+fn run_waits_while_an_old_job_of_its_name_terminates() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
     world.state().dying.insert(job("2026-11-20T10:00:00Z"));
     assert_eq!(world.replica().settle(), Some(super::DYING));
@@ -198,7 +198,7 @@ fn a_job_of_a_former_object_of_that_name_is_waited_for() {
 }
 
 #[test]
-fn a_job_that_is_refused_stays_due_and_the_rest_goes_on() {
+fn refused_job_stays_due_while_other_work_continues() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *", "successfulJobsHistoryLimit": 0}));
     world.replica().settle();
     world.finish_all();
@@ -214,7 +214,7 @@ fn a_job_that_is_refused_stays_due_and_the_rest_goes_on() {
 }
 
 #[test]
-fn t15_days_on_which_clocks_are_changed() {
+fn t15_clock_change_days_repeat_or_skip_runs() {
     for (spec, from, until, times) in [
         (
             "30 1 * * *",
@@ -232,7 +232,7 @@ fn t15_days_on_which_clocks_are_changed() {
 }
 
 #[test]
-fn t16_clocks_that_jump() {
+fn t16_clock_jump_repeats_no_run_and_starts_the_newest() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
     let operator = world.replica();
     operator.live_until("2026-11-20T12:00:30Z", World::finish_all);
@@ -253,7 +253,7 @@ fn t16_clocks_that_jump() {
 }
 
 #[test]
-fn t17_an_active_job_that_somebody_deletes_is_not_started_again() {
+fn t17_deleted_active_job_is_not_restarted() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
     let operator = world.replica();
     operator.settle();
@@ -265,7 +265,7 @@ fn t17_an_active_job_that_somebody_deletes_is_not_started_again() {
 }
 
 #[test]
-fn a_cache_that_does_not_know_a_job_yet_is_no_reason_to_miss_it() {
+fn stale_cache_does_not_report_a_job_missing() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
     world.replica().settle();
     let behind = world.replica();
@@ -278,7 +278,7 @@ fn a_cache_that_does_not_know_a_job_yet_is_no_reason_to_miss_it() {
 }
 
 #[test]
-fn every_is_counted_from_the_last_run_also_after_a_restart() {
+fn every_counts_from_the_last_run_across_restarts() {
     let world = World::new("2026-11-20T10:00:00Z", &json!({"cronSpec": "@every 30s"}));
     world.made_at("2026-11-20T09:59:50Z");
     world.replica().live_until("2026-11-20T10:00:51Z", World::finish_all);
@@ -289,7 +289,7 @@ fn every_is_counted_from_the_last_run_also_after_a_restart() {
 }
 
 #[test]
-fn a_run_that_is_asked_for_runs_once_and_is_no_run_of_the_schedule() {
+fn run_now_starts_one_job_outside_the_schedule() {
     let world = World::new("2026-11-20T10:10:30Z", &json!({"cronSpec": "0 12 * * *", "suspend": true}));
     let ask = |token: &str| {
         world.edit(|crontab| {

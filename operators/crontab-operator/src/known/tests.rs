@@ -26,7 +26,7 @@ fn due(crontab: &CronTab, now: &str) -> Option<Timestamp> {
 }
 
 #[test]
-fn an_edit_or_the_end_of_a_pause_starts_nothing_from_before_it() {
+fn edit_or_resume_starts_no_earlier_run() {
     let daily = crontab(&json!({"cronSpec": "0 0 * * *"}), &json!({}));
     let status = remember(&daily, "2026-11-20T12:30:00Z");
     assert_eq!(status.schedule.as_ref().map(|it| it.since), Some(at("2026-11-19T12:00:00Z")), "in the first reconcile");
@@ -57,7 +57,7 @@ fn an_edit_or_the_end_of_a_pause_starts_nothing_from_before_it() {
 }
 
 #[test]
-fn what_passed_while_paused_is_not_made_up_for_and_what_passed_while_away_is() {
+fn outage_makes_up_a_missed_run_but_a_pause_does_not() {
     let mut crontab = crontab(&json!({}), &json!({}));
     crontab.status = Some(remember(&crontab, "2026-11-20T10:00:30Z"));
     assert_eq!(due(&crontab, "2026-11-20T15:00:01Z"), Some(at("2026-11-20T15:00:00Z")), "after an outage");
@@ -68,7 +68,7 @@ fn what_passed_while_paused_is_not_made_up_for_and_what_passed_while_away_is() {
 }
 
 #[test]
-fn jobs_are_memory_too() {
+fn last_times_are_recovered_from_jobs() {
     let crontab = crontab(
         &json!({}),
         &json!({"lastScheduleTime": "2026-11-20T08:00:00Z", "lastSuccessfulTime": "2026-11-20T08:01:00Z"}),
@@ -84,7 +84,7 @@ fn jobs_are_memory_too() {
 }
 
 #[test]
-fn that_a_run_is_left_out_is_told_when_it_begins_and_once_an_hour() {
+fn skipped_runs_emit_a_first_and_then_hourly_events() {
     let crontab = crontab(&json!({"cronSpec": "* * * * *"}), &json!({"lastScheduleTime": "2026-11-20T10:00:00Z"}));
     let timing = timing(&crontab);
     let mut known = Known::of(&crontab, &timing, vec![job("a", "10:00")], at("2026-11-20T10:00:00Z"));
@@ -101,7 +101,7 @@ fn that_a_run_is_left_out_is_told_when_it_begins_and_once_an_hour() {
 }
 
 #[test]
-fn more_than_a_hundred_missed_times_are_told_and_the_newest_starts() {
+fn many_missed_times_emit_an_event_and_start_the_newest() {
     let crontab = crontab(&json!({"cronSpec": "* * * * *"}), &json!({}));
     let timing = timing(&crontab);
     for (now, told) in [("2026-11-19T13:41:30Z", 0), ("2026-11-19T13:42:30Z", 1), ("2096-11-19T13:42:30Z", 1)] {
@@ -119,7 +119,7 @@ fn more_than_a_hundred_missed_times_are_told_and_the_newest_starts() {
 }
 
 #[test]
-fn what_is_asked_for_is_done_once() {
+fn run_now_token_is_handled_once() {
     let mut crontab = crontab(&json!({"suspend": true}), &json!({}));
     let long = "x".repeat(100_000);
     for token in ["a", "", "2026-11-20", &long] {
@@ -139,7 +139,7 @@ fn what_is_asked_for_is_done_once() {
 }
 
 #[test]
-fn what_has_become_of_jobs_that_ran() {
+fn departed_jobs_emit_completed_or_missing_events() {
     let crontab = crontab(&json!({}), &json!({}));
     let timing = timing(&crontab);
     let jobs = vec![job("a", "+ 10:00"), job("b", "- 10:00"), job("c", "10:00")];
@@ -163,7 +163,7 @@ fn what_has_become_of_jobs_that_ran() {
 }
 
 #[test]
-fn a_job_that_an_earlier_try_replaced_is_not_missed_when_its_status_could_not_be_written() {
+fn replaced_job_is_not_reported_missing_on_retry() {
     let left = [JobReference { name: "old".to_owned(), uid: "uid of old".to_owned(), ..Default::default() }];
     for (policy, told) in [("Replace", 0), ("Allow", 1)] {
         let crontab = crontab(&json!({"concurrencyPolicy": policy}), &json!({}));

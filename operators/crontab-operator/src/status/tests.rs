@@ -40,7 +40,7 @@ fn pod(status: &Value) -> Arc<Live<PodView>> {
 }
 
 #[test]
-fn what_ran_what_runs_and_what_will() {
+fn status_reports_past_active_and_next_runs() {
     let jobs = vec![job("c", "11:00"), job("a", "+ 09:00"), job("b", "10:00")];
     let Report { status, health } = report(&crontab(&json!({}), &json!({})), jobs, &[]);
     assert_eq!(status.active.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
@@ -55,7 +55,7 @@ fn what_ran_what_runs_and_what_will() {
 }
 
 #[test]
-fn nothing_comes_next_while_it_is_held() {
+fn suspended_or_scaled_to_zero_has_no_next_run() {
     for (spec, reason) in [(json!({"suspend": true}), "Suspended"), (json!({"replicas": 0}), "ScaledToZero")] {
         let Report { status, health } = report(&crontab(&spec, &json!({})), vec![], &[]);
         assert_eq!((health.ready.status, health.ready.reason), (true, reason));
@@ -64,7 +64,7 @@ fn nothing_comes_next_while_it_is_held() {
 }
 
 #[test]
-fn a_failure_is_told_until_a_later_run_completes_even_when_its_job_is_gone() {
+fn failure_is_reported_until_a_later_run_completes() {
     let told = |jobs: Vec<LiveJob>, status: &Value| {
         let report = report(&crontab(&json!({}), status), jobs, &[]);
         report.health.problems.into_iter().map(|problem| problem.message).collect::<Vec<_>>()
@@ -78,7 +78,7 @@ fn a_failure_is_told_until_a_later_run_completes_even_when_its_job_is_gone() {
 }
 
 #[test]
-fn pods_that_do_not_start() {
+fn pod_start_failures_are_reported() {
     let one = crontab(&json!({}), &json!({}));
     let with = |pod: Arc<Live<PodView>>| report(&one, vec![], &[pod]);
     assert_eq!(reasons(&with(waiting("ImagePullBackOff", "not found"))), ["ImagePullFailed"]);
@@ -98,7 +98,7 @@ fn pods_that_do_not_start() {
 }
 
 #[test]
-fn too_many_jobs_are_told_while_there_are() {
+fn too_many_active_jobs_are_reported_until_one_ends() {
     let spec = json!({"concurrencyPolicy": "Allow", "maxActiveJobs": 2});
     let missed = json!({"lastMissedTime": "2026-11-20T11:10:00Z", "lastMissedReason": "TooManyActiveJobs"});
     let crontab = crontab(&spec, &missed);
@@ -108,7 +108,7 @@ fn too_many_jobs_are_told_while_there_are() {
 }
 
 #[test]
-fn a_schedule_that_is_wrong_leaves_what_runs_and_what_is_remembered() {
+fn invalid_schedule_keeps_active_jobs_and_stored_state() {
     let stored = json!({
         "lastScheduleTime": "2026-11-20T10:00:00Z", "nextScheduleTime": "2026-11-20T12:00:00Z",
         "schedule": {"hash": "h", "since": "2026-11-20T09:00:00Z"},
@@ -123,7 +123,7 @@ fn a_schedule_that_is_wrong_leaves_what_runs_and_what_is_remembered() {
 }
 
 #[test]
-fn what_the_runtime_fills_in_makes_no_difference() {
+fn is_stored_ignores_fields_set_by_the_runtime() {
     let wanted = report(&crontab(&json!({}), &json!({})), vec![], &[]).status;
     assert!(!is_stored(&wanted, None));
     let stored =

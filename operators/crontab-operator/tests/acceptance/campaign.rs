@@ -74,7 +74,7 @@ const ROWS: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t08_whatever_goes_wrong_every_run_has_one_job() {
+async fn t08_every_run_has_one_job_under_any_fault() {
     let Some(campaign) = Campaign::begin(CronTabs).await else { return };
     let rows = ROWS.iter().map(|(row, plan)| plan.parse().unwrap_or_else(|error| panic!("{row}: {error}"))).collect();
     campaign.run("crashes", campaign.crashes(), 8).await;

@@ -11,7 +11,7 @@ fn schedule(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_schedule_can_be_tried_without_a_cluster() {
+fn schedule_command_needs_no_cluster() {
     let next = ["next", "* * * * */5", "--from", "2026-11-19T12:34:56Z", "--count", "2", "--output", "json"];
     assert_eq!(
         schedule(&next),

@@ -15,7 +15,7 @@ use crate::kit::{crontab, quiet_world};
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t18_a_crowd_starts_in_time() {
+async fn t18_many_due_runs_start_in_time() {
     let Some(count) = std::env::var("CRONTAB_CROWD").ok().and_then(|count| count.parse::<usize>().ok()) else {
         return skip::unasked("takes minutes: set CRONTAB_CROWD=1000");
     };

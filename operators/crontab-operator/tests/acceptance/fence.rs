@@ -13,7 +13,7 @@ async fn write(world: &World, status: Value) -> Result<CronTab, kube::Error> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t14_a_late_leaders_write_is_refused_by_the_api_server() {
+async fn t14_status_write_of_a_former_leader_is_rejected() {
     let Some(world) = quiet_world().await else { return };
     world.set_clock(at("2037-11-20T09:30:00Z"));
     let elect = ["--leader-elect", "--leader-election-namespace", &world.namespace];

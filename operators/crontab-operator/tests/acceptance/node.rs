@@ -24,7 +24,7 @@ fn busybox(cron_spec: &str, script: &str, more: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t19_real_pods_run_by_the_clock() {
+async fn t19_real_pods_run_on_schedule() {
     // A separate cluster: in the one that end-to-end tests share, the chart installs the CRDs and operators for all namespaces.
     let Some(mut world) = World::prepare(&CronTabOperator, BINARY, || Cluster::fresh(Nodes::Real)).await else {
         return;

@@ -10,7 +10,7 @@ use crate::kit::{NAME, at, begin, finish, job, jobs, look, run, tick, told, worl
 const FRIDAY: &str = "2037-11-20T00:00:00Z";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t02_t03_t04_the_sample_starts_one_job_and_says_that_its_image_cannot_be_pulled() {
+async fn t02_t03_t04_sample_starts_one_job_and_reports_image_pull() {
     let Some(world) = world("2037-11-19T12:34:56Z").await else { return };
     begin(&world, NAME, &json!({})).await;
     let waiting = look(&world, NAME).await;
@@ -121,7 +121,7 @@ async fn t06_allow_forbid_and_replace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t10_scaling_is_for_the_next_run() {
+async fn t10_scaling_applies_to_the_next_run() {
     let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
     begin(&world, NAME, &json!({"cronSpec": "0 * * * *", "concurrencyPolicy": "Allow"})).await;
     tick(&world, NAME, "2037-11-20T10:00:00Z").await;
@@ -145,7 +145,7 @@ async fn t10_scaling_is_for_the_next_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t11_history_is_as_long_as_asked_and_the_status_knows_before() {
+async fn t11_history_respects_limits_and_reports_last_failure() {
     let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
     begin(&world, NAME, &json!({"cronSpec": "0 * * * *"})).await;
     for hour in 10..18 {
@@ -176,7 +176,7 @@ async fn t11_history_is_as_long_as_asked_and_the_status_knows_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t13_a_strangers_job_is_left_alone_and_the_next_run_starts() {
+async fn t13_unowned_job_is_left_alone_and_the_next_run_starts() {
     let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
     begin(&world, NAME, &json!({"cronSpec": "0 * * * *"})).await;
     let taken = job(NAME, "2037-11-20T10:00:00Z");
@@ -197,7 +197,7 @@ async fn t13_a_strangers_job_is_left_alone_and_the_next_run_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t17_a_job_that_somebody_deletes_is_missed_and_not_started_again() {
+async fn t17_deleted_job_is_reported_missing_and_not_restarted() {
     let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
     begin(&world, NAME, &json!({"cronSpec": "0 * * * *"})).await;
     tick(&world, NAME, "2037-11-20T10:00:00Z").await;
@@ -212,7 +212,7 @@ async fn t17_a_job_that_somebody_deletes_is_missed_and_not_started_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_asked_for() {
+async fn run_now_annotation_starts_one_job() {
     let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
     begin(&world, NAME, &json!({"cronSpec": "0 12 * * *"})).await;
     let ask = json!({"metadata": {"annotations": {"stable.example.com/run-now": "please"}}});

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::kit::{NAME, at, begin, crontab, finish, job, jobs, look, tick, told, world};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t07_an_operator_that_was_away_starts_the_newest_run_or_tells_once_that_it_is_too_late() {
+async fn t07_outage_starts_newest_run_or_reports_it_missed_once() {
     let Some(mut world) = world("2037-11-20T05:30:00Z").await else { return };
     begin(&world, "patient", &json!({"cronSpec": "0 * * * *"})).await;
     begin(&world, "strict", &json!({"cronSpec": "0 * * * *", "startingDeadlineSeconds": 60})).await;
@@ -31,7 +31,7 @@ async fn t07_an_operator_that_was_away_starts_the_newest_run_or_tells_once_that_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t09_an_edit_and_the_end_of_a_suspension_make_up_for_nothing() {
+async fn t09_edit_and_resume_start_no_missed_run() {
     let Some(world) = world("2037-11-20T15:00:00Z").await else { return };
     begin(&world, NAME, &json!({"cronSpec": "0 0 * * *"})).await;
     world.patch::<CronTab>(NAME, json!({"spec": {"cronSpec": "0 12 * * *"}})).await;
@@ -62,7 +62,7 @@ async fn t09_an_edit_and_the_end_of_a_suspension_make_up_for_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t12_a_schedule_that_is_wrong_is_told_and_not_tried_again() {
+async fn t12_invalid_schedule_is_reported_and_not_retried() {
     let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
     for (spec, reason) in [
         (json!({"cronSpec": "0 0 * * 7"}), "InvalidSchedule"),
@@ -82,7 +82,7 @@ async fn t12_a_schedule_that_is_wrong_is_told_and_not_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_schema_refuses() {
+async fn schema_rejects_invalid_specs() {
     let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
     let long = "a".repeat(50);
     for (name, spec, words) in [
@@ -100,7 +100,7 @@ async fn what_the_schema_refuses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t15_t16_clocks_that_are_changed_and_clocks_that_jump() {
+async fn t15_t16_clock_changes_and_jumps_start_the_right_runs() {
     let Some(world) = world("2037-11-01T00:00:00-04:00").await else { return };
     let spec = json!({"cronSpec": "30 1 * * *", "timeZone": "America/New_York"});
     begin(&world, NAME, &spec).await;
@@ -119,7 +119,7 @@ async fn t15_t16_clocks_that_are_changed_and_clocks_that_jump() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_nothing_to_do_writes_nothing_also_after_a_restart() {
+async fn idle_operator_writes_nothing_after_a_restart() {
     let Some(mut world) = world("2037-11-20T09:30:00Z").await else { return };
     begin(&world, NAME, &json!({"cronSpec": "0 * * * *"})).await;
     tick(&world, NAME, "2037-11-20T10:00:00Z").await;

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_failures_in_a_row_open_it_for_all() {
+    fn ten_consecutive_failures_open_the_circuit() {
         let now = Instant::now();
         let mut circuit = open(now);
         assert!(circuit.is_open());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_pause_one_request_tries_and_decides_for_all() {
+    fn half_open_circuit_lets_one_trial_decide() {
         let now = Instant::now();
         let mut circuit = open(now);
         let later = now + PAUSE;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_try_that_is_never_heard_of_holds_nobody_for_ever() {
+    fn lost_trial_request_expires() {
         let now = Instant::now();
         let mut circuit = open(now);
         assert!(circuit.enter(now + PAUSE).is_ok());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_keep_their_distance() {
+    fn requests_are_rate_limited() {
         let now = Instant::now();
         let mut circuit = Circuit::default();
         let slots: Vec<Duration> = (0..21).map(|_| circuit.enter(now).expect("closed") - now).collect();

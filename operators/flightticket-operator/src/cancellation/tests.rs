@@ -50,7 +50,7 @@ fn said(end: &End) -> String {
 
 /// Section 5.7.
 #[test]
-fn every_answer_to_a_cancellation() {
+fn every_cancellation_answer_has_its_result() {
     let of = |patch: Value, answer: Outcome| said(&end(&ticket(&patch), 2, |_| answer.clone()).1);
     assert_eq!(of(json!({}), closed(Some("BK-1"))), "Booking BK-1 cancelled");
     assert_eq!(of(json!({}), closed(None)), "", "there was none");
@@ -67,7 +67,7 @@ fn every_answer_to_a_cancellation() {
 }
 
 #[test]
-fn every_reference_that_can_have_been_used_is_closed() {
+fn every_possibly_used_reference_is_closed() {
     let count = |patch: Value| end(&ticket(&patch), 0, |_| closed(None)).0.len();
     let third = json!({"phase": "Booked", "bookingId": "BK-1", "attempt": 2, "reference": format!("{UID}.2")});
     let (asked, _) = end(&ticket(&json!({"status": third})), 0, |_| closed(None));
@@ -83,14 +83,14 @@ fn every_reference_that_can_have_been_used_is_closed() {
 }
 
 #[test]
-fn a_booking_that_is_kept_costs_no_request() {
+fn retained_booking_causes_no_request() {
     let kept = ticket(&json!({"spec": {"deletionPolicy": "Retain"}}));
     let (asked, end) = end(&kept, 0, |_| panic!("asked"));
     assert_eq!((asked.len(), said(&end).as_str()), (0, "Booking BK-1 kept"));
 }
 
 #[test]
-fn without_a_provider_it_stays_unless_forced() {
+fn ticket_without_provider_stays_unless_force_deleted() {
     let without = |patch: Value| said(&Cancellation::of(&ticket(&patch), SoFar::default(), false).end());
     assert_eq!(without(json!({})), "Cancelling Some(false)/ProviderNotConfigured Change");
     let forced = json!({"metadata": {"annotations": {FORCE_DELETE: "true"}}});

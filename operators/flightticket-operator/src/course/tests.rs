@@ -40,13 +40,13 @@ fn now() -> Timestamp {
 
 /// The result of a visit.
 #[derive(Debug)]
-struct LastPoll {
+struct PollResult {
     steps: Vec<Step>,
     update: StatusUpdate,
     events: Vec<Event>,
 }
 
-impl LastPoll {
+impl PollResult {
     fn wait(&self) -> Wait {
         match self.steps.last() {
             Some(Step::Rest(wait)) => *wait,
@@ -102,7 +102,7 @@ impl LastPoll {
 }
 
 /// Runs a visit in which the provider gives these answers, one after the other.
-fn visit_after(ticket: &FlightTicket, so_far: SoFar, answers: impl IntoIterator<Item = Outcome>) -> LastPoll {
+fn visit_after(ticket: &FlightTicket, so_far: SoFar, answers: impl IntoIterator<Item = Outcome>) -> PollResult {
     let mut course = Course::of(ticket, so_far);
     let (mut answers, mut steps) = (answers.into_iter(), Vec::new());
     loop {
@@ -118,10 +118,10 @@ fn visit_after(ticket: &FlightTicket, so_far: SoFar, answers: impl IntoIterator<
         }
     }
     assert_eq!(answers.next(), None, "{steps:?}");
-    LastPoll { steps, update: course.update().clone(), events: course.events() }
+    PollResult { steps, update: course.update().clone(), events: course.events() }
 }
 
-fn visit(ticket: &FlightTicket, answers: impl IntoIterator<Item = Outcome>) -> LastPoll {
+fn visit(ticket: &FlightTicket, answers: impl IntoIterator<Item = Outcome>) -> PollResult {
     visit_after(ticket, SoFar::default(), answers)
 }
 
@@ -148,7 +148,7 @@ fn json_patch(object: &mut Value, patch: &Value) {
 }
 
 #[test]
-fn a_ticket_is_booked_under_its_uid_and_noted_before_it_is_told() {
+fn booking_uses_the_uid_and_is_annotated_before_the_status() {
     let visit = visit(&samples::seed(), [confirmed()]);
     let order = Order {
         reference: samples::UID.to_owned(),
@@ -169,7 +169,7 @@ fn a_ticket_is_booked_under_its_uid_and_noted_before_it_is_told() {
 
 /// Every possible answer to an order: section 5.6.
 #[test]
-fn every_answer_to_an_order() {
+fn every_order_answer_has_its_status_and_wait() {
     let seed = samples::seed();
     for (answer, said, wait, events) in [
         (
@@ -235,7 +235,7 @@ fn every_answer_to_an_order() {
 }
 
 #[test]
-fn what_a_provider_says_that_we_do_not_know_is_shown() {
+fn unknown_booking_state_is_reported() {
     let seed = samples::seed();
     let visit = visit(&seed, [Outcome::Booking(booking(State::Other("ON_HOLD".to_owned())))]);
     assert_eq!(visit.update.external().ready.message, "Booking BK-1 has the state ON_HOLD at the provider");
@@ -246,7 +246,7 @@ fn what_a_provider_says_that_we_do_not_know_is_shown() {
 }
 
 #[test]
-fn a_provider_that_is_down_is_told_of_at_the_third_failure_and_nothing_is_forgotten() {
+fn provider_outage_is_reported_at_the_third_failure() {
     let ticket = booked();
     for (failures, said) in [
         (0, "Booked True/Booked True/UpToDate"),
@@ -269,7 +269,7 @@ fn a_provider_that_is_down_is_told_of_at_the_third_failure_and_nothing_is_forgot
 
 /// Every answer when the spec requests another number of seats: section 5.5.
 #[test]
-fn the_number_follows_the_spec() {
+fn booked_seats_follow_the_spec() {
     let ticket = patched(&booked(), &json!({"metadata": {"generation": 2}, "spec": {"number": 4}}));
     let four = || Outcome::Booking(Booking { number: 4, version: 2, ..booking(State::Confirmed) });
     let done = visit(&ticket, [confirmed(), four()]);
@@ -304,14 +304,14 @@ fn the_number_follows_the_spec() {
 }
 
 #[test]
-fn a_provider_that_undoes_every_change_is_not_fought_for_ever() {
+fn modification_loop_with_the_provider_is_bounded() {
     let ticket = patched(&booked(), &json!({"spec": {"number": 4}}));
     let visit = visit(&ticket, vec![confirmed(); MOST_REQUESTS as usize]);
     assert_eq!(visit.wait(), Wait::Trouble(None));
 }
 
 #[test]
-fn a_booking_of_another_trip_is_told_of_and_never_repaired() {
+fn diverged_booking_is_reported_and_never_changed() {
     let ticket = booked();
     for (theirs, words) in [
         (Booking { to: "Lisbon".to_owned(), ..booking(State::Confirmed) }, "Booking BK-1 is Mumbai -> Lisbon"),
@@ -330,7 +330,7 @@ fn a_booking_of_another_trip_is_told_of_and_never_repaired() {
 }
 
 #[test]
-fn a_lost_booking_is_bought_anew_only_if_that_is_wanted() {
+fn lost_booking_is_rebooked_only_by_policy() {
     let cancelled = || Outcome::Booking(booking(State::Cancelled));
     let never = visit(&booked(), [cancelled()]);
     assert_eq!(never.said(), "Cancelled False/BookingCancelledExternally False/NotBooked for good");
@@ -364,7 +364,7 @@ fn a_lost_booking_is_bought_anew_only_if_that_is_wanted() {
 }
 
 #[test]
-fn a_booking_that_is_not_found_may_only_lag() {
+fn missing_booking_is_tolerated_for_the_lag_period() {
     let ticket = booked();
     let standing = |state, id: Option<&str>| Outcome::Standing(Standing { state, booking_id: id.map(str::to_owned) });
     let missing = |seconds| SoFar { missing: Some(Duration::from_secs(seconds)), ..SoFar::default() };
@@ -390,7 +390,7 @@ fn a_booking_that_is_not_found_may_only_lag() {
 
 /// Section 5.4: the annotation survives a backup and restore that loses the status and changes the uid.
 #[test]
-fn an_object_that_names_a_booking_never_buys_one() {
+fn annotated_object_never_books() {
     let annotated = |more: Value| {
         let ticket = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}}));
         patched(&ticket, &json!({"metadata": {"annotations": more}}))
@@ -429,7 +429,7 @@ fn an_object_that_names_a_booking_never_buys_one() {
 }
 
 #[test]
-fn a_note_of_a_booking_that_was_given_up_is_no_reason_to_skip_an_attempt() {
+fn stale_booking_annotation_skips_no_attempt() {
     let status = json!({"status": {"attempt": 1, "reference": format!("{}.1", samples::UID)}});
     let ticket = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}, "status": status["status"]}));
     let closed = Outcome::Standing(Standing { state: State::Cancelled, booking_id: Some("BK-1".to_owned()) });
@@ -439,7 +439,7 @@ fn a_note_of_a_booking_that_was_given_up_is_no_reason_to_skip_an_attempt() {
 }
 
 #[test]
-fn a_final_answer_is_asked_for_once_more_when_the_object_changes() {
+fn rejected_order_is_retried_when_the_object_changes() {
     let seed = samples::seed();
     let rejected = visit(&seed, [refused(Why::Invalid)]).stored(&seed);
     assert_eq!(visit(&rejected, []).wait(), Wait::Change);
@@ -460,7 +460,7 @@ fn a_final_answer_is_asked_for_once_more_when_the_object_changes() {
 }
 
 #[test]
-fn a_booking_that_somebody_else_took_over_is_not_bought_again() {
+fn booking_adopted_by_another_object_is_not_rebooked() {
     let moved = Outcome::Booking(Booking { reference: "other".to_owned(), ..booking(State::Confirmed) });
     assert_eq!(visit(&booked(), [moved]).said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
 }

@@ -13,7 +13,7 @@ fn after(action: Action) -> Duration {
 }
 
 #[test]
-fn waits_are_spread_and_grow() {
+fn waits_have_jitter_and_back_off() {
     let (tickets, ticket) = (Polling::every(POLL), samples::seed());
     let rest = |wait, random| after(tickets.rest(&ticket, wait, random)).as_secs_f64();
     for (wait, least, most) in [
@@ -38,7 +38,7 @@ fn waits_are_spread_and_grow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_ends_the_wait_unless_the_provider_has_named_the_time() {
+async fn change_ends_the_wait_unless_retry_after_is_set() {
     let (tickets, ticket) = (Polling::every(POLL), samples::seed());
     let changed = samples::with(&json!({"metadata": {"annotations": {RETRY: "1"}}}));
     assert_eq!(tickets.wait(&ticket), None);
@@ -57,7 +57,7 @@ async fn a_change_ends_the_wait_unless_the_provider_has_named_the_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_missing_is_missing_since_it_was_first_missed() {
+async fn missing_duration_counts_from_the_first_miss() {
     let (tickets, ticket) = (Polling::every(POLL), samples::seed());
     tickets.rest(&ticket, Wait::Missing, 0.5);
     tokio::time::advance(Duration::from_secs(30)).await;
@@ -69,7 +69,7 @@ async fn what_is_missing_is_missing_since_it_was_first_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn people_are_reminded_every_ten_minutes() {
+async fn reminder_repeats_every_ten_minutes() {
     let (tickets, ticket) = (Polling::every(POLL), samples::seed());
     assert!(tickets.remind(&ticket));
     tickets.rest(&ticket, Wait::Trouble(None), 0.5);

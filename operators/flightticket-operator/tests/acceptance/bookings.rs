@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::desk::{Desk, NAME, ticket};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t06_the_number_follows_the_spec_as_far_as_there_are_seats() {
+async fn t06_booked_seats_follow_the_spec_while_seats_are_free() {
     let Some(mut desk) = Desk::open().await else { return };
     let id = desk.booked().await.booking_id.expect("an id");
     desk.apply(NAME, &json!({"number": 4})).await;
@@ -32,7 +32,7 @@ async fn t06_the_number_follows_the_spec_as_far_as_there_are_seats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t07_a_deleted_ticket_gives_its_seats_back_unless_it_is_to_keep_them() {
+async fn t07_deletion_cancels_the_booking_unless_retained() {
     let Some(desk) = Desk::open().await else { return };
     desk.booked().await;
     desk.delete(NAME).await;
@@ -54,7 +54,7 @@ async fn t07_a_deleted_ticket_gives_its_seats_back_unless_it_is_to_keep_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t09_a_booking_that_the_airline_cancels_is_bought_anew_only_if_asked_for() {
+async fn t09_cancelled_booking_is_rebooked_only_by_policy() {
     let Some(desk) = Desk::open().await else { return };
     let id = desk.booked().await.booking_id.expect("an id");
     desk.apply("always", &json!({"rebookPolicy": "Always"})).await;
@@ -82,7 +82,7 @@ async fn t09_a_booking_that_the_airline_cancels_is_bought_anew_only_if_asked_for
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t10_a_restored_ticket_takes_nothing_over_without_being_told_to() {
+async fn t10_restored_ticket_adopts_only_with_the_annotation() {
     let Some(desk) = Desk::open().await else { return };
     let id = desk.booked().await.booking_id.expect("an id");
     let copy = |name: &str| {
@@ -108,7 +108,7 @@ async fn t10_a_restored_ticket_takes_nothing_over_without_being_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x11_a_status_that_is_wiped_is_found_again() {
+async fn x11_wiped_status_is_recovered() {
     let Some(desk) = Desk::open().await else { return };
     let before = desk.booked().await;
     let wiped = json!({"phase": "Pending", "bookingId": null, "reference": null, "number": null, "conditions": []});
@@ -144,7 +144,7 @@ async fn t13_seats_are_never_oversold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t14_a_booking_that_is_as_it_should_be_costs_questions_only() {
+async fn t14_settled_booking_causes_only_reads() {
     let Some(desk) = Desk::open().await else { return };
     desk.booked().await;
     desk.until_asked("get", 1).await;
@@ -154,7 +154,7 @@ async fn t14_a_booking_that_is_as_it_should_be_costs_questions_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t15_a_ticket_that_is_made_again_is_another_booking() {
+async fn t15_recreated_ticket_gets_a_new_booking() {
     let Some(desk) = Desk::open().await else { return };
     desk.booked().await;
     desk.delete(NAME).await;

@@ -60,7 +60,7 @@ impl Subject for Tickets {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_whatever_goes_wrong_with_a_request_each_life_has_one_booking() {
+async fn t04_each_ticket_has_one_booking_under_any_fault() {
     let provider = Provider::with(|options, _| options.default_seats = Some(10_000)).await;
     let flags = vec!["--booking-url", provider.url.clone().leak()].leak();
     let Some(campaign) = Campaign::begin(Tickets { flags }).await else { return };

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::desk::Desk;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_killed_the_books_are_in_order() {
+async fn random_kills_leave_bookings_consistent() {
     let Some(mut desk) = Desk::fresh().await else { return };
     let seconds = std::env::var("FLIGHTTICKET_CHAOS").map_or(15, |text| text.parse().expect("seconds"));
     let (mut chance, begun) = (Rng::with_seed(7), Instant::now());

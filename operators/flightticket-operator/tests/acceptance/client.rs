@@ -69,7 +69,7 @@ async fn stands(client: &Client, request: Request) -> Standing {
 }
 
 #[tokio::test]
-async fn every_request_of_the_contract_is_understood_on_both_sides() {
+async fn client_and_server_agree_on_every_request() {
     let provider = Provider::start().await;
     let client = client(&provider);
     let first = booked(&client, &book("a")).await;
@@ -105,7 +105,7 @@ async fn every_request_of_the_contract_is_understood_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_request_without_an_answer_is_done_once_however_often_it_is_repeated() {
+async fn repeated_unanswered_request_takes_effect_once() {
     let provider = Provider::start().await;
     let client = client(&provider);
     for mode in ["before-commit-drop", "after-commit-drop"] {
@@ -120,7 +120,7 @@ async fn a_request_without_an_answer_is_done_once_however_often_it_is_repeated()
 }
 
 #[tokio::test]
-async fn answers_that_mean_harm_do_none() {
+async fn hostile_answers_are_harmless() {
     let provider = Provider::start().await;
     let client = client(&provider);
     let id = booked(&client, &book("a")).await.id;
@@ -138,7 +138,7 @@ async fn answers_that_mean_harm_do_none() {
 }
 
 #[tokio::test]
-async fn each_phase_has_a_deadline() {
+async fn each_request_phase_has_a_deadline() {
     let provider = Provider::start().await;
     let client = patient(&provider, Duration::from_millis(500));
     let id = booked(&client, &book("a")).await.id;
@@ -164,7 +164,7 @@ async fn each_phase_has_a_deadline() {
 }
 
 #[tokio::test]
-async fn only_a_provider_with_a_trusted_certificate_is_told_anything() {
+async fn client_talks_only_to_a_trusted_provider() {
     let made = |name: &str| rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
     let (right, wrong) = (made("127.0.0.1"), made("127.0.0.1"));
     let provider = Provider::with(|options, folder| {
@@ -192,7 +192,7 @@ fn replace(path: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_is_not_sent_again_and_a_new_one_is_used_at_once() {
+async fn refused_token_is_not_resent_until_it_changes() {
     let provider = Provider::with(|options, folder| {
         let file = folder.join("tokens");
         std::fs::write(&file, "right\n").expect("written");
@@ -214,7 +214,7 @@ async fn a_token_that_is_refused_is_not_sent_again_and_a_new_one_is_used_at_once
 }
 
 #[tokio::test]
-async fn a_provider_that_is_down_is_not_asked_by_everybody() {
+async fn open_circuit_stops_requests_to_a_failing_provider() {
     let provider = Provider::start().await;
     let client = client(&provider);
     provider.fault(json!({"op": "create", "mode": "status", "status": 500, "times": 0})).await;

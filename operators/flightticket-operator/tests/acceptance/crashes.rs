@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::desk::{Desk, NAME, SAMPLE};
 
 /// Books and deletes a ticket while a proxy in front of the API server carries out this plan.
-async fn lives_through(plan: &str) {
+async fn live_with_api_server_faults(plan: &str) {
     let Some(desk) = Desk::closed().await else { return };
     let plan = plan.parse().unwrap_or_else(|error| panic!("{error}"));
     let flags = ["--booking-url", &desk.provider.url];
@@ -27,7 +27,7 @@ async fn lives_through(plan: &str) {
 }
 
 /// Books, changes and deletes a ticket while a proxy in front of the provider carries out this plan.
-async fn lives_through_at_the_provider(plan: &str) {
+async fn live_with_provider_proxy_faults(plan: &str) {
     let Some(desk) = Desk::closed().await else { return };
     let plan = plan.parse().unwrap_or_else(|error| panic!("{error}"));
     let upstream = Upstream::service(&desk.provider.url).expect("an address");
@@ -56,24 +56,24 @@ async fn lives_through_at_the_provider(plan: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_it_dies_around_the_order() {
+async fn t04_crash_around_the_order_books_once() {
     for when in ["before", "after"] {
-        lives_through_at_the_provider(&format!("{when} POST /v1/bookings #1 -> signal kill + drop")).await;
+        live_with_provider_proxy_faults(&format!("{when} POST /v1/bookings #1 -> signal kill + drop")).await;
     }
-    lives_through_at_the_provider("delivered POST /v1/bookings #1 -> signal kill").await;
+    live_with_provider_proxy_faults("delivered POST /v1/bookings #1 -> signal kill").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_it_dies_around_the_change_and_the_cancellation() {
+async fn t04_crash_around_change_or_cancellation_is_recovered() {
     for what in ["PATCH /v1/bookings/*", "DELETE /v1/references/*"] {
         for when in ["before", "after"] {
-            lives_through_at_the_provider(&format!("{when} {what} #1 -> signal kill + drop")).await;
+            live_with_provider_proxy_faults(&format!("{when} {what} #1 -> signal kill + drop")).await;
         }
     }
 }
 
 /// Books, changes and deletes a ticket while the provider itself has this fault.
-async fn lives_with(fault: serde_json::Value) {
+async fn live_with_provider_fault(fault: serde_json::Value) {
     let Some(desk) = Desk::open().await else { return };
     desk.provider.fault(fault).await;
     desk.booked().await;
@@ -101,42 +101,42 @@ fn is_none(desk: &Desk) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_it_dies_before_the_finalizer_is_stored() {
-    lives_through("before patch flighttickets.flights.com #1 -> signal kill + drop").await;
+async fn t04_crash_before_the_finalizer_is_stored() {
+    live_with_api_server_faults("before patch flighttickets.flights.com #1 -> signal kill + drop").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_it_dies_when_the_finalizer_is_stored_and_nothing_is_booked() {
-    lives_through("after patch flighttickets.flights.com #1 -> signal kill + drop").await;
+async fn t04_crash_after_the_finalizer_before_the_booking() {
+    live_with_api_server_faults("after patch flighttickets.flights.com #1 -> signal kill + drop").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_the_order_is_lost_on_its_way() {
-    lives_with(json!({"op": "create", "mode": "before-commit-drop"})).await;
+async fn t04_lost_order_is_repeated() {
+    live_with_provider_fault(json!({"op": "create", "mode": "before-commit-drop"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_the_answer_to_the_order_is_lost() {
-    lives_with(json!({"op": "create", "mode": "after-commit-drop"})).await;
+async fn t04_lost_answer_to_the_order_books_once() {
+    live_with_provider_fault(json!({"op": "create", "mode": "after-commit-drop"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_it_dies_before_the_booking_is_noted() {
-    lives_through("before patch flighttickets.flights.com #2 -> signal kill + drop").await;
+async fn t04_crash_before_the_booking_annotation() {
+    live_with_api_server_faults("before patch flighttickets.flights.com #2 -> signal kill + drop").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_it_dies_when_the_booking_is_noted_and_the_status_says_nothing() {
-    lives_through("before patch flighttickets.flights.com/status #1 -> signal kill + drop").await;
+async fn t04_crash_after_the_annotation_before_the_status() {
+    live_with_api_server_faults("before patch flighttickets.flights.com/status #1 -> signal kill + drop").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_the_answer_to_the_change_is_lost() {
-    lives_with(json!({"op": "modify", "mode": "after-commit-drop"})).await;
+async fn t04_lost_answer_to_the_change_is_recovered() {
+    live_with_provider_fault(json!({"op": "modify", "mode": "after-commit-drop"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_the_ticket_is_deleted_while_the_order_is_on_its_way() {
+async fn t04_deletion_during_an_order_leaves_no_booking() {
     let Some(mut desk) = Desk::open().await else { return };
     // The provider carries out the order after two seconds, even if no client waits for the answer.
     desk.provider.fault(json!({"op": "create", "mode": "delay", "delayMs": 2_000})).await;
@@ -152,17 +152,17 @@ async fn t04_the_ticket_is_deleted_while_the_order_is_on_its_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_the_answer_to_the_cancellation_is_lost() {
-    lives_with(json!({"op": "cancel", "mode": "after-commit-drop"})).await;
+async fn t04_lost_answer_to_the_cancellation_is_recovered() {
+    live_with_provider_fault(json!({"op": "cancel", "mode": "after-commit-drop"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_it_dies_before_the_finalizer_is_removed() {
-    lives_through("before patch flighttickets.flights.com #3 -> signal kill + drop").await;
+async fn t04_crash_before_the_finalizer_is_removed() {
+    live_with_api_server_faults("before patch flighttickets.flights.com #3 -> signal kill + drop").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_two_managers_book_once() {
+async fn t04_concurrent_managers_book_once() {
     let Some(desk) = Desk::closed().await else { return };
     let flags = ["--booking-url", &desk.provider.url];
     let _managers = ["-first", "-second", "-third"].map(|name| desk.world.replica(name, &flags));

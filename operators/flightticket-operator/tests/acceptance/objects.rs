@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::desk::{Desk, NAME, SAMPLE, quiet_world, ticket};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t01_the_sample_is_pending_from_the_first_moment_and_then_booked() {
+async fn t01_sample_is_pending_and_then_booked() {
     let Some(mut desk) = Desk::closed().await else { return };
     desk.world.apply(SAMPLE).await;
     assert_eq!(serde_json::to_value(desk.get(NAME).await.status).expect("JSON")["phase"], "Pending");
@@ -39,7 +39,7 @@ async fn t01_the_sample_is_pending_from_the_first_moment_and_then_booked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t02_without_a_provider_a_ticket_waits_and_goes_at_once() {
+async fn t02_ticket_without_provider_waits_and_is_deletable() {
     let Some(mut world) = quiet_world().await else { return };
     world.run(&[]);
     world.apply(SAMPLE).await;
@@ -53,7 +53,7 @@ async fn t02_without_a_provider_a_ticket_waits_and_goes_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t03_what_the_schema_refuses() {
+async fn t03_schema_rejects_invalid_specs() {
     let Some(world) = quiet_world().await else { return };
     let long = "x".repeat(65);
     for (spec, words) in [

@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t08_a_ticket_stays_until_its_booking_is_cancelled_or_somebody_gives_it_up() {
+async fn t08_deletion_waits_for_cancellation_or_force_delete() {
     let Some(mut desk) = Desk::open().await else { return };
     desk.booked().await;
     desk.apply("given-up", &json!({})).await;
@@ -38,7 +38,7 @@ async fn t08_a_ticket_stays_until_its_booking_is_cancelled_or_somebody_gives_it_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_is_down_takes_nothing_from_what_is_known() {
+async fn provider_outage_keeps_the_known_status() {
     let Some(mut desk) = Desk::open().await else { return };
     let before = desk.booked().await;
     desk.provider.stop().await;
@@ -50,7 +50,7 @@ async fn a_provider_that_is_down_takes_nothing_from_what_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t11_a_new_token_is_enough() {
+async fn t11_new_token_is_used_without_a_restart() {
     let Some(mut world) = quiet_world().await else { return };
     let provider = Provider::with(|options, folder| {
         let file = folder.join("tokens");
@@ -74,7 +74,7 @@ async fn t11_a_new_token_is_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_booking_that_awaits_confirmation_is_asked_for_until_it_is_decided() {
+async fn pending_booking_is_polled_until_it_is_confirmed() {
     let Some(mut world) = quiet_world().await else { return };
     let provider = Provider::with(|options, _| options.confirm_delay = Duration::from_hours(1)).await;
     world.run(&["--booking-url", &provider.url]);

@@ -126,7 +126,7 @@ fn number(name: &str, usual: u64) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_of_trouble_leaves_the_books_in_order() {
+async fn hour_of_random_faults_leaves_bookings_consistent() {
     let first = number("FLIGHTTICKET_SEED", 9);
     for seed in first..first + number("FLIGHTTICKET_HOURS", 3) {
         let mut office = Office::open();
@@ -152,7 +152,7 @@ async fn an_hour_of_trouble_leaves_the_books_in_order() {
 
 /// Crashes, time-outs, duplicate and late delivery, two processes at once, and deletion.
 #[tokio::test(start_paused = true)]
-async fn t05_many_short_lives_with_a_fault_at_every_third_request() {
+async fn t05_frequent_faults_leave_one_booking_per_ticket() {
     for seed in 0..number("FLIGHTTICKET_LIVES", 200) {
         let mut office = Office::open();
         let mut chance = Rng::with_seed(seed);

@@ -43,6 +43,6 @@ impl Story for Journey {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_missed_whatever_happens_at_any_moment_of_any_request() {
+async fn no_change_during_a_request_is_missed() {
     interfere(Journey, 60).await;
 }

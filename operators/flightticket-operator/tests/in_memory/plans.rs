@@ -73,7 +73,7 @@ async fn lived(plan: Plan) -> Result<(), String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_happens_at_each_request_there_is_one_booking_and_none_after_the_deletion() {
+async fn any_fault_at_any_request_leaves_one_booking() {
     let begun = std::time::Instant::now();
     let mut office = Office::open();
     live(&mut office).await;

@@ -17,7 +17,7 @@ async fn restore(office: &mut Office, backup: &Snapshot) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_that_was_booked_after_the_backup_is_not_booked_again() {
+async fn ticket_booked_after_the_backup_is_not_rebooked() {
     let mut office = Office::new();
     office.apply("ours", json!({})).await;
     let backup = office.model.snapshot();
@@ -36,7 +36,7 @@ async fn a_ticket_that_was_booked_after_the_backup_is_not_booked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_that_was_deleted_after_the_backup_is_there_again_and_buys_nothing() {
+async fn ticket_deleted_after_the_backup_books_nothing() {
     let mut office = Office::open();
     office.apply("ours", json!({})).await;
     office.until_quiet().await;

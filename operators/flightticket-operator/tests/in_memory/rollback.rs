@@ -63,7 +63,7 @@ fn bookings(office: &Office) -> (usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_phase_that_only_a_newer_version_knows_stops_everything_until_it_is_back() {
+async fn unknown_phase_stops_all_requests_until_the_upgrade() {
     let mut office = after_a_newer_version(booked().await, json!({"status": {"phase": "OnHold"}})).await;
     let before = stored(&office);
     assert_eq!(before["status"]["phase"], "OnHold", "this version does not change it");
@@ -83,7 +83,7 @@ async fn a_phase_that_only_a_newer_version_knows_stops_everything_until_it_is_ba
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_only_a_newer_version_knows_cancels_nothing() {
+async fn unknown_deletion_policy_cancels_nothing() {
     let mut office = after_a_newer_version(booked().await, json!({"spec": {"deletionPolicy": "Resell"}})).await;
     delete(&office).await;
     office.pass(HOUR).await;
@@ -92,7 +92,7 @@ async fn a_policy_that_only_a_newer_version_knows_cancels_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn words_of_a_newer_version_in_the_status_buy_nothing() {
+async fn unknown_status_fields_cause_no_booking() {
     let of_newer = json!({
         "metadata": {"annotations": {"flights.com/upgrade-class": "true"}, "finalizers": [
             "flights.com/booking-protection", "flights.com/loyalty",
@@ -128,7 +128,7 @@ async fn words_of_a_newer_version_in_the_status_buy_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_booking_that_a_newer_version_has_settled_is_not_bought_again() {
+async fn lost_booking_settled_by_newer_version_is_not_rebooked() {
     let mut office = Office::open();
     office.apply("ours", json!({})).await;
     office.until_quiet().await;

@@ -22,7 +22,7 @@ fn id(office: &Office) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t06_a_change_that_was_refused_succeeds_when_seats_become_free_and_nobody_touches_the_object() {
+async fn t06_refused_change_succeeds_once_seats_are_free() {
     let mut office = booked().await;
     office.airline.books().set_seats(3);
     office.apply("ours", json!({"number": 4})).await;
@@ -38,7 +38,7 @@ async fn t06_a_change_that_was_refused_succeeds_when_seats_become_free_and_nobod
 }
 
 #[tokio::test(start_paused = true)]
-async fn t12_a_provider_that_names_a_time_is_not_asked_before() {
+async fn t12_retry_after_of_the_provider_is_respected() {
     let mut office = Office::open();
     office.airline.books().status = Some((503, Some(7)));
     office.apply("ours", json!({})).await;
@@ -53,7 +53,7 @@ async fn t12_a_provider_that_names_a_time_is_not_asked_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t09_a_cancelled_booking_is_not_bought_again_in_an_hour_of_polls() {
+async fn t09_cancelled_booking_is_not_rebooked_by_polling() {
     let mut office = booked().await;
     let id = id(&office);
     office.airline.act(Act::Cancel, &id);
@@ -63,7 +63,7 @@ async fn t09_a_cancelled_booking_is_not_bought_again_in_an_hour_of_polls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_without_seats_is_booked_when_there_are_some() {
+async fn ticket_is_booked_once_seats_are_free() {
     let mut office = Office::new();
     office.airline.books().set_seats(1);
     office.start();
@@ -79,7 +79,7 @@ async fn a_ticket_without_seats_is_booked_when_there_are_some() {
 
 /// The provider answers 404 for a while after it has booked.
 #[tokio::test(start_paused = true)]
-async fn x07_a_provider_that_lags_is_not_bought_from_twice() {
+async fn x07_lagging_provider_causes_no_double_booking() {
     let mut office = Office::new();
     office.airline.books().hidden.insert("BK-0".to_owned());
     office.flags = vec!["--booking-poll-interval", "10s"];
@@ -100,7 +100,7 @@ async fn x07_a_provider_that_lags_is_not_bought_from_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t12_five_hundred_tickets_ask_a_provider_that_is_down_less_than_once_a_second() {
+async fn t12_failing_provider_gets_few_requests_from_500_tickets() {
     let mut office = Office::new();
     office.airline.books().status = Some((500, None));
     office.start();
@@ -120,7 +120,7 @@ async fn t12_five_hundred_tickets_ask_a_provider_that_is_down_less_than_once_a_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn t14_a_booking_that_is_as_it_should_be_costs_one_question_each_poll() {
+async fn t14_settled_booking_causes_one_request_per_poll() {
     let mut office = booked().await;
     let (writes, asked) = (office.writes(), office.airline.requests());
     office.pass(HOUR).await;

@@ -55,7 +55,7 @@ async fn synced(world: &World, name: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sample_gets_its_deployment_and_its_status_follows() {
+async fn sample_gets_a_deployment_and_its_status_follows() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     let child = deployment(&world, 1).await;
@@ -71,7 +71,7 @@ async fn the_sample_gets_its_deployment_and_its_status_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_strangers_deployment_is_told_of_and_left_alone_until_it_goes() {
+async fn unowned_deployment_is_reported_and_left_alone() {
     let Some(world) = world().await else { return };
     // The unowned Deployment looks exactly like ours. The operator does not take it over, because a Foo never adopts.
     let unowned = json!({
@@ -104,7 +104,7 @@ async fn a_strangers_deployment_is_told_of_and_left_alone_until_it_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_foos_with_one_name_the_first_wins() {
+async fn first_of_two_foos_keeps_the_deployment() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     let child = deployment(&world, 1).await;
@@ -115,7 +115,7 @@ async fn of_two_foos_with_one_name_the_first_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_that_is_deleted_comes_back() {
+async fn deleted_deployment_is_recreated() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     let uid = deployment(&world, 1).await.uid();
@@ -129,7 +129,7 @@ async fn a_deployment_that_is_deleted_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_nobody_asked_for_are_not_ours() {
+async fn unset_replicas_are_not_reverted() {
     let Some(world) = world().await else { return };
     world.apply(&foo(NAME, &json!({"deploymentName": NAME}))).await;
     deployment(&world, 1).await;
@@ -140,7 +140,7 @@ async fn replicas_that_nobody_asked_for_are_not_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_schema_refuses_what_upstream_refuses() {
+async fn schema_rejects_what_upstream_rejects() {
     let Some(world) = world().await else { return };
     for (spec, says) in [
         (json!({"deploymentName": "a", "replicas": 11}), "should be less than or equal to 10"),
@@ -159,7 +159,7 @@ async fn the_schema_refuses_what_upstream_refuses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_field_that_is_spelt_in_another_way_is_pruned() {
+async fn misspelt_field_is_pruned() {
     let Some(world) = world().await else { return };
     let misspelt = json!({
         "apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "metadata": {"name": "a"},

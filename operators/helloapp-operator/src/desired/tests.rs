@@ -24,7 +24,7 @@ fn the_children_of_the_samples() {
 
 /// Snapshots of what each field changes, compared with an object that has only an image.
 #[test]
-fn t13_what_each_field_changes() {
+fn t13_changes_of_each_field() {
     let env = [
         json!({"name": "A", "value": "b"}),
         json!({"name": "C", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "d"}}}),
@@ -77,7 +77,7 @@ fn difference(old: &Value, new: &Value) -> Value {
 }
 
 #[test]
-fn what_restarts_no_pod() {
+fn pod_template_ignores_fields_outside_the_pod() {
     let template = |spec: &Value| template(&samples::with_spec(spec), &Config::default());
     let bare = template(&json!({"image": "app:1"}));
     for spec in [
@@ -93,7 +93,7 @@ fn what_restarts_no_pod() {
 }
 
 #[test]
-fn the_profile_is_the_objects_own_or_the_operators() {
+fn object_profile_overrides_the_operator_default() {
     let root_allowed = Config { security_profile: workloads::SecurityProfile::RootAllowed };
     let non_root = |spec: &Value| {
         let pod = template(&samples::with_spec(spec), &root_allowed).spec.expect("a pod");
@@ -104,14 +104,14 @@ fn the_profile_is_the_objects_own_or_the_operators() {
 }
 
 #[test]
-fn a_token_is_for_those_who_name_an_account() {
+fn token_is_mounted_only_with_a_named_account() {
     let token = |spec: &Value| pod_of(spec).automount_service_account_token;
     assert_eq!(token(&json!({"image": "a"})), Some(false));
     assert_eq!(token(&json!({"image": "a", "serviceAccountName": "robot"})), None);
 }
 
 #[test]
-fn nothing_is_sent_that_the_api_server_would_drop() {
+fn deployment_has_no_empty_fields() {
     fn empty(path: &str, value: &Value) -> Option<String> {
         let inner = |(name, value): (String, &Value)| empty(&format!("{path}/{name}"), value);
         match value {

@@ -35,12 +35,12 @@ fn text(image: &str) -> String {
     serde_json::to_string(&template(image)).expect("JSON")
 }
 
-fn given_up_at(generation: i64, remembered: &str) -> Value {
+fn rolled_back_at(generation: i64, remembered: &str) -> Value {
     json!({"lastAvailableTemplate": text(remembered), "rolledBack": {"generation": generation, "because": "bad"}})
 }
 
 #[test]
-fn what_was_fully_available_is_remembered() {
+fn fully_available_template_is_remembered() {
     let remembered = |live: &Live<DeploymentView>| {
         let stored = json!({"lastAvailableTemplate": text("old")});
         remember(&app("new", "OnStall", &stored), &template("new"), Some(live), None).template
@@ -51,13 +51,13 @@ fn what_was_fully_available_is_remembered() {
 }
 
 #[test]
-fn an_app_of_no_pods_proves_nothing() {
+fn size_zero_remembers_no_template() {
     let none = samples::with_spec(&json!({"image": "new", "size": 0, "rollback": "OnStall"}));
     assert_eq!(remember(&none, &template("new"), Some(&deployment(2, 0, COMPLETE)), None), Memory::default());
 }
 
 #[test]
-fn a_template_that_is_too_large_is_not_remembered() {
+fn oversized_template_is_not_remembered() {
     let mut large = template("new");
     let annotations = [("a".to_owned(), "x".repeat(LARGEST_TEMPLATE))];
     large.metadata.get_or_insert_default().annotations = Some(annotations.into());
@@ -66,7 +66,7 @@ fn a_template_that_is_too_large_is_not_remembered() {
 }
 
 #[test]
-fn a_generation_that_stalled_is_given_up_if_there_is_something_better() {
+fn stalled_generation_rolls_back_to_a_remembered_template() {
     let stalled = deployment(2, 1, STALLED);
     let rolled_back = |stored: &Value, live: &Live<DeploymentView>| {
         remember(&app("new", "OnStall", stored), &template("new"), Some(live), Some("no such image")).rolled_back
@@ -81,27 +81,27 @@ fn a_generation_that_stalled_is_given_up_if_there_is_something_better() {
 }
 
 #[test]
-fn what_was_given_up_stays_so_until_spec_changes() {
-    let given_up = app("new", "OnStall", &given_up_at(1, "old"));
+fn rollback_lasts_until_the_spec_changes() {
+    let given_up = app("new", "OnStall", &rolled_back_at(1, "old"));
     assert_eq!(instead(&given_up), Some(template("old")));
     let after = remember(&given_up, &template("old"), Some(&deployment(2, 3, COMPLETE)), None);
     assert_eq!(after, Memory::stored(given_up.status.as_ref()), "the status still stores the old template");
 
-    let changed = app("new", "OnStall", &given_up_at(0, "old"));
+    let changed = app("new", "OnStall", &rolled_back_at(0, "old"));
     assert_eq!(instead(&changed), None);
     let after = remember(&changed, &template("new"), Some(&deployment(1, 3, COMPLETE)), None);
     assert_eq!((after.template, after.rolled_back), (Some(text("old")), None));
 }
 
 #[test]
-fn nothing_is_remembered_for_those_who_do_not_ask() {
-    let never = app("new", "Never", &given_up_at(1, "old"));
+fn rollback_policy_never_remembers_nothing() {
+    let never = app("new", "Never", &rolled_back_at(1, "old"));
     assert_eq!(instead(&never), None);
     assert_eq!(remember(&never, &template("new"), Some(&deployment(2, 1, STALLED)), None), Memory::default());
 }
 
 #[test]
-fn what_cannot_be_read_is_as_good_as_not_remembered() {
+fn unparsable_template_is_ignored() {
     let status = json!({"lastAvailableTemplate": "{", "rolledBack": {"generation": 1}});
     assert_eq!(instead(&app("new", "OnStall", &status)), None);
 }

@@ -48,7 +48,7 @@ fn report(
 }
 
 #[test]
-fn the_fields() {
+fn status_reports_counts_selector_image_and_url() {
     let hello = app(&json!({"image": "app:2", "size": 3, "port": 8080}), &json!({}));
     let told = report(&hello, &deployment([3, 3, 3, 3], COMPLETE), Some(&live(&json!({}))));
     assert_eq!(
@@ -64,13 +64,13 @@ fn the_fields() {
 }
 
 #[test]
-fn there_is_no_address_without_a_service_of_ours() {
+fn url_is_unset_without_an_owned_service() {
     let hello = app(&json!({"image": "app:2", "port": 8080}), &json!({}));
     assert_eq!(report(&hello, &deployment([1, 1, 1, 1], COMPLETE), None).status.url, None);
 }
 
 #[test]
-fn the_image_is_the_one_that_all_pods_run() {
+fn status_image_is_the_fully_rolled_out_one() {
     let image = |stored: &Value, counts: [i32; 4], reason: &str| {
         let hello = app(&json!({"image": "app:2", "size": 3}), stored);
         report(&hello, &deployment(counts, reason), None).status.image
@@ -82,7 +82,7 @@ fn the_image_is_the_one_that_all_pods_run() {
 }
 
 #[test]
-fn how_it_is_called() {
+fn conditions_have_reasons_and_messages_about_replicas() {
     let told = |ready: i32| {
         let hello = app(&json!({"image": "app:2", "size": 3}), &json!({}));
         let health = report(&hello, &deployment([3, 3, ready, ready], ONGOING), None).health;
@@ -108,7 +108,7 @@ fn how_it_is_called() {
 }
 
 #[test]
-fn a_stall_is_told_first_and_then_what_was_done_about_it() {
+fn stall_is_reported_before_the_rollback() {
     let spec = json!({"image": "app:2", "size": 3, "rollback": "OnStall", "rollout": {"progressDeadlineSeconds": 60}});
     let stalled = deployment([4, 1, 3, 3], "ProgressDeadlineExceeded");
     let reasons =

@@ -33,7 +33,7 @@ async fn edit(world: &World, change: impl FnOnce(&mut Deployment)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t01_the_sample_gets_one_deployment_and_nothing_else() {
+async fn t01_sample_gets_only_one_deployment() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     let deployment = world.until_deployment(NAME, 1).await;
@@ -51,7 +51,7 @@ async fn t01_the_sample_gets_one_deployment_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t02_a_size_restarts_nothing_and_an_image_rolls() {
+async fn t02_size_restarts_no_pod_and_image_rolls_out() {
     let Some(world) = world().await else { return };
     converged(&world, &json!({})).await;
     let before: Deployment = world.get(NAME).await.expect("a Deployment");
@@ -99,7 +99,7 @@ async fn t03_two_apps_in_one_namespace_share_no_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_a_port_brings_an_address_and_probes_and_takes_them_along() {
+async fn t04_port_adds_and_removes_service_url_and_probes() {
     let Some(world) = world().await else { return };
     converged(&world, &json!({"port": 8080})).await;
     let service: Service = world.get(NAME).await.expect("a Service");
@@ -136,7 +136,7 @@ async fn t04_a_port_brings_an_address_and_probes_and_takes_them_along() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t05_scaling_goes_through_the_object_and_is_not_fought() {
+async fn t05_scale_subresource_sets_the_size_for_good() {
     let Some(world) = world().await else { return };
     converged(&world, &json!({})).await;
     // Read the scale and change it, as kubectl scale and an autoscaler do.
@@ -172,7 +172,7 @@ async fn t05_scaling_goes_through_the_object_and_is_not_fought() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t06_what_cannot_run_is_refused() {
+async fn t06_schema_rejects_invalid_specs() {
     let Some(world) = crate::kit::quiet_world().await else { return };
     let many: Vec<Value> = (0..101).map(|n| json!({"name": format!("A{n}")})).collect();
     for (spec, says) in [
@@ -218,7 +218,7 @@ async fn t06_what_cannot_run_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t07_a_strangers_object_is_left_alone() {
+async fn t07_unowned_deployment_is_left_alone() {
     let Some(world) = world().await else { return };
     let unowned: Deployment = world
         .create(json!({
@@ -236,7 +236,7 @@ async fn t07_a_strangers_object_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_strangers_service_keeps_its_name_and_the_app_runs_all_the_same() {
+async fn unowned_service_is_left_alone_while_the_app_runs() {
     let Some(world) = world().await else { return };
     let unowned: Service = world
         .create(json!({
@@ -255,7 +255,7 @@ async fn a_strangers_service_keeps_its_name_and_the_app_runs_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t08_drift_is_put_back_and_a_sidecar_stays() {
+async fn t08_drift_is_reverted_and_a_sidecar_stays() {
     let limit = Duration::from_secs(2);
     let Some(world) = world().await else { return };
     converged(&world, &json!({})).await;
@@ -291,7 +291,7 @@ async fn t08_drift_is_put_back_and_a_sidecar_stays() {
 
 /// `kubectl rollout undo` restores an old template. The operator reverts that as drift, and its event names the object to change.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_undone_rollout_is_done_again() {
+async fn kubectl_rollout_undo_is_reverted() {
     let Some(world) = world().await else { return };
     converged(&world, &json!({})).await;
     world.patch::<HelloApp>(NAME, json!({"spec": {"image": "example.com/hello:2"}})).await;
@@ -317,7 +317,7 @@ async fn an_undone_rollout_is_done_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_that_a_pod_can_be_given_is_made_once() {
+async fn full_sample_converges_without_further_requests() {
     let Some(world) = world().await else { return };
     world.apply(include_str!("../../samples/helloapp-web.yaml")).await;
     world.until_deployment("helloapp-web", 3).await;

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::kit::{NAME, SAMPLE, converged, hello, quiet_world, uid, world};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t12_deleting_it_deletes_its_children_and_waits_for_nobody() {
+async fn t12_deletion_removes_children_without_the_operator() {
     let Some(mut world) = world().await else { return };
     let app = converged(&world, &json!({"port": 8080, "size": 2})).await;
     assert_eq!(app.metadata.finalizers, None);
@@ -51,7 +51,7 @@ async fn orphans_are_adopted() {
 
 /// Limits the requests, as the API server's audit log counts them, for one app with three children.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_it_costs() {
+async fn request_count_stays_within_limits() {
     let Some(mut world) = quiet_world().await else { return };
     world.run(&["--resync-interval", "1s"]);
     converged(&world, &json!({"port": 8080, "size": 2})).await;
@@ -88,7 +88,7 @@ async fn what_it_costs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_apps_at_once() {
+async fn hundred_apps_get_children_within_a_minute() {
     let Some(world) = world().await else { return };
     for index in 0..100 {
         world.apply(&hello(&format!("a{index}"), &json!({"image": "app:1", "port": 8080}))).await;

@@ -31,7 +31,7 @@ async fn release_and_stall(world: &World, image: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_that_stalls_gives_way_until_spec_changes() {
+async fn stalled_release_is_rolled_back_until_the_spec_changes() {
     let Some(mut world) = world().await else { return };
     converged(&world, &json!({"size": 3, "rollback": "OnStall"})).await;
     let good: Deployment = world.get(NAME).await.expect("a Deployment");
@@ -69,7 +69,7 @@ async fn a_release_that_stalls_gives_way_until_spec_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_is_killed_before_it_acts_rolls_back_all_the_same() {
+async fn restarted_operator_still_rolls_back() {
     let Some(mut world) = world().await else { return };
     converged(&world, &json!({"size": 3, "rollback": "OnStall"})).await;
     world.patch::<HelloApp>(NAME, json!({"spec": {"image": "example.com/hello:bad"}})).await;
@@ -84,7 +84,7 @@ async fn an_operator_that_is_killed_before_it_acts_rolls_back_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_being_asked_for_nothing_is_rolled_back() {
+async fn stalled_release_is_not_rolled_back_by_default() {
     let Some(world) = world().await else { return };
     converged(&world, &json!({"size": 3})).await;
     release_and_stall(&world, "example.com/hello:bad").await;

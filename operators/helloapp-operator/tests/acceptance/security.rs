@@ -30,7 +30,7 @@ fn context(pod: &PodSpec) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t09_pods_are_restricted_unless_the_object_says_otherwise() {
+async fn t09_pods_are_restricted_by_default() {
     let Some(world) = world().await else { return };
     for (name, profile) in
         [("by-default", Value::Null), ("root-allowed", json!("RootAllowed")), ("baseline", json!("Baseline"))]
@@ -61,7 +61,7 @@ async fn t09_pods_are_restricted_unless_the_object_says_otherwise() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_operator_can_have_another_default() {
+async fn default_security_profile_flag_is_applied() {
     let Some(mut world) = quiet_world().await else { return };
     world.run(&["--default-security-profile", "RootAllowed"]);
     world.apply(&hello(NAME, &json!({"image": IMAGE}))).await;
@@ -75,7 +75,7 @@ async fn the_operator_can_have_another_default() {
 }
 
 #[test]
-fn t14_the_operator_reads_no_secrets_and_enters_no_pods() {
+fn t14_operator_may_not_read_secrets_or_exec_into_pods() {
     let granted = manager::permissions(&[&HelloAppOperator]);
     for rule in &granted {
         for resource in rule.resources.iter().flatten() {
@@ -90,7 +90,7 @@ fn t14_the_operator_reads_no_secrets_and_enters_no_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_of_the_whole_deployment_is_told() {
+async fn deployment_refused_by_quota_is_reported() {
     let Some(world) = world().await else { return };
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"},

@@ -19,7 +19,7 @@ async fn waiting(world: &World, reason: &str, message: &str) {
 
 /// Waits for a problem, checks its message and that `Ready` has the same reason. Then lets the pod run, and waits until the
 /// problem is gone.
-async fn told_and_healed(world: &World, reason: &str, message: &str) {
+async fn until_reported_and_cleared(world: &World, reason: &str, message: &str) {
     let told = world.until_condition::<HelloApp>(NAME, "Degraded", "True", reason).await;
     assert_eq!(condition(&told, "Degraded").map(|it| it.message.as_str()), Some(message));
     assert_eq!(condition(&told, "Ready").map(|it| it.reason.as_str()), Some(reason));
@@ -30,7 +30,7 @@ async fn told_and_healed(world: &World, reason: &str, message: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t10_an_image_that_runs_as_root_is_told_in_these_words_and_the_profile_cures_it() {
+async fn t10_root_image_is_reported_and_fixed_by_the_profile() {
     let Some(world) = world().await else { return };
     let refusal = "container has runAsNonRoot and image will run as root (pod: \"x\", container: app)";
     waiting(&world, "CreateContainerConfigError", refusal).await;
@@ -56,26 +56,26 @@ async fn t10_an_image_that_runs_as_root_is_told_in_these_words_and_the_profile_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_image_is_told_and_heals() {
+async fn missing_image_is_reported_and_clears() {
     let Some(world) = world().await else { return };
     waiting(&world, "ImagePullBackOff", "not found").await;
     let message = format!("Pod {POD}: cannot pull image \"{IMAGE}\": not found");
-    told_and_healed(&world, "ImagePullFailed", &message).await;
+    until_reported_and_cleared(&world, "ImagePullFailed", &message).await;
     assert_eq!(world.until_event(NAME, "Warning", "ImagePullFailed").await, message);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_secret_or_key_is_told_without_reading_any() {
+async fn missing_secret_key_is_reported_without_reading_it() {
     let Some(world) = world().await else { return };
     waiting(&world, "CreateContainerConfigError", "couldn't find key url in Secret test/database").await;
     let message = "Secret \"database\" has no key \"url\"";
-    told_and_healed(&world, "SecretNotFound", message).await;
+    until_reported_and_cleared(&world, "SecretNotFound", message).await;
     assert_eq!(world.until_event(NAME, "Warning", "SecretNotFound").await, message);
     assert_eq!(world.requests().count("get secrets"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_a_quota_refuses_are_told_and_heal() {
+async fn pods_refused_by_quota_are_reported_and_recover() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     world.until_deployment(NAME, 1).await;
@@ -105,7 +105,7 @@ fn stalled(total: i32, ready: i32) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t11_a_rollout_that_stalls_is_told_once() {
+async fn t11_stalled_rollout_emits_one_event() {
     let Some(world) = world().await else { return };
     converged(&world, &json!({"rollout": {"progressDeadlineSeconds": 60}})).await;
     world.patch::<HelloApp>(NAME, json!({"spec": {"image": "example.com/hello:2"}})).await;
@@ -140,7 +140,7 @@ async fn size_zero_is_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_object_is_left_as_it_is() {
+async fn paused_object_is_not_reconciled() {
     let Some(world) = world().await else { return };
     converged(&world, &json!({})).await;
     let paused = "apps.anupam.com/paused";
@@ -152,7 +152,7 @@ async fn a_paused_object_is_left_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_variables_are_taken() {
+async fn hundred_environment_variables_are_accepted() {
     let Some(world) = world().await else { return };
     let env: Vec<Value> = (0..100).map(|n| json!({"name": format!("A{n}"), "value": "x".repeat(100)})).collect();
     world.apply(&hello(NAME, &json!({"image": IMAGE, "env": env}))).await;

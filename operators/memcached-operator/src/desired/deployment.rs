@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_spec_is_one_node_with_the_defaults_of_the_sample() {
+    fn empty_spec_is_one_pod_with_the_template_of_the_sample() {
         let (empty, seed) = (of(&json!({})), of(&json!({"size": 3})));
         assert_eq!(empty.replicas, Some(1));
         assert_eq!(empty.template, seed.template);
     }
 
     #[test]
-    fn what_restarts_no_node() {
+    fn pod_template_ignores_fields_outside_the_pod() {
         let template = of(&json!({})).template;
         for spec in [
             json!({"size": 0}),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_comes_from_the_spec_or_from_the_operator() {
+    fn image_comes_from_the_spec_or_the_operator_default() {
         let image = |spec: &Value, registry: Option<&str>| {
             let config = Config { image_registry: registry.map(ToOwned::to_owned), ..Config::default() };
             let pod = deployment(&samples::with_spec(spec), &config, None).spec.and_then(|it| it.template.spec);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_the_configuration_unless_it_is_given() {
+    fn memory_follows_config_unless_resources_are_set() {
         let resources = |spec: &Value| serde_json::to_value(&pod_of(spec).containers[0].resources).expect("JSON");
         assert_eq!(
             resources(&json!({"config": {"memoryMB": 1764}})),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_is_counted_over_our_nodes_unless_it_is_said_otherwise() {
+    fn topology_spread_selects_own_pods_by_default() {
         let constraint = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"});
         let (mut ours, mut theirs) = (constraint.clone(), constraint.clone());
         theirs["labelSelector"] = json!({"matchLabels": {"a": "b"}});
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_mounted_key_by_key_and_their_hash_is_ours() {
+    fn secrets_are_mounted_by_key_and_their_hash_is_enforced() {
         let spec = json!({
             "tls": {"secretName": "certs", "clientAuth": "Request"}, "auth": {"secretName": "users"},
             "podAnnotations": {secrets::HASH: "theirs"},
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_keep_apart_as_far_as_asked() {
+    fn anti_affinity_follows_its_mode() {
         let affinity =
             |mode: &str| serde_json::to_value(pod_of(&json!({"antiAffinity": mode})).affinity).expect("JSON");
         let selector = json!({"matchLabels": {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_labels_never_replace_ours() {
+    fn pod_labels_never_replace_operator_labels() {
         let labels = json!({"team": "a", "app.kubernetes.io/instance": "b", "app.kubernetes.io/component": "c"});
         let template = of(&json!({"podLabels": labels, "podAnnotations": {"d": "e"}})).template;
         let metadata = serde_json::to_value(template.metadata).expect("JSON");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_that_the_api_server_would_drop() {
+    fn deployment_has_no_empty_fields() {
         fn empty(value: &Value) -> bool {
             match value {
                 Value::Null => true,

@@ -26,7 +26,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_nodes() {
+    fn budget_accepts_a_percentage() {
         let spec = json!({"size": 8, "podDisruptionBudget": {"maxUnavailable": "25%"}});
         let budget = disruption_budget(&samples::with_spec(&spec)).expect("a budget");
         let max_unavailable = budget.spec.and_then(|it| it.max_unavailable);

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exporter_with_settings_of_its_own() {
+    fn exporter_uses_custom_settings() {
         let settings = json!({"enabled": true, "image": "mine:1", "port": 9999, "resources": {"limits": {"cpu": 1}}});
         let exporter = of(&json!({"port": 2000, "metrics": settings}));
         assert_eq!(exporter["image"], "mine:1");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exporter_of_a_node_with_tls() {
+    fn exporter_connects_with_tls() {
         let with = |client_auth: &str| {
             let tls = json!({"secretName": "a", "clientAuth": client_auth});
             of(&json!({"metrics": {"enabled": true}, "tls": tls, "auth": {"secretName": "b"}}))

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn without_peers_the_pods_of_the_namespace_come_in() {
+    fn policy_without_peers_admits_pods_of_the_namespace() {
         assert_eq!(of(&json!({})), Value::Null);
         assert_eq!(of(&json!({"networkPolicy": {}})), Value::Null);
         let tcp = |port: i32| json!({"port": port, "protocol": "TCP"});
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_taken_as_the_api_server_keeps_them() {
+    fn peers_are_normalized_as_by_the_api_server() {
         let from = json!([
             {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "shop"}, "matchExpressions": []}},
             {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},

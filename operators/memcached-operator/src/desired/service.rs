@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn with_an_address_and_annotations() {
+    fn service_with_cluster_ip_and_annotations() {
         let settings = json!({"port": 22122, "service": {"type": "ClusterIP", "annotations": {"a": "b"}}});
         let service = service(&samples::with_spec(&settings));
         let spec = service.spec.expect("a spec");

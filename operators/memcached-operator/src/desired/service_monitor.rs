@@ -26,7 +26,7 @@ mod tests {
     }
 
     #[test]
-    fn it_scrapes_the_port_of_the_service_that_carries_our_labels() {
+    fn monitor_scrapes_the_metrics_port_of_the_service() {
         let monitor = of(&json!({"enabled": true}), true);
         let app = json!({
             "app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": "memcached-sample",
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn it_carries_the_labels_by_which_it_is_found_and_ours_win() {
+    fn monitor_has_user_labels_but_operator_labels_win() {
         let labels = json!({"release": "prometheus", "app.kubernetes.io/name": "mine"});
         let monitor = of(&json!({"enabled": true, "interval": "1m30s", "labels": labels}), true);
         assert_eq!(monitor["spec"]["endpoints"][0]["interval"], "1m30s");
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_exporter_there_is_nothing_to_scrape() {
+    fn no_monitor_without_an_exporter() {
         assert_eq!(of(&json!({"enabled": true}), false), Value::Null);
         assert_eq!(of(&json!({}), true), Value::Null);
     }

@@ -59,7 +59,7 @@ fn memcached(size: i32) -> Memcached {
 }
 
 #[test]
-fn how_it_is_called() {
+fn conditions_have_reasons_and_messages_about_nodes() {
     let told = |ready: i32| {
         let report = of(&memcached(3), Some(&deployment(2, [3, 3, ready], ONGOING)), &[], at(NOW));
         let health = report.health;
@@ -83,7 +83,7 @@ fn how_it_is_called() {
 }
 
 #[test]
-fn the_fields() {
+fn status_reports_nodes_endpoints_counts_and_image() {
     let pods = [ready_pod("b", "fd00::2"), ready_pod("a", "10.0.0.1"), unpullable_pod("c")];
     let report = of(&memcached(3), Some(&deployment(2, [3, 2, 2], ONGOING)), &pods, at(NOW));
     assert_eq!(
@@ -102,14 +102,14 @@ fn the_fields() {
 }
 
 #[test]
-fn nodes_are_there_even_when_there_are_none() {
+fn nodes_and_endpoints_are_empty_lists_at_size_zero() {
     let status = serde_json::to_value(of(&memcached(0), None, &[], at(NOW)).status).expect("JSON");
     assert_eq!((&status["nodes"], &status["endpoints"]), (&json!([]), &json!([])));
     assert_eq!(status.get("image"), None);
 }
 
 #[test]
-fn a_size_that_is_none_is_told_and_what_is_there_is_wanted() {
+fn invalid_size_is_reported_against_current_replicas() {
     let mut memcached = memcached(1);
     memcached.metadata.annotations = Some([(INVALID_SIZE.to_owned(), "\"three\"".to_owned())].into());
     let complete =

@@ -90,25 +90,25 @@ const ROWS: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t17_killed_before_at_and_after_each_write_it_converges_and_nothing_is_made_twice() {
+async fn t17_crash_around_any_write_converges_without_duplicates() {
     let Some(campaign) = Campaign::begin(Memcacheds).await else { return };
     campaign.run("crashes", campaign.crashes(), 9).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_write_that_is_answered_wrongly_is_tried_again() {
+async fn write_with_an_error_answer_is_retried() {
     let Some(campaign) = Campaign::begin(Memcacheds).await else { return };
     campaign.run("errors", campaign.errors(), 8).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_that_is_late_twice_or_lost_with_its_watch_changes_nothing() {
+async fn late_duplicate_or_lost_watch_events_do_no_harm() {
     let Some(campaign) = Campaign::begin(Memcacheds).await else { return };
     campaign.run("events", campaign.events(), 6).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_wrong_all_the_time_only_takes_longer() {
+async fn permanent_faults_only_delay_convergence() {
     let Some(campaign) = Campaign::begin(Memcacheds).await else { return };
     let rows = ROWS.iter().map(|(row, plan)| plan.parse().unwrap_or_else(|error| panic!("{row}: {error}"))).collect();
     campaign.run("rows", rows, 7).await;

@@ -35,7 +35,7 @@ fn contains(live: &Value, desired: &Value, path: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t01_the_sample_gets_its_three_children() {
+async fn t01_sample_gets_three_children() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     let (deployment, service, budget) = children(&world).await;
@@ -66,7 +66,7 @@ async fn t01_the_sample_gets_its_three_children() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t04_kubectl_scale_scales_and_restarts_nothing() {
+async fn t04_kubectl_scale_restarts_no_pod() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     let before = deployment(&world, NAME, 3).await;
@@ -86,7 +86,7 @@ async fn t04_kubectl_scale_scales_and_restarts_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t05_scaled_to_zero() {
+async fn t05_size_zero_removes_the_budget_and_keeps_the_service() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     for pod in world.list::<Pod>().await {
@@ -107,7 +107,7 @@ async fn t05_scaled_to_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t06_drift_is_put_back_within_two_seconds() {
+async fn t06_drift_is_reverted_within_two_seconds() {
     let limit = Duration::from_secs(2);
     let Some(world) = world().await else { return };
     converged(&world).await;
@@ -150,7 +150,7 @@ async fn t06_drift_is_put_back_within_two_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t07_what_others_add_stays() {
+async fn t07_additions_of_other_clients_stay() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     let patch = json!({"spec": {"template": {
@@ -183,7 +183,7 @@ async fn t07_what_others_add_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t08_a_strangers_object_is_left_alone_and_looked_at_again() {
+async fn t08_unowned_deployment_is_left_alone_and_polled() {
     let Some(world) = world().await else { return };
     let unowned: Deployment = world
         .create(json!({
@@ -211,7 +211,7 @@ async fn t08_a_strangers_object_is_left_alone_and_looked_at_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_that_fit_but_are_not_ours_are_left_alone_too() {
+async fn unlabelled_or_otherwise_owned_objects_are_left_alone() {
     let Some(world) = world().await else { return };
     // The operator could adopt both objects, except that one has no labels of ours and the other has another owner.
     let unlabelled: Service = world
@@ -278,7 +278,7 @@ async fn t09_orphans_are_adopted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t14_arguments_that_belong_to_the_operator_are_refused() {
+async fn t14_reserved_extra_args_are_rejected() {
     let Some(world) = world().await else { return };
     let refused = [json!(["-m", "1"]), json!(["-m64"]), json!(["--memory-limit=1"]), json!(["-U", "11211"])];
     for (index, arguments) in refused.iter().enumerate() {
@@ -303,7 +303,7 @@ async fn t14_arguments_that_belong_to_the_operator_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t15_only_what_is_in_the_template_restarts_pods() {
+async fn t15_only_template_changes_restart_pods() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     let before = deployment(&world, NAME, 3).await;
@@ -342,7 +342,7 @@ async fn t15_only_what_is_in_the_template_restarts_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t18_a_paused_object_is_left_as_it_is() {
+async fn t18_paused_object_is_not_reconciled() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     let paused = "memcached.cache.example.com/paused";
@@ -374,7 +374,7 @@ async fn t21_defaults_are_not_written_into_the_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_no_child_could_have_are_refused() {
+async fn schema_rejects_invalid_names_and_specs() {
     let Some(world) = quiet_world().await else { return };
     for name in [format!("a{}", "b".repeat(52)), "1abc".to_owned()] {
         let error = world.try_apply(&memcached(&name, &json!({}))).await.expect_err("is refused").to_string();
@@ -395,7 +395,7 @@ async fn names_that_no_child_could_have_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_changes_its_type_is_made_again() {
+async fn service_type_change_recreates_the_service() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     let old = uid(&world.get::<Service>(NAME).await.expect("a Service"));

@@ -19,7 +19,7 @@ fn worker_of(pod: &Pod) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_drained_gives_up_one_node_at_a_time() {
+async fn drain_evicts_one_pod_at_a_time() {
     let fresh = || Cluster::fresh(Nodes::Simulated);
     let Some(mut world) = World::prepare(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator"), fresh).await
     else {

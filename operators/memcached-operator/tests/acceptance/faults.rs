@@ -22,7 +22,7 @@ use crate::kit::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t03_a_converged_object_causes_no_write_also_after_a_restart() {
+async fn t03_converged_object_causes_no_writes_after_a_restart() {
     let Some(mut world) = quiet_world().await else { return };
     world.run(&["--resync-interval", "1s"]);
     converged(&world).await;
@@ -59,7 +59,7 @@ async fn t03_a_converged_object_causes_no_write_also_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t17_killed_at_any_moment_it_goes_on_where_it_was() {
+async fn t17_killed_operator_creates_nothing_twice() {
     let Some(mut world) = world().await else { return };
     world.apply(SAMPLE).await;
     // Kill the operator repeatedly while it works: each run gets a little further.
@@ -90,7 +90,7 @@ async fn t17_killed_at_any_moment_it_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_without_its_store_for_twenty_seconds_is_waited_for() {
+async fn operator_survives_an_etcd_outage() {
     let fresh = || cluster::Cluster::fresh(cluster::Nodes::None);
     let binary = env!("CARGO_BIN_EXE_memcached-operator");
     let Some(mut world) = manager_testing::World::prepare(&memcached_operator::MemcachedOperator, binary, fresh).await
@@ -128,7 +128,7 @@ async fn an_api_server_without_its_store_for_twenty_seconds_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_that_is_missing_is_told_and_heals() {
+async fn missing_crd_is_reported_until_it_is_installed() {
     let fresh = || cluster::Cluster::fresh(cluster::Nodes::None);
     let binary = env!("CARGO_BIN_EXE_memcached-operator");
     let operator: &'static dyn manager::Operator = &memcached_operator::MemcachedOperator;
@@ -154,7 +154,7 @@ async fn a_definition_that_is_missing_is_told_and_heals() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t22_an_object_that_does_not_decode_stops_no_other() {
+async fn t22_undecodable_object_blocks_no_other() {
     // A CRD without types lets the test store an object as an older release may have left it. It needs a cluster of its own.
     let fresh = || cluster::Cluster::fresh(cluster::Nodes::None);
     let binary = env!("CARGO_BIN_EXE_memcached-operator");
@@ -186,7 +186,7 @@ async fn t22_an_object_that_does_not_decode_stops_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t23_what_is_dropped_from_the_object_goes_from_the_children() {
+async fn t23_fields_removed_from_spec_leave_the_children() {
     let Some(world) = world().await else { return };
     let spec = json!({
         "size": 2, "config": {"extraArgs": ["-o", "modern"]}, "nodeSelector": {"disk": "ssd"},
@@ -215,7 +215,7 @@ async fn t23_what_is_dropped_from_the_object_goes_from_the_children() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t24_two_hundred_at_once_and_a_poisoned_one() {
+async fn t24_poisoned_object_delays_none_of_two_hundred() {
     let Some(world) = world().await else { return };
     refuse_deployments_called("m0", &world).await;
     let begun = tokio::time::Instant::now();

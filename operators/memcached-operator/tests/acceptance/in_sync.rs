@@ -43,7 +43,7 @@ async fn done(world: &World) -> (usize, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_false_of_ours_that_is_removed_is_put_back() {
+async fn removed_false_field_is_restored() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     for pointer in [FALSE, CONTAINER_FALSE] {
@@ -60,7 +60,7 @@ async fn a_false_of_ours_that_is_removed_is_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_of_another_kind_makes_room_for_ours() {
+async fn probe_of_another_kind_is_replaced() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     let probe = "/spec/template/spec/containers/0/readinessProbe";
@@ -78,7 +78,7 @@ async fn a_probe_of_another_kind_makes_room_for_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_managed_fields_were_cleared_drift_is_seen() {
+async fn drift_is_detected_after_managed_fields_are_cleared() {
     let Some(world) = world().await else { return };
     converged(&world).await;
     let cleared = json!({"metadata": {"managedFields": [{}]}});
@@ -102,7 +102,7 @@ async fn after_managed_fields_were_cleared_drift_is_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn empty_selectors_of_ours_cause_no_write() {
+async fn empty_selectors_cause_no_write() {
     let Some(mut world) = world().await else { return };
     let spec = json!({"size": 1, "networkPolicy": {"enabled": true}});
     world.apply(&memcached("open", &spec)).await;
@@ -167,7 +167,7 @@ async fn end_policy(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_policy_rewrites_is_written_and_told_by_no_process() {
+async fn fields_set_by_an_admission_policy_are_not_drift() {
     let Some(mut world) = quiet_world().await else { return };
     let fields = [(FALSE, json!(true)), (CONTAINER_FALSE, json!(true)), ("/spec/progressDeadlineSeconds", json!(77))];
     make_policy(&world, &fields).await;

@@ -22,7 +22,7 @@ fn leads(replica: &Process) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_stops_hands_over_at_once() {
+async fn stopped_leader_hands_over_at_once() {
     let Some(world) = quiet_world().await else { return };
     let mut first = world.replica("-first", &flags(&world, &[]));
     world.until("the first leads", async || leads(&first).then_some(())).await;
@@ -44,7 +44,7 @@ async fn a_leader_that_stops_hands_over_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_killed_is_replaced_when_its_lease_has_run_out() {
+async fn killed_leader_is_replaced_when_its_lease_expires() {
     let times =
         ["--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms"];
     let Some(world) = quiet_world().await else { return };
@@ -60,7 +60,7 @@ async fn a_leader_that_is_killed_is_replaced_when_its_lease_has_run_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_a_leader_that_stood_still_for_longer_than_its_lease_writes_nothing_when_it_goes_on() {
+async fn l2_resumed_leader_writes_nothing_after_its_lease_expired() {
     let times =
         ["--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=1s"];
     let Some(world) = quiet_world().await else { return };

@@ -14,7 +14,7 @@ use workloads::ServiceMonitor;
 use crate::kit::{deployment, memcached, quiet_world, reconcile_again, world};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_network_policy_and_exporters_come_and_go() {
+async fn network_policy_and_exporters_are_added_and_removed() {
     let Some(world) = world().await else { return };
     let spec = json!({
         "size": 2,
@@ -58,7 +58,7 @@ async fn a_network_policy_and_exporters_come_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fields_that_contradict_each_other_are_refused() {
+async fn schema_rejects_contradictory_fields() {
     let Some(world) = quiet_world().await else { return };
     for (spec, says) in [
         (json!({"tls": {"clientAuth": "Require"}}), "tls.clientAuth needs tls.secretName"),
@@ -92,7 +92,7 @@ fn monitor_definition() -> CustomResourceDefinition {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_monitor_is_made_when_the_cluster_has_such_a_kind() {
+async fn service_monitor_is_created_once_its_crd_exists() {
     let fresh = || Cluster::fresh(Nodes::None); // other tests must not have this kind
     let Some(mut world) = World::prepare(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator"), fresh).await
     else {

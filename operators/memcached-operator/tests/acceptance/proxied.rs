@@ -22,7 +22,7 @@ fn everything() -> bool {
 }
 
 /// Replaces our Deployment by one of another client, while the request that the plan names waits.
-fn stranger_at_signal(world: &World, operator: &Proxied) {
+fn replace_deployment_on_signal(world: &World, operator: &Proxied) {
     let deployments: Api<Deployment> = world.api();
     operator.proxy().on_signal(move |_| {
         let deployments = deployments.clone();
@@ -49,7 +49,7 @@ fn stranger_at_signal(world: &World, operator: &Proxied) {
 }
 
 /// Asserts that the other client's Deployment is unchanged, and that event and condition report the conflict.
-async fn stranger_is_left_alone(world: &World) {
+async fn assert_unowned_deployment_is_left_alone(world: &World) {
     let note = world.until_event(NAME, "Warning", "ErrResourceExists").await;
     assert_eq!(note, format!("Resource \"{NAME}\" already exists and is not managed by Memcached"));
     until_condition(world, NAME, "Ready", "False", "ResourceConflict").await;
@@ -62,7 +62,7 @@ async fn stranger_is_left_alone(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t23_a_stranger_between_our_read_and_our_write_is_left_alone() {
+async fn t23_unowned_deployment_made_during_a_write_is_left_alone() {
     // The write before which the other client acts, and the change that makes the operator send it.
     for (line, changed) in [
         ("before create deployments.apps #1 -> signal interfere", None),
@@ -73,7 +73,7 @@ async fn t23_a_stranger_between_our_read_and_our_write_is_left_alone() {
     ] {
         let Some(world) = quiet_world().await else { return };
         let operator = Proxied::start(&world, &Plan::default(), &[]).await;
-        stranger_at_signal(&world, &operator);
+        replace_deployment_on_signal(&world, &operator);
         if let Some(spec) = changed {
             world.apply(SAMPLE).await;
             children(&world).await;
@@ -84,7 +84,7 @@ async fn t23_a_stranger_between_our_read_and_our_write_is_left_alone() {
             operator.proxy().set_plan(&plan(line));
             world.apply(SAMPLE).await;
         }
-        stranger_is_left_alone(&world).await;
+        assert_unowned_deployment_is_left_alone(&world).await;
         assert!(operator.proxy().unused().is_empty(), "{line}: {}", operator.proxy().trace());
         assert!(world.get::<Service>(NAME).await.is_some(), "the operator creates the other children");
     }
@@ -101,7 +101,7 @@ fn gaps(operator: &Proxied, verb: &str, resource: &str, name: &str) -> Vec<Durat
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a5_an_object_whose_writes_always_fail_is_tried_ever_less_often_and_delays_no_other() {
+async fn a5_failing_object_backs_off_and_delays_no_other() {
     for answer in ["409", "500", "503 html"] {
         let Some(world) = quiet_world().await else { return };
         let faults = plan(&format!("before write deployments.apps */poor -> answer {answer}"));
@@ -125,7 +125,7 @@ async fn a5_an_object_whose_writes_always_fail_is_tried_ever_less_often_and_dela
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a5_a_status_and_a_deletion_that_meet_a_conflict_are_tried_again() {
+async fn a5_conflicts_on_status_and_deletion_are_retried() {
     let Some(world) = quiet_world().await else { return };
     let faults = plan(
         "before patch memcacheds.memcached.cache.example.com/status #1..2 -> answer 409; \
@@ -142,7 +142,7 @@ async fn a5_a_status_and_a_deletion_that_meet_a_conflict_are_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a6_a_server_that_says_how_long_to_wait_is_obeyed() {
+async fn a6_retry_after_is_respected() {
     // The response of the API server's flow control: a header, and a body that is not a Status.
     for (header, least) in [
         (" retry-after=\"2\"", Duration::from_secs(2)),
@@ -164,7 +164,7 @@ async fn a6_a_server_that_says_how_long_to_wait_is_obeyed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a14_what_is_forbidden_is_told_and_not_tried_in_a_loop() {
+async fn a14_forbidden_write_is_reported_and_backs_off() {
     let Some(world) = quiet_world().await else { return };
     let says = "services is forbidden: User \\\"u\\\" cannot create resource \\\"services\\\" in API group \\\"\\\" in the namespace \\\"n\\\"";
     let status = format!(
@@ -189,7 +189,7 @@ async fn a14_what_is_forbidden_is_told_and_not_tried_in_a_loop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a14_a_token_that_is_not_good_any_more_is_read_again() {
+async fn a14_rejected_token_is_read_again() {
     let Some(world) = quiet_world().await else { return };
     let operator = Proxied::start(&world, &Plan::default(), &[]).await;
     let file = world.cluster.state_dir().join(format!("{}.token", world.namespace));
@@ -216,7 +216,7 @@ async fn a14_a_token_that_is_not_good_any_more_is_read_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a9_a_slow_api_server_costs_neither_lease_nor_liveness() {
+async fn a9_slow_api_server_costs_neither_lease_nor_liveness() {
     let Some(world) = quiet_world().await else { return };
     // All requests except those for the lease take longer than the renew deadline.
     let times =
@@ -241,7 +241,7 @@ async fn a9_a_slow_api_server_costs_neither_lease_nor_liveness() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w7_an_object_that_was_replaced_unseen_is_another_object() {
+async fn w7_object_replaced_during_a_lost_watch_is_a_new_one() {
     let Some(world) = quiet_world().await else { return };
     let operator = Proxied::start(&world, &Plan::default(), &[]).await;
     world.apply(SAMPLE).await;
@@ -265,7 +265,7 @@ async fn w7_an_object_that_was_replaced_unseen_is_another_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_w12_silence_is_noticed() {
+async fn a17_w12_silent_requests_and_watches_time_out() {
     if !everything() {
         // The client gives up requests after 20 s, and watches after four minutes.
         return skip::unasked("takes minutes: set FAULT_PLANS=all");

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const ROUNDS: usize = 600;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_meets_a_write_of_ours_is_acted_on() {
+async fn change_during_a_write_is_reconciled() {
     let Some(mut world) = quiet_world().await else { return };
     world.run(&["--resync-interval", "24h"]);
     let seed = std::env::var("RACES_SEED").ok().and_then(|seed| seed.parse().ok());

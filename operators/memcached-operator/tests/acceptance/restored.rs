@@ -23,24 +23,24 @@ const TOLD: &str = "went back in time";
 
 /// Most restores happen long after the backup: new writes get versions that the operator has already observed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_is_restored_from_a_backup_is_followed() {
-    restored_and_followed(false, 500).await;
+async fn operator_follows_a_restored_cluster() {
+    check_that_the_restore_is_followed(false, 500).await;
 }
 
 /// Here the restored versions overtake those that the operator knows within seconds, through writes of the API server itself.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_is_restored_from_a_backup_of_just_now_is_followed() {
-    restored_and_followed(false, 0).await;
+async fn operator_follows_a_restore_of_a_fresh_backup() {
+    check_that_the_restore_is_followed(false, 0).await;
 }
 
 /// With leader election: the Lease goes back too.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_is_restored_from_a_backup_is_followed_by_a_leader() {
-    restored_and_followed(true, 500).await;
+async fn leader_follows_a_restored_cluster() {
+    check_that_the_restore_is_followed(true, 500).await;
 }
 
 /// Restores a cluster to a backup that is a few more than `writes` writes old.
-async fn restored_and_followed(elects: bool, writes: u32) {
+async fn check_that_the_restore_is_followed(elects: bool, writes: u32) {
     let fresh = || Cluster::fresh(Nodes::None);
     let binary = env!("CARGO_BIN_EXE_memcached-operator");
     let Some(mut world) = World::prepare(&MemcachedOperator, binary, fresh).await else { return };

@@ -16,7 +16,7 @@ fn hash(deployment: &Deployment) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t16_a_secret_is_waited_for_and_a_new_one_rolls_out_once() {
+async fn t16_deployment_waits_for_secret_and_rolls_out_changes() {
     let Some(world) = world().await else { return };
     let spec = json!({"size": 1, "tls": {"secretName": "certificates"}, "service": {"type": "Headless"}});
     world.apply(&memcached("secured", &spec)).await;

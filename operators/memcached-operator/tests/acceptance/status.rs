@@ -31,7 +31,7 @@ async fn t02_nodes_are_listed_and_the_object_is_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_image_is_told_and_heals() {
+async fn missing_image_is_reported_and_clears() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
     children(&world).await;

@@ -203,13 +203,13 @@ proptest! {
     #![proptest_config(Config { cases: cases(), rng_seed: RngSeed::Fixed(11), failure_persistence: None, ..Config::default() })]
 
     #[test]
-    fn any_sequence_of_requests_keeps_the_promises(steps in prop::collection::vec(step(), 1..40), is_slow: bool) {
+    fn any_request_sequence_keeps_invariants(steps in prop::collection::vec(step(), 1..40), is_slow: bool) {
         check(&steps, if is_slow { SignedDuration::from_hours(1) } else { SignedDuration::ZERO });
     }
 }
 
 #[test]
-fn a_flight_in_the_past_is_not_sold_but_its_booking_is_found() {
+fn past_flight_is_not_sold_but_its_booking_is_replayed() {
     let now = clock::now();
     let mut order = order(0, 0, 1);
     order.date = Some(jiff::civil::Date::constant(2020, 1, 1));

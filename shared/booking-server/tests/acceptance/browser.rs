@@ -140,7 +140,7 @@ const CONTRAST: &str = r"(() => {
 })()";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_shows_bookings_and_runs_nothing_that_clients_wrote() {
+async fn status_page_shows_bookings_and_runs_no_injected_script() {
     let program = std::env::var_os("CHROMEDRIVER").unwrap_or_else(|| "chromedriver".into());
     let driver = match Command::new(&program).arg("--port=0").stdout(Stdio::piped()).spawn() {
         Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -121,7 +121,7 @@ fn validator(place: &[String]) -> Arc<Validator> {
 }
 
 #[test]
-fn an_answer_that_is_not_documented_is_found() {
+fn undocumented_response_is_detected() {
     let fails = |method: &str, path: &str, status, headers: &[(&'static str, &'static str)], body: &str| {
         let (method, path, body) = (method.to_owned(), path.to_owned(), body.to_owned());
         let headers: HeaderMap = headers

@@ -134,7 +134,7 @@ async fn work(
 
 /// Kills the server at random moments (`BOOKING_SERVER_SEED`), `BOOKING_SERVER_KILLS` times.
 #[tokio::test(flavor = "multi_thread")]
-async fn t08_what_was_answered_survives_kill_9() {
+async fn t08_acknowledged_changes_survive_kill_9() {
     let (seed, kills) = (setting("BOOKING_SERVER_SEED", 7), setting("BOOKING_SERVER_KILLS", 25));
     let folder = tempfile::tempdir().unwrap();
     let mut random = Rng::with_seed(seed);
@@ -210,7 +210,7 @@ fn stored(folder: &Path) -> std::collections::HashMap<String, Value> {
 }
 
 #[tokio::test]
-async fn t12_a_full_disk_refuses_and_recovers() {
+async fn t12_full_disk_refuses_writes_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let disk = folder.path().to_str().unwrap();
     // A small disk that only this process has.

@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn an_answer_that_is_lost_before_the_commit_leaves_nothing() {
+async fn drop_before_commit_leaves_no_booking() {
     let served = Served::start().await;
     served.fault(json!({"op": "create", "mode": "before-commit-drop"})).await;
     served.api.ask(Ask::book("r", "Paris", 2)).await.unwrap_err();
@@ -19,7 +19,7 @@ async fn an_answer_that_is_lost_before_the_commit_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_after_the_commit_is_found_again() {
+async fn drop_after_commit_is_recovered_by_retry() {
     let served = Served::start().await;
     served.fault(json!({"op": "create", "mode": "after-commit-drop", "times": 3})).await;
     for _ in 0..3 {
@@ -39,7 +39,7 @@ async fn an_answer_that_is_lost_after_the_commit_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_hanging_request_hangs_alone_and_ends_with_its_caller() {
+async fn hanging_request_blocks_no_other_and_ends_with_caller() {
     let served = Served::start().await;
     served.fault(json!({"op": "create", "mode": "hang", "subject": "stuck"})).await;
     let api = served.api.clone();
@@ -53,7 +53,7 @@ async fn a_hanging_request_hangs_alone_and_ends_with_its_caller() {
 }
 
 #[tokio::test]
-async fn a_late_request_is_done_though_its_caller_has_gone() {
+async fn delayed_request_completes_after_caller_disconnects() {
     let served = Served::start().await;
     served.fault(json!({"op": "create", "mode": "delay", "delayMs": 300, "subject": "late"})).await;
     served.fault(json!({"op": "create", "mode": "delay", "delayMs": 600, "subject": "later"})).await;
@@ -75,7 +75,7 @@ async fn a_late_request_is_done_though_its_caller_has_gone() {
 }
 
 #[tokio::test]
-async fn a_status_comes_as_asked_and_in_order() {
+async fn status_faults_fire_in_configured_order() {
     let served = Served::start().await;
     served
         .fault(json!({"op": "create", "mode": "status", "status": 429, "retryAfter": 7, "skip": 1, "times": 2}))
@@ -100,7 +100,7 @@ async fn a_status_comes_as_asked_and_in_order() {
 }
 
 #[tokio::test]
-async fn hostile_answers_are_as_bad_as_they_say() {
+async fn hostile_modes_produce_hostile_responses() {
     let served = Served::start().await;
     let hostile = async |body: &str| {
         served.fault(json!({"op": "get", "mode": "hostile", "body": body})).await;
@@ -137,7 +137,7 @@ async fn faults_are_listed_and_removed() {
 }
 
 #[tokio::test]
-async fn without_the_flag_nobody_is_the_airline() {
+async fn fault_endpoints_are_404_without_flag() {
     let served = Served::with(|options| options.fault_injection = false).await;
     let booking = served.api.must(Ask::book("r", "Paris", 1)).await;
     assert_eq!(served.airline("cancel", &booking.text("id")).await.status, 404);

@@ -36,7 +36,7 @@ async fn t01_the_same_request_a_thousand_times_books_once() {
 }
 
 #[tokio::test]
-async fn t02_a_key_belongs_to_a_trip_and_not_to_a_number() {
+async fn t02_reference_is_bound_to_trip_not_to_seat_count() {
     let served = Served::start().await;
     let first = served.api.must(Ask::book("r", "Paris", 2)).await;
     assert_eq!(first.status, 201);
@@ -56,7 +56,7 @@ async fn t02_a_key_belongs_to_a_trip_and_not_to_a_number() {
 }
 
 #[tokio::test]
-async fn t03_header_and_body_name_the_reference() {
+async fn t03_key_header_must_match_body_reference() {
     let served = Served::start().await;
     let order = json!({"reference": "r", "from": "London", "to": "Paris", "number": 1});
     let without = served.api.must(Ask::new("POST", "/v1/bookings").json(&order)).await;
@@ -69,7 +69,7 @@ async fn t03_header_and_body_name_the_reference() {
 }
 
 #[tokio::test]
-async fn t04_a_refusal_is_not_remembered() {
+async fn t04_refusal_is_not_replayed() {
     let served = Served::start().await;
     assert_eq!(served.seats("Paris", 3).await.status, 200);
     let first = served.api.must(Ask::book("first", "Paris", 2)).await;
@@ -117,7 +117,7 @@ async fn t06_cancelling_twice_frees_seats_once() {
 }
 
 #[tokio::test]
-async fn t07_a_change_needs_the_version_that_it_changes() {
+async fn t07_modify_needs_current_version() {
     let served = Served::start().await;
     served.seats("Paris", 5).await;
     let booking = served.api.must(Ask::book("r", "Paris", 2)).await;
@@ -142,7 +142,7 @@ async fn t07_a_change_needs_the_version_that_it_changes() {
 }
 
 #[tokio::test]
-async fn t09_a_pending_booking_is_confirmed_also_after_a_restart() {
+async fn t09_pending_booking_is_confirmed_after_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut process = Process::start(folder.path(), &["--confirm-delay", "2s"]);
     let pending = process.api.must(Ask::book("r", "Paris", 2)).await;
@@ -192,7 +192,7 @@ async fn t10_pages_are_complete_while_bookings_are_made() {
 }
 
 #[tokio::test]
-async fn t11_only_a_token_opens_and_none_is_logged() {
+async fn t11_valid_token_is_required_and_never_logged() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, "right-7f3a\n").unwrap();
@@ -243,7 +243,7 @@ async fn t13_one_of_many_gets_the_last_seat() {
 }
 
 #[tokio::test]
-async fn t14_a_body_is_small_and_json() {
+async fn t14_large_or_non_json_body_is_rejected() {
     let served = Served::start().await;
     let post = |media: &str, body: Vec<u8>| {
         let ask = Ask::new("POST", "/v1/bookings").header("idempotency-key", "r").header("content-type", media);
@@ -263,7 +263,7 @@ async fn t14_a_body_is_small_and_json() {
 
 /// `Connection::ask` checks every answer of all tests. This test makes the server give every answer in the contract.
 #[tokio::test]
-async fn t15_every_documented_answer_is_given_and_valid() {
+async fn t15_server_gives_every_documented_response() {
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
     std::fs::write(&token, "t").unwrap();

@@ -18,7 +18,7 @@ fn run(flags: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn help_and_version_are_told() {
+fn help_and_version_exit_0() {
     let (code, help, _) = run(&["--help"]);
     assert_eq!(code, Some(0));
     for flag in [
@@ -41,7 +41,7 @@ fn help_and_version_are_told() {
 }
 
 #[test]
-fn wrong_flags_are_one_line_and_exit_code_2() {
+fn invalid_flags_print_one_line_and_exit_2() {
     let missing = "--routes-file /nowhere/routes.json";
     for (flags, told) in [
         (vec![], "--token-file is not set"),
@@ -61,7 +61,7 @@ fn wrong_flags_are_one_line_and_exit_code_2() {
 }
 
 #[test]
-fn what_cannot_be_used_is_exit_code_1_and_says_why() {
+fn unusable_database_exits_1_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -85,7 +85,7 @@ fn what_cannot_be_used_is_exit_code_1_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_stop_finishes_what_runs_and_puts_everything_into_one_file() {
+async fn sigterm_finishes_requests_and_checkpoints_wal() {
     let folder = tempfile::tempdir().unwrap();
     let mut process = Process::start(folder.path(), &["--fault-injection"]);
     let fault = json!({"op": "create", "mode": "delay", "delayMs": 500});
@@ -121,7 +121,7 @@ async fn a_second_signal_stops_at_once() {
 }
 
 #[tokio::test]
-async fn settings_come_from_the_environment_too() {
+async fn settings_are_read_from_environment() {
     let folder = tempfile::tempdir().unwrap();
     let routes = folder.path().join("routes.json");
     fs::write(&routes, r#"[{"from":"London","to":"Paris","seats":2}]"#).unwrap();

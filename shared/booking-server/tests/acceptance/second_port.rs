@@ -26,7 +26,7 @@ async fn probes_answer_ok() {
 }
 
 #[tokio::test]
-async fn it_is_ready_when_there_are_tokens() {
+async fn readiness_waits_for_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     let access = booking_server::Access::Tokens(file.clone());
@@ -40,7 +40,7 @@ async fn it_is_ready_when_there_are_tokens() {
 }
 
 #[tokio::test]
-async fn metrics_count_what_happens() {
+async fn metrics_count_requests_and_bookings() {
     let served = Served::start().await;
     for _ in 0..3 {
         served.api.must(Ask::book("r", "Paris", 2)).await;
@@ -62,7 +62,7 @@ async fn metrics_count_what_happens() {
 }
 
 #[tokio::test]
-async fn the_journal_tells_what_happened_in_order() {
+async fn journal_lists_events_in_order() {
     let served = Served::start().await;
     let id = served.api.must(Ask::book("r", "Paris", 1)).await.text("id");
     served.api.must(Ask::patch(&id, 2, Some("*"))).await;
@@ -79,7 +79,7 @@ async fn the_journal_tells_what_happened_in_order() {
 }
 
 #[tokio::test]
-async fn the_page_escapes_what_clients_wrote() {
+async fn status_page_escapes_client_input() {
     let served = Served::start().await;
     let poison = "<script>alert(1)</script>\"'&";
     let order = json!({"reference": "r", "from": poison, "to": "Paris", "number": 2,
@@ -96,7 +96,7 @@ async fn the_page_escapes_what_clients_wrote() {
 }
 
 #[tokio::test]
-async fn the_document_is_served_as_it_is_in_the_repository() {
+async fn openapi_document_is_served_unchanged() {
     let served = Served::start().await;
     let document = served.api.get("/booking-api.yaml").await;
     assert_eq!(document.body, booking_server::DOCUMENT.as_bytes());

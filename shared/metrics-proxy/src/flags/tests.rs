@@ -12,7 +12,7 @@ fn parse_all(arguments: &[&str]) -> Result<Settings, String> {
 }
 
 #[test]
-fn the_usual_flags_are_enough() {
+fn minimal_flags_give_defaults() {
     let settings = parse(&[]).unwrap();
     assert_eq!(settings.secure, Some("[::]:8443".parse().unwrap()));
     assert_eq!((settings.insecure, settings.endpoints), (None, None));
@@ -23,7 +23,7 @@ fn the_usual_flags_are_enough() {
 }
 
 #[test]
-fn flags_mean_what_they_mean_in_kube_rbac_proxy() {
+fn flags_match_kube_rbac_proxy_semantics() {
     let settings = parse(&[
         "--proxy-endpoints-port=8643",
         "--allow-paths=/metrics,/api/*",
@@ -47,7 +47,7 @@ fn flags_mean_what_they_mean_in_kube_rbac_proxy() {
 }
 
 #[test]
-fn flags_that_do_nothing_are_accepted_and_told() {
+fn ineffective_flags_are_accepted_and_reported() {
     // The flags of kube-rbac-proxy's own test of such flags.
     let flags = [
         "--add-dir-header=true",
@@ -68,7 +68,7 @@ fn flags_that_do_nothing_are_accepted_and_told() {
 }
 
 #[test]
-fn wrong_flags_are_refused_in_words() {
+fn invalid_flags_are_rejected_with_reason() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&file, "authorization:\n  statics: []\n").unwrap();
     let config = format!("--config-file={}", file.path().display());

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_has_to_be_allowed() {
+    fn each_distinct_value_yields_attributes() {
         for (uri, headers, expected) in [
             ("/?ns=a", &[][..], &["a"][..]),
             ("/?ns=a&ns=b&other=c", &[], &["a", "b"]),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_read_differently_is_nothing() {
+    fn ambiguous_or_excessive_values_yield_no_attributes() {
         for uri in ["/?ns=a&ns=%zz", "/?ns=a;ns=b", "/?ns=a&x=%", "/?ns=%ff", "/?ns=a&%+1=b"] {
             assert_eq!(namespaces(uri, &[]), <[&str; 0]>::default(), "{uri}");
         }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_resource_it_is_the_path() {
+    fn path_is_reviewed_when_no_resource_is_configured() {
         let (parts, ()) = Request::head("/metrics?ns=a").body(()).unwrap().into_parts();
         let expected = Attributes { verb: "get", target: Target::Path("/metrics".to_owned()) };
         assert_eq!(attributes(None, None, &parts), BTreeSet::from([expected]));

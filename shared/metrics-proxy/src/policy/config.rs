@@ -241,7 +241,7 @@ authorization:
     }
 
     #[test]
-    fn a_whole_file_is_understood() {
+    fn full_config_file_is_applied() {
         let authorization = Authorization::parse(FULL).unwrap();
         let user = |name: &str| User { name: name.to_owned(), ..User::default() };
         let of_default = authorization.attributes(&get("/metrics?namespace=default"));
@@ -254,14 +254,14 @@ authorization:
     }
 
     #[test]
-    fn an_empty_file_says_nothing() {
+    fn empty_config_file_gives_defaults() {
         for text in ["", "\n", "authorization: {}", "{}", "authorization:\n  static: []\n"] {
             assert_eq!(Authorization::parse(text).unwrap(), Authorization::default(), "{text:?}");
         }
     }
 
     #[test]
-    fn what_would_not_be_done_is_refused() {
+    fn invalid_or_ineffective_config_is_rejected() {
         let resource = "authorization:\n  resourceAttributes:\n    resource: pods\n";
         for (text, because) in [
             ("authorization: [", ""),

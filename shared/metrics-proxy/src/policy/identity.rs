@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_one_form() {
+    fn only_well_formed_bearer_token_is_accepted() {
         for (value, expected) in [
             ("Bearer abc", "abc"),
             ("bearer abc", "abc"),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_names_its_user() {
+    fn certificate_subject_gives_user_and_groups() {
         let user = user_of_certificate(&certificate(Some("prometheus"), &["monitoring"])).unwrap();
         assert_eq!(user.name, "prometheus");
         assert_eq!(user.groups, ["monitoring", "system:authenticated"]);

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_allows_what_fits_all_its_parts() {
+    fn rule_allows_only_requests_matching_all_fields() {
         for (rule, attributes, expected) in [
             (on_path("/metrics"), path("/metrics"), true),
             (on_path("/metrics"), path("/metrics/x"), false),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_count() {
+    fn rule_requires_all_its_groups() {
         let groups = ["a", "b"].map(str::to_owned).to_vec();
         let rule = Rule { user: String::new(), groups, ..on_path("/metrics") };
         assert!(rule.allows(&user("bob", &["b", "c", "a"]), &path("/metrics")));

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_paths_are_let_through() {
+    fn only_plain_paths_are_admitted() {
         for path in
             ["/", "/metrics", "/metrics/", "/api/v1/label/job/values", "/a.b/..c/~x:y@z,!$&'()*+=", "/.well-known"]
         {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_reads_are_let_through() {
+    fn only_reads_are_admitted() {
         let refused = |request: http::request::Builder| {
             let (parts, ()) = request.body(()).unwrap().into_parts();
             shape(&parts, false).err()

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_filled() {
+    fn placeholders_are_filled() {
         for (text, expected) in [
             ("", ""),
             ("pods", "pods"),
@@ -53,12 +53,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in_is_not_read_again() {
+    fn filled_value_is_not_expanded_again() {
         assert_eq!(Template::parse("{{ .Value }}").unwrap().fill("{{ .Value }}"), "{{ .Value }}");
     }
 
     #[test]
-    fn anything_else_in_braces_is_refused() {
+    fn unknown_placeholder_is_rejected() {
         for text in ["{{ .Valu }}", "{{ .Value", "{{}}", "{{ .Value | urlquery }}", "{{- .Value }}"] {
             assert!(Template::parse(text).is_err(), "{text:?}");
         }

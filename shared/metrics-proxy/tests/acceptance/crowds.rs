@@ -8,7 +8,7 @@ use tokio::{io::AsyncWriteExt, net::TcpStream};
 use crate::kit::{soon, usual};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_of_slow_clients_holds_up_nobody() {
+async fn slow_clients_do_not_block_others() {
     let (_behind, _, proxy) = usual(&["--max-connections=200"]).await;
     let address = proxy.plain.unwrap();
     assert_eq!(proxy.get("/metrics", Some("ann")).await.0, 200);

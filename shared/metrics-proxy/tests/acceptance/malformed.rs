@@ -113,7 +113,7 @@ fn heads() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn the_upstream_sees_only_what_was_made_anew() {
+fn upstream_gets_only_rebuilt_requests() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (behind, proxy) = runtime.block_on(async {
         let (behind, ask) = (Behind::new(HELLO).await, Arc::new(Ask::default()));
@@ -146,7 +146,7 @@ fn the_upstream_sees_only_what_was_made_anew() {
 }
 
 #[test]
-fn no_config_file_panics() {
+fn config_parser_never_panics() {
     let text = prop_oneof![
         ".{0,200}",
         prop::collection::vec(

@@ -19,7 +19,7 @@ fn ends(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn help_names_every_flag_that_does_something() {
+fn help_lists_every_effective_flag() {
     let (code, help, _) = ends(&["--help"]);
     assert_eq!(code, Some(0));
     for flag in [
@@ -55,7 +55,7 @@ fn help_names_every_flag_that_does_something() {
 }
 
 #[test]
-fn wrong_usage_is_one_line_and_a_two() {
+fn usage_error_prints_one_line_and_exits_2() {
     let usual = ["--upstream=http://127.0.0.1:1/", "--secure-listen-address=127.0.0.1:0"];
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&file, "authorization: {rewrites: {byQueryParameter: {name: a}}}").unwrap();
@@ -100,7 +100,7 @@ impl Drop for Ends {
 }
 
 #[tokio::test]
-async fn no_token_is_in_the_log_and_sigterm_ends_it() {
+async fn tokens_are_not_logged_and_sigterm_stops_program() {
     let behind = Behind::new(HELLO).await;
     let folder = tempfile::tempdir().unwrap();
     // No API server listens here: the log reports that.

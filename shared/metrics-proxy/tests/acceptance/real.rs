@@ -123,7 +123,7 @@ fn metrics_rule() -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn rights_decide() {
+async fn rbac_decides_access() {
     let Some(world) = World::new().await else { return };
     let proxy = world
         .proxy(&[
@@ -157,7 +157,7 @@ async fn rights_decide() {
 }
 
 #[tokio::test]
-async fn tokens_that_are_not_good_are_nobodys() {
+async fn invalid_tokens_get_401() {
     let Some(world) = World::new().await else { return };
     let role = world.role("reader", metrics_rule()).await;
     world.bind("reader", &role, world.account("reader").await).await;
@@ -181,7 +181,7 @@ async fn tokens_that_are_not_good_are_nobodys() {
 }
 
 #[tokio::test]
-async fn audiences_are_asked_for() {
+async fn token_for_wrong_audience_gets_401() {
     let Some(world) = World::new().await else { return };
     let role = world.role("reader", metrics_rule()).await;
     world.bind("reader", &role, world.account("reader").await).await;
@@ -197,7 +197,7 @@ async fn audiences_are_asked_for() {
 }
 
 #[tokio::test]
-async fn resources_are_authorised_by_a_parameter() {
+async fn query_parameter_selects_authorised_namespace() {
     let Some(world) = World::new().await else { return };
     let account = world.account("reader").await;
     let reads = json!({"apiGroups": [""], "resources": ["services/metrics"], "verbs": ["get"]});
@@ -232,7 +232,7 @@ async fn resources_are_authorised_by_a_parameter() {
 }
 
 #[tokio::test]
-async fn certificates_have_rights_too() {
+async fn client_certificate_group_is_authorised_by_rbac() {
     let Some(world) = World::new().await else { return };
     let role = world.role("reader", metrics_rule()).await;
     let group = world.cluster_wide("scrapers");
@@ -256,7 +256,7 @@ async fn certificates_have_rights_too() {
 }
 
 #[tokio::test]
-async fn a_proxy_without_rights_lets_in_nobody() {
+async fn proxy_without_permissions_answers_503() {
     let Some(world) = World::new().await else { return };
     world.account("reader").await;
     let token = world.token("reader", &[]).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::kit::{get, soon, status, tell, usual};
 
 #[tokio::test]
-async fn tokens_decide_who_is_let_in() {
+async fn invalid_token_gets_401_and_denied_user_gets_403() {
     let (behind, ask, proxy) = usual(&[]).await;
     assert_eq!(proxy.get("/metrics", None).await, (401, "Unauthorized\n".to_owned()));
     assert_eq!(proxy.get("/metrics", Some("unknown")).await, (401, "Unauthorized\n".to_owned()));
@@ -35,7 +35,7 @@ async fn tokens_decide_who_is_let_in() {
 }
 
 #[tokio::test]
-async fn paths_that_are_not_allowed_do_not_exist() {
+async fn disallowed_path_gets_404() {
     let (behind, ask, proxy) = usual(&["--allow-paths=/metrics,/api/v1/label/*/values"]).await;
     for path in ["/", "/api/v1/label/name", "/metrics/", "/Metrics", "//metrics", "/metrics/../metrics", "/%6detrics"] {
         assert_eq!(proxy.get(path, Some("ann")).await.0, 404, "{path}");
@@ -49,7 +49,7 @@ async fn paths_that_are_not_allowed_do_not_exist() {
 }
 
 #[tokio::test]
-async fn ignored_paths_are_for_everybody_but_nobody_says_who_it_is() {
+async fn ignored_path_skips_auth_and_forwards_no_identity() {
     let (behind, ask, proxy) = usual(&["--ignore-paths=/metrics,/api/v1/labels", "--auth-header-fields-enabled"]).await;
     for path in ["/metrics", "/api/v1/labels"] {
         assert_eq!(proxy.get(path, None).await.0, 200, "{path}");
@@ -69,7 +69,7 @@ async fn ignored_paths_are_for_everybody_but_nobody_says_who_it_is() {
 }
 
 #[tokio::test]
-async fn the_upstream_is_told_who_asks_if_it_wants_to_know() {
+async fn identity_headers_reach_upstream_when_enabled() {
     for (flag, expected) in [("--auth-header-fields-enabled=false", false), ("--auth-header-fields-enabled", true)] {
         let names = "--auth-header-user-field-name=x-user";
         let (behind, _, proxy) = usual(&[flag, names]).await;
@@ -84,7 +84,7 @@ async fn the_upstream_is_told_who_asks_if_it_wants_to_know() {
 }
 
 #[tokio::test]
-async fn what_comes_back_is_not_stored_and_does_not_say_by_what() {
+async fn response_is_no_store_and_hides_server() {
     let (_behind, _, proxy) = usual(&[]).await;
     for token in [Some("ann"), None, Some("bob")] {
         let answer = tell(&mut proxy.connect().await, get("/metrics", token)).await.to_lowercase();
@@ -94,7 +94,7 @@ async fn what_comes_back_is_not_stored_and_does_not_say_by_what() {
 }
 
 #[tokio::test]
-async fn head_is_get_without_a_body() {
+async fn head_request_gets_headers_without_body() {
     let (behind, _, proxy) = usual(&[]).await;
     let text = get("/metrics", Some("ann")).replace("GET", "HEAD");
     let answer = tell(&mut proxy.connect().await, text).await;
@@ -104,7 +104,7 @@ async fn head_is_get_without_a_body() {
 }
 
 #[tokio::test]
-async fn only_reads_are_let_through() {
+async fn only_reads_are_admitted() {
     let (behind, ask, proxy) = usual(&[]).await;
     for (line, header, expected) in [
         ("POST /metrics", "content-length: 0", 405),
@@ -150,7 +150,7 @@ authorization:
 ";
 
 #[tokio::test]
-async fn rewrites_ask_about_every_value() {
+async fn every_rewrite_value_must_be_allowed() {
     let (_file, flag) = config(REWRITE);
     let (behind, _, proxy) = usual(&[&flag]).await;
     for (query, header, expected) in [
@@ -176,7 +176,7 @@ async fn rewrites_ask_about_every_value() {
 }
 
 #[tokio::test]
-async fn static_rules_are_tried_first() {
+async fn static_rules_are_checked_before_reviews() {
     let rules = "
   static:
   - {user: {name: bob}, resourceRequest: true, resource: services, namespace: c, verb: get}
@@ -196,7 +196,7 @@ async fn static_rules_are_tried_first() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_after_what_runs() {
+async fn proxy_ends_on_cancellation() {
     let (_behind, _, proxy) = usual(&[]).await;
     assert_eq!(proxy.get("/metrics", Some("ann")).await.0, 200);
     proxy.stop.cancel();

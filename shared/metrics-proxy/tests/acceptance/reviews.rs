@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::kit::usual;
 
 #[tokio::test]
-async fn answers_are_remembered() {
+async fn review_answers_are_cached() {
     let (_behind, ask, proxy) = usual(&[]).await;
     for _ in 0..5 {
         assert_eq!(proxy.get("/metrics", Some("ann")).await.0, 200);
@@ -16,7 +16,7 @@ async fn answers_are_remembered() {
 }
 
 #[tokio::test]
-async fn without_the_reviewer_only_what_is_remembered_goes_on() {
+async fn only_cached_users_pass_while_reviewer_is_down() {
     let short = "--authentication-token-webhook-cache-ttl=1s";
     let (behind, ask, proxy) = usual(&[short]).await;
     ask.away.store(true, Ordering::Relaxed);
@@ -37,7 +37,7 @@ async fn without_the_reviewer_only_what_is_remembered_goes_on() {
 }
 
 #[tokio::test]
-async fn a_crowd_asks_once() {
+async fn concurrent_callers_share_one_review() {
     let (_behind, ask, proxy) = usual(&[]).await;
     let crowd = (0..50).map(|_| proxy.get("/metrics", Some("ann")));
     let answers = futures::future::join_all(crowd).await;
@@ -57,7 +57,7 @@ mod as_a_layer {
 
     /// The same guard as a layer in front of one's own handler, without a second container.
     #[tokio::test]
-    async fn a_handler_of_ones_own_is_guarded_too() {
+    async fn guard_layer_protects_custom_handler() {
         let (ask, metrics) = (Arc::new(Ask::default()), Arc::new(Metrics::new().unwrap()));
         let guard = Arc::new(Guard::new(Rules::default(), ask.clone(), Times::default(), metrics.clone()));
         let handler = async |Extension(admitted): Extension<Admitted>, headers: http::HeaderMap| {

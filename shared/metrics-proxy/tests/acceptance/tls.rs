@@ -99,7 +99,7 @@ pub(crate) async fn asked(to: &Running, config: ClientConfig, token: Option<&str
 }
 
 #[tokio::test]
-async fn versions_are_as_configured() {
+async fn tls_version_and_cipher_flags_are_obeyed() {
     let (authority, folder) = (Authority::new("a"), tempfile::tempdir().unwrap());
     write(folder.path(), &authority.pair("localhost", &[]));
     let (behind, ask) = (Behind::new(HELLO).await, Arc::new(Ask::default()));
@@ -146,7 +146,7 @@ async fn http2_is_on_unless_disabled() {
 }
 
 #[tokio::test]
-async fn certificates_are_swapped_as_in_a_mounted_secret() {
+async fn rotated_certificate_is_served_and_broken_pair_ignored() {
     let (authority, folder) = (Authority::new("a"), tempfile::tempdir().unwrap());
     let volume = folder.path();
     let project = |version: &str, pair: &(String, String)| {
@@ -177,7 +177,7 @@ async fn certificates_are_swapped_as_in_a_mounted_secret() {
 }
 
 #[tokio::test]
-async fn certificates_of_clients_say_who_they_are() {
+async fn client_certificate_authenticates_user() {
     let (authority, clients, folder) = (Authority::new("a"), Authority::new("b"), tempfile::tempdir().unwrap());
     write(folder.path(), &authority.pair("localhost", &[]));
     fs::write(folder.path().join("ca.crt"), clients.pem()).unwrap();
@@ -202,7 +202,7 @@ async fn certificates_of_clients_say_who_they_are() {
 }
 
 #[tokio::test]
-async fn without_certificate_files_one_is_made() {
+async fn self_signed_certificate_is_generated_by_default() {
     let (behind, ask) = (Behind::new(HELLO).await, Arc::new(Ask::default()));
     let proxy = Running::new(&behind, &ask, &["--secure-listen-address=127.0.0.1:0"]).await;
     assert!(connect(&proxy, Authority::new("a").client(&[&TLS13])).await.is_err(), "it is self-signed");
@@ -210,7 +210,7 @@ async fn without_certificate_files_one_is_made() {
 }
 
 #[tokio::test]
-async fn the_upstreams_certificate_is_checked_and_ours_is_shown() {
+async fn upstream_connection_uses_mutual_tls() {
     let (authority, clients, folder) = (Authority::new("a"), Authority::new("b"), tempfile::tempdir().unwrap());
     let (chain, key) = parsed(&authority.pair("localhost", &[]));
     let provider = Arc::new(rustls::crypto::ring::default_provider());

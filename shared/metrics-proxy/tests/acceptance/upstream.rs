@@ -15,7 +15,7 @@ async fn answer(behind: &Behind, more: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn one_that_is_away_is_a_bad_gateway() {
+async fn unreachable_upstream_gives_502() {
     let behind = Behind::new("").await;
     behind.end();
     tokio::task::yield_now().await;
@@ -23,12 +23,12 @@ async fn one_that_is_away_is_a_bad_gateway() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_answer_is_not_waited_for() {
+async fn silent_upstream_gives_504() {
     assert_eq!(status(&answer(&Behind::new("").await, &["--upstream-timeout=100ms"]).await), 504);
 }
 
 #[tokio::test]
-async fn half_an_answer_does_not_look_like_a_whole_one() {
+async fn truncated_upstream_response_is_not_sent_as_complete() {
     for half in [
         "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
@@ -42,7 +42,7 @@ async fn half_an_answer_does_not_look_like_a_whole_one() {
 }
 
 #[tokio::test]
-async fn nonsense_is_a_bad_gateway() {
+async fn malformed_upstream_response_gives_502() {
     for nonsense in [
         "hello\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
@@ -61,7 +61,7 @@ async fn redirects_are_not_followed() {
 
 /// The answer is far larger than any buffer: the proxy must not fetch what the client does not read.
 #[tokio::test]
-async fn an_endless_answer_is_not_kept_in_memory() {
+async fn large_upstream_response_is_not_buffered() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let endless = tokio::spawn(async move {
@@ -88,7 +88,7 @@ async fn an_endless_answer_is_not_kept_in_memory() {
 }
 
 #[tokio::test]
-async fn http2_without_tls_is_spoken_when_asked_for() {
+async fn force_h2c_uses_http2_without_tls() {
     // The preface of HTTP/2 ends like a head, so the recorder sees it.
     let behind = Behind::new("").await;
     let proxy =

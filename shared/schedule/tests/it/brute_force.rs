@@ -34,7 +34,7 @@ fn is_steady(zone: &Zone, second: i64) -> bool {
 }
 
 #[test]
-fn every_minute_of_some_days() {
+fn times_match_brute_force_by_minute() {
     let mut rng = Rng::with_seed(20_261_121);
     let zones = zones();
     let mut fired = 0;
@@ -67,7 +67,7 @@ fn every_minute_of_some_days() {
 
 /// Searches the next and the latest time day by day, and each minute of a day with its two possible offsets.
 #[test]
-fn every_day_of_many_years() {
+fn next_and_latest_match_brute_force_by_day() {
     let mut rng = Rng::with_seed(4);
     let zones = zones();
     for _ in 0..cases(20_000) / 100 {
@@ -135,7 +135,7 @@ fn centuries() {
 }
 
 #[test]
-fn the_ends_of_time() {
+fn searches_stay_within_the_timestamp_range() {
     for zone in zones() {
         for text in ["* * * * *", "0 0 29 2 *", "30 12 1 1 *", "@every 10s", "@every 80000h", "0 0 30 2 *"] {
             let schedule = schedule(text);

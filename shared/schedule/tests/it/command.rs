@@ -71,7 +71,7 @@ fn json_is_an_array_of_instants() {
 }
 
 #[test]
-fn a_table_tells_of_changed_clocks() {
+fn table_notes_clock_changes() {
     prints(
         &["next", "30 2 * * *", "--time-zone", "America/New_York", "--from", "2027-03-13T00:00", "--count", "3"],
         "\
@@ -120,7 +120,7 @@ Sat 2026-11-21 16:30:27 +00:00  2026-11-21T16:30:27Z  in 4 min 30 s
 }
 
 #[test]
-fn mistakes_are_pointed_at() {
+fn errors_point_at_the_mistake() {
     let pointed = "error: minute: 61 is too large\n  |\n  | 61 * * * *\n  | ^^ use 0-59\n";
     for command in ["next", "explain", "check"] {
         refuses(&[command, "61 * * * *"], pointed);
@@ -140,7 +140,7 @@ fn mistakes_are_pointed_at() {
 }
 
 #[test]
-fn what_is_right_is_said_in_words() {
+fn valid_schedule_is_explained_in_words() {
     prints(
         &["check", "0 9 * * mon-fri", "--time-zone", "Europe/Berlin"],
         "ok: at 09:00, Monday to Friday\nNext: Mon 2026-11-23 09:00 +01:00 (in 1 d 15 h)\n",
@@ -171,7 +171,7 @@ Note: On 2027-10-31 clocks go from 03:00 to 02:00: 9 runs are repeated.
 
 /// Runs clap's own checks too.
 #[test]
-fn the_help_fits_the_arguments() {
+fn help_examples_run_as_written() {
     Arguments::command().debug_assert();
     let help = |name: &str| {
         let mut command = Arguments::command();

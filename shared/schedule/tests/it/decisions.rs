@@ -128,7 +128,7 @@ const UPSTREAM: &[Row] = &[
 ];
 
 #[test]
-fn the_newest_time_is_due_and_older_ones_are_counted() {
+fn newest_time_is_due_and_older_ones_count_as_missed() {
     let utc = Zone::utc();
     for (name, text, created, last, now, expected) in UPSTREAM {
         let schedule = schedule(text);
@@ -139,7 +139,7 @@ fn the_newest_time_is_due_and_older_ones_are_counted() {
 
 /// `TestNextScheduleTimeDuration`, and the row about an edit from `TestControllerV2UpdateCronJob`.
 #[test]
-fn the_next_time() {
+fn next_time_matches_upstream() {
     let rows = [
         ("30 6-16/4 * * 1-5", "2016-05-20T10:31:00Z", 14_340),
         ("30 10,11,12 * * 1-5", "2016-05-20T16:30:00Z", 66 * 3600),
@@ -155,7 +155,7 @@ fn the_next_time() {
 }
 
 #[test]
-fn waits_are_a_little_longer_than_needed_and_at_most_an_hour() {
+fn wait_has_a_margin_and_is_capped_at_one_hour() {
     let (hourly, daily, never, utc) = (schedule("@hourly"), schedule("@daily"), schedule("0 0 30 2 *"), Zone::utc());
     let wait = |schedule: &Schedule, now: &str| situation(schedule, &utc, now).wait();
     assert_eq!(wait(&hourly, "2016-05-19T10:59:58.5Z"), Some(Duration::from_millis(1600)));
@@ -167,7 +167,7 @@ fn waits_are_a_little_longer_than_needed_and_at_most_an_hour() {
 
 /// T4 of the failure modes: after an outage of any length, one run starts.
 #[test]
-fn a_long_stop_is_one_run() {
+fn outage_of_any_length_starts_one_run() {
     let (minutely, utc) = (schedule("* * * * *"), Zone::utc());
     for missed in [0_i64, 1, 99, 100, 101, 100_000, 50_000_000] {
         let now = at("2016-05-19T10:00:00Z") + (missed + 1).minutes();
@@ -182,7 +182,7 @@ fn a_long_stop_is_one_run() {
 
 /// T3 of the failure modes: whatever the clock does, no time is decided on twice.
 #[test]
-fn a_clock_that_jumps_starts_nothing_twice() {
+fn clock_jump_starts_no_run_twice() {
     let (utc, berlin) = (Zone::utc(), zone("Europe/Berlin"));
     for (text, zone) in [("* * * * *", &utc), ("30 2 * * *", &berlin), ("@every 10m", &utc), ("0 0 29 2 *", &utc)] {
         let schedule = schedule(text);
@@ -243,7 +243,7 @@ fn reasons_to_skip() {
 }
 
 #[test]
-fn edits_and_pauses_do_not_fire_for_the_past() {
+fn edit_or_resume_starts_no_past_run() {
     let (berlin, utc) = (zone("Europe/Berlin"), Zone::utc());
     let (created, now) = (at("2026-01-01T00:00:00Z"), at("2026-11-21T15:00:00Z"));
     let first = Anchor::now(None, ("0 0 * * *", &utc, false), created, now);
@@ -269,13 +269,13 @@ fn edits_and_pauses_do_not_fire_for_the_past() {
 
 /// The status stores the hash, so it must be the same in every build.
 #[test]
-fn the_hash_stays() {
+fn schedule_hash_is_stable_across_builds() {
     let anchor = Anchor::now(None, ("* * * * */5", &Zone::utc(), false), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
     assert_eq!(anchor.hash, "b66f5e927c65d481");
 }
 
 #[test]
-fn a_grid_survives_restarts_edits_and_pauses() {
+fn every_grid_survives_restarts_edits_and_pauses() {
     let (hourly, utc) = (schedule("@every 1h"), Zone::utc());
     let it = situation(&hourly, &utc, "2016-05-19T12:20:00Z");
     assert_eq!(it.due(), Some(due("2016-05-19T12:00:00Z", 1)));
@@ -290,7 +290,7 @@ fn a_grid_survives_restarts_edits_and_pauses() {
 
 /// Each step uses only the stored last time, as after a restart.
 #[test]
-fn a_repeated_hour_runs_twice_and_not_three_times() {
+fn repeated_hour_runs_exactly_twice() {
     let (schedule, zone) = (schedule("30 1 * * *"), zone("America/New_York"));
     let mut last = None;
     let mut started = Vec::new();

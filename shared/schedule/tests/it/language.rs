@@ -118,7 +118,7 @@ const NEVER: &[&str] = &["0 0 30 2 *", "0 0 31 2,4,6,9,11 ?", "59 23 31 2 *", "0
 const SELDOM: &[&str] = &["0 0 29 2 *", "0 0 30 2 1", "0 0 30 2 0-6", "0 0 31 4,5 *", "@every 80000h"];
 
 #[test]
-fn what_means_the_same_is_equal() {
+fn equivalent_texts_parse_to_equal_schedules() {
     for (one, other) in SAME {
         assert_eq!(schedule(one), schedule(other), "{one} and {other}");
     }
@@ -128,7 +128,7 @@ fn what_means_the_same_is_equal() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_place() {
+fn error_names_field_and_position() {
     for (text, why) in WRONG {
         let error = text.parse::<Schedule>().expect_err(text);
         assert!(error.why().starts_with(why), "{text}: {error}");
@@ -139,7 +139,7 @@ fn mistakes_are_told_with_their_place() {
 }
 
 #[test]
-fn arrows_are_below_the_mistake() {
+fn error_arrows_mark_the_mistake() {
     let pointed = |text: &str| text.parse::<Schedule>().expect_err(text).pointed();
     let arrows = |text: &str| {
         let pointed = pointed(text);
@@ -164,7 +164,7 @@ fn arrows_are_below_the_mistake() {
 }
 
 #[test]
-fn what_never_fires_is_refused_where_it_is_written() {
+fn parse_firing_rejects_schedules_that_never_fire() {
     for text in NEVER {
         assert!(schedule(text).never_fires(), "{text}");
         let error = Schedule::parse_firing(text).expect_err(text);
@@ -189,40 +189,40 @@ proptest! {
     })]
 
     #[test]
-    fn no_text_is_too_strange(text in ".*") {
-        any_text(&text)?;
+    fn arbitrary_text_parses_or_gets_an_error(text in ".*") {
+        check_text(&text)?;
     }
 
     #[test]
-    fn nor_one_from_the_right_letters(text in "[-0-9*?/,@#LWTZ=. \t\u{a0}a-mnrsuhvy]{0,40}") {
-        any_text(&text)?;
+    fn text_of_valid_letters_parses_or_gets_an_error(text in "[-0-9*?/,@#LWTZ=. \t\u{a0}a-mnrsuhvy]{0,40}") {
+        check_text(&text)?;
     }
 
     #[test]
-    fn nor_one_with_five_fields(text in "([-0-9*?/,]{1,5}|[a-zA-Z]{3}|[0-9]{1,2}[-/,][0-9]{1,2})( ([-0-9*?/,]{1,4}|mon|JAN|é)){4}") {
-        any_text(&text)?;
+    fn five_fields_parse_or_get_an_error(text in "([-0-9*?/,]{1,5}|[a-zA-Z]{3}|[0-9]{1,2}[-/,][0-9]{1,2})( ([-0-9*?/,]{1,4}|mon|JAN|é)){4}") {
+        check_text(&text)?;
     }
 
     #[test]
-    fn nor_a_duration(text in "@every [-+]?([0-9]{0,20}(\\.[0-9]{0,30})?(h|m|s|ms|us|µs|ns|d| |)){1,4}") {
-        any_text(&text)?;
+    fn duration_parses_or_gets_an_error(text in "@every [-+]?([0-9]{0,20}(\\.[0-9]{0,30})?(h|m|s|ms|us|µs|ns|d| |)){1,4}") {
+        check_text(&text)?;
     }
 
     #[test]
-    fn what_is_printed_parses_to_the_same(seed in any::<u64>()) {
+    fn printed_schedule_parses_to_the_same(seed in any::<u64>()) {
         let text = Expression::random(&mut fastrand::Rng::with_seed(seed)).text;
         let parsed = schedule(&text);
         prop_assert_eq!(&schedule(&parsed.to_string()), &parsed, "{} as {}", text, parsed);
     }
 
     #[test]
-    fn so_does_a_period(seconds in 10_u64..9_000_000_000) {
+    fn printed_period_parses_to_the_same(seconds in 10_u64..9_000_000_000) {
         let parsed = schedule(&format!("@every {seconds}s"));
         prop_assert_eq!(&schedule(&parsed.to_string()), &parsed, "{}", parsed);
     }
 }
 
-fn any_text(text: &str) -> Result<(), TestCaseError> {
+fn check_text(text: &str) -> Result<(), TestCaseError> {
     match Schedule::parse_firing(text) {
         Ok(parsed) => prop_assert_eq!(&schedule(&parsed.to_string()), &parsed),
         Err(error) => {

@@ -95,7 +95,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn changes_of_clocks() {
+fn clock_changes_skip_or_repeat_runs() {
     for (what, text, name, from, expected) in CASES {
         let (schedule, zone, from) = (schedule(text), zone(name), at(from));
         let times = schedule.times(&zone, from);
@@ -109,7 +109,7 @@ fn changes_of_clocks() {
 /// For each zone from 1970 to 2037: the number of minutes equals the local time that passed, corrected by the effects of all
 /// changes.
 #[test]
-fn what_a_change_does_is_what_happens() {
+fn clock_change_effects_match_run_counts() {
     let minutely = schedule("* * * * *");
     let (mut skipped, mut repeated) = (0, 0);
     for zone in zones() {
@@ -139,7 +139,7 @@ fn what_a_change_does_is_what_happens() {
 
 /// Also before 1970, where the seconds of an instant are negative.
 #[test]
-fn parts_of_seconds() {
+fn fractional_seconds_round_to_the_right_minute() {
     let (minutely, utc) = (schedule("* * * * *"), Zone::utc());
     for (from, next, latest) in [
         ("2026-01-01T00:14:59.9Z", "2026-01-01T00:15:00Z", "2026-01-01T00:14:00Z"),
@@ -153,7 +153,7 @@ fn parts_of_seconds() {
 }
 
 #[test]
-fn a_period_goes_by_no_clock() {
+fn period_ignores_clock_changes() {
     let (schedule, berlin) = (schedule("@every 6h"), zone("Europe/Berlin"));
     let base = at("2026-03-28T20:00:00Z");
     let times = schedule.times(&berlin, base);
@@ -165,7 +165,7 @@ fn a_period_goes_by_no_clock() {
 }
 
 #[test]
-fn names_of_zones() {
+fn zone_names_must_match_exactly() {
     for name in TimeZoneDatabase::bundled().available() {
         assert_eq!(Zone::named(name.as_str()).map(|it| it.name().to_owned()), Ok(name.to_string()));
     }

@@ -79,7 +79,7 @@ fn der(pair: &Pair) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_mounted_secret_that_is_swapped_is_followed() {
+async fn swapped_secret_mount_is_reloaded() {
     let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
     let volume = folder.path();
     project(volume, "..1", &authority.pair(2100));
@@ -107,7 +107,7 @@ async fn a_mounted_secret_that_is_swapped_is_followed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_leaves_the_old_pair_and_is_told_once() {
+async fn unusable_pair_keeps_old_pair_and_is_reported_once() {
     let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
     let (first, second) = (authority.pair(2100), authority.pair(2101));
     let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
@@ -154,7 +154,7 @@ async fn what_cannot_be_used_leaves_the_old_pair_and_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_wrong_pair_is_refused_at_the_start() {
+async fn unusable_certificate_is_rejected_at_start() {
     let authority = Authority::new();
     let (one, other) = (authority.pair(2100), authority.pair(2101));
     let error = Certificates::from_pem(one.certificate.as_bytes(), other.key.as_bytes()).unwrap_err();
@@ -166,7 +166,7 @@ async fn a_wrong_pair_is_refused_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_handle_that_is_gone_is_watched_no_longer() {
+async fn dropped_handle_stops_file_polling() {
     let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
     write(folder.path(), &authority.pair(2100));
     let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
@@ -179,7 +179,7 @@ async fn a_handle_that_is_gone_is_watched_no_longer() {
 }
 
 #[tokio::test]
-async fn what_is_no_handshake_is_dropped() {
+async fn plain_http_on_tls_listener_is_dropped() {
     let server = Server::tls(crate::kit::tls(&Authority::new().pair(2100)), Limits::default(), hello()).await;
     let mut stream = server.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();

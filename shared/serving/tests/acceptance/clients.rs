@@ -10,7 +10,7 @@ use crate::kit::{Authority, Pair, Server, ask, hello, listener, rest, soon, tell
 const H2_PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[tokio::test]
-async fn http2_is_spoken_only_when_asked_for() {
+async fn http2_is_served_only_when_enabled() {
     let authority = Authority::new();
     let pair = authority.pair(2100);
     let offering = |protocols: &[&str]| {
@@ -48,7 +48,7 @@ async fn plain_listeners_do_not_speak_http2() {
 }
 
 #[tokio::test]
-async fn versions_below_the_minimum_are_refused() {
+async fn tls_versions_below_minimum_are_refused() {
     let authority = Authority::new();
     let pair = authority.pair(2100);
     for (min, works) in [(MinVersion::Tls12, true), (MinVersion::Tls13, false)] {
@@ -66,7 +66,7 @@ async fn versions_below_the_minimum_are_refused() {
     }
 }
 
-fn says_who() -> Router {
+fn peer_router() -> Router {
     let who = async |Extension(peer): Extension<Peer>| {
         assert!(peer.address.ip().is_loopback());
         peer.certificate.map_or_else(|| "none".to_owned(), |it| format!("{} bytes", it.len()))
@@ -84,11 +84,11 @@ async fn answer(server: &Server, authority: &Authority, own: Option<&Pair>) -> O
 }
 
 #[tokio::test]
-async fn certificates_of_clients_are_checked_and_handed_on() {
+async fn client_certificates_are_verified_and_passed_to_handler() {
     let (authority, ours, theirs) = (Authority::new(), Authority::new(), Authority::new());
     let authorities = ClientAuthorities::from_pem(ours.pem().as_bytes()).unwrap();
     let tls = tls(&authority.pair(2100)).client_authorities(authorities.clone());
-    let server = Server::tls(tls, Limits::default(), says_who()).await;
+    let server = Server::tls(tls, Limits::default(), peer_router()).await;
     let (friend, unknown) = (ours.pair(2100), theirs.pair(2100));
     let shown = |text: Option<String>| text.is_some_and(|text| text.ends_with(" bytes"));
     assert_eq!(answer(&server, &authority, None).await.as_deref(), Some("none"));
@@ -104,12 +104,12 @@ async fn certificates_of_clients_are_checked_and_handed_on() {
 }
 
 #[tokio::test]
-async fn a_required_certificate_is_required() {
+async fn missing_required_client_certificate_is_refused() {
     let (authority, ours, folder) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
     let bundle = folder.path().join("ca.crt");
     std::fs::write(&bundle, ours.pem()).unwrap();
     let tls = tls(&authority.pair(2100)).client_authorities(ClientAuthorities::required(bundle).unwrap());
-    let server = Server::tls(tls, Limits::default(), says_who()).await;
+    let server = Server::tls(tls, Limits::default(), peer_router()).await;
     assert_eq!(answer(&server, &authority, None).await, None);
     assert!(answer(&server, &authority, Some(&ours.pair(2100))).await.is_some());
 }

@@ -27,7 +27,7 @@ const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
 #[tokio::test]
-async fn a_port_alone_is_listened_at_in_both_families() {
+async fn port_alone_listens_on_ipv4_and_ipv6() {
     let listener = Listener::bind(parse_address(":0").unwrap()).await.unwrap();
     let mut looked_at = 0;
     for address in [V4, V6] {
@@ -40,7 +40,7 @@ async fn a_port_alone_is_listened_at_in_both_families() {
 }
 
 #[tokio::test]
-async fn an_address_is_listened_at_alone() {
+async fn explicit_address_listens_in_one_family() {
     if !(has(V4).await && has(V6).await) {
         return;
     }
@@ -53,7 +53,7 @@ async fn an_address_is_listened_at_alone() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_in_one_family_is_an_error() {
+async fn port_taken_in_one_family_fails_bind() {
     if !has(V4).await {
         return;
     }

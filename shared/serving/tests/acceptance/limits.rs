@@ -16,7 +16,7 @@ async fn dropped(server: &mut Server, why: Dropped) {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_end_is_not_waited_for() {
+async fn unfinished_head_times_out() {
     let mut server = Server::plain(Limits { header_read: SHORT, ..Limits::default() }, hello()).await;
     // Silence from the beginning, a part of a head, and a part of a head after a whole request.
     let mut silent = server.connect().await;
@@ -32,7 +32,7 @@ async fn a_head_that_does_not_end_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_trickle_does_not_lengthen_the_time() {
+async fn trickled_head_does_not_extend_timeout() {
     let mut server = Server::plain(Limits { header_read: SHORT, ..Limits::default() }, hello()).await;
     let stream = server.connect().await;
     let (mut read, mut write) = stream.into_split();
@@ -49,7 +49,7 @@ async fn a_trickle_does_not_lengthen_the_time() {
 }
 
 #[tokio::test]
-async fn a_quiet_connection_ends_after_its_own_time() {
+async fn idle_connection_has_its_own_timeout() {
     let limits = Limits { header_read: SHORT, idle: 4 * SHORT, ..Limits::default() };
     let mut server = Server::plain(limits, hello()).await;
     let mut stream = server.connect().await;
@@ -61,7 +61,7 @@ async fn a_quiet_connection_ends_after_its_own_time() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_end_is_not_waited_for() {
+async fn unfinished_handshake_times_out() {
     let limits = Limits { handshake: SHORT, ..Limits::default() };
     let mut server = Server::tls(tls(&Authority::new().pair(2100)), limits, hello()).await;
     let mut stream = server.connect().await;
@@ -70,7 +70,7 @@ async fn a_handshake_that_does_not_end_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn heads_have_a_size() {
+async fn oversized_head_gets_431() {
     let server = Server::plain(Limits { headers: 10, ..Limits::default() }, hello()).await;
     let long = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(20_000));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(11));
@@ -100,7 +100,7 @@ fn reads() -> Router {
 }
 
 #[tokio::test]
-async fn bodies_have_a_size() {
+async fn oversized_body_gets_413() {
     let server = Server::plain(Limits { body_size: 10, ..Limits::default() }, reads()).await;
     let head = "POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n";
     for (request, expected) in [
@@ -116,14 +116,14 @@ async fn bodies_have_a_size() {
 }
 
 #[tokio::test]
-async fn bodies_have_a_time() {
+async fn slow_body_times_out() {
     let server = Server::plain(Limits { body_read: SHORT, ..Limits::default() }, reads()).await;
     let answer = tell(&mut server.connect().await, "POST /slow HTTP/1.1\r\ncontent-length: 10\r\n\r\n01").await;
     assert!(answer.ends_with("too slow"), "{answer}");
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_read_is_not_waited_for() {
+async fn unread_response_times_out() {
     let long = Router::new().fallback(async || vec![b'x'; 64 << 20]);
     let mut server = Server::plain(Limits { write: SHORT, ..Limits::default() }, long).await;
     let mut stream = server.connect().await;
@@ -133,7 +133,7 @@ async fn an_answer_that_is_not_read_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn one_more_connection_ends_the_one_that_waits_longest() {
+async fn excess_connection_evicts_longest_idle_one() {
     let mut server = Server::plain(Limits { connections: 3, ..Limits::default() }, hello()).await;
     let mut streams = Vec::new();
     for _ in 0..3 {
@@ -152,7 +152,7 @@ async fn one_more_connection_ends_the_one_that_waits_longest() {
 }
 
 #[tokio::test]
-async fn requests_are_not_ended_for_others() {
+async fn excess_connection_does_not_evict_active_one() {
     let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let routes = {
         let (begun, go_on) = (begun.clone(), go_on.clone());

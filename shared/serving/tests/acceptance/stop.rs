@@ -44,7 +44,7 @@ async fn running_requests_are_finished_and_idle_connections_closed() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_is_cut() {
+async fn drain_deadline_cuts_running_requests() {
     let begun = Arc::new(Notify::new());
     let limits = Limits { drain: Duration::from_millis(100), ..Limits::default() };
     let mut server = Server::plain(limits, waits(&begun, &Arc::new(Semaphore::new(0)))).await;
@@ -58,7 +58,7 @@ async fn what_does_not_end_is_cut() {
 }
 
 #[tokio::test]
-async fn a_first_request_that_is_on_its_way_is_still_answered() {
+async fn drain_answers_first_request_of_open_connection() {
     let server = Server::plain(Limits::default(), hello()).await;
     let mut stream = server.connect().await;
     server.stop.cancel();
@@ -69,7 +69,7 @@ async fn a_first_request_that_is_on_its_way_is_still_answered() {
 }
 
 #[tokio::test]
-async fn a_connection_that_never_says_anything_holds_nothing_up() {
+async fn silent_connection_does_not_delay_drain() {
     let limits = Limits { header_read: Duration::from_hours(1), drain: Duration::from_hours(1), ..Limits::default() };
     let server = Server::plain(limits, hello()).await;
     let _silent = server.connect().await;

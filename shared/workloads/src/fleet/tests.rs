@@ -113,7 +113,7 @@ fn three_pods() -> Vec<Arc<Live<PodView>>> {
 }
 
 #[test]
-fn the_first_rollout() {
+fn first_rollout_reports_rolling_out_until_ready() {
     let (new, none) = (fleet(3, &[]), [].as_slice());
     let starting = ["False NoReadyNodes", "True RollingOut", "", "False NodesNotReady"];
     check(&new, None, none, starting);
@@ -128,7 +128,7 @@ fn the_first_rollout() {
 }
 
 #[test]
-fn a_node_died() {
+fn lost_pod_is_a_problem_after_one_minute() {
     let two_of_three = deployment(2, [3, 3, 2], COMPLETE);
     let unready_since = |time| fleet(3, &[STABLE, ("Ready", "False", "NodesNotReady", time)]);
 
@@ -142,7 +142,7 @@ fn a_node_died() {
 
 /// After clocks were put back, the stored times lie in the future, so the length of the outage is unknown.
 #[test]
-fn a_node_that_was_away_for_long_stays_a_problem_when_clocks_are_put_back() {
+fn not_ready_problem_survives_a_clock_set_back() {
     let later = "2026-11-21T11:00:00Z";
     let stored = fleet(3, &[("Progressing", "False", "Stable", later), ("Ready", "False", "NodesNotReady", later)]);
     let health = stored.health(Some(&deployment(2, [3, 3, 2], COMPLETE)), &[]);
@@ -150,7 +150,7 @@ fn a_node_that_was_away_for_long_stays_a_problem_when_clocks_are_put_back() {
 }
 
 #[test]
-fn scaling_from_three_to_five() {
+fn scale_up_past_its_deadline_is_a_problem() {
     let scaling_since =
         |time| fleet(5, &[("Progressing", "True", "Scaling", time), ("Ready", "False", "Scaling", time)]);
     let scaling = ["True MinimumNodesAvailable", "True Scaling", "", "False NodesNotReady"];
@@ -164,7 +164,7 @@ fn scaling_from_three_to_five() {
 }
 
 #[test]
-fn a_new_image_cannot_be_pulled_and_the_old_nodes_serve() {
+fn unpullable_image_is_a_problem_while_old_pods_serve() {
     let mut pods = three_pods();
     pods.push(unpullable_pod("d"));
     let failing = ["True MinimumNodesAvailable", "True RollingOut", "ImagePullFailed", "True Ready"];
@@ -175,7 +175,7 @@ fn a_new_image_cannot_be_pulled_and_the_old_nodes_serve() {
 }
 
 #[test]
-fn size_zero() {
+fn size_zero_reports_scaled_to_zero() {
     let ending = ["True ScaledToZero", "True Scaling", "", "True ScaledToZero"];
     check(&settled(0), Some(&deployment(2, [1, 1, 1], COMPLETE)), &three_pods()[..1], ending);
 
@@ -184,7 +184,7 @@ fn size_zero() {
 }
 
 #[test]
-fn the_words() {
+fn messages_count_ready_and_updated_pods() {
     let rolling = fleet(3, &[]).health(Some(&deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")), &[]);
     let message = |verdict: Option<Verdict>| verdict.expect("a verdict").message;
     assert_eq!(message(rolling.available), "3/3 nodes are ready");
@@ -197,7 +197,7 @@ fn the_words() {
 }
 
 #[test]
-fn the_object_is_looked_at_again_when_time_alone_would_change_a_verdict() {
+fn recheck_is_due_when_time_alone_changes_a_verdict() {
     let recheck =
         |stored: &[_], pods: &[_]| fleet(3, stored).health(Some(&deployment(2, [3, 3, 2], COMPLETE)), pods).recheck;
     let stable = ("Progressing", "False", "Stable", "2026-11-21T10:09:50Z");
@@ -215,7 +215,7 @@ fn the_object_is_looked_at_again_when_time_alone_would_change_a_verdict() {
 }
 
 #[test]
-fn pods_that_the_api_server_refuses() {
+fn refused_pods_are_reported_as_a_problem() {
     let reason = |message: &str| {
         let condition = json!({"type": "ReplicaFailure", "status": "True", "message": message});
         let status = json!({"observedGeneration": 2, "conditions": [condition]});

@@ -17,7 +17,7 @@ fn trouble(reason: &str, message: &str) -> Option<Trouble> {
 }
 
 #[test]
-fn a_pod_that_serves() {
+fn ready_pod_has_an_ip_and_no_trouble() {
     let pod =
         view(&json!({"phase": "Running", "podIP": "fd00::7", "conditions": [{"type": "Ready", "status": "True"}]}));
     assert!(pod.is_ready());
@@ -25,20 +25,20 @@ fn a_pod_that_serves() {
 }
 
 #[test]
-fn a_pod_of_which_nothing_is_known_yet() {
+fn pod_without_status_is_pending() {
     let fresh: PodView = serde_json::from_value(json!({"metadata": {"name": "x"}})).expect("a view of the object");
     assert_eq!(fresh, PodView { phase: Phase::Pending, ready: false, ip: None, trouble: None });
     assert_eq!(view(&json!({"phase": "Hibernating"})).phase, Phase::Unknown);
 }
 
 #[test]
-fn starting_is_no_trouble() {
+fn starting_container_is_no_trouble() {
     assert_eq!(trouble("ContainerCreating", ""), None);
     assert_eq!(trouble("PodInitializing", ""), None);
 }
 
 #[test]
-fn an_image_that_cannot_be_pulled_reads_the_same_at_every_attempt() {
+fn image_pull_trouble_is_stable_across_attempts() {
     let expected = Trouble::ImagePull { image: "app:1".into(), message: "not found".into() };
     for (reason, message) in [
         ("ErrImagePull", "not found"),
@@ -49,7 +49,7 @@ fn an_image_that_cannot_be_pulled_reads_the_same_at_every_attempt() {
 }
 
 #[test]
-fn an_image_that_wants_to_be_root() {
+fn root_image_is_reported_as_runs_as_root() {
     let message = r#"container has runAsNonRoot and image will run as root (pod: "x", container: app)"#;
     assert_eq!(trouble("CreateContainerConfigError", message), Some(Trouble::RunsAsRoot { image: "app:1".into() }));
     let unknown = "container has runAsNonRoot and image has non-numeric user (nginx), cannot verify user is non-root";
@@ -57,7 +57,7 @@ fn an_image_that_wants_to_be_root() {
 }
 
 #[test]
-fn a_container_that_ends_again_and_again() {
+fn crash_loop_reports_exit_code_and_count() {
     let expected = Trouble::CrashLoop {
         container: "app".into(),
         exit_code: 137,
@@ -79,7 +79,7 @@ fn crashes(restarts: i32, state: &Value) -> Option<(i32, bool)> {
 }
 
 #[test]
-fn between_two_ends_it_is_still_told_and_one_restart_is_an_accident() {
+fn crash_loop_persists_between_exits_after_two_restarts() {
     let (running, ended) = (
         json!({"running": {"startedAt": "2026-11-21T10:00:00Z"}}),
         json!({"terminated": {"exitCode": 1, "reason": "Error"}}),
@@ -94,7 +94,7 @@ fn between_two_ends_it_is_still_told_and_one_restart_is_an_accident() {
 }
 
 #[test]
-fn what_a_container_asks_for_and_is_not_there() {
+fn missing_secret_or_config_map_is_reported() {
     for (kubelet, ours) in [
         (r#"secret "db" not found"#, r#"Secret "db" not found"#),
         (r#"configmap "db" not found"#, r#"ConfigMap "db" not found"#),
@@ -107,7 +107,7 @@ fn what_a_container_asks_for_and_is_not_there() {
 }
 
 #[test]
-fn a_container_that_cannot_be_started() {
+fn container_start_failure_is_reported() {
     let expected = |message: &str| Some(Trouble::CannotStart { container: "app".into(), message: message.into() });
     assert_eq!(trouble("CreateContainerConfigError", "something new"), expected("something new"));
     assert_eq!(trouble("CreateContainerError", "no command specified"), expected("no command specified"));
@@ -120,7 +120,7 @@ fn a_container_that_cannot_be_started() {
 }
 
 #[test]
-fn a_pod_whose_volumes_are_not_ready() {
+fn pod_with_pending_volumes_is_preparing() {
     let conditions = |ready: &str| {
         json!([
             {"type": "PodReadyToStartContainers", "status": ready, "lastTransitionTime": "2026-11-21T10:00:00Z"},
@@ -136,7 +136,7 @@ fn a_pod_whose_volumes_are_not_ready() {
 }
 
 #[test]
-fn an_init_container_comes_before_the_ones_that_wait_for_it() {
+fn init_container_trouble_is_reported_first() {
     let pod = view(&json!({
         "initContainerStatuses": waiting("ErrImagePull", "gone"),
         "containerStatuses": waiting("PodInitializing", ""),
@@ -145,7 +145,7 @@ fn an_init_container_comes_before_the_ones_that_wait_for_it() {
 }
 
 #[test]
-fn a_pod_that_no_node_takes() {
+fn unschedulable_pod_is_reported() {
     let conditions = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         "message": "0/1 nodes are available", "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
     let since = Some("2026-11-21T10:00:00Z".parse().expect("a time"));

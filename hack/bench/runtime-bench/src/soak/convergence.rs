@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn what_has_converged_differs_in_nothing() {
+    fn converged_state_has_no_differences() {
         let (fleet, snapshot) = converged();
         assert_eq!(differences(&fleet, &snapshot), [""; 0]);
     }
 
     #[test]
-    fn whatever_is_wrong_is_told() {
+    fn every_difference_is_reported() {
         type Wrong = fn(&mut Snapshot);
         let cases: [(&str, Wrong); 14] = [
             ("soak-00000 is lost", |it| it.objects.clear()),

@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_summed_over_its_labels() {
+    fn metric_is_summed_over_its_labels() {
         let page = "# HELP a_total A\n# TYPE a_total counter\na_total{x=\"a b\"} 3\na_total{x=\"c\"} 4\na_total_more 9\nb 2.5\n";
         let sums = ["a_total", "b", "c"].map(|name| sum(page, name));
         assert!(sums.iter().all(|sum| sum.is_sign_positive()), "{sums:?}");

@@ -111,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_a_plan() {
+    fn seed_determines_plan() {
         let page = |seed| page(&mut Rng::with_seed(seed), Rates::of(0.02));
         assert_eq!(page(1), page(1));
         assert_ne!(page(1), page(2));
     }
 
     #[test]
-    fn every_template_is_a_rule_and_drawn_as_often_as_was_asked() {
+    fn every_template_parses_and_is_drawn_at_its_rate() {
         let (mut rng, rates) = (Rng::with_seed(4), Rates::of(0.05));
         let pages: Vec<Plan> = (0..200).map(|_| page(&mut rng, rates)).collect();
         let lines: Vec<String> = pages.iter().flat_map(Plan::rules).map(ToString::to_string).collect();
@@ -136,19 +136,19 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_nothing_goes_wrong() {
+    fn zero_rate_gives_empty_plan() {
         assert_eq!(page(&mut Rng::with_seed(1), Rates::of(0.0)), Plan::default());
     }
 
     #[test]
-    fn no_event_is_lost_while_its_stream_goes_on() {
+    fn no_event_fault_loses_event_on_open_stream() {
         for template in EVENT {
             assert!(!["drop", "hold", "join", "replace"].iter().any(|word| template.ends_with(word)), "{template}");
         }
     }
 
     #[test]
-    fn faults_are_told_by_their_kind() {
+    fn fault_kind_is_derived_from_action() {
         let kind = |text: &str| {
             let plan: Plan = format!("before get * -> {text}").parse().expect("a plan");
             super::kind(&plan.rules()[0].actions()[0])

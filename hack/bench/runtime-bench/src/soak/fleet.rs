@@ -205,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_a_run() {
+    fn seed_determines_changes() {
         assert_eq!(changes(7, 500, 20).0, changes(7, 500, 20).0);
         assert_ne!(changes(7, 500, 20).0, changes(8, 500, 20).0);
     }
 
     #[test]
-    fn all_sorts_of_changes_happen_and_the_number_of_objects_stays() {
+    fn all_change_kinds_happen_and_object_count_is_stable() {
         let (mut rng, mut fleet) = (Rng::with_seed(1), Fleet::default());
         let mut sorts = BTreeSet::new();
         for n in 0..5_000 {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fleet_is_what_the_changes_make() {
+    fn fleet_matches_applied_changes() {
         let (changes, fleet) = changes(3, 2_000, 40);
         let mut objects = BTreeMap::new();
         for change in changes {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_child_breaks_a_fact() {
+    fn broken_child_violates_a_fact() {
         let mut rng = Rng::with_seed(5);
         let wanted = Wanted { kind: Kind::Memcached, size: 3, release: 1, extra: true };
         for child in Child::ALL {

@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_a_course() {
+    fn seed_determines_outages() {
         assert_eq!(course(1, 100), course(1, 100));
         assert_ne!(course(1, 100), course(2, 100));
     }
 
     #[test]
-    fn all_sorts_happen_within_the_first_minutes_and_again_later() {
+    fn all_outage_kinds_happen_early_and_again_later() {
         for seed in 0..50 {
             let all = course(seed, 100);
             let (opening, rest) = all.split_at(SORTS.len());

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_has_ten_parts_and_says_why_it_failed() {
+    fn report_has_ten_parts_and_lists_failures() {
         let readings: Vec<Reading> = (0..600)
             .map(|n| Reading { hours: f64::from(n) / 3_600.0, rss: 15.0, heap: 6.0, descriptors: 20.0, threads: 5.0 })
             .collect();

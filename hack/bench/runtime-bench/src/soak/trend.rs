@@ -54,13 +54,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found_in_noise() {
+    fn slope_is_found_in_noise() {
         let Trend { slope, noise } = trend(&points(300, |time, random| 20.0 + 3.0 * time + random));
         assert!((slope - 3.0).abs() < noise && noise < 0.6, "{slope} ± {noise}");
     }
 
     #[test]
-    fn what_is_flat_is_flat_within_its_noise() {
+    fn flat_series_has_zero_slope_within_noise() {
         let Trend { slope, noise } = trend(&points(300, |_, random| 20.0 + random));
         assert!(slope.abs() < noise && noise < 0.6, "{slope} ± {noise}");
         assert_eq!(trend(&points(300, |_, _| 12.0)), Trend { slope: 0.0, noise: 0.0 });
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_little_nothing_is_said() {
+    fn too_few_points_give_infinite_noise() {
         for count in 0..3 {
             assert!(trend(&points(count, |time, _| time)).noise.is_infinite());
         }

@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_stays_as_it_is_passes() {
+    fn stable_process_passes() {
         let wobbles = |hours: f64| 15.0 + (hours * 700.0).sin();
         assert_eq!(failures(&readings(wobbles, |_| 20.0), &end()), [""; 0]);
     }
 
     #[test]
-    fn what_warms_up_passes_and_what_grows_on_fails() {
+    fn warm_up_passes_and_steady_growth_fails() {
         let warms_up = |hours: f64| 15.0 + (hours * 20.0).min(10.0);
         assert_eq!(failures(&readings(warms_up, |_| 20.0), &end()), [""; 0]);
         let leaks = |hours: f64| 15.0 + hours * 2.0;
@@ -151,12 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn what_shrinks_passes() {
+    fn shrinking_process_passes() {
         assert_eq!(failures(&readings(|hours| 20.0 - hours * 5.0, |_| 20.0), &end()), [""; 0]);
     }
 
     #[test]
-    fn of_no_readings_nothing_is_claimed() {
+    fn missing_readings_fail_every_figure() {
         assert_eq!(failures(&[], &end()).len(), FIGURES.len());
     }
 

@@ -26,7 +26,7 @@ const TIMES: [&str; 4] =
     ["2026-11-20T10:00:00Z", "2026-11-20T10:10:00Z", "2026-11-20T10:20:00Z", "2026-11-20T10:30:00Z"];
 
 #[test]
-fn t08_killed_at_any_turn_every_run_that_is_due_has_one_job() {
+fn t08_crash_at_any_step_leaves_one_job_per_due_run() {
     let mut crashes = 0;
     for policy in ["Allow", "Forbid", "Replace"] {
         for limit in [0, 3] {
@@ -82,7 +82,7 @@ fn at_eleven(policy: &str) -> (World, Replica) {
 }
 
 #[test]
-fn a_new_leader_whose_cache_is_behind_starts_nothing_twice() {
+fn new_leader_with_a_stale_cache_starts_no_run_twice() {
     for policy in ["Allow", "Forbid", "Replace"] {
         let (world, leader) = at_eleven(policy);
         let behind = world.replica();
@@ -99,7 +99,7 @@ fn a_new_leader_whose_cache_is_behind_starts_nothing_twice() {
 }
 
 #[test]
-fn a_run_that_goes_on_is_known_to_the_next_leader_also_when_neither_status_nor_cache_tell_of_it() {
+fn new_leader_finds_active_job_unknown_to_status_and_cache() {
     for policy in ["Forbid", "Replace"] {
         let mut unknown = 0;
         for turns in 1..8 {
@@ -128,7 +128,7 @@ fn a_run_that_goes_on_is_known_to_the_next_leader_also_when_neither_status_nor_c
 }
 
 #[test]
-fn t08_a_job_that_ended_during_an_outage_is_not_forgotten_before_the_status_knows() {
+fn t08_ended_job_is_kept_until_the_status_records_it() {
     for turns in 1..6 {
         let (world, leader) = at_eleven("Allow");
         leader.sync();
@@ -153,7 +153,7 @@ fn t08_a_job_that_ended_during_an_outage_is_not_forgotten_before_the_status_know
 }
 
 #[test]
-fn a_decision_is_remembered_before_it_is_told() {
+fn skip_is_stored_before_its_event_is_emitted() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
     let mut operator = world.replica();
     operator.holds_back = true;
@@ -167,7 +167,7 @@ fn a_decision_is_remembered_before_it_is_told() {
 }
 
 #[test]
-fn a_job_has_ended_when_the_api_server_says_so_whatever_the_cache_says() {
+fn ended_job_is_recognised_despite_a_stale_cache() {
     let world = World::new("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 * * * *"}));
     let operator = world.replica();
     operator.settle();
@@ -178,7 +178,7 @@ fn a_job_has_ended_when_the_api_server_says_so_whatever_the_cache_says() {
 }
 
 #[test]
-fn t14_two_managers_on_the_same_tick_make_one_job() {
+fn t14_two_managers_create_one_job_per_run() {
     let mut random = fastrand::Rng::with_seed(14);
     for round in 0..3_000 {
         let policy = ["Allow", "Forbid", "Replace"][round % 3];

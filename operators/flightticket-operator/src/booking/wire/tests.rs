@@ -51,7 +51,7 @@ fn booking() -> Value {
 }
 
 #[test]
-fn each_request_is_what_the_contract_asks_for() {
+fn each_request_matches_the_api_contract() {
     let base: Uri = "https://provider.example:8443/api/".parse().expect("an address");
     let lines: Vec<String> = all()
         .iter()
@@ -78,7 +78,7 @@ fn each_request_is_what_the_contract_asks_for() {
 
 /// Only the answers that the API defines as refusals are refusals. The outcome of all others is unknown.
 #[test]
-fn a_refusal_is_what_both_sides_know() {
+fn only_documented_refusals_are_refusals() {
     let [book, get, modify, adopt, close, lookup] = all();
     for (request, status, code, why) in [
         (&book, 400, "MALFORMED", Some(Why::Invalid)),
@@ -119,7 +119,7 @@ fn a_refusal_is_what_both_sides_know() {
 }
 
 #[test]
-fn what_a_provider_adds_is_ignored_and_what_it_means_is_not_guessed() {
+fn unknown_fields_are_ignored_and_unknown_states_are_kept() {
     let mut more = booking();
     more["loyalty"] = json!({"points": 7});
     more["state"] = json!("ON_HOLD\u{1b}[0m");
@@ -129,7 +129,7 @@ fn what_a_provider_adds_is_ignored_and_what_it_means_is_not_guessed() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_understood_decides_nothing() {
+fn unparsable_answer_has_an_unknown_outcome() {
     let with = |field: &str, value: Value| {
         let mut body = booking();
         body[field] = value;
@@ -156,7 +156,7 @@ fn an_answer_that_cannot_be_understood_decides_nothing() {
 }
 
 #[test]
-fn a_provider_says_when_to_come_back_in_seconds_or_as_a_date() {
+fn retry_after_accepts_seconds_or_a_date() {
     let now: Timestamp = "1994-11-06T08:49:30Z".parse().expect("a time");
     let read = |value: &str| {
         let headers = HeaderMap::from_iter([(header::RETRY_AFTER, value.parse().expect("a value"))]);

@@ -13,14 +13,14 @@ fn spec_schema() -> Value {
 }
 
 #[test]
-fn an_image_is_all_that_is_needed() {
+fn image_is_the_only_required_field() {
     assert_eq!(spec_schema()["required"], json!(["image"]));
     let spec: HelloAppSpec = serde_json::from_value(json!({"image": "a"})).expect("a spec");
     assert_eq!(serde_json::to_value(&spec).expect("JSON"), json!({"image": "a", "size": 1}));
 }
 
 #[test]
-fn the_bounds() {
+fn schema_bounds_the_fields() {
     let schema = spec_schema();
     let bounds = |field: &str| {
         (schema["properties"][field]["minimum"].as_f64(), schema["properties"][field]["maximum"].as_f64())
@@ -33,7 +33,7 @@ fn the_bounds() {
 }
 
 #[test]
-fn what_a_user_wrote_in_part_gets_the_rest() {
+fn partial_objects_get_defaults() {
     let spec: HelloAppSpec = serde_json::from_value(json!({
         "image": "a", "rollout": {"maxSurge": 2}, "service": {"annotations": {"a": "b"}}, "probe": {"path": "/"},
     }))
@@ -66,7 +66,7 @@ fn what_a_user_wrote_in_part_gets_the_rest() {
 }
 
 #[test]
-fn what_kubectl_shows() {
+fn crd_defines_names_columns_and_scale() {
     let definition = definition();
     assert_eq!(definition["metadata"]["name"], "helloapps.apps.anupam.com");
     assert_eq!(definition["spec"]["names"]["shortNames"], json!(["ha"]));

@@ -25,7 +25,7 @@ fn annotations(object: &Value) -> Value {
 
 /// Each row of the table: the text, the number that it becomes, and the annotation.
 #[test]
-fn t10_every_size_becomes_a_number_and_the_same_text_again() {
+fn t10_every_size_text_round_trips_through_v1() {
     for (text, size, note) in [
         (json!("3"), 3, None),
         (json!("0"), 0, None),
@@ -62,7 +62,7 @@ fn t10_every_size_becomes_a_number_and_the_same_text_again() {
 }
 
 #[test]
-fn t10_an_absent_size_becomes_an_explicit_one() {
+fn t10_absent_size_becomes_explicit() {
     for spec in [json!({}), json!({"size": null}), Value::Null] {
         let stored = converted(object("v1alpha1", &spec), "v1");
         assert_eq!(stored, object("v1", &json!({"size": 1})), "{spec}");
@@ -75,7 +75,7 @@ fn t10_an_absent_size_becomes_an_explicit_one() {
 }
 
 #[test]
-fn what_is_too_long_is_cut_and_stays_what_it_is() {
+fn long_invalid_size_is_truncated_and_then_stable() {
     let long = |unit: &str| json!(unit.repeat(1000));
     for raw in [
         long("x"),
@@ -95,7 +95,7 @@ fn what_is_too_long_is_cut_and_stays_what_it_is() {
 }
 
 #[test]
-fn annotations_that_do_not_fit_the_size_are_not_believed() {
+fn annotations_that_contradict_the_size_are_ignored() {
     for (key, value, size, expected) in [
         (RAW_SIZE, "04", 3, "3"),
         (RAW_SIZE, "three", 3, "3"),
@@ -116,7 +116,7 @@ fn annotations_that_do_not_fit_the_size_are_not_believed() {
 }
 
 #[test]
-fn whatever_is_stored_can_be_read_in_both_versions() {
+fn any_stored_object_converts_to_both_versions() {
     let anything = [
         json!(null),
         json!(3.5),
@@ -144,7 +144,7 @@ fn whatever_is_stored_can_be_read_in_both_versions() {
 }
 
 #[test]
-fn a_version_that_there_is_not_is_an_error() {
+fn unknown_version_is_an_error() {
     for (present, wanted) in [("v1", "v2"), ("v2", "v1"), ("v1alpha1", "v1beta1")] {
         assert!(convert(object(present, &json!({})), wanted).is_err_and(|it| it.starts_with("there is no version v")));
     }
@@ -152,7 +152,7 @@ fn a_version_that_there_is_not_is_an_error() {
 }
 
 #[test]
-fn the_controller_knows_which_sizes_are_none() {
+fn invalid_size_is_read_from_the_annotation() {
     let invalid = |size: i32, note: Option<&str>| {
         let mut memcached = samples::with_spec(&json!({"size": size}));
         memcached.metadata.annotations = note.map(|it| [(INVALID_SIZE.to_owned(), it.to_owned())].into());

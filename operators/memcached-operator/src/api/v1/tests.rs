@@ -56,7 +56,7 @@ fn every_text_list_and_map_has_a_bound() {
 }
 
 #[test]
-fn the_rules_for_item_sizes() {
+fn schema_restricts_item_sizes() {
     let config = &schema()["properties"]["spec"]["properties"]["config"];
     let size = &config["properties"]["maxItemSizeKiB"];
     assert_eq!((size["multipleOf"].as_f64(), size["minimum"].as_f64()), (Some(512.0), Some(512.0)));
@@ -64,7 +64,7 @@ fn the_rules_for_item_sizes() {
 }
 
 #[test]
-fn nothing_is_written_into_a_spec_that_the_user_left_out() {
+fn absent_objects_get_no_defaults() {
     let absent: MemcachedSpec = serde_json::from_value(json!({})).expect("a spec");
     assert_eq!(serde_json::to_value(&absent).expect("JSON"), json!({"size": 1}));
 
@@ -76,7 +76,7 @@ fn nothing_is_written_into_a_spec_that_the_user_left_out() {
 }
 
 #[test]
-fn an_object_that_the_user_wrote_in_part_gets_the_rest() {
+fn partial_objects_get_defaults() {
     let spec: MemcachedSpec =
         serde_json::from_value(json!({"config": {"threads": 8}, "rollout": {"maxSurge": "10%"}})).expect("a spec");
     assert_eq!(spec.config(), CacheConfig { threads: 8, ..CacheConfig::default() });
@@ -106,7 +106,7 @@ fn an_object_that_the_user_wrote_in_part_gets_the_rest() {
 }
 
 #[test]
-fn what_kubectl_shows() {
+fn crd_defines_names_columns_and_scale() {
     let definition = serde_json::to_value(Memcached::crd()).expect("JSON");
     assert_eq!(definition["metadata"]["name"], "memcacheds.memcached.cache.example.com");
     assert_eq!(definition["spec"]["names"]["shortNames"], json!(["mc"]));
