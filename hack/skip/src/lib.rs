@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_read() {
+    fn recorded_skips_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("skipped");
         for test in ["a::one", "two"] {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "under CI no test is skipped: no browser")]
-    fn ci_lacks_nothing() {
+    fn missing_prerequisite_panics_in_ci() {
         lacking_in(true, "no browser");
     }
 }

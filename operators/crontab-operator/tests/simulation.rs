@@ -1,7 +1,7 @@
 //! Random worlds (`shared/simulation`) for `CronTab`. The judge is written from the specification and uses nothing of the
 //! operator's code.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use crontab_operator::CronTabOperator;
 use fastrand::Rng;
@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use simulation::{
     Campaign, Period, Plan, Subject, condition,
     oracle::{contains, labels, owner, say},
+    replay,
 };
 
 struct CronTab;
@@ -242,6 +243,11 @@ fn is_due(spec: &Value, time: Timestamp) -> bool {
 #[test]
 fn every_world_ends_as_specified() {
     Campaign::from_env(USUAL).run(&CronTab);
+}
+
+#[test]
+fn regression_worlds_end_as_specified() {
+    replay(&CronTab, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
 }
 
 /// Guards against iteration over hash maps, random numbers and clocks that the seed does not control.

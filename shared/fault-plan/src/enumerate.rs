@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_write_has_three_points_at_which_to_crash() {
+    fn each_write_has_three_crash_points() {
         let text: Vec<String> = crashes(&record()).iter().map(ToString::to_string).collect();
         assert_eq!(
             text,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn no_enumerated_plan_is_empty_and_all_replay_from_their_line() {
+    fn enumerated_plans_have_one_rule_and_parse_back() {
         let record = record();
         let frame = |type_: &str| Frame { type_: type_.to_owned(), ..Frame::default() };
         let frames = ["ADDED", "BOOKMARK", "MODIFIED"].map(|type_| (record[0].clone(), frame(type_)));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_spread_and_the_same_for_the_same_seed() {
+    fn sample_is_evenly_spread_and_deterministic() {
         let all: Vec<usize> = (0..100).collect();
         let some = sample(all.clone(), 10, 7);
         assert_eq!(some, sample(all.clone(), 10, 7));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn with_other_seeds_every_plan_is_drawn() {
+    fn different_seeds_sample_every_plan() {
         for (total, count) in [(21, 7), (200, 9), (8, 5)] {
             let drawn: std::collections::BTreeSet<usize> =
                 (0..500).flat_map(|seed| sample((0..total).collect(), count, seed)).collect();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_about_what_it_names() {
+    fn pattern_matches_verb_resource_name_and_identity() {
         let web = "/apis/apps/v1/namespaces/shop/deployments/web";
         for (pattern, method, path, expected) in [
             ("patch deployments.apps", "PATCH", web, true),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_matched_by_the_pattern_that_is_made_of_it() {
+    fn pattern_made_from_a_request_matches_it() {
         for (method, path) in [
             ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web/status"),
             ("GET", "/api/v1/pods"),

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_applies_to_those_that_it_counts() {
+    fn count_selects_among_matching_requests() {
         for (count, expected) in [
             ("#2", [false, true, false, false]),
             ("#2..", [false, true, true, true]),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_count_by_themselves_and_add_up() {
+    fn rules_count_independently_and_combine() {
         let mut progress =
             progress("before patch * #1 -> delay 1s; after patch * #1 -> drop; delivered patch * #2 -> signal kill");
         let first = progress.request(&patch("web"));

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_told_as_the_api_server_tells_them() {
+    fn http_request_is_parsed_to_verb_and_resource() {
         for (method, url, told) in [
             ("GET", "/api/v1/namespaces/shop/pods", "list pods.core shop/*"),
             ("GET", "/api/v1/pods", "list pods.core"),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dry_run_is_no_write() {
+    fn dry_run_is_not_a_write() {
         assert!(Request::parse("PATCH", "/api/v1/nodes/n1", "").is_write());
         assert!(!Request::parse("PATCH", "/api/v1/nodes/n1", "dryRun=All").is_write());
         assert!(!Request::parse("GET", "/api/v1/nodes/n1", "").is_write());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_create_learns_its_name_from_the_body() {
+    fn create_takes_its_name_from_the_body() {
         let create = Request::parse("POST", "/api/v1/namespaces/shop/pods", "").named("web");
         assert_eq!(create.to_string(), "create pods.core shop/web");
         assert_eq!(Request::parse("GET", "/api/v1/nodes/n1", "").named("n2").name, "n1");

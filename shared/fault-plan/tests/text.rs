@@ -6,7 +6,7 @@ use fault_plan::{Action, Answer, Body, Count, Glob, Pattern, Plan, Rule, Trigger
 use proptest::prelude::*;
 
 #[test]
-fn examples_read_as_they_are_written() {
+fn examples_round_trip() {
     for line in [
         "",
         "before create deployments.apps */web #2 -> signal kill + drop",
@@ -27,7 +27,7 @@ fn examples_read_as_they_are_written() {
 }
 
 #[test]
-fn what_is_no_plan_says_why() {
+fn invalid_plan_is_rejected_with_a_reason() {
     for (line, why) in [
         ("create deployments.apps -> drop", "a rule begins with before, after, delivered or frame, not with `create`"),
         ("before create", "expected a resource such as deployments.apps, or a path, found the end"),
@@ -113,7 +113,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(17), ..ProptestConfig::default() })]
 
     #[test]
-    fn every_plan_is_its_line(rules in prop::collection::vec(rule(), 0..4)) {
+    fn any_plan_round_trips_through_one_line(rules in prop::collection::vec(rule(), 0..4)) {
         let plan = Plan::new(rules);
         let line = plan.to_string();
         prop_assert_eq!(line.lines().count(), usize::from(!line.is_empty()));
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(text in "\\PC{0,60}", words in prop::collection::vec("(before|after|frame|create|pods\\.core|\\*|#1|->|drop|answer|503|delay|1s|\\+|;|\"|a/b|as|own){1}", 0..12)) {
+    fn parser_never_panics(text in "\\PC{0,60}", words in prop::collection::vec("(before|after|frame|create|pods\\.core|\\*|#1|->|drop|answer|503|delay|1s|\\+|;|\"|a/b|as|own){1}", 0..12)) {
         drop(text.parse::<Plan>());
         drop(words.join(" ").parse::<Plan>());
     }

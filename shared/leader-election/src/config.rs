@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_cannot_work_are_refused_in_words() {
+    fn inconsistent_durations_are_rejected() {
         assert_eq!(with(15_000, 10_000, 2_000), Ok(()));
         assert_eq!(with(2_000, 1_200, 300), Ok(()));
         let says = |result: Result<(), ConfigError>| result.unwrap_err().to_string();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_start_has_another_identity() {
+    fn identity_is_unique_and_must_not_be_empty() {
         assert_ne!(Config::new("a", "b").identity, Config::new("a", "b").identity);
         assert_eq!(
             Config { identity: String::new(), ..Config::new("a", "b") }.validate(),

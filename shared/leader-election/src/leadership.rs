@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_that_it_is_dead_never_sees_it_alive_again() {
+    fn dead_token_never_becomes_alive_again() {
         let (clock, token) = token();
         assert!(token.is_alive());
         assert!(token.extend(Duration::from_secs(12)));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn its_end_is_noticed_by_the_clock_even_if_timers_stood_still() {
+    async fn token_expires_by_the_clock_even_if_timers_stop() {
         let (clock, token) = token();
         let limit = Duration::from_millis(1_100);
         assert!(timeout(limit, token.lost()).await.is_err());

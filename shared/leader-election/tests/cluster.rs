@@ -144,7 +144,7 @@ impl Candidate {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leadership_is_handed_over_at_once_after_a_release_and_after_the_lease_after_a_crash() {
+async fn release_hands_over_at_once_and_crash_after_lease_duration() {
     let Some(world) = World::new(|| Cluster::shared(Nodes::None)).await else { return };
     let mut leader = world.start(Duration::ZERO).await;
     leader.until_leading().await;
@@ -181,7 +181,7 @@ async fn leadership_is_handed_over_at_once_after_a_release_and_after_the_lease_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l6_a_successor_begins_after_the_work_has_ended() {
+async fn l6_successor_leads_only_after_the_work_has_ended() {
     let Some(world) = World::new(|| Cluster::shared(Nodes::None)).await else { return };
     let mut leader = world.start(Duration::from_secs(3)).await;
     let token = leader.until_leading().await;
@@ -200,7 +200,7 @@ async fn l6_a_successor_begins_after_the_work_has_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l5_a_lease_that_is_edited_or_deleted_by_hand_is_acquired_again() {
+async fn l5_edited_or_deleted_lease_is_acquired_again() {
     let Some(world) = World::new(|| Cluster::shared(Nodes::None)).await else { return };
     let leases = world.leases().await;
     let edits = [
@@ -252,7 +252,7 @@ async fn first_to_lead(candidates: &mut [Candidate; 2]) -> Leadership {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_an_api_server_that_hangs_kills_the_token_in_time_and_nobody_exits() {
+async fn l1_hanging_api_server_kills_the_token_but_not_the_elector() {
     let Some(world) = World::new(|| Cluster::fresh(Nodes::None)).await else { return };
     let mut leader = world.start(Duration::ZERO).await;
     let token = leader.until_leading().await;

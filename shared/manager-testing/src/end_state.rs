@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_no_difference_and_everything_else_is() {
+    fn random_values_are_ignored_and_all_others_compared() {
         let object = |uid: &str, owner: &str, port: u32| {
             let metadata = json!({
                 "uid": uid, "namespace": "shop-1", "creationTimestamp": uid,

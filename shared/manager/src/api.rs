@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_a_number_of_seconds_and_ends() {
+    fn retry_after_is_parsed_as_seconds_and_capped() {
         let wait =
             |value: &'static str| retry_after(&HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(value))]));
         assert_eq!(retry_after(&HeaderMap::new()), None);

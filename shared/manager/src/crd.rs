@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn optional_fields_and_numbers() {
+    fn optional_fields_and_numbers_are_normalized() {
         let derived = json!({"properties": {
             "port": {"type": "integer", "format": "uint16", "nullable": true, "minimum": 0.0, "maximum": 65535.0},
             "mode": {"type": "string", "enum": ["A", "B", null], "nullable": true},
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_that_requires_nothing_may_be_absent() {
+    fn spec_without_required_fields_becomes_optional() {
         let derived = json!({"required": ["spec"], "title": "Foo", "properties": {"spec": {"type": "object"}}});
         assert_eq!(normalized(&derived), json!({"properties": {"spec": {"type": "object", "default": {}}}}));
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_has_no_defaults_but_as_a_whole() {
+    fn status_keeps_only_its_top_level_default() {
         let derived = json!({"properties": {"status": {
             "type": "object", "nullable": true, "properties": {"nodes": {"type": "array", "default": []}},
             "default": {"phase": "Pending"},
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_are_paragraphs_and_not_essays() {
+    fn descriptions_are_joined_to_paragraphs_and_shortened() {
         assert_eq!(paragraphs("One\nsentence.\n\nAnother."), "One sentence.\n\nAnother.");
         assert_eq!(paragraphs(&format!("The point.\n\n{}", "words ".repeat(100))), "The point.");
     }

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_has_its_class() {
+    fn every_api_error_is_classified() {
         let rbac = "services is forbidden: User \"u\" cannot create resource \"services\" in API group \"\" in the namespace \"n\"";
         let quota = "pods \"a\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1";
         let pod_security = "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"";
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a7_a_page_of_a_load_balancer_is_told_in_a_line() {
+    fn a7_load_balancer_page_is_shortened_to_one_line() {
         let long = "x".repeat(5_000);
         let cut = format!("{}…", "x".repeat(TOLD));
         for (page, told) in [

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_reconcile_makes_is_one_event() {
+    fn notes_of_one_reconcile_become_one_event() {
         let notes = vec![
             note("Created Deployment \"cache\""),
             note("Created Service \"cache\""),
@@ -326,13 +326,13 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_listed_side_by_side() {
+    fn merged_event_lists_different_names() {
         let notes = vec![note("Created Service \"a\""), note("Created Service \"b\"")];
         assert_eq!(gather(notes)[0].message, "Created Service \"a\"; Created Service \"b\"");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_said_again_is_a_series_and_a_chatterbox_is_cut_short() {
+    async fn repeated_event_is_a_series_and_event_rate_is_limited() {
         let (mut sent, start, mut suffixes) = (Histories::default(), Instant::now(), 0..);
         let mut record = |object, identity, seconds: u64| {
             let now = start + Duration::from_secs(seconds);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn histories_that_no_longer_matter_go() {
+    async fn outdated_event_histories_are_dropped() {
         let (mut sent, start) = (Histories::default(), Instant::now());
         for object in 0..10_000 {
             sent.record(object, 1, start + Duration::from_secs(object), || 0);

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_wait_are_woken_in_the_order_in_which_they_came() {
+    async fn waiters_wake_in_arrival_order() {
         let (value, order) = (Arc::new(Observed::new(0)), Arc::new(Mutex::new(Vec::new())));
         let mut waiting = tokio::task::JoinSet::new();
         for number in 0..20 {

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_cases_of_controller_runtime() {
+    async fn probes_answer_like_controller_runtime() {
         let check = |name: &str, result| Check { name: name.to_owned(), result };
         let good = [check("ok2", Ok(None)), check("ok1", Ok(None))];
         let mixed = [check("ok1", Ok(None)), check("bad1", Err("blech".to_owned()))];
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_checks_there_is_a_ping() {
+    async fn probe_without_checks_answers_ping() {
         let probes = Arc::new(Probes {
             informers: Vec::new(),
             controllers: Arc::default(),

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_seeds_give_equal_numbers_and_no_seed_gives_others_each_time() {
+    fn same_seed_repeats_numbers_and_no_seed_is_random() {
         assert_eq!(drawn(&Random::with_seed(7)), drawn(&Random::with_seed(7)));
         assert_ne!(drawn(&Random::with_seed(7)), drawn(&Random::with_seed(8)));
         assert_ne!(drawn(&Random::default()), drawn(&Random::default()));

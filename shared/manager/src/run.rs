@@ -264,7 +264,7 @@ mod tests {
     use crate::metrics::MetricRegistry;
 
     #[tokio::test]
-    async fn nothing_but_metrics_is_served() {
+    async fn metrics_listener_serves_only_metrics() {
         let assembly = Assembly { controllers: Arc::default(), informers: Vec::new() };
         let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
         let routes = metrics_routes(metrics, assembly, Traces::default());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_alone_is_listened_at_in_both_families() {
+    async fn port_alone_listens_on_ipv4_and_ipv6() {
         let all: BindAddress = ":0".parse().expect("an address");
         let listener = listen(all, "probes", "--probes").await.expect("a port").expect("an address");
         let port = listener.local_addr().port();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_has_no_end_of_headers_but_a_limit() {
+    async fn oversized_request_headers_get_431() {
         let stop = CancellationToken::new();
         let address = BindAddress(Some(([127, 0, 0, 1], 0).into()));
         let listener = listen(address, "probes", "--probes").await.expect("a port").expect("an address");

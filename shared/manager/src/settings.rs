@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_are_chosen_by_name() {
+    fn operators_are_selected_by_name() {
         let chosen = |list: &str| {
             let settings = parse(&["--operators", list]).expect(list);
             ["memcached", "crontab"].into_iter().filter(|name| settings.selects(name)).collect::<Vec<_>>().join(" ")
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrency_is_by_kind_then_global() {
+    fn concurrency_of_a_kind_overrides_the_global_value() {
         let settings =
             parse(&["--max-concurrent-reconciles", "3,Memcached=8,CronTab.stable.example.com=1"]).expect("parses");
         let concurrency = settings.max_concurrent_reconciles;
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_alone_is_all_addresses_of_both_families() {
+    fn port_alone_binds_all_addresses() {
         let settings = parse(&["--metrics-bind-address", "10.0.0.1:8080"]).expect("parses");
         assert_eq!(settings.metrics_bind_address.to_string(), "10.0.0.1:8080");
         assert_eq!(settings.health_probe_bind_address.to_string(), "[::]:8081");
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_say_what_is_allowed() {
+    fn invalid_flag_error_names_the_allowed_values() {
         for (arguments, says) in [
             (["--default-security-profile", "Privileged"], "Restricted, RootAllowed, Baseline"),
             (["--max-concurrent-reconciles", "0"], "from 1 to 1000"),

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn replicas_that_begin_together_share_one_token() {
+    async fn replicas_that_start_together_share_one_token() {
         let model = Model::new();
         let read = |token: SharedToken| async move { token.read().await.expect("a token") };
         let tokens: BTreeSet<String> =
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_token_is_noticed_within_a_minute_and_not_asked_for_before() {
+    async fn token_is_cached_for_a_minute_and_then_read_again() {
         let model = Model::new();
         put(&model, &json!({"token": "b25lCg=="}));
         let token = token(&model);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_made_at_the_start_as_soon_as_the_api_server_permits() {
+    async fn token_creation_at_start_is_retried_until_permitted() {
         let model = Model::new();
         model.set_faults(Planned::new(&"before * secrets.core #1..8 -> answer 403".parse().expect("a plan")));
         let (token, begun) = (token(&model), Instant::now());
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_not_printed_and_a_place_is_needed() {
+    async fn token_is_not_printed_and_needs_a_namespace() {
         let token = SharedToken::new("shared".to_owned());
         assert!(token.read().await.is_err());
         let model = Model::new();

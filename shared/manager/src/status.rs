@@ -148,13 +148,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_quiet_object_is_written_at_once() {
+    async fn status_of_a_quiet_object_is_written_at_once() {
         let (gate, key, now) = (StatusGate::default(), ObjectKey::new("n", "a"), Instant::now());
         assert_eq!(gate.hold(&key, false, false, now), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_becomes_one_write_no_later_than_the_window() {
+    async fn status_burst_is_written_once_within_the_window() {
         let (gate, key, start) = (StatusGate::default(), ObjectKey::new("n", "a"), Instant::now());
         let due = at(start, 400);
         assert_eq!(gate.hold(&key, false, true, start), Some(due));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn becoming_ready_is_not_held_back() {
+    async fn ready_transition_is_written_at_once() {
         let (gate, key, now) = (StatusGate::default(), ObjectKey::new("n", "a"), Instant::now());
         gate.hold(&key, false, true, now);
         assert_eq!(gate.hold(&key, true, true, now), None);

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_at_which_decoding_panics_does_not_decode() {
+    fn decoding_panic_makes_the_object_undecodable() {
         let object = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1"}});
         let decoded = Decoded::read::<Panicking>(&object.to_string()).expect("its name is read");
         let undecodable = decoded.item.expect_err("it panicked");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_is_kept_without_what_others_note_in_it() {
+    fn primary_is_cached_without_bookkeeping_metadata() {
         let metadata = json!({"name": "a", "managedFields": [{"manager": "kubectl"}], "annotations": {LAST_APPLIED: "{}", "b": "c"}});
         let object = json!({"metadata": metadata, "spec": {"size": 3}, "status": {"replicas": 3}});
         let kept: Value = serde_json::from_str(&without_bookkeeping(&object.to_string()).expect("JSON")).expect("JSON");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_kept_without_its_status_and_who_wrote_that() {
+    fn child_is_cached_without_status_and_status_managers() {
         let entries = json!([{"manager": "ours"}, {"manager": "kubelet", "subresource": "status"}]);
         let object =
             json!({"metadata": {"name": "a", "managedFields": entries}, "spec": {}, "status": {"replicas": 3}});

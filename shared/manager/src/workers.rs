@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_of_several_workers_that_dies_ends_the_work_of_all() {
+    async fn death_of_one_worker_stops_all_workers() {
         let workers = Workers {
             controllers: Arc::new(vec![dying()]),
             informers: Vec::new(),

@@ -193,7 +193,7 @@ struct World {
 
 impl World {
     /// A world with the CRD of the newer version, which runs and has reconciled one object.
-    async fn of_the_newer() -> Self {
+    async fn with_newer_version_running() -> Self {
         let model = Model::new();
         model.set_collecting(Collecting::AtOnce);
         model.install(&normalize(&newer::Cache::crd()));
@@ -263,7 +263,7 @@ fn conditions(cache: &Value) -> Vec<&str> {
 }
 
 /// Whether the Deployment has each of the four things that only the newer version wants.
-fn is_newers(deployment: &Value) -> [bool; 4] {
+fn has_fields_of_newer_version(deployment: &Value) -> [bool; 4] {
     let pod = &deployment["spec"]["template"]["spec"];
     [
         deployment["metadata"]["annotations"]["shards"] == "2",
@@ -274,10 +274,10 @@ fn is_newers(deployment: &Value) -> [bool; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_version_loses_nothing_that_it_does_not_know_and_fights_over_nothing() {
-    let mut world = World::of_the_newer().await;
+async fn older_version_keeps_unknown_data_and_comes_to_rest() {
+    let mut world = World::with_newer_version_running().await;
     let (of_newer, uid) = (world.cache(), world.deployment()["metadata"]["uid"].clone());
-    assert_eq!(is_newers(&world.deployment()), [true; 4]);
+    assert_eq!(has_fields_of_newer_version(&world.deployment()), [true; 4]);
     assert_eq!(conditions(&of_newer), ["Available", "Degraded", "Ready"]);
 
     let written = world.run(&older::operator()).await;
@@ -287,7 +287,7 @@ async fn an_older_version_loses_nothing_that_it_does_not_know_and_fights_over_no
         "our entry in `managedFields` becomes an apply entry, then follow the apply and the status"
     );
     let (cache, deployment) = (world.cache(), world.deployment());
-    assert_eq!(is_newers(&deployment), [false; 4], "the child follows the running version");
+    assert_eq!(has_fields_of_newer_version(&deployment), [false; 4], "the child follows the running version");
     assert_eq!(deployment["metadata"]["annotations"]["note"], "of a user");
     assert_eq!(deployment["metadata"]["uid"], uid);
     assert_eq!(world.model.objects("services").len(), 1, "a child whose kind the older version does not know stays");
@@ -305,8 +305,8 @@ async fn an_older_version_loses_nothing_that_it_does_not_know_and_fights_over_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_version_finds_again_what_it_knew_before_an_older_one_ran() {
-    let mut world = World::of_the_newer().await;
+async fn newer_version_recovers_its_data_after_a_rollback() {
+    let mut world = World::with_newer_version_running().await;
     let (of_newer, spec) = (world.cache(), world.deployment()["spec"].clone());
     world.run(&older::operator()).await;
     world.user(json!({"spec": {"size": 4, "shards": 2}})).await;
@@ -328,8 +328,8 @@ async fn a_newer_version_finds_again_what_it_knew_before_an_older_one_ran() {
 
 /// The rollback and the upgrade after it emit no `DriftReverted`: the changes were not made by another client.
 #[tokio::test(start_paused = true)]
-async fn what_another_version_made_of_a_child_is_no_drift() {
-    let mut world = World::of_the_newer().await;
+async fn changes_by_another_version_are_not_drift() {
+    let mut world = World::with_newer_version_running().await;
     world.run(&older::operator()).await;
     assert_eq!(world.warnings(), [""; 0], "after the rollback");
     world.run(&newer::operator()).await;
@@ -338,8 +338,8 @@ async fn what_another_version_made_of_a_child_is_no_drift() {
 
 /// A fence may name another lease: that of another installation, or one that was deleted.
 #[tokio::test(start_paused = true)]
-async fn a_fence_of_another_lease_stops_nobody_and_is_replaced() {
-    let mut world = World::of_the_newer().await;
+async fn fence_of_another_lease_is_ignored_and_replaced() {
+    let mut world = World::with_newer_version_running().await;
     let fence = json!({"status": {"fence": {"lease": "of another installation", "epoch": 99}}});
     let api: Api<newer::Cache> = Api::namespaced(world.model.client(), "default");
     api.patch_status(NAME, &PatchParams::default(), &Patch::Merge(&fence)).await.expect("it is taken");

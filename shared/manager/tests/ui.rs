@@ -13,7 +13,7 @@ fn said(program: &str) -> String {
     String::from_utf8_lossy(&checked.stderr).into_owned()
 }
 
-fn assert_said(program: &str, sentences: &[&str]) {
+fn assert_compiler_output(program: &str, sentences: &[&str]) {
     let said = said(program);
     for sentence in sentences {
         assert!(said.contains(sentence), "missing: {sentence}\n{said}");
@@ -21,8 +21,8 @@ fn assert_said(program: &str, sentences: &[&str]) {
 }
 
 #[test]
-fn what_is_no_function_is_told_what_is_expected() {
-    assert_said(
+fn non_function_reconciler_error_names_expected_signature() {
+    assert_compiler_output(
         "reconciler_that_is_no_function",
         &[
             "`Greeter` is not a reconciler of `Greeting`",
@@ -32,16 +32,25 @@ fn what_is_no_function_is_told_what_is_expected() {
 }
 
 #[test]
-fn a_reconciler_of_another_kind_is_told_the_right_one() {
-    assert_said("reconciler_of_another_kind", &["expected function signature `fn(Arc<Greeting>, manager::Context<_>)"]);
+fn wrong_kind_reconciler_error_names_the_expected_kind() {
+    assert_compiler_output(
+        "reconciler_of_another_kind",
+        &["expected function signature `fn(Arc<Greeting>, manager::Context<_>)"],
+    );
 }
 
 #[test]
-fn a_reconciler_that_is_not_async_is_told_so() {
-    assert_said("reconciler_that_is_not_async", &["`Result<manager::Action, manager::Error>` is not a future"]);
+fn non_async_reconciler_is_rejected_as_not_a_future() {
+    assert_compiler_output(
+        "reconciler_that_is_not_async",
+        &["`Result<manager::Action, manager::Error>` is not a future"],
+    );
 }
 
 #[test]
-fn a_kind_that_is_no_child_is_told_where_to_make_it_one() {
-    assert_said("child_without_a_view", &["`DaemonSet` cannot be a child yet", "add its view to `workloads`"]);
+fn non_child_kind_error_points_to_workloads() {
+    assert_compiler_output(
+        "child_without_a_view",
+        &["`DaemonSet` cannot be a child yet", "add its view to `workloads`"],
+    );
 }

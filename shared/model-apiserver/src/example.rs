@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::{Model, Planned};
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_is_found_out() {
+async fn create_with_a_lost_answer_is_detected_on_retry() {
     let map = |name: &str| -> ConfigMap { serde_json::from_value(json!({"metadata": {"name": name}})).expect("a map") };
     let model = Model::new();
     let faults = Arc::new(Planned::new(&"after create configmaps.core */a #1 -> drop".parse().expect("a plan")));

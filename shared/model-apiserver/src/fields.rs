@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_is_read_and_written() {
+    fn field_set_round_trips() {
         let fields = json!({
             "f:metadata": {"f:labels": {".": {}, "f:a": {}}},
             "f:spec": {"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}},
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_written_as_people_know_them() {
+    fn paths_are_displayed_like_the_api_server() {
         let set = FieldSet::read(&json!({
             "f:spec": {"f:ports": {"k:{\"protocol\":\"TCP\",\"containerPort\":80}": {"f:name": {}}}, "f:set": {"v:\"x\"": {}}},
         }));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_away_a_path_leaves_what_is_below_it_unless_asked() {
+    fn difference_keeps_nested_paths_unless_recursive() {
         let all = FieldSet::read(&json!({"f:a": {".": {}, "f:b": {}}, "f:c": {}}));
         let a = FieldSet::read(&json!({"f:a": {}}));
         assert_eq!(all.difference(&a).write(), json!({"f:a": {"f:b": {}}, "f:c": {}}));

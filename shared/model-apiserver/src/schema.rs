@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_go_and_defaults_come() {
+    fn unknown_fields_are_pruned_and_defaults_set() {
         let mut object = json!({
             "apiVersion": "a/v1", "metadata": {"name": "x"}, "other": 1,
             "spec": {"size": null, "typo": 1, "ports": [{"number": 1, "x": 2}], "free": {"a": 1}, "labels": {"a": "b"}},
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_inside_of_defaults() {
+    fn nested_defaults_are_set() {
         let mut object = json!({});
         schema().default(&mut object);
         assert_eq!(object, json!({"spec": {"size": 1}}));

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_knows_what_is_special() {
+    fn builtin_shapes_have_list_keys_and_atomic_fields() {
         let deployment = Shape::builtin("Deployment");
         let spec = deployment.field("spec").0;
         assert_eq!(*spec.field("selector").0, Shape::Atomic);

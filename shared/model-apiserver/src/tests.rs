@@ -75,7 +75,7 @@ async fn seen(api: &Api<ConfigMap>, parameters: &WatchParams, from: &str) -> Vec
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_lost_does_nothing_and_one_whose_answer_is_lost_does() {
+async fn lost_request_has_no_effect_but_lost_answer_has() {
     let model = Model::new();
     model.set_faults(Planned::new(&plan(
         "before create configmaps.core */a #1 -> drop; after create configmaps.core */b #1 -> drop",
@@ -115,7 +115,7 @@ async fn answers_can_be_replaced_delayed_repeated_and_cut_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signal_after_the_answer_comes_before_the_next_request() {
+async fn delivered_signal_precedes_the_next_request() {
     let model = Model::new();
     let count = Arc::new(AtomicU32::new(0));
     let faults = {
@@ -136,7 +136,7 @@ async fn a_signal_after_the_answer_comes_before_the_next_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_of_watches() {
+async fn watch_faults_change_the_delivered_events() {
     for (text, expected) in [
         ("", vec!["modified a 1", "modified b 2", "modified a 3"]),
         (
@@ -169,7 +169,7 @@ async fn faults_of_watches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_comes_when_it_is_released() {
+async fn held_events_are_delivered_on_release() {
     let model = Model::new();
     let api = maps(model.client());
     let from = model.version().to_string();
@@ -185,7 +185,7 @@ async fn what_is_held_comes_when_it_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_compaction_the_past_is_gone_and_open_watches_go_on() {
+async fn compaction_expires_old_versions_but_not_open_watches() {
     let model = Model::new();
     let api = maps(model.client());
     for name in ["a", "b", "c"] {
@@ -210,7 +210,7 @@ async fn after_a_compaction_the_past_is_gone_and_open_watches_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_shows_the_objects_of_the_first_page_s_version() {
+async fn all_pages_show_the_version_of_the_first_page() {
     let model = Model::new();
     let api = maps(model.client());
     for name in ["a", "c"] {
@@ -227,7 +227,7 @@ async fn a_page_shows_the_objects_of_the_first_page_s_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_in_time_and_says_where_it_was() {
+async fn watch_ends_at_its_timeout_with_a_bookmark() {
     let model = Model::new();
     let api = maps(model.client());
     let begin = tokio::time::Instant::now();
@@ -240,7 +240,7 @@ async fn a_watch_ends_in_time_and_says_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_watcher_of_kube_follows_in_both_of_its_ways() {
+async fn kube_watcher_works_with_paged_and_streaming_lists() {
     for config in [watcher::Config::default().page_size(1), watcher::Config::default().streaming_lists()] {
         let model = Model::new();
         let api = maps(model.client());
@@ -284,7 +284,7 @@ fn names(model: &Model) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dependents_go_after_before_or_not_at_all() {
+async fn dependents_follow_the_deletion_propagation_policy() {
     let model = Model::new();
     let api = family(&model).await;
     assert_eq!(model.collect(), 0, "nothing to collect");
@@ -322,7 +322,7 @@ async fn a_new_object_of_the_same_name_is_not_the_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn garbage_goes_at_once_if_told_so() {
+async fn collecting_at_once_deletes_dependents_immediately() {
     let model = Model::new();
     model.set_collecting(Collecting::AtOnce);
     let api = family(&model).await;
@@ -331,7 +331,7 @@ async fn garbage_goes_at_once_if_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_goes_with_all_that_is_in_it() {
+async fn namespace_deletion_removes_its_objects() {
     let model = Model::new();
     model.add_namespace("other");
     let client = model.client();
@@ -354,7 +354,7 @@ async fn a_namespace_goes_with_all_that_is_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_no_client_could_write_is_served_as_it_is() {
+async fn invalid_object_put_by_the_test_is_served_unchanged() {
     let model = Model::new();
     model.put(json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "bad", "namespace": "default"},
@@ -365,7 +365,7 @@ async fn an_object_that_no_client_could_write_is_served_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_is_the_test_s() {
+async fn model_time_is_set_by_the_test() {
     let model = Model::new();
     model.set_time("2030-05-06T07:08:09Z".parse().expect("a time"));
     tokio::time::advance(Duration::from_mins(1)).await;
@@ -374,7 +374,7 @@ async fn the_clock_is_the_test_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_comes_and_goes() {
+async fn kind_can_be_registered_and_uninstalled() {
     let model = Model::new();
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Thing"), "things");
     let api: Api<DynamicObject> = Api::namespaced_with(model.client(), "default", &resource);

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_lists_keep_the_order_of_who_applies() {
+    fn merged_list_keeps_the_order_of_the_applied_list() {
         assert_eq!(order(&["a", "b"], &["b", "a"]), json!(["b", "a"]));
         assert_eq!(order(&["a", "x", "b"], &["b"]), json!(["a", "x", "b"]));
         assert_eq!(order(&["a", "b", "c"], &["c", "d", "a"]), json!(["b", "c", "d", "a"]));
@@ -307,12 +307,12 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_is_applied_twice_is_refused() {
+    fn duplicate_set_item_is_rejected() {
         assert!(merge(&json!(["a"]), &json!(["b", "b"]), &Shape::Set).is_err());
     }
 
     #[test]
-    fn a_set_names_leaves_and_items() {
+    fn field_set_contains_leaves_and_list_items() {
         let object = json!({
             "metadata": {"labels": {"a": "b"}, "finalizers": ["x"], "ownerReferences": [{"uid": "1", "name": "n"}]},
             "spec": {"template": {"spec": {"containers": [{"name": "app", "args": ["-v"], "resources": {}}]}}},

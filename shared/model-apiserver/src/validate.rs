@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn each_keyword_says_what_it_misses() {
+    fn each_schema_keyword_reports_its_error() {
         for (spec, expected) in [
             (json!({"name": "a", "count": 1, "mode": "A", "items": []}), None),
             (json!({}), Some("spec.name: Required value")),
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wrong_before_and_has_not_changed_is_left_alone() {
+    fn unchanged_invalid_values_are_accepted() {
         let old = json!({"spec": {"name": "a", "count": 0, "items": [{"key": "x", "level": 9}, {"key": "y"}]}});
         let new =
             json!({"spec": {"name": "a", "count": 0, "items": [{"key": "y", "level": 8}, {"key": "x", "level": 9}]}});
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_compare_with_what_was_and_wait_for_values_of_their_type() {
+    fn rules_see_the_old_value_and_skip_wrongly_typed_objects() {
         let (old, new) = (json!({"spec": {"name": "a"}}), json!({"spec": {"name": "b"}}));
         assert_eq!(causes(&new, Some(&old), false), ["spec.name: Invalid value: \"b\": name stays"]);
         assert_eq!(causes(&new, None, false), [""; 0]);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_of_the_status_is_asked_about_its_status() {
+    fn status_write_validates_only_the_status() {
         let why = "Invalid value: \"noon\": at in body must be of type date-time: \"noon\"";
         let new = json!({"spec": {"name": "LONG"}, "status": {"at": "noon"}});
         assert_eq!(causes(&new, Some(&json!({"spec": {"name": "LONG"}})), true), [format!("status.at: {why}")]);

@@ -135,7 +135,7 @@ impl Checks {
             return;
         }
         let holds = change.after.as_ref().is_some_and(|lease| !text(&lease["spec"]["holderIdentity"]).is_empty());
-        if let Some(asked) = network.asked_for_the_lease(&change.writer).filter(|_| holds) {
+        if let Some(asked) = network.last_lease_request(&change.writer).filter(|_| holds) {
             self.leads_since.insert(change.writer.to_string(), asked);
         }
     }

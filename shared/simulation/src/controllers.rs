@@ -152,9 +152,14 @@ impl Controllers {
                 self.run_job(&mut state, now, job);
             }
         }
+        // The kubelet runs pods without an owner too, such as those of a Job that a user deleted without its pods.
+        let mut is_starting = false;
+        for pod in self.model.objects("pods").iter().filter(|pod| is_orphan(pod)) {
+            is_starting |= self.attend(&mut state, now, pod).is_none();
+        }
         state.failing.retain(|_, until| now < *until);
         state.seen = self.model.version();
-        state.is_restless = state.seen != before || !state.failing.is_empty() || !self.are_settled();
+        state.is_restless = state.seen != before || !state.failing.is_empty() || is_starting || !self.are_settled();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -341,6 +346,13 @@ impl Controllers {
 /// Formats a time as Kubernetes writes it: in whole seconds.
 fn seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or_default().to_string()
+}
+
+/// Whether the pod has no owner, and has not ended.
+fn is_orphan(pod: &Value) -> bool {
+    let (metadata, phase) = (&pod["metadata"], &pod["status"]["phase"]);
+    let has_owner = metadata["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
+    !has_owner && metadata["deletionTimestamp"].is_null() && phase != "Succeeded" && phase != "Failed"
 }
 
 fn is_finished(job: &Value) -> bool {

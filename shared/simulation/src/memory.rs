@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_freed_is_not_in_use() {
+    fn freed_memory_is_not_in_use() {
         let before = in_use();
         let bytes = std::hint::black_box(vec![0_u8; 100_000]);
         assert!(in_use() - before >= 100_000, "{}", in_use() - before);

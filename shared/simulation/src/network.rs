@@ -152,7 +152,7 @@ impl Network {
     }
 
     /// When this process last sent a request for the lease.
-    pub(crate) fn asked_for_the_lease(&self, process: &str) -> Option<Duration> {
+    pub(crate) fn last_lease_request(&self, process: &str) -> Option<Duration> {
         self.state().asked.get(process).copied()
     }
 
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_noticed_at_any_speed() {
+    fn fast_and_slow_request_loops_are_detected() {
         assert!(is_loop(1_001, 1) && !is_loop(1_000, 1));
         assert!(is_loop(51, 60) && !is_loop(50, 600));
     }

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_read_as_it_was_written() {
+    fn plan_round_trips_through_text() {
         let plan = Plan::of(fastrand::u64(..));
         assert_eq!(plan.to_lines().parse::<Plan>().expect("a plan"), plan);
     }

@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(1_000), rng_seed: seed(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_two_leaders_and_always_a_next(seed: u64, candidates in 2..=4_usize, faults in faults()) {
+    fn at_most_one_leader_and_always_a_successor(seed: u64, candidates in 2..=4_usize, faults in faults()) {
         let mut world = World::new(seed, candidates, faults);
         world.run(Duration::from_mins(4)).map_err(TestCaseError::fail)?;
         world.heal();
@@ -39,7 +39,7 @@ proptest! {
 }
 
 #[test]
-fn a_create_that_is_late_and_a_lease_that_a_hand_deletes_do_not_meet_in_the_model() {
+fn model_excludes_a_late_create_after_a_lease_deletion() {
     // Found by the property above. Both together hit a limit that the README names, which is not a bug.
     let faults = Faults { delay: 3701, lost_before: 18, lost_after: 0, pauses: 0, restarts: 0, hands: true };
     let mut world = World::new(14_495_932_327_765_836_775, 4, faults);
@@ -108,7 +108,7 @@ impl Solo {
 }
 
 #[test]
-fn a_leaders_time_runs_from_before_its_write_was_sent() {
+fn term_starts_when_the_renewal_is_sent() {
     let mut solo = Solo::leading();
     assert_eq!(solo.until(), Some(11 * S));
     let Step::Send(Request::Replace(renewal)) = solo.core.next(3 * S, solo.wall) else { panic!("no renewal") };
@@ -118,7 +118,7 @@ fn a_leaders_time_runs_from_before_its_write_was_sent() {
 }
 
 #[test]
-fn an_answer_after_the_deadline_does_not_bring_leadership_back() {
+fn late_renewal_answer_does_not_restore_leadership() {
     let mut solo = Solo::leading();
     let Step::Send(Request::Replace(renewal)) = solo.core.next(10 * S, solo.wall) else { panic!("no renewal") };
     solo.write(*renewal);
@@ -127,7 +127,7 @@ fn an_answer_after_the_deadline_does_not_bring_leadership_back() {
 }
 
 #[test]
-fn l4_a_wall_clock_that_stands_or_steps_back_still_makes_every_renewal_a_sign_of_life() {
+fn l4_renewals_differ_if_wall_clock_stops_or_steps_back() {
     let mut solo = Solo::leading();
     solo.wall = Timestamp::from_second(7_200).expect("a time");
     for second in 3..60_u32 {
@@ -144,7 +144,7 @@ fn l4_a_wall_clock_that_stands_or_steps_back_still_makes_every_renewal_a_sign_of
 }
 
 #[test]
-fn a_write_that_changed_nothing_is_no_renewal() {
+fn unchanged_lease_is_not_a_renewal() {
     let mut solo = Solo::leading();
     let Step::Send(_) = solo.core.next(3 * S, solo.wall) else { panic!("no renewal") };
     solo.core.answered(3 * S, Answer::Lease(Box::new(solo.lease.clone())));
@@ -152,7 +152,7 @@ fn a_write_that_changed_nothing_is_no_renewal() {
 }
 
 #[test]
-fn the_number_of_a_term_is_never_used_twice_nor_lowered_by_a_hand() {
+fn term_number_is_unique_even_if_a_user_lowers_it() {
     let mut solo = Solo::leading();
     assert_eq!(lease::transitions(&solo.lease), 0);
     solo.core.next(11 * S, solo.wall);
@@ -170,7 +170,7 @@ fn the_number_of_a_term_is_never_used_twice_nor_lowered_by_a_hand() {
 }
 
 #[test]
-fn a_watch_that_is_quicker_than_the_answer_does_not_undo_a_claim() {
+fn watch_event_before_the_answer_does_not_undo_a_claim() {
     let mut solo = Solo::new();
     solo.write(lease::released(&Lease::default(), Timestamp::UNIX_EPOCH));
     solo.step(S);
@@ -182,7 +182,7 @@ fn a_watch_that_is_quicker_than_the_answer_does_not_undo_a_claim() {
 }
 
 #[test]
-fn whatever_changes_the_lease_may_be_a_sign_of_life() {
+fn any_new_lease_version_restarts_the_wait() {
     let mut solo = Solo::new();
     solo.write(lease::first("operators", "manager", "other", 15 * S, Timestamp::UNIX_EPOCH));
     solo.step(S);
@@ -194,7 +194,7 @@ fn whatever_changes_the_lease_may_be_a_sign_of_life() {
 }
 
 #[test]
-fn only_a_clean_release_is_taken_at_once() {
+fn only_a_clean_release_is_acquired_at_once() {
     let mut solo = Solo::new();
     let held = lease::first("operators", "manager", "other", 15 * S, Timestamp::UNIX_EPOCH);
     solo.write(held.clone());
@@ -222,7 +222,7 @@ fn only_a_clean_release_is_taken_at_once() {
 }
 
 #[test]
-fn l7_a_claim_that_succeeds_after_the_stop_is_given_back_and_never_led() {
+fn l7_claim_after_stop_is_released_and_never_leads() {
     let mut solo = Solo::new();
     solo.core.next(S, solo.wall);
     solo.core.answered(S, Answer::Absent);
@@ -237,7 +237,7 @@ fn l7_a_claim_that_succeeds_after_the_stop_is_given_back_and_never_led() {
 }
 
 #[test]
-fn a_claim_without_an_answer_is_looked_after_at_the_stop() {
+fn stop_checks_and_releases_an_unanswered_claim() {
     let mut solo = Solo::new();
     solo.core.next(S, solo.wall);
     solo.core.answered(S, Answer::Absent);
@@ -252,7 +252,7 @@ fn a_claim_without_an_answer_is_looked_after_at_the_stop() {
 }
 
 #[test]
-fn giving_back_is_tried_for_one_request_time_and_not_longer() {
+fn release_is_retried_for_one_request_timeout() {
     let mut solo = Solo::leading();
     solo.core.work_ended(2 * S);
     let mut now = 2 * S;
@@ -279,7 +279,7 @@ fn held_by_another(solo: &mut Solo) -> Lease {
 }
 
 #[test]
-fn a_lease_that_was_restored_to_a_former_claim_of_ours_is_waited_for() {
+fn restored_lease_with_our_old_claim_is_waited_for() {
     let mut solo = Solo::leading();
     let claimed = solo.lease.clone();
     solo.core.expired();
@@ -299,7 +299,7 @@ fn a_lease_that_was_restored_to_a_former_claim_of_ours_is_waited_for() {
 }
 
 #[test]
-fn a_leader_that_witnesses_a_later_term_ends_and_leads_again_under_a_still_later_one() {
+fn leader_steps_down_on_a_later_term_and_leads_a_newer_one() {
     let mut solo = Solo::leading();
     solo.core.witnessed(0);
     assert!(matches!(solo.core.role(), Role::Leading(_)));

@@ -32,7 +32,7 @@ async fn the_first_candidate_leads_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clean_release_is_taken_over_at_once() {
+async fn standby_leads_at_once_after_a_clean_release() {
     let (server, arena) = (Server::default(), Arena::default());
     let (a, b) = pair(&server, &arena).await;
     a.stop.cancel();
@@ -44,7 +44,7 @@ async fn a_clean_release_is_taken_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_is_taken_over_after_the_lease_duration() {
+async fn standby_leads_one_lease_duration_after_a_crash() {
     let (server, arena) = (Server::default(), Arena::default());
     let (a, b) = pair(&server, &arena).await;
     a.kill(&server).await;
@@ -53,7 +53,7 @@ async fn a_crash_is_taken_over_after_the_lease_duration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn steady_leading_costs_one_request_per_period_and_a_standby_none() {
+async fn leader_sends_one_request_per_period_and_standby_none() {
     let (server, arena) = (Server::default(), Arena::default());
     let (_a, _b) = pair(&server, &arena).await;
     server.served();
@@ -66,7 +66,7 @@ async fn steady_leading_costs_one_request_per_period_and_a_standby_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_watches_a_standby_polls_at_a_bounded_rate() {
+async fn standby_without_watches_polls_at_a_bounded_rate() {
     let (server, arena) = (Server::default(), Arena::default());
     let (a, b) = pair(&server, &arena).await;
     b.kill(&server).await;
@@ -81,7 +81,7 @@ async fn without_watches_a_standby_polls_at_a_bounded_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_says_nothing_any_more_is_noticed() {
+async fn silent_watch_is_replaced() {
     let (server, arena) = (Server::default(), Arena::default());
     let (a, b) = pair(&server, &arena).await;
     server.forget_watches();
@@ -92,7 +92,7 @@ async fn a_watch_that_says_nothing_any_more_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l1_a_leader_that_cannot_renew_is_dead_before_anybody_else_leads() {
+async fn l1_token_dies_before_takeover_if_renewals_fail() {
     let (server, arena) = (Server::default(), Arena::default());
     let (a, b) = pair(&server, &arena).await;
     let token = a.token().expect("a token");
@@ -111,7 +111,7 @@ async fn l1_a_leader_that_cannot_renew_is_dead_before_anybody_else_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l2_a_leader_that_stood_still_wakes_up_with_a_dead_token() {
+async fn l2_paused_leader_resumes_with_a_dead_token() {
     let (server, arena) = (Server::default(), Arena::default());
     let (a, b) = pair(&server, &arena).await;
     let token = a.token().expect("a token");
@@ -128,7 +128,7 @@ async fn l2_a_leader_that_stood_still_wakes_up_with_a_dead_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stuck_elector_fails_the_liveness_check_and_an_api_server_that_is_away_does_not() {
+async fn liveness_fails_for_a_stuck_elector_but_not_an_api_outage() {
     let (server, arena) = (Server::default(), Arena::default());
     let (a, b) = pair(&server, &arena).await;
     b.link.cut();
@@ -157,7 +157,7 @@ async fn work_that_outlives_its_leadership_fails_the_liveness_check() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l4_candidates_disagree_about_time_of_day_and_speed() {
+async fn l4_one_leader_despite_different_clocks_and_clock_rates() {
     let (server, arena) = (Server::default(), Arena::default());
     let a = Make { clock: TestClock::new(Duration::ZERO, 0.84), ..Make::new("a") }.start(&server, &arena);
     a.until_leading().await;
@@ -175,7 +175,7 @@ async fn l4_candidates_disagree_about_time_of_day_and_speed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l5_a_lease_that_hands_have_changed_is_acquired_again_and_never_twice() {
+async fn l5_edited_or_deleted_lease_has_at_most_one_leader() {
     type Edit = fn(&Server);
     let edits: [(&str, Edit, bool); 8] = [
         ("annotated", Server::annotate, true),
@@ -208,7 +208,7 @@ async fn l5_a_lease_that_hands_have_changed_is_acquired_again_and_never_twice() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn l6_the_lease_is_given_back_after_the_work_has_ended_and_renewed_until_then() {
+async fn l6_lease_is_renewed_until_the_work_ends_then_released() {
     let (server, arena) = (Server::default(), Arena::default());
     let a = Make { work_goes_on: 25 * S, ..Make::new("a") }.start(&server, &arena);
     a.until_leading().await;
@@ -225,7 +225,7 @@ async fn l6_the_lease_is_given_back_after_the_work_has_ended_and_renewed_until_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_meets_another_write_is_tried_again() {
+async fn conflicting_release_is_retried() {
     let (server, arena) = (Server::default(), Arena::default());
     let (a, b) = pair(&server, &arena).await;
     server.annotate();
@@ -234,7 +234,7 @@ async fn a_release_that_meets_another_write_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l7_a_standby_that_is_stopped_never_works() {
+async fn l7_stopped_standby_never_leads() {
     let (server, arena) = (Server::default(), Arena::default());
     let (a, b) = pair(&server, &arena).await;
     b.stop.cancel();
@@ -251,7 +251,7 @@ async fn l7_a_standby_that_is_stopped_never_works() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l8_work_that_ends_by_itself_gives_the_lease_back() {
+async fn l8_lease_is_released_when_the_work_ends_by_itself() {
     let (server, arena) = (Server::default(), Arena::default());
     let a = Make { work_fails: Some(30 * S), ..Make::new("a") }.start(&server, &arena);
     a.until_leading().await;
@@ -262,7 +262,7 @@ async fn l8_work_that_ends_by_itself_gives_the_lease_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l9_an_api_server_that_flaps_changes_the_leader_rarely_and_ends_nobody() {
+async fn l9_flapping_api_server_rarely_changes_leader_and_ends_none() {
     let (server, arena) = (Server::default(), Arena::default());
     let (a, b) = pair(&server, &arena).await;
     for second in 0..120 {

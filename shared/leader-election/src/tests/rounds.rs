@@ -12,7 +12,7 @@ use crate::Config;
 
 /// `LEADER_ELECTION_ROUNDS` sets more rounds for a nightly run, `LEADER_ELECTION_SEED` another first seed.
 #[test]
-fn never_two_tokens_alive_and_always_a_next_leader() {
+fn at_most_one_live_token_and_always_a_next_leader() {
     let number = |name: &str, usual| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
     let (rounds, start) = (number("LEADER_ELECTION_ROUNDS", 200), number("LEADER_ELECTION_SEED", 0));
     for seed in start..start + rounds {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acted_on_differs_in_nothing() {
+    fn handled_wish_has_no_difference() {
         let (wish, pair) = acted_on();
         assert_eq!(pair.difference(&wish), None);
         let (wish, pair) = (Wish { token: None, ..wish }, Pair { object: without_token(pair.object), ..pair });
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_that_was_missed_is_a_difference() {
+    fn every_missed_change_is_reported_as_a_difference() {
         let (wish, pair) = acted_on();
         for (change, expected) in [
             (Change::Ask("token-8".to_owned()), r#"status.lastHandledReconcileAt is "token-7", not "token-8""#),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn all_pairs_occur_and_each_change_changes_something() {
+    fn all_change_pairs_occur_and_no_change_is_a_no_op() {
         let (mut wish, mut rng, mut pairs) = (Wish::default(), Rng::with_seed(1), BTreeSet::new());
         let word = |change: &Change| change.to_string().split(' ').next().unwrap_or_default().to_owned();
         for round in 0..5_000 {

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_are_let_through_at_a_rate_and_after_a_quiet_time_in_a_burst() {
+    async fn limit_enforces_the_rate_and_saves_up_one_burst() {
         let limit = Limit::new(10.0, Some(3));
         assert_eq!(let_through(&limit, 6).await, [0, 0, 0, 100, 200, 300]);
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_is_twice_the_rate_when_nobody_says() {
+    async fn default_burst_is_twice_the_rate() {
         assert_eq!(let_through(&Limit::new(2.0, None), 6).await, [0, 0, 0, 0, 500, 1_000]);
         assert_eq!(let_through(&Limit::new(0.5, None), 3).await, [0, 2_000, 4_000]);
     }

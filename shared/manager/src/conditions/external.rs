@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_said_to_be_and_reconciling_and_stalled_are_never_both() {
+    fn unknown_is_reported_and_stalled_excludes_reconciling() {
         let now = "2026-11-21T10:00:00Z".parse().expect("a time");
         let words = |conditions: Vec<Condition>| -> Vec<String> {
             conditions.iter().map(|it| format!("{}={}/{}", it.type_, it.status, it.reason)).collect()
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_condition_keeps_its_time_too() {
+    fn unknown_condition_keeps_its_transition_time() {
         let (then, now) =
             ("2026-11-21T10:00:00Z".parse().expect("a time"), "2026-11-21T11:00:00Z".parse().expect("a time"));
         let stored = said(None, false, &[], then);

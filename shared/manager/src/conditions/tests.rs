@@ -26,7 +26,7 @@ fn show(conditions: &[Condition]) -> Vec<String> {
 }
 
 #[test]
-fn an_object_in_order_is_ready() {
+fn healthy_object_is_ready() {
     let (conditions, recheck) = combine(&health(), &[], at(&[], NOW));
     assert_eq!(
         show(&conditions),
@@ -42,7 +42,7 @@ fn an_object_in_order_is_ready() {
 }
 
 #[test]
-fn a_change_under_way_is_reconciling_and_not_ready() {
+fn progressing_object_is_reconciling_and_not_ready() {
     let health = Health { progressing: Some(Verdict::yes("RollingOut", "1/3 nodes updated")), ..health() };
     let (conditions, _) = combine(&health, &[], at(&[], NOW));
     assert_eq!(
@@ -57,7 +57,7 @@ fn a_change_under_way_is_reconciling_and_not_ready() {
 }
 
 #[test]
-fn what_is_wrong_may_leave_an_object_ready() {
+fn degraded_object_can_stay_ready() {
     let health = Health {
         available: None,
         progressing: None,
@@ -71,7 +71,7 @@ fn what_is_wrong_may_leave_an_object_ready() {
 }
 
 #[test]
-fn the_strongest_reason_wins_and_names_the_others() {
+fn strongest_problem_is_the_reason_and_others_are_listed() {
     let problems = vec![
         Problem::new(ProblemKind::not_ready("NodesNotReady"), "2/3"),
         Problem::new(ProblemKind::IMAGE_PULL_FAILED, "cannot pull"),
@@ -86,7 +86,7 @@ fn the_strongest_reason_wins_and_names_the_others() {
 }
 
 #[test]
-fn what_stays_wrong_for_a_minute_is_stalled() {
+fn problem_stalls_the_object_after_one_minute() {
     let health = Health { problems: vec![Problem::new(ProblemKind::IMAGE_PULL_FAILED, "cannot pull")], ..health() };
     let (first, recheck) = combine(&health, &[], at(&[], NOW));
     assert!(!is_true(&first, "Stalled"));
@@ -98,7 +98,7 @@ fn what_stays_wrong_for_a_minute_is_stalled() {
 
 /// Found by a simulated world: `Stalled` came an hour late.
 #[test]
-fn what_was_wrong_before_clocks_were_put_back_is_stalled() {
+fn problem_from_before_a_clock_step_back_stalls_the_object() {
     let health = Health { problems: vec![Problem::new(ProblemKind::IMAGE_PULL_FAILED, "cannot pull")], ..health() };
     let (first, _) = combine(&health, &[], at(&[], "2026-01-01T01:00:00Z"));
     let (behind, recheck) = combine(&health, &[], at(&first, "2026-01-01T00:59:40Z"));
@@ -113,7 +113,7 @@ fn what_was_wrong_before_clocks_were_put_back_is_stalled() {
 }
 
 #[test]
-fn times_change_with_the_status_alone() {
+fn transition_time_changes_only_with_the_status() {
     let (first, _) = combine(&health(), &[], at(&[], NOW));
     let reworded = Health { ready: Verdict::yes("ScaledToZero", "all 0 nodes are ready"), ..health() };
     let (second, _) = combine(&reworded, &[], at(&first, "2026-01-01T00:20:00Z"));
@@ -126,7 +126,7 @@ fn times_change_with_the_status_alone() {
 
 /// A replica whose clock is ahead has written the first status. Found by a simulated world.
 #[test]
-fn times_do_not_go_back() {
+fn transition_time_never_goes_back() {
     let (first, _) = combine(&health(), &[], at(&[], NOW));
     let unready = Health { ready: Verdict::no("NotYet", "2/3 nodes are ready"), ..health() };
     let (second, _) = combine(&unready, &[], at(&first, "2026-01-01T00:09:45Z"));
@@ -135,7 +135,7 @@ fn times_do_not_go_back() {
 }
 
 #[test]
-fn a_paused_object_is_neither_ready_nor_unready() {
+fn paused_object_has_unknown_readiness() {
     let (stored, _) = combine(&health(), &[], at(&[], NOW));
     let paused = halted(&Halt::Paused("paused by annotation".to_owned()), at(&stored, NOW));
     assert_eq!(
@@ -152,7 +152,7 @@ fn a_paused_object_is_neither_ready_nor_unready() {
 
 /// Found by a simulated world: a restored object, which was paused, got a status from the lost time.
 #[test]
-fn no_condition_that_is_kept_speaks_of_a_later_generation_than_there_is() {
+fn kept_conditions_never_report_a_future_generation() {
     let (mut stored, _) = combine(&health(), &[], at(&[], NOW));
     let present = at(&[], NOW).generation;
     for condition in &mut stored {
@@ -175,7 +175,7 @@ fn an_invalid_object_is_stalled_at_once() {
 }
 
 #[test]
-fn a_dying_predecessor_is_progress_rather_than_a_problem() {
+fn waiting_for_garbage_collection_is_progress_not_degraded() {
     let refused = [Problem::new(WAITING, "an earlier Deployment is being deleted")];
     let (conditions, _) = combine(&health(), &refused, at(&[], NOW));
     assert_eq!(show(&conditions)[1..3], ["Progressing=True/WaitingForGarbageCollection", "Degraded=False/AsExpected"]);

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_write_is_no_news() {
+    fn own_write_is_not_taken_for_another_clients_change() {
         let status = json!({"metadata": {"uid": "u"}, "status": {"replicas": 4}});
         assert!(!differs(&object(), &status, &after(&json!({"status": {"replicas": 4}}))));
         let metadata = json!({"metadata": {"annotations": {"ours": "1"}, "finalizers": ["theirs", "ours"]}});
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_another_one_changed_is_news() {
+    fn change_by_another_client_is_detected() {
         let patch = json!({"metadata": {"uid": "u", "annotations": {"ours": "1"}}, "status": {"replicas": 4}});
         for change in [
             json!({"spec": {"size": 5}, "metadata": {"generation": 3}}),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_another_one_wrote_too_is_news_and_one_that_admission_rewrites_is_not() {
+    fn status_differs_only_if_another_manager_wrote_it() {
         let patch = json!({"status": {"replicas": 4}});
         let answer = |managers: &[&str]| {
             let entry = |manager: &&str| json!({"manager": manager, "subresource": "status"});
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn under_the_same_version_whatever_differs_is_news() {
+    fn other_content_under_the_same_version_is_detected() {
         let patch = json!({"status": {"replicas": 4}, "metadata": {"annotations": {"ours": "1"}}});
         assert!(!differs(&object(), &patch, &object()), "it is as it was, and the patch changed nothing");
         for change in [json!({"status": {"replicas": 4}}), json!({"metadata": {"annotations": {"ours": "1"}}})] {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reconcile_goes_on_with_what_it_acts_on() {
+    fn patched_primary_keeps_the_spec_of_the_reconcile() {
         let patch = json!({"metadata": {"annotations": {"ours": "1"}}});
         let changed =
             json!({"spec": {"size": 5}, "metadata": {"annotations": {"ours": "1"}}, "status": {"replicas": 5}});

@@ -244,12 +244,12 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_not_printed() {
+    fn secret_values_are_not_printed() {
         assert_eq!(format!("{:?}", values(&[("password", "hunter2")])), "{\"password\"}");
     }
 
     #[test]
-    fn every_change_of_a_secret_shows() {
+    fn secret_hash_changes_with_any_value() {
         let before = values(&[("a", "xy"), ("b", "z")]).sha256();
         assert_ne!(before, values(&[("a", "x"), ("b", "yz")]).sha256());
         assert_eq!(before, values(&[("b", "z"), ("a", "xy")]).sha256());

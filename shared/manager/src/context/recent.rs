@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_child_is_recent_for_some_seconds_and_leaves_nothing() {
+    async fn recent_child_expires_and_frees_its_memory() {
         let (recent, owner) = (Recent::default(), ObjectKey::new("n", "a"));
         for number in 0..100 {
             recent.created(&owner, "Service", &number.to_string());

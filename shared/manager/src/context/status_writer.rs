@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_patch_says_only_what_differs() {
+    fn status_patch_contains_only_differences() {
         let old = json!({"nodes": ["a"], "replicas": 3, "image": "x", "gone": 1});
         let new = json!({"nodes": ["b"], "replicas": 3, "image": "x"});
         assert_eq!(difference(&old, new), json!({"nodes": ["b"], "gone": null}));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_carried_out_in_the_object_that_is_meant_only() {
+    fn status_patch_applies_only_to_the_expected_object() {
         let old = json!({"nodes": ["a"], "by": {"a/b": 1, "c": 2}, "gone": 1, "image": "x"});
         let new = json!({"nodes": [], "by": {"a/b": 3}, "image": "x", "fresh": {"a": 1}});
         for (old, new) in [(&old, &new), (&Value::Null, &new), (&new, &old), (&json!({}), &new)] {

@@ -33,7 +33,7 @@ fn seconds(number: u64) -> Duration {
 /// Happened on a real node: a CRD was replaced, and the API server answered the watch with 429 once. Afterwards the process
 /// stayed unready until a client wrote an object of that kind.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_started_again_in_silence_is_in_step() {
+async fn restarted_watch_without_events_is_synced() {
     for code in [429, 403, 503, 500] {
         let (_model, informer, _running) = at_work(&format!("before watch pods.core #1..3 -> answer {code}"));
         sleep(Duration::from_millis(200)).await;
@@ -44,7 +44,7 @@ async fn a_watch_that_started_again_in_silence_is_in_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w3_a_watch_that_has_expired_is_no_outage() {
+async fn w3_expired_watch_is_not_an_outage() {
     for expired in ["before watch pods.core #1..3 -> answer 410", "frame ADDED pods.core #1..3 -> gone"] {
         let (model, informer, _running) = at_work(expired);
         informer.health.until(true).await;
@@ -62,7 +62,7 @@ async fn w3_a_watch_that_has_expired_is_no_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_refused_again_and_again_is_not_in_step() {
+async fn repeatedly_refused_watch_is_not_synced() {
     let (_model, informer, _running) = at_work("before watch pods.core -> answer 503");
     for _ in 0..100 {
         sleep(seconds(3)).await;
@@ -71,7 +71,7 @@ async fn a_watch_that_is_refused_again_and_again_is_not_in_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a6_the_api_server_is_left_alone_for_as_long_as_it_asks() {
+async fn a6_informer_waits_for_retry_after() {
     for (verb, kind) in [("list", Verb::List), ("watch", Verb::Watch)] {
         let refused = format!("before {verb} pods.core #1 -> answer 429 Retry-After=\"42\"");
         let (model, informer, _running) = at_work(&refused);
@@ -84,7 +84,7 @@ async fn a6_the_api_server_is_left_alone_for_as_long_as_it_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a17_an_answer_that_never_comes_is_not_waited_for() {
+async fn a17_list_or_watch_without_an_answer_times_out() {
     for stalled in [
         "before list pods.core #1 -> stall",
         "before watch pods.core #1 -> stall",
@@ -98,7 +98,7 @@ async fn a17_an_answer_that_never_comes_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w12_a_watch_that_stalls_in_silence_is_told_and_heals() {
+async fn w12_silent_watch_is_reported_and_replaced() {
     let (model, informer, _running) = at_work("after watch pods.core #1 -> stall");
     sleep(seconds(10)).await;
     model.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"}}));
@@ -116,7 +116,7 @@ async fn w12_a_watch_that_stalls_in_silence_is_told_and_heals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w9_nothing_but_bookmarks_is_no_silence() {
+async fn w9_bookmarks_count_as_activity() {
     let (model, informer, _running) = at_work("");
     for _ in 0..600 {
         sleep(seconds(7)).await;
@@ -126,7 +126,7 @@ async fn w9_nothing_but_bookmarks_is_no_silence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_there_is_in_the_cache_whatever_the_watch_has_delivered() {
+async fn list_for_fills_the_cache_even_if_the_watch_lags() {
     let (model, informer, _running) =
         at_work("after watch pods.core -> stall; before list pods.core #2..3 -> answer 503");
     let informer = &informer;
@@ -154,7 +154,7 @@ async fn what_was_there_is_in_the_cache_whatever_the_watch_has_delivered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_keeps_failing_is_asked_for_ever_less_often() {
+async fn retry_delay_grows_while_a_kind_keeps_failing() {
     let informer = Informer::<Projected<Pod>>::new(Arc::default());
     let mut retry_delay = WatchConnection::new(informer.health, 0, Random::default()).retry_delay();
     let mut total = Duration::ZERO;

@@ -56,7 +56,7 @@ mod tests {
 
     /// The test `secure_metrics` checks tokens with the binary and a real API server.
     #[tokio::test]
-    async fn who_shows_no_token_reads_nothing() {
+    async fn request_without_token_gets_401() {
         let routes = Router::new().route("/metrics", get(async || "secret"));
         let (_listener, routes) = secure(listener().await, routes, None, Model::new().client()).expect("a server");
         for path in ["/metrics", "/", "/healthz"] {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_without_a_certificate_is_told_with_its_flag() {
+    async fn missing_certificate_error_names_its_flag() {
         let refused = secure(listener().await, Router::new(), Some(Path::new("nowhere")), Model::new().client());
         let error = refused.err().expect("an error").to_string();
         assert!(error.starts_with("--metrics-cert-dir: ") && error.contains("nowhere"), "{error}");

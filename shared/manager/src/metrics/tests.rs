@@ -59,7 +59,7 @@ const RECONCILE: &str = "0.005 0.01 0.025 0.05 0.1 0.15 0.2 0.25 0.3 0.35 0.4 0.
 const TENFOLD: &str = "0.00000001 0.0000001 0.000001 0.00001 0.0001 0.001 0.01 0.1 1 10 100 1000 +Inf";
 
 #[test]
-fn every_metric_is_upstreams_or_told_as_ours() {
+fn every_metric_is_listed_as_upstreams_or_ours() {
     let registry = MetricRegistry::default();
     Metrics::new(&registry);
     let described = registry.descriptions();

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_name_is_kept_once_and_an_unused_one_goes() {
+    fn names_are_interned_once_and_dropped_when_unused() {
         let mut names = Names::default();
         let held = names.get("held");
         assert!(Arc::ptr_eq(&held, &names.get("held")));

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_fields_are_set_where_they_are() {
+    fn plain_fields_become_json_patch_operations() {
         let desired = json!({
             "metadata": {"labels": {"app.kubernetes.io/name": "y"}},
             "spec": {"replicas": 5, "paused": true, "containers": [{"name": "main", "image": "b", "env": [{"name": "A", "value": "2"}]}]},
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_edit_cannot_do_exactly_is_left_to_an_apply() {
+    fn other_changes_than_plain_fields_are_left_to_an_apply() {
         let container = |fields: Value| json!({"spec": {"containers": [fields]}});
         for (what, desired) in [
             ("an object", json!({"metadata": {"annotations": {"note": "x"}}})),

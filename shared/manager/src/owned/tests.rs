@@ -56,7 +56,7 @@ fn defaulted() -> Value {
     object
 }
 
-fn print_of(live: &Value) -> Fingerprint {
+fn fingerprint_of(live: &Value) -> Fingerprint {
     let text = live.to_string();
     let head: Head<'_> = serde_json::from_str(&text).expect("metadata");
     fingerprint(live, "memcached-controller", &head.metadata.managed_fields)
@@ -74,45 +74,45 @@ fn changes(live: &Value, desired: &Value, defaulted: &Value) -> Vec<String> {
 }
 
 #[test]
-fn what_we_created_is_what_we_want_with_defaults() {
-    let fingerprint = print_of(&live());
+fn fresh_child_matches_desired_object_with_defaults() {
+    let fingerprint = fingerprint_of(&live());
     assert!(fingerprint.from_create);
     assert_eq!(fingerprint.hash, hash(&defaulted()));
     assert!(changes(&live(), &desired(), &defaulted()).is_empty());
 }
 
 #[test]
-fn sidecars_labels_and_status_of_others_do_not_matter() {
+fn fields_of_other_managers_do_not_change_the_fingerprint() {
     let mut other = live();
     other["metadata"]["labels"]["team"] = json!("y");
     other["spec"]["template"]["spec"]["containers"][0]["image"] = json!("t");
     other["status"]["replicas"] = json!(1);
-    assert_eq!(print_of(&other), print_of(&live()));
+    assert_eq!(fingerprint_of(&other), fingerprint_of(&live()));
 }
 
 #[test]
-fn a_field_that_somebody_took_over_shows() {
+fn field_taken_over_by_another_manager_is_a_change() {
     // `kubectl scale` changes the value, and the API server takes the field out of our entry.
     let mut scaled = live();
     scaled["spec"]["replicas"] = json!(1);
     scaled["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"].as_object_mut().expect("fields").remove("f:replicas");
     scaled["metadata"]["managedFields"][1]["fieldsV1"]["f:spec"]["f:replicas"] = json!({});
-    assert_ne!(print_of(&scaled), print_of(&live()));
+    assert_ne!(fingerprint_of(&scaled), fingerprint_of(&live()));
     assert_eq!(changes(&scaled, &desired(), &defaulted()), ["spec.replicas"]);
 }
 
 #[test]
-fn a_field_with_the_right_value_that_somebody_else_holds_is_not_ours() {
+fn equal_field_of_another_manager_is_not_owned() {
     let mut taken = live();
     taken["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"].as_object_mut().expect("fields").remove("f:replicas");
-    assert_ne!(print_of(&taken), print_of(&live()));
+    assert_ne!(fingerprint_of(&taken), fingerprint_of(&live()));
     assert!(changes(&taken, &desired(), &defaulted()).is_empty());
     assert!(!covers(&taken, &ours(&taken), &desired()));
     assert!(covers(&live(), &ours(&live()), &desired()));
 }
 
 #[test]
-fn a_field_that_we_no_longer_want_shows() {
+fn dropped_field_is_a_change() {
     let mut less = desired();
     less["spec"]["template"]["spec"]["containers"][0].as_object_mut().expect("container").remove("args");
     let mut less_defaulted = defaulted();
@@ -121,7 +121,7 @@ fn a_field_that_we_no_longer_want_shows() {
 }
 
 #[test]
-fn quantities_may_be_written_in_two_ways_but_arguments_may_not() {
+fn quantities_compare_by_value_and_arguments_by_text() {
     let mut other = desired();
     other["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = json!("1024Mi");
     let mut with_defaults = defaulted();
@@ -133,7 +133,7 @@ fn quantities_may_be_written_in_two_ways_but_arguments_may_not() {
 }
 
 #[test]
-fn the_manager_who_changed_a_field_is_named() {
+fn holder_names_the_manager_of_a_field() {
     let mut scaled = live();
     scaled["metadata"]["managedFields"][1]["fieldsV1"]["f:spec"]["f:replicas"] = json!({});
     let text = scaled.to_string();
@@ -143,7 +143,7 @@ fn the_manager_who_changed_a_field_is_named() {
 }
 
 #[test]
-fn a_hash_does_not_depend_on_the_order_of_keys_but_on_everything_else() {
+fn hash_ignores_only_the_order_of_keys() {
     let one: Value = serde_json::from_str(r#"{"a":1,"b":["x","y"]}"#).expect("json");
     let two: Value = serde_json::from_str(r#"{"b":["x","y"],"a":1}"#).expect("json");
     assert_eq!(hash(&one), hash(&two));
@@ -166,7 +166,7 @@ fn shared_by(object: Value, entries: &[(&str, Value)]) -> Value {
 const OURS: &str = "memcached-controller";
 
 #[test]
-fn set_elements_are_ours_one_by_one() {
+fn set_elements_are_owned_individually() {
     let fields = json!({"f:metadata": {"f:finalizers": {".": {}, "v:\"ours\"": {}}}});
     let live = shared_by(json!({"metadata": {"finalizers": ["theirs", "ours"]}}), &[(OURS, fields)]);
     let desired = json!({"metadata": {"finalizers": ["ours"]}});
@@ -179,7 +179,7 @@ fn set_elements_are_ours_one_by_one() {
 }
 
 #[test]
-fn an_empty_value_that_was_removed_is_missing() {
+fn removed_empty_value_is_a_change() {
     for empty in [json!(false), json!(0), json!(""), json!({}), json!([])] {
         let desired = json!({"spec": {"kept": 1, "field": empty}});
         let fields = json!({"f:spec": {"f:kept": {}, "f:field": {}}});
@@ -196,7 +196,7 @@ fn an_empty_value_that_was_removed_is_missing() {
 }
 
 #[test]
-fn an_empty_value_that_another_manager_holds_is_not_ours() {
+fn empty_value_of_another_manager_is_not_owned() {
     let live = shared_by(
         json!({"spec": {"kept": 1, "field": false}}),
         &[(OURS, json!({"f:spec": {"f:kept": {}}})), ("kubectl", json!({"f:spec": {"f:field": {}}}))],
@@ -207,16 +207,16 @@ fn an_empty_value_that_another_manager_holds_is_not_ours() {
 }
 
 #[test]
-fn of_cleared_entries_nothing_is_ours() {
+fn nothing_is_owned_after_managed_fields_are_cleared() {
     let mut cleared = live();
     cleared["metadata"].as_object_mut().expect("metadata").remove("managedFields");
-    assert!(!print_of(&cleared).is_some());
+    assert!(!fingerprint_of(&cleared).is_some());
     assert!(changes(&cleared, &desired(), &desired()).is_empty());
     assert!(!covers(&cleared, &ours(&cleared), &desired()));
 }
 
 #[test]
-fn what_others_put_below_our_empty_map_is_theirs() {
+fn fields_of_others_below_our_empty_map_are_unowned() {
     let volumes = |volume: Value| json!({"spec": {"volumes": [volume]}});
     let below = |fields: Value| json!({"f:spec": {"f:volumes": {"k:{\"name\":\"data\"}": fields}}});
     let mine = below(json!({".": {}, "f:name": {}, "f:emptyDir": {}}));
@@ -225,7 +225,7 @@ fn what_others_put_below_our_empty_map_is_theirs() {
     let live = volumes(json!({"name": "data", "emptyDir": {"sizeLimit": "1Gi"}}));
     let live = shared_by(live, &[(OURS, mine.clone()), ("kubectl", theirs)]);
     assert_eq!(ours(&live), desired);
-    assert_eq!(print_of(&live).hash, hash(&desired));
+    assert_eq!(fingerprint_of(&live).hash, hash(&desired));
     assert_eq!(changes(&live, &desired, &desired), [""; 0]);
     // No other manager can own a part of an atomic map.
     let selector = json!({"spec": {"selector": {"app": "a"}}});
@@ -237,7 +237,7 @@ fn what_others_put_below_our_empty_map_is_theirs() {
 }
 
 #[test]
-fn a_port_without_a_protocol_is_one_of_tcp() {
+fn port_without_protocol_counts_as_tcp() {
     let port = json!({"spec": {"ports": [{"port": 80, "protocol": "TCP"}]}});
     let fields = json!({"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}}}});
     let live = shared_by(port, &[(OURS, fields)]);
@@ -249,7 +249,7 @@ fn a_port_without_a_protocol_is_one_of_tcp() {
 }
 
 #[test]
-fn only_amounts_of_resources_may_be_written_in_two_ways() {
+fn only_resource_quantities_compare_by_value() {
     for (path, same) in [
         (json!({"resources": {"limits": {"cpu": "V"}}}), true),
         (json!({"emptyDir": {"sizeLimit": "V"}}), true),

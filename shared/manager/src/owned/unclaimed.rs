@@ -97,7 +97,7 @@ mod tests {
     use crate::object::Head;
 
     #[test]
-    fn what_must_be_ours_and_nobody_holds_is_unclaimed() {
+    fn exclusive_fields_without_a_manager_are_unclaimed() {
         let live = json!({
             "metadata": {"name": "a", "ownerReferences": [{"name": "o", "uid": "x"}], "managedFields": [
                 {"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_comes_back_as_it_was() {
+    fn packed_text_round_trips() {
         let mut packer = Packer::default();
         for text in
             [String::new(), "{}".to_owned(), object("first", "abcdefg"), object("ü€𝄞", "abcdefg"), "{".repeat(9_999)]
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_like_the_template_takes_little() {
+    fn text_similar_to_the_template_packs_small() {
         let mut packer = Packer::default();
         packer.pack(&object("first", "abcdefg"));
         let second = packer.pack(&object("second", "abcdefg"));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_shape_becomes_the_template_and_old_texts_stay_readable() {
+    fn new_shape_becomes_template_and_old_texts_stay_readable() {
         let mut packer = Packer::default();
         let shape = |shape: u64| {
             let mut random = fastrand::Rng::with_seed(shape);

@@ -49,7 +49,7 @@ fn replicas(store: &Deployments, name: &str) -> Option<i32> {
 }
 
 #[test]
-fn an_event_that_changes_nothing_for_reconcilers_wakes_nobody() {
+fn irrelevant_event_wakes_no_reconciler() {
     let store = Deployments::default();
     assert!(deliver(&store, &object("a", "1", 5, 3)).is_some());
     assert!(deliver(&store, &object("a", "1", 6, 3)).is_none(), "only the version is new");
@@ -57,7 +57,7 @@ fn an_event_that_changes_nothing_for_reconcilers_wakes_nobody() {
 }
 
 #[test]
-fn a_reconcile_reads_its_own_write_and_its_echo_wakes_nobody() {
+fn own_write_is_cached_and_its_event_wakes_no_reconciler() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));
     store.observe(&object("a", "1", 8, 5));
@@ -77,7 +77,7 @@ fn a_late_answer_does_not_bring_a_deleted_object_back() {
 }
 
 #[test]
-fn late_events_do_not_bring_back_what_we_deleted() {
+fn late_events_do_not_restore_an_object_we_deleted() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));
     store.observe_gone(&key("a"), Uid::of("1"));
@@ -89,7 +89,7 @@ fn late_events_do_not_bring_back_what_we_deleted() {
 }
 
 #[test]
-fn a_list_says_what_is_gone() {
+fn list_removes_missing_objects() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));
     deliver(&store, &object("b", "2", 6, 3));
@@ -103,7 +103,7 @@ fn a_list_says_what_is_gone() {
 }
 
 #[test]
-fn a_list_of_one_namespace_says_nothing_about_others() {
+fn list_of_one_namespace_leaves_others_unchanged() {
     let store = Deployments::default();
     store.watch(&["other".to_owned(), "default".to_owned()]);
     store.deliver(1, &object("a", "1", 5, 3)).expect("versions grow");
@@ -115,7 +115,7 @@ fn a_list_of_one_namespace_says_nothing_about_others() {
 }
 
 #[test]
-fn an_own_create_is_known_though_another_namespace_is_ahead() {
+fn own_create_is_cached_though_another_namespace_is_ahead() {
     let store = Deployments::default();
     store.watch(&["other".to_owned(), "default".to_owned()]);
     let mut ahead = object("x", "7", 100, 1);
@@ -126,7 +126,7 @@ fn an_own_create_is_known_though_another_namespace_is_ahead() {
 }
 
 #[test]
-fn an_own_create_is_known_while_a_list_is_under_way() {
+fn own_create_is_cached_during_a_list() {
     let store = Deployments::default();
     deliver(&store, &object("x", "7", 60, 1));
     store.begin_list(0);
@@ -139,7 +139,7 @@ fn an_own_create_is_known_while_a_list_is_under_way() {
 }
 
 #[test]
-fn what_was_deleted_in_one_namespace_is_forgotten_with_its_own_list() {
+fn deletion_is_forgotten_after_a_list_of_its_namespace() {
     let store = Deployments::default();
     store.watch(&["other".to_owned(), "default".to_owned()]);
     store.deliver(1, &object("a", "1", 5, 3)).expect("versions grow");
@@ -152,7 +152,7 @@ fn what_was_deleted_in_one_namespace_is_forgotten_with_its_own_list() {
 }
 
 #[test]
-fn what_is_deleted_while_a_list_is_under_way_does_not_come_back_with_it() {
+fn object_deleted_during_a_list_is_not_restored_by_it() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));
     store.begin_list(0);
@@ -163,7 +163,7 @@ fn what_is_deleted_while_a_list_is_under_way_does_not_come_back_with_it() {
 
 /// The list has lower versions than the cache, as after a restore of etcd from a backup.
 #[test]
-fn a_cluster_that_went_back_in_time_is_followed() {
+fn restored_cluster_with_lower_versions_is_followed() {
     let store = Deployments::default();
     let names = ["untouched", "changed", "deleted", "created"];
     for (version, name) in (1..).zip(names) {
@@ -188,7 +188,7 @@ fn a_cluster_that_went_back_in_time_is_followed() {
 
 /// The list has a higher version, but an older version of an object, as after a restore that the informer notices late.
 #[test]
-fn a_cluster_that_went_back_in_time_is_followed_though_its_versions_are_higher() {
+fn restored_cluster_with_higher_versions_is_followed() {
     let store = Deployments::default();
     deliver(&store, &object("changed", "1", 101, 5));
     deliver(&store, &object("created", "2", 102, 5));
@@ -201,7 +201,7 @@ fn a_cluster_that_went_back_in_time_is_followed_though_its_versions_are_higher()
 
 /// A restored cluster reaches a known version again, with other content.
 #[test]
-fn another_content_under_the_same_version_is_taken_in() {
+fn other_content_under_the_same_version_is_accepted() {
     for by in ["list", "event", "answer"] {
         let store = Deployments::default();
         deliver(&store, &object("a", "1", 100, 3));
@@ -222,7 +222,7 @@ fn another_content_under_the_same_version_is_taken_in() {
 }
 
 #[test]
-fn an_older_event_than_the_last_means_that_the_cluster_went_back_in_time() {
+fn older_event_reveals_a_restored_cluster() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 100, 3));
     assert_eq!(store.deliver_bookmark(0, 100), Ok(()));
@@ -246,7 +246,7 @@ fn children_are_found_by_owner_and_by_label() {
 }
 
 #[test]
-fn an_object_that_does_not_decode_is_set_aside_and_told_once() {
+fn undecodable_object_is_set_aside_and_reported_once() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));
     let broken = |version: u64| {
@@ -269,7 +269,7 @@ fn an_object_that_does_not_decode_is_set_aside_and_told_once() {
 }
 
 #[test]
-fn an_answer_that_does_not_decode_is_left_to_the_watch() {
+fn undecodable_answer_is_left_to_the_watch() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));
     let mut broken = object("a", "1", 6, 3);
@@ -280,7 +280,7 @@ fn an_answer_that_does_not_decode_is_left_to_the_watch() {
 }
 
 #[test]
-fn agreement_is_forgotten_with_the_object_it_was_about() {
+fn verification_is_forgotten_with_its_object() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));
     let verified = Verified { live: 1, desired: 2 };
@@ -329,7 +329,7 @@ fn an_index_is_exact_after_every_change() {
 }
 
 #[test]
-fn an_index_that_panics_at_an_object_leaves_it_out() {
+fn panicking_index_omits_the_object() {
     let store = Deployments::default();
     store.index("fragile", Box::new(|live| if live.wanted() == 3 { panic!("three") } else { vec!["fine".to_owned()] }));
     deliver(&store, &object("a", "1", 5, 3));

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_what_is_read() {
+    fn stored_material_round_trips() {
         let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) };
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
         let first = pki::plan(None, None, &policy, now, false).expect("plans").expect("a change");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_authority_that_another_replica_has_just_announced_waits_for_a_whole_step() {
+    async fn ca_announced_by_another_replica_waits_for_a_full_step() {
         let model = Model::new();
         let (mut one, mut other) = (manager(&model), manager(&model));
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_newer_version_keeps_in_the_secret_stays() {
+    async fn secret_keys_of_a_newer_version_are_kept() {
         let model = model_apiserver::Model::new();
         let mut store = CertificateStore::secret(model.client(), "default", "webhooks");
         let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) };
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_with_holes_is_made_anew() {
+    fn incomplete_secret_yields_no_material() {
         assert_eq!(material(&BTreeMap::from([(BUNDLE.to_owned(), ByteString(b"x".to_vec()))])), None);
     }
 }

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_listener_at_all_addresses_is_called_at_one_that_there_is() {
+    async fn wildcard_listener_is_checked_at_an_available_address() {
         for all in ["[::]:0", "0.0.0.0:0"] {
             let listener = serving::Listener::bind(all.parse().expect("an address")).await.expect("a port");
             assert_eq!(check(listener.local_addr(), None, None).await, Ok(()), "{all}");

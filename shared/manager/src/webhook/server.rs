@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_round_that_fails_makes_nobody_unready_and_is_tried_again_soon() {
+    async fn failed_round_keeps_readiness_and_is_retried_soon() {
         let (model, health) = (Model::new(), WebhookHealth::default());
         tokio::spawn(kept(model.clone(), health.clone(), |_| ready(Ok(()))));
         sleep(MOMENT).await;
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_certificate_that_nobody_renews_is_good_until_it_expires() {
+    async fn unrenewed_certificate_is_ready_until_it_expires() {
         let (model, health) = (Model::new(), WebhookHealth::default());
         tokio::spawn(kept(model.clone(), health.clone(), |_| ready(Ok(()))));
         sleep(MOMENT).await;
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_fails_once_is_tried_again_soon() {
+    async fn failed_self_check_is_retried_soon() {
         let (model, health) = (Model::new(), WebhookHealth::default());
         let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let counted = calls.clone();
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn each_look_at_a_certificate_is_counted_and_so_is_each_that_fails() {
+    fn certificate_reads_and_read_errors_are_counted() {
         let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
         let [first, second] = [(); 2].map(|()| {
             let made = rcgen::generate_simple_self_signed(["a".to_owned()]).expect("a certificate");

@@ -33,13 +33,13 @@ impl Operator for Twice {
 
 #[test]
 #[should_panic(expected = "two webhooks are registered at one path")]
-fn two_webhooks_of_one_path_are_a_panic() {
+fn duplicate_webhook_path_panics() {
     permissions(&[&Twice]);
 }
 
 #[test]
 #[should_panic(expected = "there already is a controller named \"toy\"")]
-fn two_controllers_of_one_name_are_a_panic() {
+fn duplicate_controller_name_panics() {
     let setup = |manager: &mut Manager| {
         for _ in 0..2 {
             manager.add(Controller::of::<Toy>().reconcile(async |_, _| Ok(Action::Done)));

@@ -19,7 +19,7 @@ fn longest(calls: &Calls) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_child_delays_no_look_that_the_reconciler_asks_for() {
+async fn refused_child_does_not_delay_a_scheduled_reconcile() {
     for asks in ["After", "At", "wake_at", "wake_at, and later After"] {
         let model = model();
         put(&model, &["a"]);
@@ -48,7 +48,7 @@ async fn a_refused_child_delays_no_look_that_the_reconciler_asks_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_drops_no_time_that_was_asked_for_before_it() {
+async fn error_keeps_an_earlier_wake_at() {
     let model = model();
     put(&model, &["a"]);
     let calls = Calls::default();
@@ -66,7 +66,7 @@ async fn an_error_drops_no_time_that_was_asked_for_before_it() {
 
 /// A suspended machine resumes, or its clock is set. A reconcile that waits for a time of day starts on time by the new clock.
 #[tokio::test(start_paused = true)]
-async fn a_time_of_day_is_kept_when_the_clock_jumps() {
+async fn scheduled_time_of_day_is_kept_when_the_clock_jumps() {
     for asks in ["At", "wake_at"] {
         let model = model();
         put(&model, &["a"]);
@@ -103,7 +103,7 @@ fn observed(model: &Model) -> Option<i64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_was_held_back_is_written_although_an_error_follows_it() {
+async fn delayed_status_is_written_despite_a_later_error() {
     let model = model();
     put(&model, &["a"]);
     let _harness = run(&model, &[], |toy, context| async move {
@@ -121,7 +121,7 @@ async fn a_status_that_was_held_back_is_written_although_an_error_follows_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_token_is_tried_soon_after_it_is_there() {
+async fn new_token_is_used_within_75_seconds() {
     let model = model();
     put(&model, &["a"]);
     plan(&model, "before create services.core -> answer 401");

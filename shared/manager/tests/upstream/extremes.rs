@@ -15,7 +15,7 @@ use crate::kit::{Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, port
 const LARGE: usize = 1_000_000;
 
 #[tokio::test(start_paused = true)]
-async fn c3_c4_a_large_annotation_of_unusual_characters_is_answered_in_short() {
+async fn c3_c4_large_unusual_reconcile_token_is_truncated_in_status() {
     // Characters of one to four bytes, a combining mark, a change of the writing direction, a line break, a null character.
     for unit in ["x", "ö", "o\u{308}", "字", "🙂", "\u{202e}", "\n", "\0"] {
         let model = model();
@@ -38,7 +38,7 @@ async fn c3_c4_a_large_annotation_of_unusual_characters_is_answered_in_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_an_object_that_changes_a_hundred_times_a_second_delays_no_other() {
+async fn c6_constantly_changing_object_delays_no_other() {
     const CHANGES: i32 = 500;
     let model = model();
     put(&model, &["a", "b"]);

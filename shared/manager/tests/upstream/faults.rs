@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::kit::{
-    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, run, say_size, until, value, writes,
+    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, report_size, run, until, value, writes,
 };
 
 /// Waits for the final state, and checks that the operator then writes nothing for ten minutes. Returns how long the wait took.
@@ -33,7 +33,7 @@ async fn settles(model: &Model, what: &str) -> Duration {
 
 /// Each case is a way in which a request may fail, and how long the recovery may take.
 #[tokio::test(start_paused = true)]
-async fn a5_a7_a8_a9_a10_a14_a16_a17_whatever_becomes_of_a_write_it_is_done_once() {
+async fn a5_a7_a8_a9_a10_a14_a16_a17_failed_write_takes_effect_once() {
     let cases = [
         ("before create services.core #1..5 -> answer 409", MOMENT),
         ("before create services.core #1..5 -> answer 401", MOMENT),
@@ -78,7 +78,7 @@ async fn a5_a7_a8_a9_a10_a14_a16_a17_whatever_becomes_of_a_write_it_is_done_once
 }
 
 #[tokio::test(start_paused = true)]
-async fn a7_who_looks_is_told_in_a_line_what_a_load_balancer_said_in_a_page() {
+async fn a7_event_shortens_load_balancer_page_to_one_line() {
     let model = model();
     put(&model, &["a"]);
     plan(&model, "before create services.core -> answer 503 html");
@@ -90,7 +90,7 @@ async fn a7_who_looks_is_told_in_a_line_what_a_load_balancer_said_in_a_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a6_nothing_cuts_short_the_time_that_the_api_server_asks_for() {
+async fn a6_events_do_not_shorten_retry_after() {
     for faults in ["answer 429 Retry-After=\"30\"", "answer 503 Retry-After=\"30\""] {
         let model = model();
         put(&model, &["a", "b"]);
@@ -118,7 +118,7 @@ async fn a6_nothing_cuts_short_the_time_that_the_api_server_asks_for() {
 
 /// The API server goes down for two minutes, in each round at another request of the operator.
 #[tokio::test(start_paused = true)]
-async fn a11_an_api_server_that_goes_away_at_any_request_and_comes_back_is_waited_for() {
+async fn a11_operator_recovers_from_an_outage_at_any_request() {
     // Covers two lists, two watches, child, event and status, and the requests after the watches end.
     for at in 1..16 {
         let model = model();
@@ -211,7 +211,7 @@ async fn keep_unless_zero(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_lost_our_label_and_then_is_not_wanted_goes_all_the_same() {
+async fn unwanted_child_without_our_label_is_deleted() {
     let model = model();
     put(&model, &["a"]);
     let _harness = run(&model, &[], keep_unless_zero);
@@ -234,7 +234,7 @@ async fn a_child_that_lost_our_label_and_then_is_not_wanted_goes_all_the_same() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a5_what_changed_between_our_read_and_our_write_is_read_again_and_no_error() {
+async fn a5_conflicting_apply_is_retried_without_an_error() {
     let model = model();
     put(&model, &["a"]);
     let harness = run(&model, &[], keep_ports);
@@ -250,7 +250,7 @@ async fn a5_what_changed_between_our_read_and_our_write_is_read_again_and_no_err
 
 /// Between our read of a child and our write, another client replaces it by its own object.
 #[tokio::test(start_paused = true)]
-async fn a_namesake_that_takes_a_childs_place_before_our_write_is_left_alone() {
+async fn unowned_replacement_of_a_child_is_left_alone() {
     // The first patch turns the `managedFields` entry of the create into an apply entry; the second is the apply itself.
     for nth in [1, 2] {
         let model = model();
@@ -288,7 +288,7 @@ async fn a_namesake_that_takes_a_childs_place_before_our_write_is_left_alone() {
 
 /// While the operator writes a status, the object is deleted, and another one with the same name is created.
 #[tokio::test(start_paused = true)]
-async fn the_status_of_an_object_never_lands_on_its_namesake() {
+async fn status_is_never_written_to_a_recreated_object() {
     // The first write adds a status, the second changes it.
     for nth in [1, 2] {
         let model = model();
@@ -306,7 +306,7 @@ async fn the_status_of_an_object_never_lands_on_its_namesake() {
         let planned = Arc::new(Planned::with_signals(&faults.parse().expect("a plan"), replace));
         model.set_shared_faults(planned.clone());
         put(&model, &["a"]);
-        let _harness = run(&model, &[], say_size);
+        let _harness = run(&model, &[], report_size);
         if nth == 2 {
             until("the first status", || is_ready(&model, "a")).await;
             change(&model, "a", 3).await;
@@ -326,7 +326,7 @@ async fn the_status_of_an_object_never_lands_on_its_namesake() {
 
 /// An existing Service was created by a user, by another controller, or by an earlier object with our name: none of them is ours.
 #[tokio::test(start_paused = true)]
-async fn what_has_another_owner_is_left_alone() {
+async fn unowned_object_is_left_alone() {
     let owner = |name: &str| json!([{"apiVersion": "tests.example.com/v1", "kind": "Toy", "name": name, "uid": "another", "controller": true}]);
     let labels = |name: &str| json!({"app.kubernetes.io/name": "toy", "app.kubernetes.io/instance": name, "app.kubernetes.io/managed-by": "toy-operator"});
     let metadata = [
@@ -356,7 +356,7 @@ async fn what_has_another_owner_is_left_alone() {
 /// One name is created and deleted a thousand times. Nothing is left of the deleted objects, and the operator does not confuse
 /// them.
 #[tokio::test(start_paused = true)]
-async fn c10_a_name_that_comes_and_goes_leaves_nothing_behind() {
+async fn c10_repeated_create_and_delete_of_one_name_leaks_nothing() {
     let model = model();
     model.set_collecting(model_apiserver::Collecting::AtOnce);
     let harness = run(&model, &[], keeper(&Calls::default()));

@@ -165,7 +165,7 @@ const FALSE: &str = "/spec/template/spec/automountServiceAccountToken";
 const CONTAINER_FALSE: &str = "/spec/template/spec/containers/0/securityContext/allowPrivilegeEscalation";
 
 #[tokio::test(start_paused = true)]
-async fn a_false_zero_or_empty_object_of_ours_that_is_removed_is_put_back() {
+async fn removed_false_zero_or_empty_value_is_restored() {
     let pod = "/spec/template/spec";
     for (pointer, whole) in [
         (FALSE.to_owned(), json!(false)),
@@ -194,7 +194,7 @@ async fn a_false_zero_or_empty_object_of_ours_that_is_removed_is_put_back() {
 
 /// The API server refuses an object that has both alternatives, and an apply alone would only add ours.
 #[tokio::test(start_paused = true)]
-async fn another_alternative_than_ours_makes_room_for_it() {
+async fn mutually_exclusive_field_of_another_client_is_reverted() {
     let container = "/spec/template/spec/containers/0";
     for (parent, theirs) in [
         ("/spec/template/spec/volumes/0".to_owned(), json!({"name": "data", "configMap": {"name": "x"}})),
@@ -223,7 +223,7 @@ async fn another_alternative_than_ours_makes_room_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_false_that_a_new_version_wants_reaches_children_that_exist() {
+async fn new_false_or_empty_field_reaches_existing_children() {
     for pointer in [FALSE, CONTAINER_FALSE, "/spec/template/spec/volumes/0/emptyDir"] {
         let mut world = World::<Deployment>::new();
         world.run(&without(&deployment(), pointer)).await;
@@ -237,7 +237,7 @@ async fn a_false_that_a_new_version_wants_reaches_children_that_exist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_put_below_our_empty_map_is_theirs() {
+async fn fields_of_others_below_our_empty_map_are_unowned() {
     let mut world = World::<Deployment>::new();
     world.run(&deployment()).await;
     let limit = "/spec/template/spec/volumes/0/emptyDir/sizeLimit";
@@ -254,7 +254,7 @@ async fn what_others_put_below_our_empty_map_is_theirs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_a_write_has_changed_is_told() {
+async fn drift_event_lists_only_changed_fields() {
     let mut world = World::<Deployment>::new();
     world.model.mutate("deployments.apps", |object| {
         object["spec"]["template"]["spec"]["containers"][0]["image"] = json!("mirror/app:1");
@@ -271,7 +271,7 @@ async fn only_what_a_write_has_changed_is_told() {
 /// An empty `NetworkPolicy` has an empty selector too, so the API server does not record that the create set it. If no entry owns
 /// a field, another client could change the field, and our entry would not show it.
 #[tokio::test(start_paused = true)]
-async fn what_the_entry_of_a_create_does_not_hold_is_claimed_once() {
+async fn fields_missing_from_the_create_entry_are_claimed_once() {
     let policy = json!({"metadata": {"name": NAME}, "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}});
     let holds_selector = |world: &World<NetworkPolicy>| {
         world.child()["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:podSelector"].is_object()

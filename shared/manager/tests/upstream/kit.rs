@@ -158,7 +158,7 @@ pub(crate) async fn keep(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action,
 }
 
 /// A reconciler that writes the object's size into the message of `Ready`.
-pub(crate) async fn say_size(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+pub(crate) async fn report_size(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
     let verdict = Verdict::yes("Ready", format!("size {}", toy.spec.size));
     context.apply_status_at_once(Report { status: ToyStatus::default(), health: Health::of(verdict) }).await?;
     Ok(Action::Done)

@@ -42,7 +42,11 @@ fn holder(model: &Model) -> String {
 }
 
 /// Reconciles without end: changes the child every half second.
-async fn write_on(toy: Arc<Toy>, context: Context<Toy>, running: Arc<AtomicUsize>) -> Result<Action, Error> {
+async fn write_until_cancelled(
+    toy: Arc<Toy>,
+    context: Context<Toy>,
+    running: Arc<AtomicUsize>,
+) -> Result<Action, Error> {
     let _running = Running::new(&running);
     for port in 1.. {
         let mut next = (*toy).clone();
@@ -54,12 +58,13 @@ async fn write_on(toy: Arc<Toy>, context: Context<Toy>, running: Arc<AtomicUsize
 }
 
 #[tokio::test(start_paused = true)]
-async fn l1_l9_when_the_lease_cannot_be_renewed_reconciles_are_cancelled_in_time_and_begin_again() {
+async fn l1_l9_failed_renewal_cancels_reconciles_until_leading_again() {
     let model = model();
     put(&model, &["a", "b"]);
     let running: Arc<AtomicUsize> = Arc::default();
     let count = running.clone();
-    let harness = run_as(&model, "toys-1", ELECT, move |toy, context| write_on(toy, context, count.clone()));
+    let harness =
+        run_as(&model, "toys-1", ELECT, move |toy, context| write_until_cancelled(toy, context, count.clone()));
     until("both are written", || port(&model, "a") > Some(3) && port(&model, "b") > Some(3)).await;
     assert_eq!(running.load(Ordering::Relaxed), 2);
 
@@ -83,7 +88,7 @@ async fn l1_l9_when_the_lease_cannot_be_renewed_reconciles_are_cancelled_in_time
 }
 
 #[tokio::test(start_paused = true)]
-async fn l1_a_reconcile_between_two_writes_sends_no_second_one_when_the_lease_is_lost() {
+async fn l1_reconcile_sends_no_write_after_losing_the_lease() {
     let model = model();
     put(&model, &["a"]);
     let harness = run_as(&model, "toys-1", ELECT, |toy, context| async move {
@@ -109,7 +114,7 @@ async fn l1_a_reconcile_between_two_writes_sends_no_second_one_when_the_lease_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn l6_running_reconciles_end_before_the_lease_is_given_back_and_a_standby_works_at_once() {
+async fn l6_lease_is_handed_over_after_running_reconciles_end() {
     let model = model();
     put(&model, &["a"]);
     let running: Arc<AtomicUsize> = Arc::default();
@@ -141,7 +146,7 @@ async fn l6_running_reconciles_end_before_the_lease_is_given_back_and_a_standby_
 }
 
 #[tokio::test(start_paused = true)]
-async fn l7_a_standby_that_is_stopped_never_works() {
+async fn l7_stopped_standby_never_leads() {
     let model = model();
     put(&model, &["a"]);
     let _first = run_as(&model, "toys-1", ELECT, |_, _| pending());
@@ -155,7 +160,7 @@ async fn l7_a_standby_that_is_stopped_never_works() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l5_a_lease_that_somebody_deletes_or_takes_is_fought_for_and_never_held_twice() {
+async fn l5_deleted_lease_is_reacquired_by_one_replica() {
     let model = model();
     put(&model, &["a"]);
     let running: Arc<AtomicUsize> = Arc::default();
@@ -184,7 +189,7 @@ async fn l5_a_lease_that_somebody_deletes_or_takes_is_fought_for_and_never_held_
 
 /// The API server is down for eight of every sixteen seconds, which is less than the renew deadline.
 #[tokio::test(start_paused = true)]
-async fn l9_an_api_server_that_flaps_ends_nobody() {
+async fn l9_flapping_api_server_does_not_end_leadership() {
     let model = model();
     put(&model, &["a"]);
     let calls = Calls::default();

@@ -22,7 +22,7 @@ fn total(result: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_results_are_there_from_the_start() {
+async fn all_result_series_exist_from_the_start() {
     let harness = run(&model(), &[], |_, _| async { Ok(Action::Done) });
     let zero = Some(0.0);
     assert_eq!(
@@ -100,7 +100,7 @@ async fn a_deleted_object_leaves_no_series_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_many_objects_none_is_named() {
+async fn condition_metrics_aggregate_above_max_objects() {
     let model = model();
     put_ready(&model, 0..3);
     let harness = run(&model, &["--metrics-max-objects=3"], |_, _| async { Ok(Action::Done) });
@@ -124,7 +124,7 @@ async fn with_many_objects_none_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_to_children_is_counted_by_kind() {
+async fn child_writes_and_drift_repairs_are_counted_by_kind() {
     let model = model();
     let harness = run(&model, &[], |toy, context| async move {
         let ports = json!([{"name": "a", "port": toy.spec.size, "protocol": "TCP", "targetPort": toy.spec.size}]);

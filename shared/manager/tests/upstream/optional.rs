@@ -88,7 +88,7 @@ fn start(model: &Model) -> (Gadgets, Harness) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_installed_holds_nothing_up_and_is_made_when_it_comes() {
+async fn uninstalled_kind_blocks_nothing_and_is_used_once_installed() {
     let model = model();
     put(&model, &["a"]);
     let (gadgets, harness) = start(&model);
@@ -120,7 +120,7 @@ async fn a_kind_that_is_not_installed_holds_nothing_up_and_is_made_when_it_comes
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_follows_what_objects_say() {
+async fn index_follows_object_changes() {
     let model = model();
     put(&model, &["a", "b", "c"]);
     let (gadgets, _harness) = start(&model);

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use crate::kit::{Calls, MOMENT, change, failure, model, put, run, value};
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_counted_and_tried_again_and_delays_no_other() {
+async fn panic_is_counted_and_retried_and_delays_no_other_object() {
     let model = model();
     put(&model, &["bad", "good"]);
     let calls = Calls::default();
@@ -39,7 +39,7 @@ async fn a_panic_is_counted_and_tried_again_and_delays_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_real_time_out_is_counted_as_one() {
+async fn only_a_reconcile_timeout_is_counted_as_timeout() {
     let cases = [
         ("success", 0.0),
         ("error", 0.0),
@@ -124,7 +124,7 @@ async fn back_off_grows_until_there_is_no_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looking_again_after_a_time_is_not_rate_limited() {
+async fn requeue_after_is_not_rate_limited() {
     let model = model();
     put(&model, &["a"]);
     let calls = Calls::default();
@@ -141,7 +141,7 @@ async fn looking_again_after_a_time_is_not_rate_limited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_reconciles_at_a_time_as_asked() {
+async fn max_concurrent_reconciles_is_respected() {
     let model = model();
     put(&model, &["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
     let (calls, running, most) = (Calls::default(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

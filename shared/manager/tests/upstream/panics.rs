@@ -53,7 +53,7 @@ async fn a_panic_in_on_gone_is_counted_and_the_worker_lives_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_on_scrape_takes_no_metric_away() {
+async fn panic_in_on_scrape_removes_no_metric() {
     let (model, calls) = (model(), Calls::default());
     put(&model, &["bad", "good"]);
     let harness = start(&model, &calls);
@@ -65,7 +65,7 @@ async fn a_panic_in_on_scrape_takes_no_metric_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_before_the_reconciler_waits_delays_no_other() {
+async fn panic_before_the_first_await_delays_no_other_object() {
     let (model, calls) = (model(), Calls::default());
     put(&model, &["bad", "good"]);
     let harness = start(&model, &calls);

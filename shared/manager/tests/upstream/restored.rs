@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::kit::{
-    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, run, say_size, until, value, writes,
+    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, report_size, run, until, value, writes,
 };
 
 /// How long the API server is down.
@@ -87,7 +87,7 @@ async fn a_restored_cluster_is_followed() {
 
 /// The restore causes no failed request, as for a process that was suspended meanwhile. So no outage is visible.
 #[tokio::test(start_paused = true)]
-async fn a_restore_that_went_unnoticed_is_found_out_by_the_next_older_event() {
+async fn unnoticed_restore_is_detected_by_the_next_older_event() {
     let model = model();
     put(&model, &["a"]);
     let _harness = run(&model, &[], keeper(&Calls::default()));
@@ -105,7 +105,7 @@ async fn a_restore_that_went_unnoticed_is_found_out_by_the_next_older_event() {
 /// A simulated world found this bug: each reconcile acted on the later object that the cache still held, read the restored one,
 /// and requeued itself at once.
 #[tokio::test(start_paused = true)]
-async fn while_the_restored_cluster_is_not_listed_yet_the_difference_is_not_looked_at_again_and_again() {
+async fn stale_cache_after_a_restore_causes_no_reconcile_loop() {
     let model = model();
     put(&model, &["a"]);
     let _harness = run(&model, &[], keeper(&Calls::default()));
@@ -132,10 +132,10 @@ async fn while_the_restored_cluster_is_not_listed_yet_the_difference_is_not_look
 /// A simulated world found this bug: the cluster is restored while a write is on its way, and this write gets the same version as
 /// the write before it. Only its answer shows that the restore undid the earlier write.
 #[tokio::test(start_paused = true)]
-async fn a_write_that_repeats_the_version_of_an_undone_one_gives_the_restore_away() {
+async fn write_with_a_repeated_version_reveals_the_restore() {
     let model = model();
     put(&model, &["a"]);
-    let _harness = run(&model, &[], say_size);
+    let _harness = run(&model, &[], report_size);
     until("ready", || is_ready(&model, "a")).await;
     let (stage, backup) = (model.clone(), Mutex::new(None));
     let signal = move |name: &str| -> Signalled {
@@ -173,7 +173,7 @@ async fn a_write_that_repeats_the_version_of_an_undone_one_gives_the_restore_awa
 /// The watch of Toys is ahead of the restored cluster, so its informer notices the restore. The watch of Services is not ahead
 /// and continues as if nothing had happened: it never shows that the restore undid a repair.
 #[tokio::test(start_paused = true)]
-async fn what_one_informer_finds_out_makes_the_others_list_too() {
+async fn restore_found_by_one_informer_makes_all_relist() {
     let model = model();
     put(&model, &["a"]);
     let _harness = run(&model, &[], keeper(&Calls::default()));

@@ -45,7 +45,7 @@ async fn nothing_is_reconciled_before_all_caches_are_filled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_while_caches_fill_is_a_stop() {
+async fn stop_during_cache_sync_takes_effect_at_once() {
     let model = hanging();
     let calls = Calls::default();
     let noted = calls.clone();

@@ -45,14 +45,14 @@ async fn write_unseen(model: &Model, condition: &Value) {
 }
 
 /// Deletes the Service as another client does, which causes a reconcile.
-async fn make_it_look(model: &Model) {
+async fn trigger_reconcile(model: &Model) {
     model.take("services", "default", "a");
     until("the Service is created again", || port(model, "a") == Some(1)).await;
 }
 
 /// The watch of a new leader lags behind, so it knows an older status than the one that the former leader wrote.
 #[tokio::test(start_paused = true)]
-async fn times_of_conditions_do_not_go_back_when_another_process_wrote_the_last_status() {
+async fn transition_time_never_goes_back_with_a_stale_status() {
     let model = model();
     put(&model, &["a"]);
     let _harness = counting(&model);
@@ -64,7 +64,7 @@ async fn times_of_conditions_do_not_go_back_when_another_process_wrote_the_last_
         "lastTransitionTime": time,
     });
     write_unseen(&model, &condition).await;
-    make_it_look(&model).await;
+    trigger_reconcile(&model).await;
     let took = until("it is ready again", || ready(&model)["status"] == "True").await;
     assert!(took < MOMENT, "{took:?}, although the event is an hour late");
     assert!(ready(&model)["lastTransitionTime"].as_str() >= Some(time), "{}", ready(&model));
@@ -72,7 +72,7 @@ async fn times_of_conditions_do_not_go_back_when_another_process_wrote_the_last_
 
 /// A time has several notations. In another notation, the stored status never equals the one that we would write.
 #[tokio::test(start_paused = true)]
-async fn a_status_that_another_client_wrote_in_its_own_way_is_written_again() {
+async fn status_in_another_time_notation_is_rewritten() {
     let model = model();
     put(&model, &["a"]);
     let _harness = counting(&model);
@@ -82,7 +82,7 @@ async fn a_status_that_another_client_wrote_in_its_own_way_is_written_again() {
     write_unseen(&model, &condition).await;
     model.set_faults(NoFaults);
     sleep(MOMENT).await;
-    make_it_look(&model).await;
+    trigger_reconcile(&model).await;
     let is_rewritten = || ready(&model)["lastTransitionTime"] == "2026-01-01T00:00:00Z";
     until("it is written", is_rewritten).await;
 }

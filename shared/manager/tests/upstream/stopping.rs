@@ -28,7 +28,7 @@ impl Drop for Dropped {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_task_is_left_over() {
+async fn stop_leaves_no_task_running() {
     let model = model();
     let before = Handle::current().metrics().num_alive_tasks();
     put(&model, &["a", "b", "c"]);
@@ -63,7 +63,7 @@ async fn no_task_is_left_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_that_does_not_end_is_cancelled_at_the_time_out() {
+async fn hanging_reconcile_is_cancelled_at_the_graceful_timeout() {
     let model = model();
     put(&model, &["a"]);
     let dropped: Arc<AtomicUsize> = Arc::default();

@@ -35,7 +35,7 @@ async fn live(faults: &str) -> (Model, Vec<Write>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w2_w3_w4_w5_w8_whatever_a_watch_does_the_end_is_the_same_and_nothing_is_written_twice() {
+async fn w2_w3_w4_w5_w8_faults_keep_end_state_and_repeat_no_write() {
     let (_, usual) = live("").await;
     assert_eq!(usual.iter().filter(|(verb, ..)| *verb == "create").count(), 2, "created, and created again: {usual:?}");
     let mut cases: Vec<String> = [
@@ -79,7 +79,7 @@ async fn w2_w3_w4_w5_w8_whatever_a_watch_does_the_end_is_the_same_and_nothing_is
 
 /// No watch delivers the deletion. The next list has another object with the same name.
 #[tokio::test(start_paused = true)]
-async fn w7_an_object_that_was_replaced_unseen_is_another_object() {
+async fn w7_object_replaced_during_a_lost_watch_is_a_new_one() {
     let model = model();
     model.set_collecting(Collecting::AtOnce);
     put(&model, &["a"]);
@@ -94,7 +94,7 @@ async fn w7_an_object_that_was_replaced_unseen_is_another_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w10_one_object_that_does_not_decode_among_a_hundred_stops_no_other() {
+async fn w10_undecodable_object_stops_no_other() {
     let model = model();
     let names: Vec<String> = (0..99).map(|number| format!("good-{number}")).collect();
     put(&model, &names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -115,7 +115,7 @@ async fn w10_one_object_that_does_not_decode_among_a_hundred_stops_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w11_a_definition_that_goes_and_comes_back_is_followed_again() {
+async fn w11_reinstalled_crd_is_watched_again() {
     let model = model();
     put(&model, &["a"]);
     let _harness = run(&model, &[], keeper(&Calls::default()));

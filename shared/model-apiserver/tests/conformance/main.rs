@@ -232,7 +232,7 @@ fn thousands(number: usize) -> String {
 
 /// Compares the single requests that random sequences do not send.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_model_answers_single_questions_as_the_real_server() {
+async fn the_model_answers_single_requests_as_the_real_server() {
     let Some(pair) = Pair::start(|_| Vec::new()).await else { return };
     let namespace = format!("single-{}", std::process::id());
     pair.namespace(&namespace).await;

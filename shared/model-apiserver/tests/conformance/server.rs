@@ -27,7 +27,7 @@ impl Server {
     pub(crate) async fn run(&self, names: &mut Names, step: &Step) -> (u16, Value) {
         let step = names.fill(step);
         let (code, mut body) = self.send(&step).await;
-        without_strangers(&mut body);
+        remove_root_ca_config_map(&mut body);
         names.learn(&step, &body);
         (code, names.normal(body))
     }
@@ -55,7 +55,7 @@ impl Server {
 }
 
 /// Removes the `ConfigMap` that a controller of the real server puts into every namespace.
-fn without_strangers(body: &mut Value) {
+fn remove_root_ca_config_map(body: &mut Value) {
     let strange = |object: &Value| object["metadata"]["name"] == "kube-root-ca.crt";
     match body {
         Value::Array(events) => events.retain(|event| !strange(&event["object"])),

@@ -128,7 +128,7 @@ proptest! {
 
     /// The bound in the documentation of [`line`] holds under any traffic.
     #[test]
-    fn a_key_is_served_in_time(traffic in prop::collection::vec((any::<u8>(), 0..4_i32), 1..300), older in 0..5_u32) {
+    fn every_key_is_served_within_the_documented_bound(traffic in prop::collection::vec((any::<u8>(), 0..4_i32), 1..300), older in 0..5_u32) {
         let mut core = core(&Arc::default());
         let now = Moment::START;
         for key in 0..older {
@@ -152,7 +152,7 @@ proptest! {
 }
 
 #[test]
-fn a_burst_gives_its_memory_back() {
+fn memory_is_freed_after_a_burst() {
     let mut core = core(&Arc::default());
     let now = Moment::START;
     for key in 0..10_000_u32 {

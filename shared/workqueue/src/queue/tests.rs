@@ -171,7 +171,7 @@ async fn two_adds_wake_two_workers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_delay_that_runs_out_wakes_one_worker() {
+async fn expired_delay_wakes_one_worker() {
     let mut explorer = Explorer::new();
     for worker in 0..4 {
         explorer.go(worker, Outcome::Success);
@@ -186,7 +186,7 @@ async fn one_delay_that_runs_out_wakes_one_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_worker_watches_the_clock_when_the_timekeeper_leaves() {
+async fn cancelled_timekeeper_is_replaced_by_another_worker() {
     let mut explorer = Explorer::new();
     explorer.queue.add_after(1, Priority::LIVE, Duration::from_millis(10));
     for worker in 0..2 {

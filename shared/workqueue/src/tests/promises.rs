@@ -38,7 +38,7 @@ fn live_changes_are_not_stuck_behind_an_old_backlog() {
 }
 
 #[test]
-fn a_key_that_is_raised_keeps_its_age() {
+fn raised_key_keeps_its_age() {
     let queue = WorkQueue::new(Config { patience: 1, ..Config::default() });
     queue.add("old", Priority(0));
     queue.add("urgent", Priority(2));
@@ -64,7 +64,7 @@ fn a_delayed_add_of_a_running_key_takes_effect_when_it_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_runs_out_during_the_work_makes_the_key_come_back_at_once() {
+async fn delay_expired_while_running_requeues_the_key_at_once() {
     let (queue, metrics) = queue();
     queue.add("foo", Priority::LIVE);
     let foo = take(&queue, "foo");
@@ -78,7 +78,7 @@ async fn a_delay_that_runs_out_during_the_work_makes_the_key_come_back_at_once()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_priority_is_kept_by_every_outcome_that_brings_the_key_back() {
+async fn every_requeue_outcome_keeps_the_priority() {
     let (queue, _) = queue();
     let timed = [Outcome::RequeueAfter, Outcome::NotBefore, Outcome::FailureOrAfter].map(|outcome| outcome(ms(1)));
     for outcome in timed.into_iter().chain([Outcome::Failure]) {
@@ -94,7 +94,7 @@ async fn the_priority_is_kept_by_every_outcome_that_brings_the_key_back() {
 }
 
 #[test]
-fn a_key_added_while_running_comes_back_with_the_priority_of_that_add() {
+fn key_added_while_running_returns_with_the_new_priority() {
     let (queue, _) = queue();
     queue.add("foo", Priority::LIVE);
     let foo = take(&queue, "foo");
@@ -104,7 +104,7 @@ fn a_key_added_while_running_comes_back_with_the_priority_of_that_add() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_without_end_is_no_panic() {
+async fn maximum_delay_does_not_panic() {
     let (queue, _) = queue();
     queue.add_after("foo", Priority::LIVE, Duration::MAX);
     let waiting = waiting(&queue).await;
@@ -117,7 +117,7 @@ async fn a_delay_without_end_is_no_panic() {
 // Back-off.
 
 #[tokio::test(start_paused = true)]
-async fn backs_off_from_five_milliseconds_to_five_minutes_and_resets_on_success() {
+async fn back_off_grows_from_5_ms_to_5_min_and_resets_on_success() {
     let (queue, _) = queue();
     queue.add("foo", Priority::LIVE);
     let mut expected = ms(5);
@@ -154,7 +154,7 @@ async fn triggers_neither_inflate_nor_reset_the_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_brings_a_key_back_before_the_time_that_a_refusal_has_named() {
+async fn not_before_holds_the_key_until_its_time() {
     let (queue, metrics) = queue();
     queue.add("foo", Priority::LOW);
     take(&queue, "foo").done(Outcome::Failure);
@@ -176,7 +176,7 @@ async fn nothing_brings_a_key_back_before_the_time_that_a_refusal_has_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_must_wait_is_dropped_at_shutdown_and_can_be_forgotten() {
+async fn blocked_key_can_be_forgotten_and_is_dropped_at_shutdown() {
     let (queue, _) = queue();
     queue.add("foo", Priority::LIVE);
     take(&queue, "foo").done(Outcome::NotBefore(ms(30_000)));
@@ -188,7 +188,7 @@ async fn a_key_that_must_wait_is_dropped_at_shutdown_and_can_be_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_with_an_appointment_comes_back_at_the_earlier_of_both() {
+async fn failure_or_after_requeues_at_the_earlier_time() {
     let (queue, _) = queue();
     queue.add("foo", Priority::LIVE);
     for _ in 0..9 {
@@ -218,7 +218,7 @@ async fn requeue_after_and_wait_for_change_reset_the_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forget_resets_the_back_off_and_leaves_the_wait() {
+async fn forget_resets_back_off_but_keeps_the_current_wait() {
     let (queue, _) = queue();
     queue.add("foo", Priority::LIVE);
     for _ in 0..5 {
@@ -310,7 +310,7 @@ async fn reports_waiting_and_working_times() {
 // Shutdown.
 
 #[tokio::test(start_paused = true)]
-async fn drain_hands_out_what_is_ready_and_nothing_else() {
+async fn drain_hands_out_only_ready_keys() {
     let (queue, metrics) = queue();
     for key in ["running", "again", "ready"] {
         queue.add(key, Priority::LIVE);
@@ -355,7 +355,7 @@ async fn drop_hands_out_nothing_and_may_follow_drain() {
 // Threads.
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn under_load_every_key_is_served_and_none_twice_at_a_time() {
+async fn every_key_is_served_under_load_and_never_twice_at_once() {
     const KEYS: usize = 2000;
     let queue = WorkQueue::new(Config::default());
     let running = Arc::new(Mutex::new(HashSet::<usize>::new()));

@@ -25,7 +25,7 @@ fn made(names: &[&str]) -> Material {
 }
 
 #[test]
-fn the_first_replica_makes_everything() {
+fn first_replica_creates_ca_and_certificate() {
     let material = made(&["webhooks.operators.svc", "127.0.0.1"]);
     let facts = Facts::of(&material.serving.certificate).expect("reads");
     assert!(facts.covers(&["webhooks.operators.svc".to_owned(), "127.0.0.1".to_owned()]));
@@ -34,7 +34,7 @@ fn the_first_replica_makes_everything() {
 }
 
 #[test]
-fn nothing_changes_before_its_time() {
+fn certificates_are_kept_until_renewal_is_due() {
     let material = made(&["a"]);
     for (day, trusted) in [(0, true), (59, false), (59, true)] {
         assert_eq!(
@@ -55,7 +55,7 @@ fn the_serving_certificate_is_renewed_by_the_same_authority() {
 }
 
 #[test]
-fn another_name_needs_another_certificate() {
+fn added_name_reissues_the_certificate() {
     let material = made(&["a"]);
     let renewed = plan(Some(&material), None, &policy(&["a", "b"]), start(), true).expect("plans").expect("a change");
     assert!(Facts::of(&renewed.serving.certificate).expect("reads").covers(&["b".to_owned()]));
@@ -85,7 +85,7 @@ fn a_new_authority_signs_only_after_it_is_trusted() {
 }
 
 #[test]
-fn what_has_expired_or_is_broken_is_made_anew() {
+fn expired_or_broken_certificates_are_replaced() {
     let material = made(&["a"]);
     let policy = policy(&["a"]);
     let anew = plan(Some(&material), None, &policy, after(400), false).expect("plans").expect("a change");
@@ -99,7 +99,7 @@ fn what_has_expired_or_is_broken_is_made_anew() {
 }
 
 #[test]
-fn what_is_lost_while_it_is_served_stays_trusted_until_another_has_taken_over() {
+fn lost_ca_stays_trusted_until_its_successor_takes_over() {
     let (served, policy) = (made(&["a"]), policy(&["a"]));
     let announced = plan(None, Some(&served), &policy, start(), false).expect("plans").expect("a change");
     assert_eq!((&announced.authority, &announced.serving), (&served.authority, &served.serving));
@@ -170,7 +170,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
-    fn whatever_replicas_do_an_api_server_that_hears_of_it_late_trusts_what_they_serve(
+    fn lagging_api_server_trusts_every_served_certificate(
         rhythms in prop::array::uniform3(54_000..66_000_u64),
         starts in prop::array::uniform3(0..60_000_u64),
         restarts in prop::collection::vec((0..3_usize, 0..12_000_000_u64), 0..6),

@@ -52,7 +52,7 @@ fn ask(webhook: &Webhook, old: Option<&Value>, new: &Value) -> Value {
 }
 
 #[test]
-fn an_object_is_refused_in_the_words_of_the_api_server() {
+fn rejection_reads_like_an_api_server_error() {
     let webhook = Webhook::validating(rules);
     assert_eq!(ask(&webhook, None, &cache(&json!({"size": 3})))["allowed"], true);
     let refused = ask(&webhook, None, &cache(&json!({"size": 4, "arguments": ["-p"]})));
@@ -66,7 +66,7 @@ fn an_object_is_refused_in_the_words_of_the_api_server() {
 }
 
 #[test]
-fn what_is_stored_is_not_held_against_an_update_that_leaves_it_alone() {
+fn update_is_not_rejected_for_unchanged_invalid_fields() {
     let webhook = Webhook::validating(rules);
     let stored = cache(&json!({"size": 9, "arguments": ["-p"]}));
     let allowed = |spec: &Value| ask(&webhook, Some(&stored), &cache(spec))["allowed"] == true;
@@ -77,7 +77,7 @@ fn what_is_stored_is_not_held_against_an_update_that_leaves_it_alone() {
 }
 
 #[test]
-fn an_object_that_is_being_deleted_is_let_pass() {
+fn object_being_deleted_is_always_admitted() {
     let mut dying = cache(&json!({"size": 9}));
     dying["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
     for webhook in [Webhook::validating(rules), Webhook::defaulting(fill_in)] {
@@ -93,7 +93,7 @@ fn talkative(_: Option<&Cache>, _: &Cache) -> Findings {
 }
 
 #[test]
-fn warnings_reach_people_and_are_not_longer_than_they_are_shown() {
+fn warnings_are_returned_and_truncated() {
     let webhook = Webhook::warning(rules);
     assert_eq!(ask(&webhook, None, &cache(&json!({"size": 0})))["warnings"], json!(["0 nodes serve no client"]));
     let said = ask(&Webhook::warning(talkative), None, &cache(&json!({})));
@@ -101,7 +101,7 @@ fn warnings_reach_people_and_are_not_longer_than_they_are_shown() {
 }
 
 #[test]
-fn defaults_are_a_patch_that_keeps_fields_nobody_here_knows() {
+fn defaulting_patch_keeps_unknown_fields() {
     let webhook = Webhook::defaulting(fill_in);
     let answer = ask(&webhook, None, &cache(&json!({"size": 1, "later": true})));
     let patch: k8s_openapi::ByteString = serde_json::from_value(answer["patch"].clone()).expect("base64");
@@ -112,7 +112,7 @@ fn defaults_are_a_patch_that_keeps_fields_nobody_here_knows() {
 }
 
 #[test]
-fn a_panic_refuses_one_object_and_is_counted() {
+fn panic_rejects_the_object_and_is_counted() {
     let webhook = Webhook::validating(rules);
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -125,14 +125,14 @@ fn a_panic_refuses_one_object_and_is_counted() {
 }
 
 #[test]
-fn an_object_that_does_not_decode_is_refused_with_the_place() {
+fn undecodable_object_is_rejected_with_the_reason() {
     let refused = ask(&Webhook::validating(rules), None, &cache(&json!({"size": "big"})));
     let message = refused["status"]["message"].as_str().expect("a message");
     assert!(message.starts_with("the object is not a Cache: invalid type: string \"big\""), "{message}");
 }
 
 #[test]
-fn what_is_no_review_is_malformed() {
+fn body_that_is_not_a_review_is_malformed() {
     let webhook = Webhook::validating(rules);
     let conversion = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview"}).to_string();
     let old = json!({"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview"}).to_string();
@@ -164,7 +164,7 @@ fn ask_to_convert(objects: &[Value], wanted: &str) -> Value {
 }
 
 #[test]
-fn objects_are_converted_all_or_none() {
+fn conversion_is_all_or_nothing() {
     let (good, bad) = (cache(&json!({"size": 2})), cache(&json!({})));
     let answer = ask_to_convert(&[good.clone(), good.clone()], "cache.example.com/v2");
     assert_eq!(answer["result"]["status"], "Success");

@@ -42,7 +42,7 @@ impl<C: Child + Namespaced + DeserializeOwned> World<C> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_managed_fields_were_cleared_drift_is_seen_and_dropped_fields_go() {
+async fn cleared_managed_fields_hide_no_drift_and_no_dropped_field() {
     let mut world = World::<Deployment>::new();
     world.run(&deployment()).await;
     let clear = |child: &mut Value| child["metadata"]["managedFields"] = json!([{}]);
@@ -74,7 +74,7 @@ async fn after_managed_fields_were_cleared_drift_is_seen_and_dropped_fields_go()
 
 /// No entry shows any more that the old port is ours. If it stayed, the API server would refuse two ports with one name.
 #[tokio::test(start_paused = true)]
-async fn an_element_of_ours_that_is_dropped_goes_even_if_managed_fields_were_cleared_meanwhile() {
+async fn dropped_element_is_removed_despite_cleared_managed_fields() {
     let service = |port: u16| json!({"metadata": {"name": NAME}, "spec": {"ports": [{"name": "p", "port": port}]}});
     let ports = |world: &World<Service>| -> Vec<Value> {
         let child = world.child();
@@ -97,7 +97,7 @@ async fn an_element_of_ours_that_is_dropped_goes_even_if_managed_fields_were_cle
 
 /// The runtime creates the entry again, then the apply fails. The next apply wants another port.
 #[tokio::test(start_paused = true)]
-async fn an_element_of_ours_that_is_dropped_goes_even_if_the_apply_after_the_new_entry_failed() {
+async fn dropped_element_is_removed_after_a_failed_apply() {
     let service = |port: u16| json!({"metadata": {"name": NAME}, "spec": {"ports": [{"name": "p", "port": port}]}});
     let mut world = World::<Service>::new();
     world.run(&service(1)).await;
@@ -115,7 +115,7 @@ async fn an_element_of_ours_that_is_dropped_goes_even_if_the_apply_after_the_new
 /// Another client clears `managedFields` right before the API server handles one of the patches of a child. After that, all later
 /// patches fail, or none. The next operator version drops a field.
 #[tokio::test(start_paused = true)]
-async fn what_is_dropped_goes_even_if_managed_fields_are_cleared_while_a_change_is_on_its_way() {
+async fn dropped_field_goes_if_managed_fields_are_cleared_mid_write() {
     let fewer = without(&deployment(), "/spec/template/spec/tolerations");
     let mut more = deployment();
     more["spec"]["replicas"] = json!(3);
@@ -155,7 +155,7 @@ async fn what_is_dropped_goes_even_if_managed_fields_are_cleared_while_a_change_
 /// When an object without `managedFields` is applied for the first time, the API server gives all its fields to
 /// `before-first-apply`.
 #[tokio::test(start_paused = true)]
-async fn what_is_dropped_goes_even_if_another_client_applied_after_managed_fields_were_cleared() {
+async fn dropped_field_is_removed_after_another_client_applied() {
     let mut world = World::<Deployment>::new();
     world.run(&deployment()).await;
     world.stop().await;

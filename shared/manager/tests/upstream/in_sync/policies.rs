@@ -30,7 +30,7 @@ fn leaves(value: &Value, at: &str, found: &mut Vec<String>) {
 
 /// For each single field of a child, a policy removes or rewrites this field. Then a process must come to rest, and the next
 /// process must write nothing and emit no event. `other` is the desired object of a new operator version.
-async fn lives_with_every_policy<C>(desired: Value, other: Value)
+async fn assert_in_sync_under_every_policy<C>(desired: Value, other: Value)
 where
     C: Child + Namespaced + DeserializeOwned,
 {
@@ -75,14 +75,14 @@ fn rewritten(value: &Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_policy_makes_of_a_deployment_it_is_in_sync() {
+async fn deployment_changed_by_a_policy_is_in_sync() {
     let mut other = without(&deployment(), "/spec/template/spec/tolerations");
     other["spec"]["replicas"] = json!(3);
-    lives_with_every_policy::<Deployment>(deployment(), other).await;
+    assert_in_sync_under_every_policy::<Deployment>(deployment(), other).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_policy_makes_of_other_children_they_are_in_sync() {
+async fn other_children_changed_by_a_policy_are_in_sync() {
     let service = |idle: i32| {
         json!({"metadata": {"name": NAME}, "spec": {
             "selector": {"app": "a"}, "publishNotReadyAddresses": false, "sessionAffinity": "ClientIP",
@@ -90,27 +90,27 @@ async fn whatever_a_policy_makes_of_other_children_they_are_in_sync() {
             "ports": [{"name": "http", "port": 80, "targetPort": "http", "appProtocol": ""}],
         }})
     };
-    lives_with_every_policy::<Service>(service(5), service(6)).await;
+    assert_in_sync_under_every_policy::<Service>(service(5), service(6)).await;
     let budget = |count: i32| json!({"metadata": {"name": NAME}, "spec": {"maxUnavailable": count, "selector": {"matchLabels": {"app": "a"}}}});
-    lives_with_every_policy::<PodDisruptionBudget>(budget(0), budget(1)).await;
+    assert_in_sync_under_every_policy::<PodDisruptionBudget>(budget(0), budget(1)).await;
     let map = |value: &str| json!({"metadata": {"name": NAME}, "data": {"empty": "", "full": value}});
-    lives_with_every_policy::<ConfigMap>(map("x"), map("y")).await;
+    assert_in_sync_under_every_policy::<ConfigMap>(map("x"), map("y")).await;
     let policy = |port: i32| {
         let pods = json!({"matchLabels": {"app": "a"}});
         json!({"metadata": {"name": NAME}, "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [
             {"from": [{"podSelector": {}}], "ports": [{"port": port, "protocol": "TCP"}]},
         ]}})
     };
-    lives_with_every_policy::<NetworkPolicy>(policy(80), policy(81)).await;
+    assert_in_sync_under_every_policy::<NetworkPolicy>(policy(80), policy(81)).await;
     let monitor = |interval: &str| {
         json!({"metadata": {"name": NAME}, "spec": {
             "endpoints": [{"port": "", "interval": interval}], "selector": {},
         }})
     };
-    lives_with_every_policy::<ServiceMonitor>(monitor("1s"), monitor("2s")).await;
+    assert_in_sync_under_every_policy::<ServiceMonitor>(monitor("1s"), monitor("2s")).await;
     let job = |parallelism: i32| {
         json!({"metadata": {"name": NAME}, "spec": {"backoffLimit": 0, "suspend": false, "parallelism": parallelism,
             "ttlSecondsAfterFinished": 0, "template": {"spec": {"restartPolicy": "Never", "containers": []}}}})
     };
-    lives_with_every_policy::<Job>(job(0), job(2)).await;
+    assert_in_sync_under_every_policy::<Job>(job(0), job(2)).await;
 }
