@@ -165,14 +165,16 @@ impl Circumstances<'_> {
         })
     }
 
-    /// Keeps the time of the stored condition unless `status` has changed. The time never goes back, even if a replica whose
-    /// clock is ahead has stored it.
+    /// Keeps the time of the stored condition unless `status` has changed. A change is never earlier than the stored times of all
+    /// conditions, even if a replica whose clock is ahead has stored them: their order shows what happened first.
     fn timed(&self, mut condition: Condition) -> Condition {
         let stored = self.stored.iter().find(|stored| stored.type_ == condition.type_);
         condition.last_transition_time = match stored {
             Some(stored) if stored.status == condition.status => stored.last_transition_time.clone(),
-            Some(stored) => Time(truncated(self.now).max(stored.last_transition_time.0)),
-            None => Time(truncated(self.now)),
+            _ => {
+                let newest = self.stored.iter().map(|stored| stored.last_transition_time.0).max();
+                Time(newest.unwrap_or(Timestamp::MIN).max(truncated(self.now)))
+            }
         };
         condition
     }

@@ -51,7 +51,10 @@ impl Fleet<'_> {
     pub fn health(&self) -> Health {
         let (rollout, present) = (self.rollout(), Present::new(self.now, self.stored));
         let diagnosis = pods::diagnose(self.pods, PATIENCE, present);
-        let wait = self.wait_for_pods(&rollout).map(|(since, length)| present.end_of(since, length));
+        let wait = self.wait_for_pods(&rollout).map(|(since, length)| match self.shows_not_ready(since) {
+            true => None,
+            false => present.end_of(since, length),
+        });
 
         let mut problems = diagnosis.problems;
         problems.extend(self.deployment.and_then(|it| it.refused()).map(refused));
@@ -135,6 +138,15 @@ impl Fleet<'_> {
             }
         };
         Some((since.unwrap_or(self.now), grace))
+    }
+
+    /// Whether the status has reported since then that pods are missing. This problem lasts until the pods are ready: a clock
+    /// that was put back, and is now about to reach `since` again, does not end it.
+    fn shows_not_ready(&self, since: Timestamp) -> bool {
+        let reason = self.words.not_ready.reason;
+        self.condition("Degraded", "True").is_some_and(|degraded| {
+            degraded.last_transition_time.0 >= since && (degraded.reason == reason || degraded.message.contains(reason))
+        })
     }
 
     fn condition(&self, type_: &str, status: &str) -> Option<&Condition> {

@@ -107,6 +107,8 @@ fn problem_from_before_a_clock_step_back_stalls_the_object() {
     let (back, recheck) = combine(&health, &[], at(&first, "2026-01-01T00:00:00Z"));
     assert!(is_true(&back, "Stalled"));
     assert_eq!(recheck, None);
+    let stalled = back.iter().find(|condition| condition.type_ == "Stalled").expect("Stalled");
+    assert_eq!(stalled.last_transition_time.0, time("2026-01-01T01:00:00Z"), "times show the order of changes");
     let (same, recheck) = combine(&health, &[], at(&back, "2026-01-01T00:59:40Z"));
     assert!(is_true(&same, "Stalled"), "time that passes does not mend it");
     assert_eq!(recheck, None);

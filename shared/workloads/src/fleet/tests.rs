@@ -214,6 +214,19 @@ fn recheck_is_due_when_time_alone_changes_a_verdict() {
     assert_eq!(settled.recheck, None);
 }
 
+/// The clock was put back after the status reported the problem, and has now nearly caught up.
+#[test]
+fn reported_lack_of_pods_lasts_although_the_clock_was_put_back() {
+    let problems = |degraded_since: &str| {
+        let unready = ("Ready", "False", "NodesNotReady", "2026-11-21T10:09:30Z");
+        let degraded = ("Degraded", "True", "NodesNotReady", degraded_since);
+        let fleet = fleet(3, &[STABLE, unready, degraded]);
+        fleet.health(Some(&deployment(2, [3, 3, 2], COMPLETE)), &[]).problems.len()
+    };
+    assert_eq!(problems("2026-11-21T10:09:30Z"), 1);
+    assert_eq!(problems("2026-11-21T10:09:29Z"), 0, "of an earlier lack of pods");
+}
+
 #[test]
 fn refused_pods_are_reported_as_a_problem() {
     let reason = |message: &str| {
