@@ -51,10 +51,9 @@ impl Fleet<'_> {
     pub fn health(&self) -> Health {
         let (rollout, present) = (self.rollout(), Present::new(self.now, self.stored));
         let diagnosis = pods::diagnose(self.pods, PATIENCE, present);
-        let wait = self.wait_for_pods(&rollout).map(|(since, length)| match self.shows_not_ready(since) {
-            true => None,
-            false => present.end_of(since, length),
-        });
+        let wait = self
+            .wait_for_pods(&rollout)
+            .map(|(since, length)| if self.shows_not_ready(since) { None } else { present.end_of(since, length) });
 
         let mut problems = diagnosis.problems;
         problems.extend(self.deployment.and_then(|it| it.refused()).map(refused));
