@@ -201,7 +201,12 @@ impl Check<'_> {
             self.causes.push(Cause::invalid(self.prefix, "\"\"", &why));
         }
         let limit = |name: &str| schema[name].as_f64();
-        if let Some(step) = limit("multipleOf").filter(|step| (number / step).fract() != 0.0) {
+        // Integers are exact: as a floating-point number, the largest one is a power of two.
+        let is_multiple = |step: f64| match (value.as_i64(), schema["multipleOf"].as_i64()) {
+            (Some(number), Some(step)) => number.checked_rem(step) == Some(0),
+            _ => (number / step).fract() == 0.0,
+        };
+        if let Some(step) = limit("multipleOf").filter(|step| !is_multiple(*step)) {
             self.invalid(name, &text, &format!("should be a multiple of {step}"));
         }
         let (least, most) = (&schema["minimum"], &schema["maximum"]);
@@ -347,6 +352,7 @@ mod tests {
                 ]},
                 "count": {"type": "integer", "format": "int32", "minimum": 1},
                 "mode": {"type": "string", "enum": ["A", "B"]},
+                "step": {"type": "integer", "format": "int64", "multipleOf": 512},
                 "items": {"type": "array", "maxItems": 2, "x-kubernetes-list-type": "map",
                     "x-kubernetes-list-map-keys": ["key"], "items": {"type": "object", "properties": {
                         "key": {"type": "string"}, "level": {"type": "integer", "maximum": 5},
@@ -380,6 +386,11 @@ mod tests {
             (
                 json!({"name": "a", "mode": "C"}),
                 Some("spec.mode: Unsupported value: \"C\": supported values: \"A\", \"B\""),
+            ),
+            (json!({"name": "a", "step": -1024}), None),
+            (
+                json!({"name": "a", "step": i64::MAX}),
+                Some("spec.step: Invalid value: 9223372036854775807: spec.step in body should be a multiple of 512"),
             ),
             (json!({"name": "a", "items": [{}, {}, {}]}), Some("spec.items: Too many: 3: must have at most 2 items")),
             (
