@@ -12,16 +12,16 @@ pub const DEFAULT_TAG: &str = "localhost/operators/controller-manager:dev";
 /// A program in the image, at `/<name>`. Its crate has the same name.
 struct Program {
     name: &'static str,
-    /// The folder of its crate.
+    /// The folder of its crate, from the workspace.
     folder: &'static str,
 }
 
 /// The programs in the image; the image starts the first one. They are separate programs, because in a single one, code that the
 /// manager never runs would count as its memory.
 const PROGRAMS: &[Program] = &[
-    Program { name: "controller-manager", folder: "operators" },
-    Program { name: "metrics-proxy", folder: "shared" },
-    Program { name: "booking-server", folder: "shared" },
+    Program { name: "controller-manager", folder: "operators/controller-manager" },
+    Program { name: "metrics-proxy", folder: "shared/metrics-proxy" },
+    Program { name: "booking-server", folder: "operators/flightticket-operator/booking-server" },
 ];
 
 /// The user `nonroot` of most small images.
@@ -88,10 +88,10 @@ fn target() -> String {
 }
 
 fn compile(workspace: &Path, Program { name, folder }: &Program) -> Result<PathBuf> {
-    let manifest = workspace.join(folder).join(name).join("Cargo.toml");
+    let manifest = workspace.join(folder).join("Cargo.toml");
     ensure!(
         manifest.exists(),
-        "{folder}/{name} does not exist in {}: the operator image contains the program of that crate",
+        "{folder} does not exist in {}: the operator image contains the program of that crate",
         workspace.display()
     );
     let target = target();

@@ -1,5 +1,5 @@
 //! `cargo xtask seeded-bugs`: puts known bugs into a copy of the checkout, one at a time, and checks that the random worlds of
-//! `shared/simulation` find each of them.
+//! `testing/simulation` find each of them.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! Random worlds (`shared/simulation`) for `CronTab`. The judge is written from the specification and uses nothing of the
+//! Random worlds (`testing/simulation`) for `CronTab`. The judge is written from the specification and uses nothing of the
 //! operator's code.
 
 use std::{path::Path, time::Duration};

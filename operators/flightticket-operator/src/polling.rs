@@ -1,13 +1,10 @@
 //! When each ticket is polled next, and what its earlier polls have counted. Only in memory: after a start, the process polls all
 //! tickets once.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use manager::{Action, ObjectKey};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::{
@@ -117,7 +114,7 @@ impl Polling {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, LastPoll>> {
-        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tickets.lock()
     }
 }
 

@@ -1,11 +1,8 @@
 //! The elector's health, for probes: whether it makes progress, and what it does.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// A task that is late by this much counts as stuck; the same as in client-go.
@@ -44,7 +41,7 @@ impl Health {
     ///
     /// The elector's task is stuck, or its work does not end after the leadership.
     pub fn check(&self) -> Result<(), Stuck> {
-        let progress = self.lock();
+        let progress = self.progress.lock();
         if let Some((at, wait)) = progress.ran
             && at.elapsed() > wait + PATIENCE
         {
@@ -58,26 +55,22 @@ impl Health {
 
     /// One line of text about what the elector does or waits for.
     pub fn describe(&self) -> String {
-        self.lock().says.clone()
+        self.progress.lock().says.clone()
     }
 
     pub(crate) fn ran(&self, next: Duration, overdue: bool) {
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         let now = Instant::now();
         progress.ran = Some((now, next));
         progress.overdue = if overdue { progress.overdue.or(Some(now)) } else { None };
     }
 
     pub(crate) fn say(&self, says: String) {
-        self.lock().says = says;
+        self.progress.lock().says = says;
     }
 
     pub(crate) fn ended(&self) {
-        *self.lock() = Progress { ran: None, overdue: None, says: "the election has ended".to_owned() };
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.progress.lock() = Progress { ran: None, overdue: None, says: "the election has ended".to_owned() };
     }
 }
 

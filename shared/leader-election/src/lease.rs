@@ -102,3 +102,15 @@ fn seconds(duration: Duration) -> i32 {
     let whole = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i32::try_from(whole).unwrap_or(i32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lease_duration_is_rounded_up_to_seconds() {
+        for (milliseconds, expected) in [(0, 0), (1, 1), (1_999, 2), (2_000, 2), (u64::MAX, i32::MAX)] {
+            assert_eq!(seconds(Duration::from_millis(milliseconds)), expected, "{milliseconds} ms");
+        }
+    }
+}

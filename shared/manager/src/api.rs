@@ -4,21 +4,18 @@
 
 use std::{future::Future, time::Duration};
 
-use http::{
-    HeaderMap, HeaderValue,
-    header::{CONTENT_TYPE, RETRY_AFTER},
-};
+use http::{HeaderValue, header::CONTENT_TYPE};
 use kube::{
     Client, Resource,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
     client::Body,
-    core::{NamespaceResourceScope, Request as Http, Status, response::StatusDetails},
+    core::{Request as Http, Status, response::StatusDetails},
 };
 use serde_json::Value;
 use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
-    error::{Error, NO_STATUS, Request},
+    error::{Error, NO_STATUS, Request, retry_after_seconds},
     leading::Leading,
     object::ObjectKey,
     telemetry::TARGET,
@@ -26,8 +23,6 @@ use crate::{
 
 /// The deadline of a request: enough for an admission webhook (at most 30 s by the API, 10 s by default) and a loaded server.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// The longest `Retry-After` that is honoured, in seconds.
-const LONGEST_WAIT: u32 = 300;
 
 /// Requests for objects of one kind, made as one field manager.
 #[derive(Clone)]
@@ -132,6 +127,11 @@ impl Requests {
         Request { verb, kind: self.kind.clone(), namespace: key.namespace.to_string(), name: key.name.to_string() }
     }
 
+    /// Turns the error of a parser into the error of a request whose object does not decode.
+    pub(crate) fn undecodable(&self, verb: &'static str, key: &ObjectKey) -> impl Fn(serde_json::Error) -> Error {
+        move |source| Error::Decode { request: self.describe(verb, key), source }
+    }
+
     fn patching(&self) -> PatchParams {
         PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() }
     }
@@ -210,7 +210,7 @@ fn tell(span: &Span, verb: &str, answer: Option<&Result<String, kube::Error>>) {
 /// says how long to wait.
 async fn text(client: &Client, request: http::Request<Vec<u8>>) -> Result<String, kube::Error> {
     let response = client.send(request.map(Body::from)).await?;
-    let (code, wait) = (response.status(), retry_after(response.headers()));
+    let (code, wait) = (response.status(), retry_after_seconds(response.headers()));
     let text =
         String::from_utf8(response.into_body().collect_bytes().await?.to_vec()).map_err(kube::Error::FromUtf8)?;
     if !(code.is_client_error() || code.is_server_error()) {
@@ -232,38 +232,6 @@ async fn text(client: &Client, request: http::Request<Vec<u8>>) -> Result<String
     Err(kube::Error::Api(Box::new(status)))
 }
 
-/// Returns the seconds of a `Retry-After`, at most [`LONGEST_WAIT`]. Ignores a date: API servers do not send one, and the
-/// clocks may differ.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u32> {
-    let seconds: u32 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(seconds.min(LONGEST_WAIT))
-}
-
 async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, work).await.ok()
-}
-
-/// A kind whose objects live in namespaces, as everything does that operators own.
-pub trait Namespaced: Resource<DynamicType = (), Scope = NamespaceResourceScope> {}
-impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Namespaced for K {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn retry_after_is_parsed_as_seconds_and_capped() {
-        let wait =
-            |value: &'static str| retry_after(&HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(value))]));
-        assert_eq!(retry_after(&HeaderMap::new()), None);
-        for (value, seconds) in [
-            ("1", Some(1)),
-            ("86400", Some(LONGEST_WAIT)),
-            ("soon", None),
-            ("-1", None),
-            ("Wed, 21 Oct 2099 07:28:00 GMT", None),
-        ] {
-            assert_eq!(wait(value), seconds, "{value}");
-        }
-    }
 }

@@ -1,20 +1,28 @@
-//! Wires the controllers to their caches, client and clock. A real process (`run`) and an in-memory test (`harness`) share it.
+//! Wires the controllers to their caches, client and clock. A real process ([`run`](crate::run)) and an in-memory test
+//! ([`harness`](crate::harness)) differ only in the [`Connections`] that they bring.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
+use kube::Client;
+use leader_election::{Config, Elector, Health};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    context::{Clock, Environment},
-    controller::{Cause, Declared, Running},
+    clock::Clock,
+    context::Environment,
+    controller::Running,
+    election::Reporter,
+    events::Recorder,
     informer::InformerHealth,
     informers::Informers,
-    metrics::{ChildMetrics, Metrics},
-    operator::Background,
+    leading::Leading,
+    metrics::Metrics,
+    operator::{Background, Manager},
     random::Random,
     settings::Settings,
+    wake::Cause,
     workers::Workers,
 };
 
@@ -25,26 +33,84 @@ pub(crate) struct Assembly {
     pub(crate) informers: Vec<Arc<InformerHealth>>,
 }
 
-/// The name of a task, and the task, which runs until the process stops.
-pub(crate) type Named = (String, Pin<Box<dyn Future<Output = ()> + Send>>);
+/// What the controllers need from outside: a process takes it from the machine and the network, a test from a model.
+pub(crate) struct Connections {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    pub(crate) metrics: Arc<Metrics>,
+    /// The reporting instance of events.
+    pub(crate) instance: String,
+    /// The elector and its configuration; `None` where there is no election.
+    pub(crate) elector: Option<(Elector, Config)>,
+}
+
+/// Everything that the caller has to run, and how to end it.
+pub(crate) struct Wired {
+    pub(crate) assembly: Assembly,
+    /// The tasks that keep the caches up to date and wake objects, with their names.
+    pub(crate) tasks: Vec<(String, Task)>,
+    /// Sends events until `flushed` is cancelled, and then those that are still in the buffer.
+    pub(crate) events: Task,
+    /// Runs the workers until `stop` is cancelled; with an election, whenever this process leads.
+    pub(crate) workers: Task,
+    /// The health of the election, if there is one.
+    pub(crate) election: Option<Health>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) flushed: CancellationToken,
+}
+
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Wires everything that `manager` has collected. Runs nothing yet.
+pub(crate) fn wire(manager: Manager, connections: Connections) -> Wired {
+    let Connections { client, clock, random, metrics, instance, elector } = connections;
+    let (stop, flushed) = (CancellationToken::new(), CancellationToken::new());
+    let (recorder, events) =
+        Recorder::new(client.clone(), instance, metrics.clone(), clock.clone(), random.clone(), flushed.clone());
+    let elector = elector.map(|(elector, config)| {
+        metrics.leader_status.with_label_values(&[&config.name]).set(0);
+        elector.observed_by(Reporter { metrics: metrics.clone(), recorder: recorder.clone(), config })
+    });
+    let leading = if elector.is_some() { Leading::elected() } else { Leading::default() };
+    let settings = manager.settings().clone();
+    let environment =
+        Arc::new(Environment { client, clock, random, recorder, metrics, settings, leading: leading.clone() });
+    for token in &manager.tokens {
+        token.connect(&environment);
+    }
+    let (assembly, tasks) = Assembly::new(manager, &environment, &stop);
+    let election = elector.as_ref().map(Elector::health);
+    let workers = Box::pin(work(assembly.workers(&environment.settings), elector, leading, stop.clone()));
+    Wired { assembly, tasks, events: Box::pin(events), workers, election, stop, flushed }
+}
+
+/// Runs the workers at once or, with an election, whenever this process leads.
+async fn work(workers: Workers, elector: Option<Elector>, leading: Leading, stop: CancellationToken) {
+    let Some(elector) = elector else { return workers.run(None, stop).await };
+    let ended = elector
+        .run(stop.clone(), |leadership| {
+            leading.begin(leadership.clone());
+            workers.clone().run(Some(leadership), stop.clone())
+        })
+        .await;
+    tracing::debug!(?ended, "The election has ended");
+}
 
 impl Assembly {
-    /// Wires everything. The caller runs the returned tasks, which keep the caches up to date and wake objects, and starts the
-    /// workers.
-    pub(crate) fn new(
-        declared: Vec<(Declared, ChildMetrics)>,
-        background: Vec<Background>,
-        environment: &Arc<Environment>,
-        stop: &CancellationToken,
-    ) -> (Self, Vec<Named>) {
+    /// Returns the controllers and informers, and the tasks that keep the caches up to date and wake objects.
+    fn new(manager: Manager, environment: &Arc<Environment>, stop: &CancellationToken) -> (Self, Vec<(String, Task)>) {
         let settings = &environment.settings;
         let mut informers = Informers::new(environment.metrics.clone(), environment.random.clone());
-        let built: Vec<_> =
-            declared.into_iter().map(|(declared, children)| (declared.build)(&mut informers, children)).collect();
+        let built: Vec<_> = manager
+            .controllers
+            .into_iter()
+            .map(|(declared, children)| (declared.build)(&mut informers, children))
+            .collect();
         let controllers: Arc<Vec<Running>> =
             Arc::new(built.into_iter().map(|built| built.start(environment.clone())).collect());
         let (informers, mut tasks) = informers.start(&environment.client, &settings.watch_namespaces, stop);
-        for Background { name, start } in background {
+        for Background { name, start } in manager.background {
             tasks.push((name.to_owned(), start(stop.clone())));
         }
         for (index, controller) in controllers.iter().enumerate() {
@@ -67,7 +133,7 @@ impl Assembly {
     }
 
     /// Returns the workers of all controllers.
-    pub(crate) fn workers(&self, settings: &Settings) -> Workers {
+    fn workers(&self, settings: &Settings) -> Workers {
         Workers {
             controllers: self.controllers.clone(),
             informers: self.informers.clone(),
@@ -79,10 +145,10 @@ impl Assembly {
     /// Updates the metrics that are computed on a scrape.
     pub(crate) fn show(&self, metrics: &Metrics) {
         for informer in &self.informers {
-            metrics.show(informer);
+            metrics.show_informer(&informer.figures());
         }
         for controller in self.controllers.iter() {
-            controller.queue.len(); // so that the depth counts keys whose delay has run out
+            controller.queue.update_depth();
             metrics.show_queue(&controller.name, controller.queue.unfinished());
             (controller.scrape)(metrics);
         }

@@ -14,7 +14,10 @@ use kube::{
 };
 use tower::{Layer, Service};
 
-use crate::{metrics::Metrics, settings::Settings};
+use crate::{
+    metrics::Metrics,
+    settings::{ClusterFlags, Settings},
+};
 
 mod limit;
 
@@ -31,20 +34,8 @@ pub(crate) enum Error {
     Client(kube::Error),
 }
 
-/// The flags that choose the cluster.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub(crate) struct Where {
-    /// Path of a kubeconfig. Default: `KUBECONFIG`, the pod's service account, or the home directory's, in that order.
-    #[arg(long, env = "OPERATOR_KUBECONFIG", help_heading = "Cluster")]
-    pub(crate) kubeconfig: Option<std::path::PathBuf>,
-
-    /// Context of the kubeconfig.
-    #[arg(long, env = "OPERATOR_CONTEXT", help_heading = "Cluster")]
-    pub(crate) context: Option<String>,
-}
-
 /// Returns a client for short-lived commands.
-pub(crate) async fn plain(cluster: &Where) -> Result<Client, Error> {
+pub(crate) async fn plain(cluster: &ClusterFlags) -> Result<Client, Error> {
     Client::try_from(config(cluster).await?).map_err(Error::Client)
 }
 
@@ -67,7 +58,7 @@ pub(crate) async fn for_election(settings: &Settings, renew_deadline: Duration) 
     leader_election::client(config(&settings.cluster).await?, renew_deadline).map_err(Error::Client)
 }
 
-async fn config(cluster: &Where) -> Result<Config, Error> {
+async fn config(cluster: &ClusterFlags) -> Result<Config, Error> {
     let options = KubeConfigOptions { context: cluster.context.clone(), ..KubeConfigOptions::default() };
     if let Some(path) = &cluster.kubeconfig {
         let failed = |source| Error::Kubeconfig { path: path.display().to_string(), source };

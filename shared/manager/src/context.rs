@@ -6,36 +6,36 @@
 
 use std::{
     any::{Any, TypeId, type_name},
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::HashMap,
     fmt::Debug,
     future::Future,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use jiff::Timestamp;
-use kube::{Client, Resource, ResourceExt, core::object::HasStatus};
-use serde::{Serialize, de::DeserializeOwned};
+use kube::{Client, Resource, ResourceExt};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use workloads::{Live, Viewed};
 use workqueue::WorkQueue;
 
 use crate::{
-    api::{Namespaced, Requests},
+    api::Requests,
+    clock::Clock,
     conditions::Problem,
-    controller::Role,
     error::Error,
     events::{EventType, Note, Recorder, Reference, gather},
     informer::{Informer, InformerHealth},
     leading::Leading,
     metrics::{ChildMetrics, Metrics},
-    object::{ObjectKey, Uid},
+    object::{Namespaced, ObjectKey, Uid},
     random::Random,
     settings::Settings,
-    status::{Status, StatusGate},
+    status::{Primary, StatusGate},
     store::Store,
     wire::{AppKey, Full, Projected},
 };
@@ -43,28 +43,21 @@ use crate::{
 mod answer;
 mod apply;
 mod lost_children;
+mod memory;
 mod primary;
 mod read;
 mod recent;
+mod role;
 mod status_writer;
 
-use lost_children::LostChildren;
+pub(crate) use memory::Memory;
+use memory::Rollout;
 pub use primary::Creation;
 pub(crate) use primary::has_finalizer;
 pub use read::SecretValues;
 pub(crate) use recent::Recent;
+pub(crate) use role::Role;
 pub(crate) use status_writer::annotation;
-
-/// A custom resource that a controller reconciles: any `#[derive(CustomResource)]` type with a [`Status`].
-pub trait Primary:
-    Namespaced + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
-{
-}
-
-impl<K> Primary for K where
-    K: Namespaced + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
-{
-}
 
 /// The handle of one reconcile of one object of kind `K`. Clones belong to the same reconcile.
 #[derive(Debug)]
@@ -85,25 +78,9 @@ pub(crate) struct ControllerState<K: Primary> {
     pub(crate) state: StateMap,
     pub(crate) gate: StatusGate,
     pub(crate) role: Role,
-    /// Rollouts that this process started and that have not finished.
-    pub(crate) rollouts: Mutex<HashMap<ObjectKey, Rollout>>,
-    /// Per object, the kinds of children that are not installed and for which an event was emitted.
-    pub(crate) reported_missing: Mutex<HashMap<ObjectKey, HashSet<String>>>,
+    pub(crate) memory: Arc<Memory>,
     /// Children that were just created. If one is missing again, its owner may be gone.
     pub(crate) recent: Recent,
-    /// Children whose create request was sent but not answered, by owner: they may exist.
-    pub(crate) unanswered: Mutex<HashMap<ObjectKey, BTreeSet<ChildName>>>,
-}
-
-/// Kind and name.
-type ChildName = (String, Arc<str>);
-
-/// The rollout of a pod template to all pods.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rollout {
-    since: Instant,
-    /// The number of desired replicas. `None` for the initial rollout, which emits no event.
-    replicas: Option<i64>,
 }
 
 /// What a process shares among its controllers: client, clock, random numbers, events and metrics.
@@ -116,9 +93,6 @@ pub(crate) struct Environment {
     pub(crate) settings: Settings,
     pub(crate) leading: Leading,
 }
-
-/// The source of the time of day. Tests replace it.
-pub(crate) type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The names under which a controller writes. They are part of the API and never change.
 #[derive(Debug, Clone)]
@@ -142,7 +116,6 @@ pub(crate) struct Caches {
     by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     /// The health of informers whose kinds may not be installed.
     pub(crate) optional: Vec<Arc<InformerHealth>>,
-    pub(crate) lost_children: Arc<LostChildren>,
 }
 
 /// Values that an operator registers with its controller, by type.
@@ -195,7 +168,7 @@ impl<K: Primary> Context<K> {
 
     /// Returns the reconciled object, with this reconcile's own writes.
     pub fn object(&self) -> Arc<K> {
-        lock(&self.reconciliation.object).clone()
+        self.reconciliation.object.lock().clone()
     }
 
     /// Returns the objects of kind `C` that carry this object's selector labels, sorted by name. From the cache.
@@ -236,7 +209,7 @@ impl<K: Primary> Context<K> {
 
     /// Emits an event about the object. Events of one reconcile with the same type and reason are sent as one.
     pub fn event(&self, type_: EventType, reason: &'static str, message: impl Into<String>) {
-        lock(&self.reconciliation.notes).push(Note {
+        self.reconciliation.notes.lock().push(Note {
             type_,
             reason: reason.into(),
             message: message.into(),
@@ -259,21 +232,21 @@ impl<K: Primary> Context<K> {
 
     /// Posts the collected events, and returns what is left to do.
     pub(crate) fn finish(&self) -> Requeue {
-        let asked = std::mem::take(&mut *lock(&self.reconciliation.asked));
-        let mut notes = std::mem::take(&mut *lock(&self.reconciliation.notes));
+        let asked = std::mem::take(&mut *self.reconciliation.asked.lock());
+        let mut notes = std::mem::take(&mut *self.reconciliation.notes.lock());
         // Children are written concurrently, so their notes arrive in any order.
         notes.sort_by_key(|note| note.related.as_ref().map(|child| asked.iter().position(|kind| *kind == child.kind)));
         for note in gather(notes) {
             self.controller.environment.recorder.post(&self.controller.names.manager, self.reference(), note);
         }
         Requeue {
-            wake: *lock(&self.reconciliation.wake),
+            wake: *self.reconciliation.wake.lock(),
             unfinished: self.reconciliation.unfinished.load(Ordering::Relaxed),
         }
     }
 
     fn wake(&self, at: Instant) {
-        let mut wake = lock(&self.reconciliation.wake);
+        let mut wake = self.reconciliation.wake.lock();
         *wake = Some(wake.map_or(at, |other| other.min(at)));
     }
 
@@ -308,7 +281,7 @@ impl<K: Primary> Context<K> {
             Again::Backoff => self.reconciliation.unfinished.store(true, Ordering::Relaxed),
             Again::After(wait) => self.wake(Instant::now() + wait),
         }
-        lock(&self.reconciliation.refusals).push(problem);
+        self.reconciliation.refusals.lock().push(problem);
     }
 }
 
@@ -328,17 +301,6 @@ impl<K: Primary> Clone for Context<K> {
 impl<K: Primary> Debug for ControllerState<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ControllerState").field("kind", &self.names.kind).finish_non_exhaustive()
-    }
-}
-
-impl<K: Primary> ControllerState<K> {
-    /// Drops what is kept for an object that is gone.
-    pub(crate) fn forget(&self, key: &ObjectKey) {
-        self.gate.forget(key);
-        lock(&self.rollouts).remove(key);
-        lock(&self.reported_missing).remove(key);
-        lock(&self.unanswered).remove(key);
-        self.caches.lost_children.forget(key);
     }
 }
 
@@ -373,10 +335,6 @@ impl StateMap {
         map.insert(TypeId::of::<T>(), Arc::new(value));
         Self(Arc::new(map))
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A tuple of writes that can run concurrently: the argument of [`Context::all`].

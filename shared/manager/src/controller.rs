@@ -12,28 +12,28 @@
 //! The declaration does no I/O. The runtime derives the rest from it: which informers run, which changes wake an object, and
 //! which permissions the operator needs.
 
-use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use workloads::{Child, Viewed};
 use workqueue::{Priority, WorkQueue};
 
 use crate::{
-    api::Namespaced,
-    context::{Caches, Context, Names, Primary, StateMap},
+    context::{Caches, Context, Memory, Names, Role, StateMap},
     error::Error,
     informer::{Informer, InformerHealth, Origin, resource_name},
     informers::Informers,
     metrics::ChildMetrics,
-    object::ObjectKey,
+    object::{Namespaced, ObjectKey},
     rbac::Rule,
+    status::Primary,
     store::{Delta, Values},
+    wake::{Cause, wake},
     wire::{AppKey, Full, Owner},
 };
 
 mod deletion;
 mod queue_metrics;
 mod running;
-mod wake;
 mod worker;
 
 use deletion::Cleanup;
@@ -42,7 +42,6 @@ pub use deletion::{Deletion, Finalize};
 use queue_metrics::QueueMetrics;
 use running::Built;
 pub(crate) use running::{Running, Start};
-pub(crate) use wake::{Cause, wake, wake_after};
 
 /// When to reconcile again after a successful reconcile. A change of the object or of a child always requeues the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,27 +99,6 @@ impl Controller {
     }
 }
 
-/// What a controller may do in addition to what every controller may do.
-#[derive(Debug, Clone)]
-pub(crate) struct Role {
-    /// Resources that are read by name, without a cache: `secrets`.
-    pub(crate) reads: HashSet<String>,
-    /// Kinds of children that may not be installed.
-    pub(crate) optional: HashSet<String>,
-    /// The finalizer of `on_delete`.
-    pub(crate) finalizer: Option<&'static str>,
-    /// Whether the object's own metadata may be written.
-    pub(crate) annotates: bool,
-    /// Whether the controller adopts an orphan that matches.
-    pub(crate) adopts: bool,
-}
-
-impl Default for Role {
-    fn default() -> Self {
-        Self { reads: HashSet::new(), optional: HashSet::new(), finalizer: None, annotates: false, adopts: true }
-    }
-}
-
 /// A function that is called with all objects of the kind, before a scrape.
 type Scraped<K> = Box<dyn Fn(Objects<'_, K>) + Send + Sync>;
 
@@ -156,8 +134,9 @@ struct Behaviour<K: Primary> {
 }
 
 /// Adds one cache to a controller, and subscribes the controller's queue to it.
-type Source<K> =
-    Box<dyn FnOnce(&mut Informers, &Arc<Informer<Full<K>>>, &WorkQueue<ObjectKey>, &Arc<str>, &mut Caches)>;
+type Source<K> = Box<
+    dyn FnOnce(&mut Informers, &Arc<Informer<Full<K>>>, &WorkQueue<ObjectKey>, &Arc<str>, &Arc<Memory>, &mut Caches),
+>;
 
 impl<K: Primary> ControllerBuilder<K> {
     /// Declares that objects of kind `C` are children: their changes wake their owner, and the Context may write them.
@@ -180,14 +159,13 @@ impl<K: Primary> ControllerBuilder<K> {
         // Clusters that enforce owner references (OpenShift does) require this permission for `blockOwnerDeletion`.
         self.rules.push(Rule::of::<K>(&["update"]).subresource("finalizers"));
         self.children.push(C::kind(&()).into_owned());
-        self.sources.push(Box::new(move |informers, primary, queue, app, caches| {
+        self.sources.push(Box::new(move |informers, primary, queue, app, memory, caches| {
             let informer = informers.seen::<C>(app);
-            let (primary, queue, app, lost_children) =
-                (primary.clone(), queue.clone(), app.clone(), caches.lost_children.clone());
+            let (primary, queue, app, memory) = (primary.clone(), queue.clone(), app.clone(), memory.clone());
             informer.subscribe(Box::new(move |delta, origin| {
                 let owner = |owner: &Owner, namespace: &Arc<str>| {
                     let key = owner_key(&primary, owner, namespace)?;
-                    lost_children.record(&key, &C::kind(&()), delta);
+                    memory.record_child(&key, &C::kind(&()), delta);
                     Some(key)
                 };
                 wake_related::<C>(&queue, woken(delta, &app, owner), delta, origin);
@@ -203,7 +181,7 @@ impl<K: Primary> ControllerBuilder<K> {
     pub fn watches_labelled<C: Viewed + Namespaced>(mut self) -> Self {
         self.rules.push(Rule::of::<C>(&["list", "watch"]));
         self.behaviour.needs.push(resource_name::<C>());
-        self.sources.push(Box::new(|informers, _, queue, app, caches| {
+        self.sources.push(Box::new(|informers, _, queue, app, _, caches| {
             let informer = informers.seen::<C>(app);
             informer.health.need();
             let (queue, app) = (queue.clone(), app.clone());
@@ -240,7 +218,7 @@ impl<K: Primary> ControllerBuilder<K> {
     /// lives outside of the cluster; owned children do not need it.
     ///
     /// The runtime never adds the finalizer by itself. The reconciler adds it with [`Context::ensure_finalizer`], before it
-    /// does anything environment. The runtime removes it when `cleanup` returns [`Deletion::Finished`].
+    /// does anything outside of the cluster. The runtime removes it when `cleanup` returns [`Deletion::Finished`].
     pub fn on_delete<F: Finalize<K>>(mut self, finalizer: &'static str, cleanup: F) -> Self {
         self.behaviour.role.finalizer = Some(finalizer);
         let cleanup = Arc::new(cleanup);
@@ -317,11 +295,11 @@ impl<K: Primary> ControllerBuilder<K> {
         primary.subscribe(Box::new(move |delta, origin| {
             wake(&woken, delta.key.clone(), priority(origin), &Cause::Change(origin));
         }));
-        let mut caches = Caches::default();
+        let (mut caches, memory) = (Caches::default(), Arc::default());
         for source in std::mem::take(&mut self.sources) {
-            source(informers, &primary, &queue, &names.app, &mut caches);
+            source(informers, &primary, &queue, &names.app, &memory, &mut caches);
         }
-        Box::new(Built { names, children, primary, queue, caches, behaviour: self.behaviour, reconciler })
+        Box::new(Built { names, children, primary, queue, memory, caches, behaviour: self.behaviour, reconciler })
     }
 }
 

@@ -9,10 +9,10 @@ use kube::api::ObjectMeta;
 
 use crate::{
     crd::{normalize, printed},
+    election::{election, pod_namespace},
     error::chain,
-    leading::{election, pod_namespace},
     metrics::Metrics,
-    operator::{Manager, Operator, declared, metrics_permissions, permissions, webhook_configurations},
+    operator::{Manager, Operator, declared, metrics_permissions, permissions, run_command, webhook_configurations},
     run::{Fatal, run},
     settings::Settings,
     telemetry,
@@ -61,13 +61,6 @@ pub fn main(operators: &[&'static dyn Operator]) -> ExitCode {
     }
 }
 
-/// Returns the command `run`, with the flags of the runtime and every operator's own.
-pub(crate) fn flags(operators: &[&dyn Operator]) -> Command {
-    let run = Settings::augment_args(Command::new("run"));
-    let run = operators.iter().fold(run, |command, operator| operator.args(command));
-    run.about("Run the operators (the default)").long_about(None) // clears the one that a group of flags has set
-}
-
 fn command(operators: &[&'static dyn Operator]) -> Command {
     let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
     let names: Vec<&str> = operators.iter().map(|operator| operator.name()).collect();
@@ -76,7 +69,7 @@ fn command(operators: &[&'static dyn Operator]) -> Command {
         .version(concat!(env!("CARGO_PKG_VERSION"), " (Kubernetes API 1.36)"))
         .after_help(format!("Operators: {}", names.join(", ")))
         .subcommand_required(true)
-        .subcommand(flags(&plain))
+        .subcommand(run_command(&plain))
         .subcommands(operators.iter().flat_map(|operator| operator.commands()).map(|own| own.command))
         .subcommand(Command::new("crds").about("Print the custom resource definitions"))
         .subcommand(
@@ -124,7 +117,7 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
     }
     if settings.dry_run_config {
         let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
-        drop(write!(std::io::stdout(), "{}", effective::effective(&flags(&plain), &matches)));
+        drop(write!(std::io::stdout(), "{}", effective::effective(&run_command(&plain), &matches)));
         return ExitCode::SUCCESS;
     }
     let election = match election(&settings) {
@@ -216,7 +209,7 @@ fn print_docs(operators: &[&'static dyn Operator]) -> Result<(), String> {
     let crds: Vec<_> = operators.iter().flat_map(|operator| operator.crds()).collect();
     let manager = declared(&plain);
     Metrics::new(manager.metrics());
-    let text = docs::reference(&flags(&plain), &crds, &permissions(&plain), &manager.metrics().descriptions());
+    let text = docs::reference(&run_command(&plain), &crds, &permissions(&plain), &manager.metrics().descriptions());
     write!(std::io::stdout(), "{text}").map_err(|error| error.to_string())
 }
 

@@ -2,10 +2,13 @@
 
 use std::{any::Any, error::Error as StdError, fmt, time::Duration};
 
+use http::{HeaderMap, header::RETRY_AFTER};
 use kube::core::{Status, response::StatusCause};
 
 /// The time after which the client has read its token again, and uses a new one.
 const TOKEN_IS_READ: Duration = Duration::from_mins(1);
+/// The longest `Retry-After` that is honoured, in seconds.
+const LONGEST_WAIT: u32 = 300;
 
 /// Why a reconcile could not finish. [`retry`](Error::retry) says how the queue retries it. A refused write that a user has to
 /// fix (a rejected child, a name conflict) is recorded on the [`Context`](crate::Context) instead.
@@ -285,9 +288,35 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("a value that is not text")
 }
 
+/// Returns the seconds of a `Retry-After`, at most [`LONGEST_WAIT`]. Ignores a date: API servers do not send one, and the
+/// clocks may differ.
+pub(crate) fn retry_after_seconds(headers: &HeaderMap) -> Option<u32> {
+    let seconds: u32 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(seconds.min(LONGEST_WAIT))
+}
+
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
+
+    #[test]
+    fn retry_after_is_parsed_as_seconds_and_capped() {
+        let wait = |value: &'static str| {
+            retry_after_seconds(&HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(value))]))
+        };
+        assert_eq!(retry_after_seconds(&HeaderMap::new()), None);
+        for (value, seconds) in [
+            ("1", Some(1)),
+            ("86400", Some(LONGEST_WAIT)),
+            ("soon", None),
+            ("-1", None),
+            ("Wed, 21 Oct 2099 07:28:00 GMT", None),
+        ] {
+            assert_eq!(wait(value), seconds, "{value}");
+        }
+    }
 
     fn api(code: u16, reason: &str, message: &str) -> kube::Error {
         kube::Error::Api(Box::new(Status { code, reason: reason.into(), message: message.into(), ..Status::default() }))

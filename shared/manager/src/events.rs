@@ -22,7 +22,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::{context::Clock, metrics::Metrics, object::ObjectKey, random::Random};
+use crate::{clock::Clock, metrics::Metrics, object::ObjectKey, random::Random};
 
 const BUFFER: usize = 1_000;
 /// Two equal events within this time are one series.

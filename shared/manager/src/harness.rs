@@ -17,14 +17,12 @@ use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    assembly::Assembly,
-    context::{Clock, Environment},
-    events::Recorder,
-    leading::{Leading, Tell, election},
+    assembly::{Assembly, Connections, wire},
+    clock::Clock,
+    election::election,
     metrics::Metrics,
-    operator::{Manager, Operator},
+    operator::{Manager, Operator, run_command},
     random::Random,
-    run::work,
     settings::Settings,
 };
 
@@ -84,52 +82,31 @@ impl Harness {
         seed: u64,
     ) -> Self {
         let random = Random::with_seed(seed);
-        let command = crate::entry::flags(&[operator]).no_binary_name(true);
+        let command = run_command(&[operator]).no_binary_name(true);
         let matches = command.try_get_matches_from(flags).unwrap_or_else(|error| panic!("{error}"));
         let settings = Settings::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{error}"));
         let mut manager = Manager::new(settings.clone(), matches);
         manager.take(operator);
 
-        let (stop, flushed) = (CancellationToken::new(), CancellationToken::new());
         let metrics = Arc::new(Metrics::new(manager.metrics()));
         let clock: Clock = Arc::new(clock);
-        let (recorder, events) = Recorder::new(
-            client.clone(),
-            operator.name().to_owned(),
-            metrics.clone(),
-            clock.clone(),
-            random.clone(),
-            flushed.clone(),
-        );
         let config = election(&settings).unwrap_or_else(|error| panic!("{error}"));
         let elector = config.map(|config| {
             let config = Config { identity: format!("{}_{}", operator.name(), random.uuid()), ..config };
-            let tell = Tell { metrics: metrics.clone(), recorder: recorder.clone(), config: config.clone() };
             let time = TokioClock { zero: Instant::now(), wall: clock.clone() };
-            let elector = Elector::new(client.clone(), config).unwrap_or_else(|error| panic!("{error}"));
-            elector.observed_by(tell).with_clock(Arc::new(time)).with_seed(random.number())
+            let elector = Elector::new(client.clone(), config.clone()).unwrap_or_else(|error| panic!("{error}"));
+            (elector.with_clock(Arc::new(time)).with_seed(random.number()), config)
         });
-        let leading = if elector.is_some() { Leading::elected() } else { Leading::default() };
-        let environment = Arc::new(Environment {
-            client,
-            clock,
-            random,
-            recorder,
-            metrics: metrics.clone(),
-            settings: settings.clone(),
-            leading: leading.clone(),
-        });
-        for token in &manager.tokens {
-            token.connect(&environment);
-        }
-        let (assembly, named) = Assembly::new(manager.controllers, manager.background, &environment, &stop);
+        let instance = operator.name().to_owned();
+        let connections = Connections { client, clock, random, metrics: metrics.clone(), instance, elector };
+        let wired = wire(manager, connections);
         let (mut workers, mut tasks) = (JoinSet::new(), JoinSet::new());
-        tasks.spawn(events);
-        for (_, task) in named {
+        tasks.spawn(wired.events);
+        for (_, task) in wired.tasks {
             tasks.spawn(task);
         }
-        workers.spawn(work(assembly.workers(&settings), elector, leading, stop.clone()));
-        Self { assembly, metrics, stop, flushed, workers, tasks }
+        workers.spawn(wired.workers);
+        Self { assembly: wired.assembly, metrics, stop: wired.stop, flushed: wired.flushed, workers, tasks }
     }
 
     /// Returns what a scrape of the metrics would return.

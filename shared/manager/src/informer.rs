@@ -2,18 +2,16 @@
 //!
 //! There is one informer per kind and representation, however many controllers read it. It lists and watches ([`reflector`])
 //! and decodes objects one by one. A missing CRD or a 403 is a state that heals by itself ([`health`]). Time-outs and back-off
-//! of its connection are in [`line`].
+//! of its connection are in [`watch_connection`].
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use kube::{
     Client, Resource,
     core::{NamespaceResourceScope, WatchEvent},
 };
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -101,7 +99,7 @@ where
 
     /// Adds a subscriber. Has no effect after [`Informer::run`] has begun.
     pub(crate) fn subscribe(&self, subscriber: Subscriber) {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(subscriber);
+        self.subscribers.lock().push(subscriber);
     }
 
     /// Returns when the cache holds every object that existed when this was first called with `term`. A watch always lags a
@@ -126,7 +124,7 @@ where
         selector: Option<String>,
         stop: CancellationToken,
     ) {
-        let subscribers = std::mem::take(&mut *self.subscribers.lock().unwrap_or_else(PoisonError::into_inner));
+        let subscribers = std::mem::take(&mut *self.subscribers.lock());
         // An empty scope means all namespaces.
         let scopes = if namespaces.is_empty() { vec![String::new()] } else { namespaces };
         self.health.begin(scopes.len());

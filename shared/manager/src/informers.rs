@@ -13,12 +13,11 @@ use tokio_util::sync::CancellationToken;
 use workloads::Viewed;
 
 use crate::{
-    api::Namespaced,
-    context::Primary,
     informer::{Doubts, Informer, InformerHealth},
     metrics::Metrics,
-    object::MANAGED_BY,
+    object::{MANAGED_BY, Namespaced},
     random::Random,
+    status::Primary,
     wire::{Full, Projected},
 };
 

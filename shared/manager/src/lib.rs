@@ -26,6 +26,7 @@ pub mod conditions;
 mod context;
 mod controller;
 mod crd;
+mod election;
 mod entry;
 mod error;
 mod events;
@@ -48,13 +49,13 @@ mod shared_token;
 mod status;
 mod store;
 mod telemetry;
+mod wake;
 mod webhook;
 mod wire;
 mod workers;
 
-pub use api::Namespaced;
 pub use conditions::{External, Finding, Health, Problem, ProblemKind, Report, Verdict};
-pub use context::{Context, Creation, Primary, SecretValues, Together};
+pub use context::{Context, Creation, SecretValues, Together};
 pub use controller::{Action, Controller, ControllerBuilder, Declared, Deletion, Finalize, Objects, Reconcile};
 pub use crd::{normalize, printed};
 pub use entry::main;
@@ -63,14 +64,14 @@ pub use events::EventType;
 /// A condition as it is stored.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use metrics::{Described, FleetMetrics, MetricRegistry, Pods};
-pub use object::ObjectKey;
+pub use object::{Namespaced, ObjectKey};
 pub use operator::{
     Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, metrics_permissions, permissions,
     shared_token_permissions, webhook_configurations, webhook_permissions,
 };
 pub use settings::{Settings, duration};
 pub use shared_token::SharedToken;
-pub use status::Status;
+pub use status::{Primary, Status};
 pub use telemetry::traceparent;
 pub use webhook::{FieldError, Findings, Reviewed, Webhook};
 pub use workloads::Fence;

@@ -1,12 +1,12 @@
 //! The metrics of the process. They have controller-runtime's names, labels and buckets, so that its dashboards and alerts keep
 //! working. A few of our own are named `operator_*`.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use prometheus::{GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec};
 
-use crate::{informer::InformerHealth, object::ObjectKey};
+use crate::object::ObjectKey;
 
 mod children;
 mod fleet;
@@ -69,6 +69,21 @@ pub(crate) struct Metrics {
     conditions_aggregated: IntGaugeVec,
     /// Serializes scrapes: each one resets the series that are computed from objects, and computes them again.
     scraping: Mutex<()>,
+}
+
+/// What the metrics show of one informer.
+#[derive(Debug)]
+pub(crate) struct InformerFigures<'a> {
+    /// In `CamelCase`.
+    pub(crate) kind: &'a str,
+    /// Objects in the cache.
+    pub(crate) objects: u64,
+    /// Objects that do not match their schema.
+    pub(crate) undecodable: u64,
+    /// When the API server last sent anything on the quietest watch, in seconds since 1970.
+    pub(crate) last_heard: i64,
+    /// Restarted watches since the start of the process, by reason.
+    pub(crate) restarts: Vec<(&'static str, u64)>,
 }
 
 impl Metrics {
@@ -287,17 +302,15 @@ impl Metrics {
         self.webhook_seconds.with_label_values(&[path]);
     }
 
-    /// Copies an informer's counts into the metrics, on a scrape.
-    pub(crate) fn show(&self, health: &InformerHealth) {
-        let kind = [health.kind.as_str()];
-        let load = |count: &std::sync::atomic::AtomicU64| {
-            i64::try_from(count.load(std::sync::atomic::Ordering::Relaxed)).unwrap_or(i64::MAX)
-        };
-        self.informer_objects.with_label_values(&kind).set(load(&health.objects));
-        self.undecodable.with_label_values(&kind).set(load(&health.undecodable));
-        self.informer_last_event.with_label_values(&kind).set(health.last_heard());
-        for (reason, count) in health.restarts() {
-            let restarts = self.informer_restarts.with_label_values(&[health.kind.as_str(), reason]);
+    /// Sets the metrics of one informer, on a scrape.
+    pub(crate) fn show_informer(&self, figures: &InformerFigures<'_>) {
+        let InformerFigures { kind, objects, undecodable, last_heard, restarts } = figures;
+        let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        self.informer_objects.with_label_values(&[kind]).set(gauge(*objects));
+        self.undecodable.with_label_values(&[kind]).set(gauge(*undecodable));
+        self.informer_last_event.with_label_values(&[kind]).set(*last_heard);
+        for (reason, count) in restarts {
+            let restarts = self.informer_restarts.with_label_values(&[kind, reason]);
             restarts.inc_by(count.saturating_sub(restarts.get()));
         }
     }
@@ -328,7 +341,7 @@ impl Metrics {
     /// The metrics in Prometheus text format. Resets the series of conditions first; `refresh` has to set everything that is
     /// computed on a scrape.
     pub(crate) fn scrape(&self, refresh: impl FnOnce()) -> String {
-        let _one_at_a_time = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.scraping.lock();
         self.condition.reset();
         self.conditions.reset();
         refresh();

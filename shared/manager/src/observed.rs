@@ -1,6 +1,6 @@
 //! A shared value that tasks can wait on, such as the state of a cache.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
@@ -18,7 +18,7 @@ impl<T> Observed<T> {
     }
 
     pub(crate) fn get(&self) -> MutexGuard<'_, T> {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        self.value.lock()
     }
 
     /// Applies `change`. Wakes the waiting tasks if it returns true, which means that it has changed the value.
@@ -55,15 +55,15 @@ mod tests {
             let (value, order) = (value.clone(), order.clone());
             waiting.spawn(async move {
                 value.until(|it| *it > 1).await;
-                order.lock().expect("no panic").push(number);
+                order.lock().push(number);
             });
         }
         tokio::task::yield_now().await;
         value.modify(|it| std::mem::replace(it, 1) != 1); // not enough
         tokio::task::yield_now().await;
-        assert!(order.lock().expect("no panic").is_empty());
+        assert!(order.lock().is_empty());
         value.modify(|it| std::mem::replace(it, 2) != 2);
         while waiting.join_next().await.is_some() {}
-        assert_eq!(*order.lock().expect("no panic"), (0..20).collect::<Vec<_>>());
+        assert_eq!(*order.lock(), (0..20).collect::<Vec<_>>());
     }
 }

@@ -268,9 +268,16 @@ pub fn permissions(operators: &[&dyn Operator]) -> Vec<PolicyRule> {
     policy_rules(rules.chain([Rule::events()]))
 }
 
+/// Returns the command `run`, with the flags of the runtime and every operator's own.
+pub(crate) fn run_command(operators: &[&dyn Operator]) -> Command {
+    let run = Settings::augment_args(Command::new("run"));
+    let run = operators.iter().fold(run, |command, operator| operator.args(command));
+    run.about("Run the operators (the default)").long_about(None) // clears the one that a group of flags has set
+}
+
 /// Returns what these operators declare when all flags have their defaults.
 pub(crate) fn declared(operators: &[&dyn Operator]) -> Manager {
-    let matches = crate::entry::flags(operators).no_binary_name(true).get_matches_from(Vec::<String>::new());
+    let matches = run_command(operators).no_binary_name(true).get_matches_from(Vec::<String>::new());
     let settings = <Settings as clap::FromArgMatches>::from_arg_matches(&matches)
         .unwrap_or_else(|error| panic!("the runtime's flags have defaults: {error}"));
     let mut manager = Manager::new(settings, matches);

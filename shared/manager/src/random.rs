@@ -1,8 +1,9 @@
 //! The source of random numbers: the operating system in a process, a seed in a simulation.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fastrand::Rng;
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 /// A source of random numbers. A clone is the same source.
@@ -36,7 +37,7 @@ impl Random {
 
     fn draw<T>(&self, number: impl FnOnce(&mut Rng) -> T) -> Option<T> {
         let seeded = self.seeded.as_ref()?;
-        Some(number(&mut seeded.lock().unwrap_or_else(PoisonError::into_inner)))
+        Some(number(&mut seeded.lock()))
     }
 }
 

@@ -16,11 +16,8 @@ use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    assembly::Assembly,
+    assembly::{Assembly, Connections, Wired, wire},
     client, clock,
-    context::Environment,
-    events::Recorder,
-    leading::{Leading, Tell},
     metrics::{Metrics, secure},
     operator::Manager,
     probes::{self, Probes},
@@ -28,7 +25,6 @@ use crate::{
     settings::BindAddress,
     telemetry::Traces,
     webhook::setup,
-    workers::Workers,
 };
 
 /// The limit of open connections for probes, and for metrics: enough even if some clients only hold a connection.
@@ -62,50 +58,39 @@ struct Tasks {
 
 /// Runs all controllers of `manager` until a signal.
 pub(crate) async fn run(
-    manager: Manager,
+    mut manager: Manager,
     election: Option<Config>,
     webhooks: Option<setup::Plan>,
     traces: Traces,
 ) -> Result<(), Fatal> {
     let (clock, random) = (clock::clock(), Random::default());
     let settings = manager.settings().clone();
-    let stop = CancellationToken::new();
     let metrics = Arc::new(Metrics::new(manager.metrics()));
     let probes_listener =
         listen(settings.health_probe_bind_address, "health probes", "--health-probe-bind-address").await?;
     let metrics_listener = listen(settings.metrics_bind_address, "metrics", "--metrics-bind-address").await?;
     let client = client::connect(&settings, &metrics).await?;
     let webhooks = match webhooks.filter(|_| !manager.webhooks.is_empty()) {
-        Some(plan) => Some(setup::prepare(plan, &settings, manager.webhooks, &client, &metrics, random.clone()).await?),
-        None => None,
-    };
-
-    let flushed = CancellationToken::new();
-    let (recorder, events) =
-        Recorder::new(client.clone(), instance(), metrics.clone(), clock.clone(), random.clone(), flushed.clone());
-    let elector = match &election {
-        Some(config) => {
-            let tell = Tell { metrics: metrics.clone(), recorder: recorder.clone(), config: config.clone() };
-            metrics.leader_status.with_label_values(&[&config.name]).set(0);
-            let client = client::for_election(&settings, config.renew_deadline).await?;
-            Some(Elector::new(client, config.clone()).map_err(Fatal::Election)?.observed_by(tell))
+        Some(plan) => {
+            let (address, purpose, flag) = (plan.address(), "webhooks", "--webhook-bind-address");
+            let webhooks = std::mem::take(&mut manager.webhooks);
+            let prepared = setup::prepare(plan, &settings, webhooks, &client, &metrics, random.clone()).await;
+            Some(prepared.map_err(|source| Fatal::Listen { address, purpose, flag, source })?)
         }
         None => None,
     };
-    let environment = Arc::new(Environment {
-        client: client.clone(),
-        clock,
-        random,
-        recorder,
-        metrics: metrics.clone(),
-        settings: settings.clone(),
-        leading: if elector.is_some() { Leading::elected() } else { Leading::default() },
-    });
-    for token in &manager.tokens {
-        token.connect(&environment);
-    }
+
+    let elector = match election {
+        Some(config) => {
+            let client = client::for_election(&settings, config.renew_deadline).await?;
+            Some((Elector::new(client, config.clone()).map_err(Fatal::Election)?, config))
+        }
+        None => None,
+    };
     let mut signals = Signals::new()?; // before anything starts that has to be shut down in order
-    let (assembly, named) = Assembly::new(manager.controllers, manager.background, &environment, &stop);
+    let connections =
+        Connections { client: client.clone(), clock, random, metrics: metrics.clone(), instance: instance(), elector };
+    let Wired { assembly, tasks: named, events, workers, election, stop, flushed } = wire(manager, connections);
 
     let mut tasks = Tasks { set: JoinSet::new() };
     let serving = CancellationToken::new();
@@ -116,7 +101,7 @@ pub(crate) async fn run(
         cache_sync_timeout: settings.cache_sync_timeout,
         reconcile_timeout: settings.reconcile_timeout,
         stopping: stop.clone(),
-        election: elector.as_ref().map(Elector::health),
+        election,
         webhooks: webhooks.as_ref().map(|(_, health)| health.clone()),
     };
     if let Some(listener) = probes_listener {
@@ -138,8 +123,7 @@ pub(crate) async fn run(
     for (name, task) in named {
         tasks.spawn(name, task);
     }
-    let workers = assembly.workers(&settings);
-    let mut working = tokio::spawn(work(workers, elector, environment.leading.clone(), stop.clone()));
+    let mut working = tokio::spawn(workers);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), controllers = assembly.controllers.len(), "Started");
 
     let result = tokio::select! {
@@ -159,18 +143,6 @@ pub(crate) async fn run(
     serving.cancel();
     tasks.finish().await;
     result
-}
-
-/// Runs the workers at once or, with an election, whenever this process leads.
-pub(crate) async fn work(workers: Workers, elector: Option<Elector>, leading: Leading, stop: CancellationToken) {
-    let Some(elector) = elector else { return workers.run(None, stop).await };
-    let ended = elector
-        .run(stop.clone(), |leadership| {
-            leading.begin(leadership.clone());
-            workers.clone().run(Some(leadership), stop.clone())
-        })
-        .await;
-    tracing::debug!(?ended, "The election has ended");
 }
 
 fn metrics_routes(metrics: Arc<Metrics>, assembly: Assembly, traces: Traces) -> Router {

@@ -8,8 +8,6 @@ use clap::{
 };
 use workloads::SecurityProfile;
 
-use crate::client::Where;
-
 /// The parsed flags of `run`. Each setting also has an environment variable.
 #[derive(Debug, Clone, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags are on or off")]
@@ -187,7 +185,7 @@ pub struct Settings {
 
     /// The cluster to connect to.
     #[command(flatten)]
-    pub(crate) cluster: Where,
+    pub(crate) cluster: ClusterFlags,
 }
 
 /// Format of the log.
@@ -314,6 +312,18 @@ fn rate(text: &str) -> Result<f64, String> {
         Ok(rate @ 0.001..=1_000_000.0) => Ok(rate),
         _ => Err("expected a number of requests in a second, such as 20 or 0.5".to_owned()),
     }
+}
+
+/// The flags that choose the cluster.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct ClusterFlags {
+    /// Path of a kubeconfig. Default: `KUBECONFIG`, the pod's service account, or the home directory's, in that order.
+    #[arg(long, env = "OPERATOR_KUBECONFIG", help_heading = "Cluster")]
+    pub(crate) kubeconfig: Option<std::path::PathBuf>,
+
+    /// Context of the kubeconfig.
+    #[arg(long, env = "OPERATOR_CONTEXT", help_heading = "Cluster")]
+    pub(crate) context: Option<String>,
 }
 
 #[cfg(test)]

@@ -17,8 +17,9 @@ use tokio::{
 use crate::{
     api::Requests,
     context::Environment,
+    election::pod_namespace,
     error::{Class, Error},
-    leading::{Leading, pod_namespace},
+    leading::Leading,
     object::ObjectKey,
     random::Random,
 };
@@ -130,8 +131,8 @@ impl fmt::Debug for SharedToken {
 }
 
 fn token_in(requests: &Requests, key: &ObjectKey, answer: &str) -> Result<String, Error> {
-    let broken = |source| Error::Decode { request: requests.describe("read", key), source };
-    let data = serde_json::from_str::<Secret>(answer).map_err(broken)?.data.unwrap_or_default();
+    let data =
+        serde_json::from_str::<Secret>(answer).map_err(requests.undecodable("read", key))?.data.unwrap_or_default();
     let token = data.get(KEY).and_then(|value| std::str::from_utf8(&value.0).ok()).map(str::trim).unwrap_or_default();
     if token.is_empty() {
         return Err(other(format!("Secret \"{}\" has no key \"{KEY}\" with a token in it", key.name)));

@@ -3,16 +3,17 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt::Debug,
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::core::object::HasStatus;
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
 use workloads::Fence;
 
-use crate::object::ObjectKey;
+use crate::object::{Namespaced, ObjectKey};
 
 /// A status whose conditions and `observedGeneration` the runtime fills in.
 pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + Debug + Send + Sync + 'static {
@@ -33,6 +34,17 @@ pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + D
     fn fence_mut(&mut self) -> Option<&mut Option<Fence>> {
         None
     }
+}
+
+/// A custom resource that a controller reconciles: any `#[derive(CustomResource)]` type with a [`Status`].
+pub trait Primary:
+    Namespaced + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> Primary for K where
+    K: Namespaced + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
 }
 
 /// Implements [`Status`] for a struct with the fields `conditions`, `observed_generation` and
@@ -84,8 +96,7 @@ pub(crate) struct StatusGate {
 
 #[derive(Debug, Default)]
 struct GateState {
-    /// The time of the first change that is not written yet, by object.
-    waiting: HashMap<ObjectKey, Instant>,
+    /// The time of the last write, for [`WINDOW`].
     recent: HashMap<ObjectKey, Instant>,
     order: VecDeque<(Instant, ObjectKey)>,
 }
@@ -94,26 +105,27 @@ struct GateState {
 const WINDOW: Duration = Duration::from_millis(400);
 
 impl StatusGate {
-    /// Returns `None` to write now, or else the time at which to try again.
+    /// Returns `None` to write now, or else the time at which to try again. `held` is the time of the first change that is not
+    /// written yet; the caller keeps it for each object, and clears it when the status is written or no longer differs.
     pub(crate) fn hold(
         &self,
+        held: &mut Option<Instant>,
         key: &ObjectKey,
         became_ready: bool,
         changed_children: bool,
         now: Instant,
     ) -> Option<Instant> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if became_ready {
             return None;
         }
-        let due = if let Some(since) = state.waiting.get(key) {
-            *since + WINDOW
+        let due = if let Some(since) = *held {
+            since + WINDOW
         } else {
-            let recently = state.recent.get(key).is_some_and(|written| now < *written + WINDOW);
+            let recently = self.state.lock().recent.get(key).is_some_and(|written| now < *written + WINDOW);
             if !recently && !changed_children {
                 return None;
             }
-            state.waiting.insert(key.clone(), now);
+            *held = Some(now);
             now + WINDOW
         };
         (now < due).then_some(due)
@@ -121,8 +133,7 @@ impl StatusGate {
 
     /// Records that the status was written.
     pub(crate) fn written(&self, key: &ObjectKey, now: Instant) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.waiting.remove(key);
+        let mut state = self.state.lock();
         state.recent.insert(key.clone(), now);
         state.order.push_back((now, key.clone()));
         while state.order.front().is_some_and(|(written, _)| now >= *written + WINDOW) {
@@ -131,11 +142,6 @@ impl StatusGate {
                 state.recent.remove(&key);
             }
         }
-    }
-
-    /// Drops a waiting change: the status no longer differs, or the object is gone.
-    pub(crate) fn forget(&self, key: &ObjectKey) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).waiting.remove(key);
     }
 }
 
@@ -150,24 +156,28 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn status_of_a_quiet_object_is_written_at_once() {
         let (gate, key, now) = (StatusGate::default(), ObjectKey::new("n", "a"), Instant::now());
-        assert_eq!(gate.hold(&key, false, false, now), None);
+        let held = &mut None;
+        assert_eq!(gate.hold(held, &key, false, false, now), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn status_burst_is_written_once_within_the_window() {
         let (gate, key, start) = (StatusGate::default(), ObjectKey::new("n", "a"), Instant::now());
+        let held = &mut None;
         let due = at(start, 400);
-        assert_eq!(gate.hold(&key, false, true, start), Some(due));
-        assert_eq!(gate.hold(&key, false, true, at(start, 399)), Some(due), "later changes do not push it back");
-        assert_eq!(gate.hold(&key, false, true, due), None);
+        assert_eq!(gate.hold(held, &key, false, true, start), Some(due));
+        assert_eq!(gate.hold(held, &key, false, true, at(start, 399)), Some(due), "later changes do not push it back");
+        assert_eq!(gate.hold(held, &key, false, true, due), None);
         gate.written(&key, due);
-        assert_eq!(gate.hold(&key, false, false, at(start, 401)), Some(at(start, 801)), "written a moment ago");
+        *held = None;
+        assert_eq!(gate.hold(held, &key, false, false, at(start, 401)), Some(at(start, 801)), "written a moment ago");
     }
 
     #[tokio::test(start_paused = true)]
     async fn ready_transition_is_written_at_once() {
         let (gate, key, now) = (StatusGate::default(), ObjectKey::new("n", "a"), Instant::now());
-        gate.hold(&key, false, true, now);
-        assert_eq!(gate.hold(&key, true, true, now), None);
+        let held = &mut None;
+        gate.hold(held, &key, false, true, now);
+        assert_eq!(gate.hold(held, &key, true, true, now), None);
     }
 }

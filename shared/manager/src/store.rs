@@ -7,10 +7,9 @@
 //! Resource versions order changes only within one history of the cluster. After a restore of etcd from a backup, older
 //! versions come back. So a list is the present state, whatever versions the cache holds ([`Store::list`]).
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
     object::{ObjectKey, Uid},
@@ -305,11 +304,11 @@ impl<R: Representation> Store<R> {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State<R::Item>> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State<R::Item>> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 }
 

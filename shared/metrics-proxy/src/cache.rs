@@ -1,15 +1,12 @@
 //! A cache of review answers with a TTL for each. Concurrent lookups of a key share one review.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt as _,
     future::{BoxFuture, Shared},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::ReviewError;
@@ -122,7 +119,7 @@ impl<V> Drop for Asked<'_, V> {
 }
 
 fn lock<V>(state: &Mutex<State<V>>) -> MutexGuard<'_, State<V>> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use std::{
     collections::HashMap,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::Instant,
@@ -62,7 +63,7 @@ impl Activity {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The handshake is complete, or the connection has none.
@@ -220,7 +221,7 @@ impl Connections {
     /// Admits a connection. At the limit, cuts the one that has been without a request for the longest time. Returns `None` if
     /// all connections have a request.
     pub(crate) fn admit(self: &Arc<Self>) -> Option<Place> {
-        let mut guard = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.open.lock();
         let (next, open) = &mut *guard;
         if open.len() >= self.limit {
             self.observer.dropped(Dropped::Full);
@@ -239,7 +240,7 @@ impl Connections {
 
     /// Cuts all connections, and returns their number.
     pub(crate) fn cut(&self) -> usize {
-        let guard = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.open.lock();
         guard.1.values().for_each(|activity| activity.cut.cancel());
         guard.1.len()
     }
@@ -254,7 +255,7 @@ pub(crate) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut guard = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.connections.open.lock();
         guard.1.remove(&self.id);
         self.connections.observer.connections(guard.1.len());
     }

@@ -1,12 +1,8 @@
 //! The authorities that sign client certificates. They may be replaced at any time.
 
-use std::{
-    fmt,
-    path::PathBuf,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use parking_lot::RwLock;
 use rustls::{
     RootCertStore,
     crypto::ring,
@@ -83,11 +79,11 @@ impl ClientAuthorities {
 
     /// Reports every change from now on to this observer, which replaces the previous one.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
-        *self.shared.observer.write().unwrap_or_else(PoisonError::into_inner) = observer;
+        *self.shared.observer.write() = observer;
     }
 
     pub(crate) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
-        self.shared.verifier.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.verifier.read().clone()
     }
 }
 
@@ -103,13 +99,13 @@ impl Shared {
     fn replace(&self, bundle: &[u8]) -> Result<(), CertificateError> {
         let observer = self.observer();
         let verifier = verifier(bundle, self.required).inspect_err(|error| observer.reloaded(Err(error)))?;
-        *self.verifier.write().unwrap_or_else(PoisonError::into_inner) = verifier;
+        *self.verifier.write() = verifier;
         observer.reloaded(Ok(()));
         Ok(())
     }
 
     fn observer(&self) -> Arc<dyn Observer> {
-        self.observer.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.observer.read().clone()
     }
 }
 

@@ -3,10 +3,11 @@
 use std::{
     fmt, io,
     path::PathBuf,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use parking_lot::RwLock;
 use rustls::{
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
@@ -114,17 +115,17 @@ impl Certificates {
     /// Reports the current certificate at once, and every change from now on, to this observer, which replaces the previous one.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
         observer.certificate(self.not_after());
-        *self.shared.observer.write().unwrap_or_else(PoisonError::into_inner) = observer;
+        *self.shared.observer.write() = observer;
     }
 }
 
 impl Shared {
     fn pair(&self) -> Arc<CertifiedKey> {
-        self.pair.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pair.read().clone()
     }
 
     fn observer(&self) -> Arc<dyn Observer> {
-        self.observer.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.observer.read().clone()
     }
 
     fn reload(&self) {
@@ -139,7 +140,7 @@ impl Shared {
         let observer = self.observer();
         let pair = pair(certificate, key).inspect_err(|error| observer.reloaded(Err(error)))?;
         let not_after = not_after(&pair)?;
-        *self.pair.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
+        *self.pair.write() = Arc::new(pair);
         observer.reloaded(Ok(()));
         observer.certificate(not_after);
         Ok(())

@@ -3,12 +3,9 @@
 //! The files are polled rather than watched. A poll finds the current contents, however they changed. It costs two reads of small
 //! files. And it goes on after the folder was replaced, where a watch would end.
 
-use std::{
-    io,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use crate::CertificateError;
 
@@ -30,7 +27,7 @@ impl<const N: usize> Files<N> {
 
     /// Reads the files. Returns `None` if nothing has changed since the last read.
     pub(crate) fn look(&self) -> Option<Result<[Vec<u8>; N], CertificateError>> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let now = self.read();
         if seen.as_ref() == Some(&now) {
             return None;

@@ -1,10 +1,8 @@
 //! The configuration of TLS: versions, cipher suites, client certificates.
 
-use std::{
-    str::FromStr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{str::FromStr, sync::Arc};
 
+use parking_lot::Mutex;
 use rustls::{
     CipherSuite, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion,
     crypto::ring,
@@ -105,7 +103,7 @@ pub(crate) struct Configs {
 
 impl Configs {
     pub(crate) fn current(&self) -> Arc<ServerConfig> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if let Some(verifier) = self.tls.client_authorities.as_ref().map(ClientAuthorities::verifier)
             && !current.0.as_ref().is_some_and(|known| Arc::ptr_eq(known, &verifier))
             && let Ok(config) = self.tls.config(self.http2, Some(verifier.clone()))

@@ -4,7 +4,7 @@
 //! Reading order: [`live`](Live) (the cached form of an object) → one file per kind ([`DeploymentView`], [`ServiceView`],
 //! [`PodDisruptionBudgetView`], [`NetworkPolicyView`], [`ServiceMonitorView`], [`JobView`], [`PodView`]) → [`rollout`], [`pods`]
 //! and [`Fleet`] (conclusions from several views) → [`App`], [`SecurityProfile`], [`deployment`], [`service`] and
-//! [`DisruptionBudget`] (the parts that children share) → [`schemas`] and [`given`] (core types in custom resources: their
+//! [`DisruptionBudget`] (the parts that children share) → [`schemas`] and [`normalize`] (core types in custom resources: their
 //! schemas, and their normal form).
 
 mod app;

@@ -7,10 +7,11 @@ use std::fmt;
 use std::future::poll_fn;
 use std::hash::Hash;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::core::{Core, Next, Slot};
@@ -138,6 +139,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
         self.shared.change(|core, _| core.ready())
     }
 
+    /// Reports the depth to the metrics. Otherwise a key whose delay has run out counts only at the next call.
+    pub fn update_depth(&self) {
+        self.shared.change(|_, _| ());
+    }
+
     /// Whether no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -159,7 +165,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     /// finishes it gets it, because `get` does not wait for running keys and so cannot hang. A `Drop` may follow a `Drain`.
     pub fn shutdown(&self, how: Shutdown) {
         let wakers = {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.state.lock();
             let now = self.shared.now();
             state.core.shut_down(now, how);
             state.parking.wake_all()
@@ -182,7 +188,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
 impl<K: Clone + Eq + Hash> Shared<K> {
     /// Runs one access to the core under the lock: first makes due keys ready, and at the end wakes the workers that are needed.
     fn change<R>(&self, change: impl FnOnce(&mut Core<K>, Moment) -> R) -> R {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let now = self.now();
         state.core.promote(now);
         let result = change(&mut state.core, now);
@@ -190,12 +196,6 @@ impl<K: Clone + Eq + Hash> Shared<K> {
         drop(state);
         wakes.wake();
         result
-    }
-
-    /// Ignores poisoning. Only a key's `Eq`, `Hash` or `Clone`, or the metrics can panic under the lock, and continuing is better
-    /// than a hanging queue.
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The current time. To be read under the lock, so that time never goes backwards for the core.
@@ -242,7 +242,7 @@ impl<K: Clone + Eq + Hash> Waiter<'_, K> {
 
     /// Takes a key, or parks the worker. Returns the time of the next look for the timekeeper.
     fn look(&mut self, cx: &mut Context<'_>) -> Result<Next<K>, Option<Moment>> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.parking.look(&mut self.ticket);
         let next = match state.core.take(self.shared.now()) {
             Next::Wait(due) => {
@@ -264,7 +264,7 @@ impl<K: Clone + Eq + Hash> Waiter<'_, K> {
 impl<K: Clone + Eq + Hash> Drop for Waiter<'_, K> {
     fn drop(&mut self) {
         if self.ticket.is_some() {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.state.lock();
             state.parking.leave(&mut self.ticket);
             let wakes = state.settle();
             drop(state);

@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     path::Path,
     process::{Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
     runtime::{WatchStreamExt, watcher},
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -139,7 +140,7 @@ impl World {
     /// If an object has two Jobs.
     pub(crate) async fn until_jobs(&self, count: usize) -> Result<()> {
         self.until("all objects have a Job", |state| state.jobs.len() >= count).await?;
-        let state = self.seen.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.seen.state.lock();
         let twice: Vec<&String> = state.jobs.iter().filter(|(_, jobs)| **jobs > 1).map(|(owner, _)| owner).collect();
         ensure!(twice.is_empty(), "more than one Job: {twice:?}");
         Ok(())
@@ -194,14 +195,14 @@ impl World {
     }
 
     fn form(&self, name: &str) -> Option<Form> {
-        self.seen.state.lock().unwrap_or_else(PoisonError::into_inner).deployments.get(name).cloned()
+        self.seen.state.lock().deployments.get(name).cloned()
     }
 
     async fn until(&self, what: &str, is_so: impl Fn(&State) -> bool) -> Result<()> {
         let look = async {
             loop {
                 let news = self.seen.news.notified();
-                if is_so(&self.seen.state.lock().unwrap_or_else(PoisonError::into_inner)) {
+                if is_so(&self.seen.state.lock()) {
                     return;
                 }
                 news.await;
@@ -231,7 +232,7 @@ pub(crate) async fn install(cluster: &Cluster, program: &Path) -> Result<Client>
 
 impl Seen {
     fn learn(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.state.lock());
         self.news.notify_one();
     }
 }

@@ -1,9 +1,6 @@
 //! Helpers for all tests of the chart: rendering it, and sets of enabled operators.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, OnceLock, PoisonError},
-};
+use std::{collections::BTreeSet, sync::OnceLock};
 
 use chart::{
     helm::{Helm, Version},
@@ -11,6 +8,7 @@ use chart::{
 };
 use controller_manager::OPERATORS;
 use manager::Operator;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 /// Helm 4, located or built once for all tests.
@@ -57,7 +55,7 @@ impl FlagSet {
 /// Runs `work` for each item, in parallel on all processors.
 pub(crate) fn for_each<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
     let items = Mutex::new(items);
-    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let next = || items.lock().pop();
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {

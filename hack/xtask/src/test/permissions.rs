@@ -1,14 +1,12 @@
 //! Compares the permissions of the operators with the requests that they sent during the end-to-end tests.
 
-use std::{
-    fs,
-    sync::{Mutex, PoisonError},
-};
+use std::fs;
 
 use anyhow::{Context as _, Result, bail};
 use chart::rendered::Rendered;
 use cluster::{Cluster, Nodes};
 use e2e::{Backend, MANAGER, permissions};
+use parking_lot::Mutex;
 
 use super::Args;
 use crate::report::Outcome;
@@ -18,12 +16,12 @@ static KEPT: Mutex<Option<Cluster>> = Mutex::new(None);
 
 /// Keeps that cluster until [`check`] has read its audit log. Does nothing where the cluster cannot run.
 pub(super) fn keep() {
-    *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = cluster::or_skip(e2e::shared_cluster());
+    *KEPT.lock() = cluster::or_skip(e2e::shared_cluster());
 }
 
 /// Compares the audit log of the shared cluster with the installed roles.
 pub(super) fn check(args: &Args) -> Result<Outcome> {
-    let _kept_until_here = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let _kept_until_here = KEPT.lock().take();
     if args.filter.is_some() {
         return Ok(Outcome::Skipped("only some tests ran, and these do not use every permission".to_owned()));
     }

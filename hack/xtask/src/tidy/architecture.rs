@@ -23,9 +23,31 @@ pub(super) fn operators_do_not_know_each_other(files: &[File]) -> Vec<Finding> {
     findings
 }
 
+pub(super) fn own_libraries_serve_one_operator(files: &[File]) -> Vec<Finding> {
+    let libraries = crates(files).filter_map(|file| Some((name(file), owner(file)?))).collect::<Vec<_>>();
+    let mut findings = Vec::new();
+    for file in crates(files).filter(|file| ["operators/", "shared/"].iter().any(|at| file.path.starts_with(at))) {
+        for dependency in dependencies(file) {
+            let library = libraries.iter().find(|(library, _)| *library == dependency.name);
+            if let Some((library, owner)) = library.filter(|(_, owner)| !file.path.starts_with(owner)) {
+                let advice = format!("{library} belongs to {owner}: move it to shared/ if others need it");
+                findings.push(Finding::in_line(file, dependency.line, advice));
+            }
+        }
+    }
+    findings
+}
+
+/// The folder of the operator to which a library belongs, such as `operators/a-operator/`; `None` for all other crates.
+fn owner(manifest: &File) -> Option<&str> {
+    let inside = manifest.path.strip_prefix("operators/")?;
+    let (operator, inside) = inside.split_once('/')?;
+    inside.contains('/').then(|| &manifest.path[..="operators/".len() + operator.len()])
+}
+
 /// The crates of single operators, without the registry.
 fn operator_crates(files: &[File]) -> impl Iterator<Item = &File> {
-    crates(files).filter(|file| file.path.starts_with("operators/") && name(file) != REGISTRY)
+    crates(files).filter(|file| file.path.starts_with("operators/") && owner(file).is_none() && name(file) != REGISTRY)
 }
 
 /// Crates that a crate must not depend on, and the reason.
@@ -83,10 +105,11 @@ pub(super) fn pure_files_do_no_io(files: &[File]) -> Vec<Finding> {
     files.flat_map(|file| lines(file, &code(&file.text), message, is_wrong)).collect()
 }
 
-/// Whether the file is one of these modules of an operator, or a submodule of one.
+/// Whether the file is one of these modules of an operator, or a submodule of one. An operator's own libraries have other
+/// modules.
 fn is_module(file: &File, modules: &[&str]) -> bool {
     let path = file.path.strip_prefix("operators/").and_then(|path| path.split_once("/src/"));
-    let Some((_, path)) = path.filter(|_| file.is("rs")) else { return false };
+    let Some((_, path)) = path.filter(|(operator, _)| file.is("rs") && !operator.contains('/')) else { return false };
     modules.contains(&path.split(['/', '.']).next().unwrap_or_default())
 }
 
@@ -106,7 +129,7 @@ pub(super) fn only_the_manager_watches(files: &[File]) -> Vec<Finding> {
 }
 
 pub(super) fn skipped_tests_are_counted(files: &[File]) -> Vec<Finding> {
-    let elsewhere = |file: &&File| file.is("rs") && !file.path.starts_with("hack/skip/");
+    let elsewhere = |file: &&File| file.is("rs") && !file.path.starts_with("testing/skip/");
     // In two halves, so that this file does not break the rule itself.
     let ways = [concat!("print", "ln!(\"skip"), concat!("#[ig", "nore")];
     let message = "skip a test with `skip::lacking` or `skip::unasked`, which count it with its reason";
@@ -134,6 +157,7 @@ mod tests {
             ("operators/a-operator/Cargo.toml", one),
             ("operators/b-operator/Cargo.toml", ""),
             ("operators/controller-manager/Cargo.toml", both),
+            ("operators/a-operator/clock/Cargo.toml", ""),
             ("e2e/Cargo.toml", both),
             ("shared/manager/Cargo.toml", both),
         ];
@@ -143,15 +167,29 @@ mod tests {
     }
 
     #[test]
+    fn use_of_the_library_of_another_operator_is_found() {
+        let user = "[dependencies]\nclock.workspace = true\n";
+        let files = [
+            ("operators/a-operator/Cargo.toml", user),
+            ("operators/a-operator/clock/Cargo.toml", ""),
+            ("operators/b-operator/Cargo.toml", user),
+            ("shared/manager/Cargo.toml", user),
+            ("e2e/Cargo.toml", user),
+        ];
+        let expected = ["operators/b-operator/Cargo.toml:2", "shared/manager/Cargo.toml:2"];
+        assert_eq!(found(own_libraries_serve_one_operator, &files), expected);
+    }
+
+    #[test]
     fn forbidden_crate_dependency_is_found() {
         let manifest =
             "[dependencies]\ntokio.workspace = true\nkube.workspace = true\n[dev-dependencies]\nk8s-openapi = \"1\"\n";
         let files = [("shared/workqueue/Cargo.toml", manifest), ("shared/manager/Cargo.toml", manifest)];
         assert_eq!(found(crates_depend_downwards, &files), ["shared/workqueue/Cargo.toml:3"]);
-        let files = [("shared/schedule/Cargo.toml", manifest)];
+        let files = [("operators/a-operator/schedule/Cargo.toml", manifest)];
         assert_eq!(
             found(crates_depend_downwards, &files),
-            ["shared/schedule/Cargo.toml:2", "shared/schedule/Cargo.toml:3"]
+            ["operators/a-operator/schedule/Cargo.toml:2", "operators/a-operator/schedule/Cargo.toml:3"]
         );
     }
 
@@ -171,7 +209,11 @@ mod tests {
     #[test]
     fn io_in_pure_file_is_found() {
         let text = "use kube::{Api, Client};\n// a Client\nasync fn f() {}\nlet now = ctx.now();\n";
-        let files = [("operators/a-operator/src/status.rs", text), ("operators/a-operator/src/controller.rs", text)];
+        let files = [
+            ("operators/a-operator/src/status.rs", text),
+            ("operators/a-operator/src/controller.rs", text),
+            ("operators/a-operator/server/src/api.rs", text),
+        ];
         let expected = ["operators/a-operator/src/status.rs:1", "operators/a-operator/src/status.rs:3"];
         assert_eq!(found(pure_files_do_no_io, &files), expected);
     }
@@ -191,7 +233,7 @@ mod tests {
     #[test]
     fn uncounted_test_skip_is_found() {
         let own = concat!("eprint", "ln!(\"skipped: no network\");\n#[ig", "nore = \"slow\"]\n");
-        let files = [("shared/a/tests/it.rs", own), ("hack/skip/src/lib.rs", own)];
+        let files = [("shared/a/tests/it.rs", own), ("testing/skip/src/lib.rs", own)];
         assert_eq!(found(skipped_tests_are_counted, &files), ["shared/a/tests/it.rs:1", "shared/a/tests/it.rs:2"]);
     }
 

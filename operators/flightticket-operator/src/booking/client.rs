@@ -1,14 +1,11 @@
 //! The client of the provider. It adds credentials, the rate limit and metrics to each request.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use http::{HeaderValue, StatusCode, Uri, header};
 use jiff::Timestamp;
 use manager::{MetricRegistry, SharedToken};
+use parking_lot::Mutex;
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 use tokio::time::{Instant, sleep_until};
 
@@ -96,7 +93,7 @@ impl Client {
             && refusal.why == Why::Credentials
         {
             let refused = Refused { token, until: Instant::now() + REFUSED, refusal: refusal.clone() };
-            *self.0.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
+            *self.0.refused.lock() = Some(refused);
         }
         outcome
     }
@@ -132,7 +129,7 @@ impl Client {
 
     /// Returns the refusal if the provider has just refused the same token, so that thousands of tickets do not all send it.
     fn refused_before(&self, token: Option<&str>) -> Option<Refusal> {
-        let mut refused = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.0.refused.lock();
         let is_same = |it: &Refused| it.token.as_deref() == token && Instant::now() < it.until;
         if refused.as_ref().is_some_and(|it| !is_same(it)) {
             *refused = None;
@@ -141,7 +138,7 @@ impl Client {
     }
 
     fn circuit<T>(&self, work: impl FnOnce(&mut Circuit) -> T) -> T {
-        let mut circuit = self.0.circuit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut circuit = self.0.circuit.lock();
         let result = work(&mut circuit);
         self.0.metrics.circuit_open.with_label_values::<&str>(&[]).set(circuit.is_open().into());
         result

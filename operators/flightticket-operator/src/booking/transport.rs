@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::{Duration, SystemTime},
 };
@@ -17,6 +17,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
+use parking_lot::Mutex;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
@@ -88,7 +89,7 @@ impl Https {
 
     fn client(&self, is_tls: bool) -> Result<Connected, Failure> {
         let modified = self.ca_file.as_ref().and_then(|path| std::fs::metadata(path).ok()?.modified().ok());
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock();
         if let Some(made) = made.as_ref().filter(|made| made.modified == modified) {
             return Ok(made.client.clone());
         }

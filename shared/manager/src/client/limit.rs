@@ -3,11 +3,12 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower::{Layer, Service};
 
@@ -34,7 +35,7 @@ impl Limit {
 
     /// Reserves a place for a request, and returns when it may be sent.
     fn take(&self) -> Instant {
-        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut due = self.due.lock();
         let now = Instant::now();
         let mine = (*due).max(now);
         *due = mine + self.interval;

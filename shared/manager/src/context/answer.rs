@@ -9,11 +9,11 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Map, Value};
 use workqueue::Priority;
 
-use super::{Context, Primary, lock};
+use super::{Context, Primary};
 use crate::{
-    controller::{Cause, wake_after},
     error::Error,
     object::{Head, ManagedFields},
+    wake::{Cause, wake_after},
     wire::{Decoded, Full, LAST_APPLIED},
 };
 
@@ -33,7 +33,7 @@ impl<K: Primary> Context<K> {
     pub(super) fn take_read(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
         let object = self.take_seen(answer)?;
         if let Some(object) = &object {
-            *lock(&self.reconciliation.object) = object.clone();
+            *self.reconciliation.object.lock() = object.clone();
         }
         Ok(object)
     }
@@ -63,7 +63,7 @@ impl<K: Primary> Context<K> {
         } else {
             object
         };
-        *lock(&self.reconciliation.object) = object.clone();
+        *self.reconciliation.object.lock() = object.clone();
         Ok(object)
     }
 

@@ -5,12 +5,12 @@ use std::sync::{Arc, atomic::Ordering};
 use serde_json::{Map, Value, json};
 use workloads::{Child, Live};
 
-use super::{Context, Primary, lock};
+use super::{Context, Primary};
 use crate::{
-    api::{Namespaced, Requests},
+    api::Requests,
     error::{Class, Error},
     metrics::Written,
-    object::{Head, ObjectKey},
+    object::{Head, Namespaced, ObjectKey},
 };
 
 /// The result of [`Context::create`].
@@ -44,10 +44,8 @@ impl<K: Primary> Context<K> {
             return Ok(Creation::Dying); // the owner is gone: the garbage collector would delete the next child too
         }
         // Recorded before the request is sent, because this reconcile may be cancelled before the answer comes.
-        lock(&self.controller.unanswered)
-            .entry(self.reconciliation.key.clone())
-            .or_default()
-            .insert((kind.clone(), name.clone()));
+        let child = (kind.clone(), name.clone());
+        self.controller.memory.modify(&self.reconciliation.key, |it| it.unanswered.insert(child));
         let created = match requests.create(&target.key, &target.body(&requests)).await {
             Ok(answer) => {
                 self.controller.children.wrote(requests.kind(), Written::Created);
@@ -63,7 +61,7 @@ impl<K: Primary> Context<K> {
             Err(error) => {
                 let words = error.chain();
                 self.answered(&kind, &name);
-                return self.settle::<C::View>(Err(error)).map(|_| Creation::Refused(words));
+                return self.report_refusal::<C::View>(Err(error)).map(|_| Creation::Refused(words));
             }
         };
         self.answered(&kind, &name);
@@ -77,8 +75,7 @@ impl<K: Primary> Context<K> {
         key: &ObjectKey,
     ) -> Result<Creation<C::View>, Error> {
         let text = requests.get(key).await?; // fails if the object is gone again; the next attempt creates the child
-        let broken = |source| Error::Decode { request: requests.describe("read", key), source };
-        let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(broken)?.metadata;
+        let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(requests.undecodable("read", key))?.metadata;
         Ok(match metadata.controller() {
             Some(owner) if owner.uid == self.reconciliation.uid.as_str() => {
                 Creation::Ours(self.learn::<C>(requests, key, &text)?)
@@ -92,13 +89,9 @@ impl<K: Primary> Context<K> {
 
     /// Clears the entry of this child: the outcome of its create is known.
     pub(super) fn answered(&self, kind: &str, name: &str) {
-        let mut unanswered = lock(&self.controller.unanswered);
-        if let Some(children) = unanswered.get_mut(&self.reconciliation.key) {
-            children.retain(|child| (&*child.0, &*child.1) != (kind, name));
-            if children.is_empty() {
-                unanswered.remove(&self.reconciliation.key);
-            }
-        }
+        self.controller.memory.modify(&self.reconciliation.key, |it| {
+            it.unanswered.retain(|child| (&*child.0, &*child.1) != (kind, name));
+        });
     }
 
     /// Sets annotations of the reconciled object; `None` removes one. Sends nothing if they already have these values.
@@ -125,7 +118,7 @@ impl<K: Primary> Context<K> {
 
     /// Makes sure that the finalizer of `on_delete` is stored, and reads it back. From then on, `on_delete` will clean up
     /// whatever the reconciler does outside of the cluster. Returns `None` if the object is gone or is being deleted: then
-    /// the reconciler must not do anything environment.
+    /// the reconciler must not do anything outside of the cluster.
     ///
     /// The answer of the write alone is no proof: a concurrent deletion can win (kubernetes#77988).
     ///

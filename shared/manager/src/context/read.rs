@@ -8,12 +8,12 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use workloads::{Live, Viewed};
 
-use super::{Again, Context, Primary, lock};
+use super::{Again, Context, Primary};
 use crate::{
-    api::{Namespaced, Requests},
+    api::Requests,
     conditions::{Problem, ProblemKind},
     error::{Class, Error},
-    object::ObjectKey,
+    object::{Namespaced, ObjectKey},
     status::Status,
     wire::{Decoded, Projected},
 };
@@ -127,7 +127,7 @@ impl<K: Primary> Context<K> {
     pub async fn sync_cache<C: Viewed + Namespaced>(&self) -> Result<(), Error> {
         self.informer::<C>().list_for(self.controller.environment.leading.term()).await;
         let kind = self.requests::<C>().kind().to_owned();
-        let unanswered = lock(&self.controller.unanswered).get(&self.reconciliation.key).cloned().unwrap_or_default();
+        let unanswered = self.controller.memory.read(&self.reconciliation.key, |it| it.unanswered.clone());
         for (_, name) in unanswered.iter().filter(|(other, _)| *other == kind) {
             self.get_uncached::<C>(name).await?;
             self.answered(&kind, name);
@@ -166,8 +166,8 @@ impl<K: Primary> Context<K> {
             }
             Err(error) => return Err(error),
         };
-        let broken = |source| Error::Decode { request: requests.describe("read", &key), source };
-        let mut data = serde_json::from_str::<Secret>(&text).map_err(broken)?.data.unwrap_or_default();
+        let broken = requests.undecodable("read", &key);
+        let mut data = serde_json::from_str::<Secret>(&text).map_err(&broken)?.data.unwrap_or_default();
         let mut values = BTreeMap::new();
         for wanted in keys {
             let Some(value) = data.remove(*wanted) else {
@@ -193,8 +193,8 @@ impl<K: Primary> Context<K> {
         key: &ObjectKey,
         answer: &str,
     ) -> Result<Arc<Live<C::View>>, Error> {
-        let broken = |source| Error::Decode { request: requests.describe("read", key), source };
-        let decoded = Decoded::read::<Projected<C>>(answer).map_err(broken)?;
+        let broken = requests.undecodable("read", key);
+        let decoded = Decoded::read::<Projected<C>>(answer).map_err(&broken)?;
         self.informer::<C>().observe(&decoded);
         decoded.item.map_err(|undecodable| {
             Error::Other(format!("{} \"{}\" does not decode: {}", requests.kind(), key.name, undecodable.error).into())

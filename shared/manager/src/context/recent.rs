@@ -7,14 +7,13 @@
 use std::{
     collections::{HashMap, VecDeque},
     hash::Hasher as _,
-    sync::Mutex,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::lock;
 use crate::object::ObjectKey;
 
 /// How long a created child counts as recent. The garbage collector needs less time than this.
@@ -33,14 +32,14 @@ struct Entries {
 impl Recent {
     pub(super) fn created(&self, owner: &ObjectKey, kind: &str, name: &str) {
         let (now, child) = (Instant::now(), hash(owner, kind, name));
-        let mut entries = lock(&self.0);
+        let mut entries = self.0.lock();
         entries.expire(now);
         entries.created.insert(child, now);
         entries.order.push_back((now, child));
     }
 
     pub(super) fn contains(&self, owner: &ObjectKey, kind: &str, name: &str) -> bool {
-        let mut entries = lock(&self.0);
+        let mut entries = self.0.lock();
         entries.expire(Instant::now());
         entries.created.contains_key(&hash(owner, kind, name))
     }
@@ -88,6 +87,6 @@ mod tests {
         assert!(!recent.contains(&owner, "Service", "8"));
         tokio::time::advance(WINDOW).await;
         assert!(!recent.contains(&owner, "Service", "7"));
-        assert_eq!(lock(&recent.0).order.capacity(), 0);
+        assert_eq!(recent.0.lock().order.capacity(), 0);
     }
 }

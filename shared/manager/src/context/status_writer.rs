@@ -5,7 +5,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{Context, Primary, Rollout, lock};
+use super::{
+    Context, Primary,
+    memory::{Remembered, Rollout},
+};
 use crate::{
     conditions::{Circumstances, External, Halt, Health, Problem, Report, combine, halted, is_true},
     error::{Class, Error},
@@ -33,7 +36,7 @@ impl<K: Primary> Context<K> {
     }
 
     async fn report(&self, report: Report<K::Status>, may_wait: bool) -> Result<(), Error> {
-        let refusals = lock(&self.reconciliation.refusals).clone();
+        let refusals = self.reconciliation.refusals.lock().clone();
         let object = self.object();
         let (conditions, recheck) = combine(&report.health, &refusals, self.circumstances(&object));
         if let Some(time) = recheck {
@@ -122,25 +125,27 @@ impl<K: Primary> Context<K> {
         let stored_fence = object.status().and_then(Status::fence).cloned();
         let fenced = status.fence_mut().map(|fence| *fence = stored_fence).is_some();
 
-        let (key, gate) = (&self.reconciliation.key, &self.controller.gate);
+        let (key, gate, memory) = (&self.reconciliation.key, &self.controller.gate, &self.controller.memory);
         let requests = &self.controller.requests;
         if object.status() == Some(&status) {
-            gate.forget(key);
+            memory.modify(key, |it| it.held_status = None);
             self.controller.environment.metrics.skipped_writes.with_label_values(&[requests.kind(), "status"]).inc();
             return Ok(false);
         }
         let changed_children = self.reconciliation.changed_children.load(std::sync::atomic::Ordering::Relaxed);
-        if let Some(due) = gate.hold(key, !may_wait, changed_children, Instant::now()) {
+        let held =
+            |it: &mut Remembered| gate.hold(&mut it.held_status, key, !may_wait, changed_children, Instant::now());
+        if let Some(due) = memory.modify(key, held) {
             self.wake(due);
             return Ok(false);
         }
         if let (Some(fence), Some(present)) = (status.fence_mut(), self.controller.environment.leading.fence()) {
             *fence = Some(present);
         }
-        let broken = |source| Error::Decode { request: requests.describe("write the status of", key), source };
-        let new = serde_json::to_value(&status).map_err(broken)?;
+        let broken = requests.undecodable("write the status of", key);
+        let new = serde_json::to_value(&status).map_err(&broken)?;
         let old = match object.status() {
-            Some(old) => serde_json::to_value(old).map_err(broken)?,
+            Some(old) => serde_json::to_value(old).map_err(&broken)?,
             None => Value::Null,
         };
         let change = difference(&old, new);
@@ -162,6 +167,7 @@ impl<K: Primary> Context<K> {
             Err(error) => return Err(error),
         }
         gate.written(key, Instant::now());
+        memory.modify(key, |it| it.held_status = None);
         Ok(true)
     }
 
@@ -189,7 +195,7 @@ impl<K: Primary> Context<K> {
     /// Reports the end of a rollout. Prefers the in-memory start; after a restart uses the condition's time, `since`, and
     /// emits no event, because the number of replicas is unknown.
     fn tell_rollout_finished(&self, since: Option<Timestamp>) {
-        let remembered = lock(&self.controller.rollouts).remove(&self.reconciliation.key);
+        let remembered = self.controller.memory.modify(&self.reconciliation.key, |it| it.rollout.take());
         let took = match (remembered, since) {
             (Some(rollout), _) => rollout.since.elapsed(),
             (None, Some(since)) => self.now().duration_since(since).max(SignedDuration::ZERO).unsigned_abs(),

@@ -3,10 +3,7 @@
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use super::Action;
-use crate::{
-    context::{Context, Primary},
-    error::Error,
-};
+use crate::{context::Context, error::Error, status::Primary};
 
 /// The progress of the clean-up for an object that is being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,21 +4,22 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use workqueue::{Priority, WorkQueue};
 
-use super::{Behaviour, Cause, Reconcile, wake, worker::Worker};
+use super::{Behaviour, Reconcile, worker::Worker};
 use crate::{
     api::Requests,
-    context::{Caches, ControllerState, Environment, Names, Primary, Recent},
+    context::{Caches, ControllerState, Environment, Memory, Names, Recent},
     error::panic_message,
     events::{EventType, Note, Reference},
     informer::{Informer, InformerHealth, Subscriber},
     metrics::{ChildMetrics, Metrics},
     object::ObjectKey,
-    status::{Status, StatusGate},
+    status::{Primary, Status, StatusGate},
+    wake::{Cause, wake},
     wire::{Full, Undecodable},
 };
 
@@ -76,6 +77,7 @@ pub(super) struct Built<K: Primary, F> {
     pub(super) children: ChildMetrics,
     pub(super) primary: Arc<Informer<Full<K>>>,
     pub(super) queue: WorkQueue<ObjectKey>,
+    pub(super) memory: Arc<Memory>,
     pub(super) caches: Caches,
     pub(super) behaviour: Behaviour<K>,
     pub(super) reconciler: F,
@@ -83,7 +85,7 @@ pub(super) struct Built<K: Primary, F> {
 
 impl<K: Primary, F: Reconcile<K>> Start for Built<K, F> {
     fn start(self: Box<Self>, environment: Arc<Environment>) -> Running {
-        let Self { names, children, primary, queue, caches, behaviour, reconciler } = *self;
+        let Self { names, children, primary, queue, memory, caches, behaviour, reconciler } = *self;
         let Behaviour { needs, state, role, cleanup, gone, scraped, workers } = behaviour;
         let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
@@ -99,10 +101,8 @@ impl<K: Primary, F: Reconcile<K>> Start for Built<K, F> {
             state,
             role,
             gate: StatusGate::default(),
-            rollouts: Mutex::default(),
-            reported_missing: Mutex::default(),
+            memory,
             recent: Recent::default(),
-            unanswered: Mutex::default(),
         });
         primary.subscribe(tell_undecodable(&controller));
         let (shown, limit) = (primary.clone(), controller.environment.settings.metrics_max_objects);

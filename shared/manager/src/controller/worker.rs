@@ -14,17 +14,16 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span, field::Empty};
 use workqueue::{Item, Outcome, WorkQueue};
 
-use super::{
-    Action, Cause, Cleanup, Deletion, Gone, Reconcile,
-    wake::{explain, start},
-};
+use super::{Action, Cleanup, Deletion, Gone, Reconcile};
 use crate::{
     conditions::{Halt, Problem, ProblemKind},
-    context::{Context, ControllerState, Primary, annotation, has_finalizer},
+    context::{Context, ControllerState, annotation, has_finalizer},
     error::{Error, Retry, panic_message},
     events::EventType,
     object::ObjectKey,
+    status::Primary,
     telemetry::TARGET,
+    wake::{Cause, explain, start},
 };
 
 /// The state that the workers of one controller share.
@@ -126,7 +125,7 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
     async fn attempt(&self, item: &Item<ObjectKey>) -> Ended {
         let key = item.key();
         let Some(object) = self.controller.primary.store.get(key) else {
-            self.controller.forget(key);
+            self.controller.memory.forget(key);
             // A panic is not retried: the next call would panic in the same way.
             if let Some(gone) = &self.gone
                 && let Err(panic) = catch_unwind(AssertUnwindSafe(|| gone(key)))

@@ -16,7 +16,7 @@ use crate::{
     client,
     error::chain,
     operator::Operator,
-    settings::{duration, selects, unknown_operator},
+    settings::{ClusterFlags, duration, selects, unknown_operator},
 };
 
 /// The flags of `smoke-test`.
@@ -35,7 +35,7 @@ pub(super) struct SmokeTest {
     timeout: Duration,
 
     #[command(flatten)]
-    cluster: client::Where,
+    cluster: ClusterFlags,
 }
 
 /// Tries every chosen operator, one after the other, and reports on standard output.

@@ -1,10 +1,8 @@
 //! Makes all informers relist when one of them notices that the cluster was restored to an earlier state.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::observed::Observed;
@@ -25,7 +23,7 @@ const ONCE_IN: Duration = Duration::from_secs(30);
 impl Doubts {
     /// Makes all informers relist. Returns false, and does nothing, if the last doubt is less than [`ONCE_IN`] ago.
     pub(crate) fn raise(&self) -> bool {
-        let (mut last, now) = (self.last.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let (mut last, now) = (self.last.lock(), Instant::now());
         if last.is_some_and(|last| now < last + ONCE_IN) {
             return false;
         }

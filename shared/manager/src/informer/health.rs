@@ -2,19 +2,18 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::reflector::Failure;
 use crate::{
     error::{chain, sentence},
+    metrics::InformerFigures,
     observed::Observed,
     store::WentBack,
 };
@@ -127,8 +126,8 @@ impl InformerHealth {
     /// Records that the cluster was restored to an earlier state. `back` holds the versions that show it; `None` if only
     /// versions of single objects do.
     pub(super) fn went_back(&self, back: Option<WentBack>) {
-        *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry("restored").or_default() += 1;
-        *self.went_back.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.restarts.lock().entry("restored").or_default() += 1;
+        *self.went_back.lock() = Some(Instant::now());
         let (known, now) = back.map_or((0, 0), |back| (back.known, back.now));
         tracing::warn!(
             kind = self.kind,
@@ -139,17 +138,18 @@ impl InformerHealth {
     }
 
     fn went_back_at(&self) -> Option<Instant> {
-        *self.went_back.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.went_back.lock()
     }
 
-    /// Time of the last message on the quietest watch, in seconds since 1970; 0 until each watch has received one.
-    pub(crate) fn last_heard(&self) -> i64 {
-        self.silence().map_or(0, |silence| (Timestamp::now() - silence).as_second())
-    }
-
-    pub(crate) fn restarts(&self) -> Vec<(&'static str, u64)> {
-        let restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
-        restarts.iter().map(|(reason, count)| (*reason, *count)).collect()
+    /// What the metrics show of this informer.
+    pub(crate) fn figures(&self) -> InformerFigures<'_> {
+        InformerFigures {
+            kind: &self.kind,
+            objects: self.objects.load(Ordering::Relaxed),
+            undecodable: self.undecodable.load(Ordering::Relaxed),
+            last_heard: self.silence().map_or(0, |silence| (Timestamp::now() - silence).as_second()),
+            restarts: self.restarts.lock().iter().map(|(reason, count)| (*reason, *count)).collect(),
+        }
     }
 
     /// Sets the number of watches and resets their states.
@@ -174,7 +174,7 @@ impl InformerHealth {
 
     pub(super) fn failed(&self, watch: usize, error: &Failure) {
         let (phase, reason) = diagnose(error, &self.resource);
-        *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
+        *self.restarts.lock().entry(reason).or_default() += 1;
         if let Some(phase) = phase {
             self.change(watch, phase);
         } else {
@@ -217,7 +217,7 @@ impl InformerHealth {
     }
 
     fn watches(&self) -> MutexGuard<'_, Vec<Watch>> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watches.lock()
     }
 }
 

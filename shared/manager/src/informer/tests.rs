@@ -57,7 +57,11 @@ async fn w3_expired_watch_is_not_an_outage() {
             sleep(Duration::from_millis(10)).await;
         }
         sleep(seconds(10)).await;
-        assert_eq!((informer.store.counts().0, informer.health.restarts()), (5, vec![("expired", 3)]), "{expired}");
+        assert_eq!(
+            (informer.store.counts().0, informer.health.figures().restarts),
+            (5, vec![("expired", 3)]),
+            "{expired}"
+        );
     }
 }
 
@@ -93,7 +97,7 @@ async fn a17_list_or_watch_without_an_answer_times_out() {
         let (_model, informer, _running) = at_work(stalled);
         sleep(seconds(70)).await;
         assert_eq!(informer.health.phase(), Phase::Synced, "{stalled}");
-        assert_eq!(informer.health.restarts(), [("unreachable", 1)], "{stalled}");
+        assert_eq!(informer.health.figures().restarts, [("unreachable", 1)], "{stalled}");
     }
 }
 

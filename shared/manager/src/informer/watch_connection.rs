@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use tower::{BoxError, service_fn};
 
 use super::InformerHealth;
-use crate::{api::retry_after, random::Random};
+use crate::{error::retry_after_seconds, random::Random};
 
 /// The time-out of a list, and of a watch until its answer begins. The API server itself ends other requests after a minute.
 const ANSWER: Duration = Duration::from_mins(1);
@@ -59,7 +59,7 @@ impl WatchConnection {
                 let (head, body) = answer.await.map_err(|_| Silent)??;
                 connection.health.heard(connection.watch);
                 if let StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE = head.status {
-                    connection.asked.store(retry_after(&head.headers).unwrap_or(0), Ordering::Relaxed);
+                    connection.asked.store(retry_after_seconds(&head.headers).unwrap_or(0), Ordering::Relaxed);
                 }
                 if is_watch && head.status.is_success() {
                     connection.health.synced(connection.watch);

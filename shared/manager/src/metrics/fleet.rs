@@ -1,10 +1,12 @@
 //! Metrics for operators of replicated pods: how many pods each object wants and has.
 
+use std::sync::Arc;
+
 use kube::ResourceExt;
 use prometheus::IntGaugeVec;
 
 use super::MetricRegistry;
-use crate::{context::Primary, controller::Objects};
+use crate::status::Primary;
 
 /// The gauge `<operator>_<pods>{namespace,name,state}`.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl FleetMetrics {
     }
 
     /// Sets the gauge for all objects; to be called in [`on_scrape`](crate::ControllerBuilder::on_scrape).
-    pub fn show<K: Primary>(&self, objects: Objects<'_, K>, pods: impl Fn(&K) -> Pods) {
+    pub fn show<K: Primary>(&self, objects: impl Iterator<Item = Arc<K>>, pods: impl Fn(&K) -> Pods) {
         self.pods.reset(); // removes deleted objects
         for object in objects {
             let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());

@@ -1,7 +1,8 @@
 //! The registry of metrics, which also keeps their descriptions for generated documentation.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::{
     Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
     TextEncoder,
@@ -62,7 +63,7 @@ impl MetricRegistry {
 
     /// All added metrics, sorted by name.
     pub fn descriptions(&self) -> Vec<Described> {
-        let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut described = self.described.lock().clone();
         described.sort_by(|a, b| a.name.cmp(&b.name));
         described
     }
@@ -89,7 +90,7 @@ impl MetricRegistry {
             help: desc.help.clone(),
         };
         let described = collector.desc().into_iter().map(describe);
-        self.described.lock().unwrap_or_else(PoisonError::into_inner).extend(described);
+        self.described.lock().extend(described);
         self.add(collector.clone());
         collector
     }

@@ -2,10 +2,11 @@
 
 use std::{
     hash::{BuildHasher, RandomState},
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock},
 };
 
 use hashbrown::HashTable;
+use parking_lot::Mutex;
 
 /// With fewer names than this, unused ones are not removed.
 const FEW: usize = 1_024;
@@ -14,7 +15,7 @@ static NAMES: LazyLock<Mutex<Names>> = LazyLock::new(Mutex::default);
 
 /// The one copy of `text` in this process.
 pub(crate) fn shared(text: &str) -> Arc<str> {
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner).get(text)
+    NAMES.lock().get(text)
 }
 
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -15,6 +15,7 @@ use axum::{
     routing::post,
 };
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use serving::{Certificates, Limits, Listener, Tls};
 use tokio_util::sync::CancellationToken;
@@ -69,11 +70,11 @@ impl Default for WebhookHealth {
 impl WebhookHealth {
     /// `Ok` with a remark, or the problem in words on which a user can act.
     pub(crate) fn check(&self) -> Result<Option<String>, String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     fn set(&self, state: Result<Option<String>, String>) {
-        let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = self.0.lock();
         if *stored != state {
             match &state {
                 Ok(None) => tracing::info!("Webhooks answer"),

@@ -1,6 +1,6 @@
 //! Builds the webhook server from the flags.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc};
 
 use jiff::SignedDuration;
 use kube::Client;
@@ -14,7 +14,7 @@ use super::{
     server::{Source, WebhookHealth, WebhookServer},
     trust::Trust,
 };
-use crate::{metrics::Metrics, random::Random, run::Fatal, settings::Settings};
+use crate::{metrics::Metrics, random::Random, settings::Settings};
 
 /// How to serve webhooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +23,14 @@ pub(crate) enum Plan {
     Folder { address: SocketAddr, folder: std::path::PathBuf, name: Option<String> },
     /// With a certificate of our own. Replicas behind a Service share it.
     Own { address: SocketAddr, reach: Reach },
+}
+
+impl Plan {
+    /// The address to listen on.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let (Self::Folder { address, .. } | Self::Own { address, .. }) = self;
+        *address
+    }
 }
 
 /// The plan that the flags request; `None` when webhooks are off, or no flag defines how the API server reaches them.
@@ -70,11 +78,8 @@ pub(crate) async fn prepare(
     client: &Client,
     metrics: &Arc<Metrics>,
     random: Random,
-) -> Result<(WebhookServer, WebhookHealth), Fatal> {
-    let (Plan::Folder { address, .. } | Plan::Own { address, .. }) = plan;
-    let (purpose, flag) = ("webhooks", "--webhook-bind-address");
-    let busy = |source| Fatal::Listen { address, purpose, flag, source };
-    let listener = Listener::bind(address).await.map_err(busy)?;
+) -> io::Result<(WebhookServer, WebhookHealth)> {
+    let listener = Listener::bind(plan.address()).await?;
     let source = match plan {
         Plan::Folder { folder, name, .. } => Source::Folder { folder, name },
         Plan::Own { reach, .. } => {

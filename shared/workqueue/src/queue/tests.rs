@@ -123,7 +123,7 @@ impl Explorer {
     }
 
     fn assert_no_lost_wake_up(&self) {
-        let state = self.queue.shared.lock();
+        let state = self.queue.shared.state.lock();
         let now = self.queue.shared.now();
         let work = state.core.available() > 0 || state.core.next_due().is_some_and(|due| due <= now);
         let waiting = self.workers.iter().any(|worker| matches!(worker, Worker::Waiting(..)));

@@ -3,12 +3,12 @@
 use serde_json::Value;
 use workloads::{Child, Live};
 
-use super::{Context, Difference, Outcome, Primary, Target, difference::carried_out};
+use super::{CarriedOut, Context, Difference, Outcome, Primary, Target, difference::carried_out};
 use crate::{
-    api::{Namespaced, Requests},
-    error::{Class, Error},
+    api::Requests,
+    error::Class,
     metrics::Written,
-    object::Head,
+    object::{Head, Namespaced},
     owned,
     store::Known,
 };
@@ -23,9 +23,9 @@ impl<K: Primary> Context<K> {
         known: &Known<Live<C::View>>,
     ) -> Outcome<C> {
         let Some(text) = self.store::<C>().text(&target.key) else { return Ok(None) };
-        let broken = |source| Error::Decode { request: requests.describe("read", &target.key), source };
-        let live: Value = serde_json::from_str(&text).map_err(broken)?;
-        let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(broken)?.metadata;
+        let broken = requests.undecodable("read", &target.key);
+        let live: Value = serde_json::from_str(&text).map_err(&broken)?;
+        let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(&broken)?.metadata;
         let difference = Difference::of::<C>(&live, &metadata, requests.manager(), target);
         if !difference.from_create || C::immutable_difference(&live, &target.fields).is_some() {
             return Ok(None);
@@ -50,9 +50,11 @@ impl<K: Primary> Context<K> {
             Err(error) => return Err(error),
         };
         self.controller.children.wrote(requests.kind(), Written::Updated);
-        let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(broken)?;
+        let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(&broken)?;
         let is_all = left.is_left_of(&changes);
-        self.tell_changes(requests, target, &metadata, &carried_out(changes, &left), known.verified);
+        let changes = carried_out(changes, &left);
+        let verified = known.verified;
+        self.report_changes(&CarriedOut { requests, target, metadata: &metadata, verified, changes });
         // If more is left, another manager holds a field with the right value, or the cache lagged behind.
         if is_all { self.observe::<C>(requests, target, &answer).map(Some) } else { Ok(None) }
     }

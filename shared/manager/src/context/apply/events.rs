@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    super::{Context, Primary, Rollout, lock},
+    super::{Context, Primary, Rollout},
     Target,
 };
 use crate::{
@@ -17,8 +17,27 @@ use crate::{
 /// The largest number of paths in an event.
 const PATHS: usize = 10;
 
+/// A write that changed a child.
+pub(super) struct CarriedOut<'a> {
+    pub(super) requests: &'a Requests,
+    pub(super) target: &'a Target,
+    /// The child's metadata from before the write.
+    pub(super) metadata: &'a Metadata<'a>,
+    /// The state in which this process last saw the child in sync, if it has.
+    pub(super) verified: Option<Verified>,
+    /// The changes that took effect.
+    pub(super) changes: Vec<Change>,
+}
+
 impl<K: Primary> Context<K> {
-    pub(super) fn tell(&self, requests: &Requests, key: &ObjectKey, uid: &str, reason: &'static str, message: String) {
+    pub(super) fn child_event(
+        &self,
+        requests: &Requests,
+        key: &ObjectKey,
+        uid: &str,
+        reason: &'static str,
+        message: String,
+    ) {
         let (api_version, kind) = requests.type_meta();
         let related = Reference {
             api_version: api_version.to_owned(),
@@ -26,7 +45,7 @@ impl<K: Primary> Context<K> {
             key: key.clone(),
             uid: uid.to_owned(),
         };
-        lock(&self.reconciliation.notes).push(Note {
+        self.reconciliation.notes.lock().push(Note {
             type_: EventType::Normal,
             reason: reason.into(),
             message,
@@ -35,14 +54,11 @@ impl<K: Primary> Context<K> {
     }
 
     /// Emits an event, once per object and process: the kind may stay missing for ever, and the object is not at fault.
-    pub(super) fn tell_missing(&self, requests: &Requests) {
+    pub(super) fn report_missing(&self, requests: &Requests) {
         let (api_version, kind) = requests.type_meta();
-        if lock(&self.controller.reported_missing)
-            .entry(self.reconciliation.key.clone())
-            .or_default()
-            .insert(kind.to_owned())
-        {
-            lock(&self.reconciliation.notes).push(Note {
+        let key = &self.reconciliation.key;
+        if self.controller.memory.modify(key, |it| it.reported_missing.insert(kind.to_owned())) {
+            self.reconciliation.notes.lock().push(Note {
                 type_: EventType::Warning,
                 reason: format!("{kind}Unavailable").into(),
                 message: format!("API {api_version} is not installed; no {kind} is made"),
@@ -51,21 +67,15 @@ impl<K: Primary> Context<K> {
         }
     }
 
-    /// Emits the events for `changes`, which took effect in the child. `metadata` is from before the write.
-    pub(super) fn tell_changes(
-        &self,
-        requests: &Requests,
-        target: &Target,
-        metadata: &Metadata<'_>,
-        changes: &[Change],
-        verified: Option<Verified>,
-    ) {
+    /// Emits the events for the changes of a write.
+    pub(super) fn report_changes(&self, write: &CarriedOut<'_>) {
+        let CarriedOut { requests, target, metadata, changes, .. } = write;
         if changes.is_empty() {
             return;
         }
         let (kind, name, uid) = (requests.kind(), &target.key.name, &metadata.uid);
         let paths = list(changes);
-        if self.is_drift(requests, target, metadata, changes, verified) {
+        if self.is_drift(write) {
             self.controller.children.repaired(kind);
             let other =
                 changes.iter().find_map(|change| holder(&change.path, requests.manager(), &metadata.managed_fields));
@@ -76,30 +86,47 @@ impl<K: Primary> Context<K> {
             self.event(EventType::Warning, "DriftReverted", message);
             return;
         }
-        match changes {
+        match &changes[..] {
             [Change { path, live: Some(live), desired: Some(desired) }] if path.starts_with(&["spec", "replicas"]) => {
-                self.tell(requests, &target.key, uid, "Scaled", format!("Scaled from {live} to {desired}"));
+                self.child_event(requests, &target.key, uid, "Scaled", format!("Scaled from {live} to {desired}"));
             }
             _ => {
-                self.tell(requests, &target.key, uid, "Updated", format!("Updated {kind} \"{name}\": {paths}"));
+                self.child_event(requests, &target.key, uid, "Updated", format!("Updated {kind} \"{name}\": {paths}"));
                 let of_pods = changes.iter().any(|change| change.path.starts_with(&["spec", "template"]));
                 if of_pods && self.begin_rollout(target) {
-                    self.tell(requests, &target.key, uid, "RolloutStarted", format!("Rolling out {paths}"));
+                    self.child_event(requests, &target.key, uid, "RolloutStarted", format!("Rolling out {paths}"));
                 }
             }
         }
     }
 
+    /// Whether the child differs because another client changed it, not because we want something else now.
+    ///
+    /// A process that has not seen the child in sync cannot tell a field that another client removed from one that its own
+    /// new version wants for the first time. So it only reports drift if `managedFields` name another manager.
+    fn is_drift(&self, write: &CarriedOut<'_>) -> bool {
+        let CarriedOut { requests, target, metadata, verified, changes } = write;
+        // A field that we no longer want does not count: other managers may hold parts below it.
+        let held = |change: &Change| {
+            change.desired.is_some() && holder(&change.path, requests.manager(), &metadata.managed_fields).is_some()
+        };
+        match verified {
+            Some(verified) => verified.desired == target.hash,
+            None => self.is_observed() && changes.iter().any(held),
+        }
+    }
+
     /// Records the start of a rollout, and returns true. False during the initial rollout, which emits no event.
     fn begin_rollout(&self, target: &Target) -> bool {
-        let mut rollouts = lock(&self.controller.rollouts);
-        if rollouts.get(&self.reconciliation.key).is_some_and(|rollout| rollout.replicas.is_none()) {
-            return false;
-        }
         let replicas = target.fields.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
-        let rollout = Rollout { since: tokio::time::Instant::now(), replicas: Some(replicas) };
-        rollouts.insert(self.reconciliation.key.clone(), rollout);
-        true
+        let begun = Rollout { since: tokio::time::Instant::now(), replicas: Some(replicas) };
+        self.controller.memory.modify(&self.reconciliation.key, |it| {
+            let is_initial = it.rollout.is_some_and(|rollout| rollout.replicas.is_none());
+            if !is_initial {
+                it.rollout = Some(begun);
+            }
+            !is_initial
+        })
     }
 }
 

@@ -32,8 +32,10 @@ impl<K: Primary> Context<K> {
             Err(error) if error.class() != Class::Transient => return Ok(false),
             Err(error) => return Err(error),
         };
-        let broken = |source| Error::Decode { request: requests.describe("read", &target.key), source };
-        let after = Decoded::read::<Projected<C>>(&answer).map_err(broken)?.facts.fingerprint;
+        let after = Decoded::read::<Projected<C>>(&answer)
+            .map_err(requests.undecodable("read", &target.key))?
+            .facts
+            .fingerprint;
         let is_in_vain = fingerprint.is_some() && after.hash == fingerprint.hash;
         if is_in_vain {
             self.controller.environment.metrics.skipped_writes.with_label_values(&[requests.kind(), "apply"]).inc();

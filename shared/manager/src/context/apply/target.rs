@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 use workloads::{Child, Live};
 
-use super::super::{Context, Primary, lock};
+use super::super::{Context, Primary};
 use crate::{
-    api::{Namespaced, Requests},
+    api::Requests,
     error::Error,
-    object::{INSTANCE, MANAGED_BY, Metadata, NAME, ObjectKey},
+    object::{INSTANCE, MANAGED_BY, Metadata, NAME, Namespaced, ObjectKey},
     owned::hash,
     store::{Known, Verified},
 };
@@ -26,11 +26,11 @@ impl<K: Primary> Context<K> {
         requests: &Requests,
         desired: C,
     ) -> Result<Target, Error> {
-        lock(&self.reconciliation.asked).push(requests.kind().to_owned());
+        self.reconciliation.asked.lock().push(requests.kind().to_owned());
         let name = desired.meta().name.clone().unwrap_or_default();
         let key = ObjectKey { namespace: self.reconciliation.key.namespace.clone(), name: name.into() };
-        let broken = |source| Error::Decode { request: requests.describe("write", &key), source };
-        let Value::Object(mut fields) = serde_json::to_value(desired).map_err(broken)? else {
+        let Value::Object(mut fields) = serde_json::to_value(desired).map_err(requests.undecodable("write", &key))?
+        else {
             return Ok(Target::empty(key));
         };
         fields.values_mut().for_each(without_nulls);
@@ -118,4 +118,16 @@ pub(super) fn defaulted<C: Child>(fields: &Value) -> Value {
     let mut object = fields.clone();
     C::set_defaults(&mut object);
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nulls_are_removed_at_any_depth() {
+        let mut value = json!({"a": null, "b": {"c": null, "d": [{"e": null, "f": 1}, null]}});
+        without_nulls(&mut value);
+        assert_eq!(value, json!({"b": {"d": [{"f": 1}, null]}}), "elements of lists keep their places");
+    }
 }

@@ -1,0 +1,24 @@
+//! What a controller declared that it may do, beyond what every controller may do.
+
+use std::collections::HashSet;
+
+/// What a controller may do in addition to what every controller may do.
+#[derive(Debug, Clone)]
+pub(crate) struct Role {
+    /// Resources that are read by name, without a cache: `secrets`.
+    pub(crate) reads: HashSet<String>,
+    /// Kinds of children that may not be installed.
+    pub(crate) optional: HashSet<String>,
+    /// The finalizer of `on_delete`.
+    pub(crate) finalizer: Option<&'static str>,
+    /// Whether the object's own metadata may be written.
+    pub(crate) annotates: bool,
+    /// Whether the controller adopts an orphan that matches.
+    pub(crate) adopts: bool,
+}
+
+impl Default for Role {
+    fn default() -> Self {
+        Self { reads: HashSet::new(), optional: HashSet::new(), finalizer: None, annotates: false, adopts: true }
+    }
+}

@@ -1,0 +1,74 @@
+//! Puts objects into the queue, and logs why: at level `trace`, under the target `manager::wake`.
+
+use std::{fmt, time::Duration};
+
+use workqueue::{Priority, WorkQueue};
+
+use crate::{informer::Origin, object::ObjectKey};
+
+/// Why an object is in the queue.
+#[derive(Debug)]
+pub(crate) enum Cause<'a> {
+    /// The object changed, or a list contains it.
+    Change(Origin),
+    /// A child or another related object changed, or a list contains it.
+    Related { kind: &'a str, key: &'a ObjectKey, origin: Origin },
+    /// An answer to a request of its own reconcile shows a change on which that reconcile did not act.
+    Answer,
+    /// All objects are reconciled again.
+    Resync,
+    /// The time of day has jumped.
+    Clock,
+    /// The object's last reconcile requested a requeue after this time, or the API server did.
+    Asked(Duration),
+    /// The object's last reconcile failed.
+    Failure,
+}
+
+/// Puts an object into the queue.
+pub(crate) fn wake(queue: &WorkQueue<ObjectKey>, key: ObjectKey, priority: Priority, cause: &Cause<'_>) {
+    wake_after(queue, key, priority, Duration::ZERO, cause);
+}
+
+/// Puts an object into the queue after this time, unless something else wakes it sooner.
+pub(crate) fn wake_after(
+    queue: &WorkQueue<ObjectKey>,
+    key: ObjectKey,
+    priority: Priority,
+    wait: Duration,
+    cause: &Cause<'_>,
+) {
+    explain(&key, cause);
+    queue.add_after(key, priority, wait);
+}
+
+/// Logs why an object is in the queue, or will be.
+pub(crate) fn explain(key: &ObjectKey, cause: &Cause<'_>) {
+    tracing::trace!(target: "manager::wake", object = %key, %cause, "Wake");
+}
+
+/// Logs that the reconcile of an object starts.
+pub(crate) fn start(key: &ObjectKey) {
+    tracing::trace!(target: "manager::wake", object = %key, "Reconcile");
+}
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Change(origin) => write!(f, "{}", seen(*origin)),
+            Self::Related { kind, key, origin } => write!(f, "{kind} {key} {}", seen(*origin)),
+            Self::Answer => f.write_str("an answer shows a change"),
+            Self::Resync => f.write_str("resync"),
+            Self::Clock => f.write_str("the clock has jumped"),
+            Self::Asked(wait) => write!(f, "requeue after {wait:?}"),
+            Self::Failure => f.write_str("failure"),
+        }
+    }
+}
+
+fn seen(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Live => "changed",
+        Origin::List => "listed",
+    }
+}

@@ -1,0 +1,228 @@
+//! A campaign: worlds of consecutive seeds, played on all processors until the time is over or one fails.
+
+use std::{
+    fmt::Write as _,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+
+use crate::{
+    disturbance::{Act, Phase},
+    network::Effects,
+    plan::{Plan, Played},
+    shrink::shrink,
+    subject::Subject,
+    trace::Line,
+};
+
+/// Time between two progress lines.
+const PROGRESS: Duration = Duration::from_secs(10);
+/// Default of `SIMULATE_SHRINK_SECONDS`: how many seconds to look for the shortest list of disturbances that still fails.
+const SHRINKING: u64 = 120;
+/// The value of `SIMULATE_TABLE` that makes a cell without an effect a failure.
+const EVERY_CELL: &str = "every cell";
+/// How many lines of the trace a failure shows.
+const SHOWN: usize = 60;
+
+/// How many worlds to play, and from which seed on.
+#[derive(Debug, Clone, Copy)]
+pub struct Campaign {
+    /// The seed of the first world; the next ones follow by one.
+    pub seed: u64,
+    /// Maximum number of worlds.
+    pub worlds: u64,
+    /// Maximum of real time. Worlds that have begun by then still end.
+    pub time: Duration,
+}
+
+impl Campaign {
+    /// Reads the campaign from the environment. `SIMULATE_SECONDS` sets the time; `SIMULATE_SEED` and `SIMULATE_WORLDS` choose
+    /// the worlds, and a seed alone means one world. Without these variables, the campaign plays worlds from a fresh seed for the
+    /// `usual` time.
+    pub fn from_env(usual: Duration) -> Self {
+        let (seed, worlds, seconds) = (number("SIMULATE_SEED"), number("SIMULATE_WORLDS"), number("SIMULATE_SECONDS"));
+        let time = match (seconds, seed, worlds) {
+            (Some(seconds), _, _) => Duration::from_secs(seconds),
+            (None, None, None) => usual,
+            (None, _, _) => Duration::MAX,
+        };
+        Self {
+            seed: seed.unwrap_or_else(|| Rng::new().u64(..1_000_000_000)),
+            worlds: worlds.unwrap_or(if seed.is_some() && seconds.is_none() { 1 } else { u64::MAX }),
+            time,
+        }
+    }
+
+    /// Plays worlds on all processors. If `SIMULATE_WORLD` names a file, plays the world in that file instead.
+    ///
+    /// # Panics
+    ///
+    /// When a world fails. The message has the seed, the shortest list of disturbances that still fails, and the end of the
+    /// trace. Also when `SIMULATE_TABLE` is `every cell` and a disturbance had no effect.
+    pub fn run(&self, subject: &'static dyn Subject) {
+        if let Some(file) = std::env::var_os("SIMULATE_WORLD") {
+            return replay(subject, Path::new(&file));
+        }
+        let name = subject.operator().name();
+        eprintln!("{name}: worlds from seed {}", self.seed);
+        let (begun, next, sum) = (Instant::now(), AtomicU64::new(0), Mutex::new(Sum::default()));
+        let failure: Mutex<Option<(Plan, Played)>> = Mutex::new(None);
+        let play = || {
+            while begun.elapsed() < self.time {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let failed = failure.lock().is_some();
+                if number >= self.worlds || failed {
+                    return;
+                }
+                let plan = Plan::of(self.seed + number);
+                let played = plan.play(subject);
+                sum.lock().add(&played, begun);
+                if played.failure.is_some() {
+                    failure.lock().get_or_insert((plan, played));
+                }
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(play);
+            }
+        });
+        let sum = sum.into_inner();
+        eprintln!("{name}: {}", sum.line(begun));
+        let shown = std::env::var("SIMULATE_TABLE").unwrap_or_default();
+        if !shown.is_empty() {
+            eprintln!("{}", table(&sum.effects, subject));
+        }
+        if let Some((plan, played)) = failure.into_inner() {
+            panic!("{}", explain(&plan, played, subject));
+        }
+        if shown == EVERY_CELL {
+            let missing = missing(&sum.effects, subject);
+            assert!(missing.is_empty(), "{name}: these disturbances never had an effect: {}", missing.join(", "));
+        }
+    }
+}
+
+/// Plays the world of a file, or the worlds of all files in a folder.
+///
+/// # Panics
+///
+/// When a world fails, when a file is not a world, or when there is no file.
+pub fn replay(subject: &'static dyn Subject, path: &Path) {
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        files = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().expect("a folder");
+        files.sort();
+        assert!(!files.is_empty(), "{} is empty", path.display());
+    }
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let plan: Plan = text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let played = plan.play(subject);
+        assert!(played.failure.is_none(), "{}\n{}", file.display(), explain(&plan, played, subject));
+    }
+}
+
+/// Returns the number in this environment variable, if it has one.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Totals of all worlds.
+#[derive(Debug, Default)]
+struct Sum {
+    worlds: u64,
+    simulated: Duration,
+    effects: Effects,
+    shown: Duration,
+}
+
+impl Sum {
+    fn add(&mut self, played: &Played, begun: Instant) {
+        self.worlds += 1;
+        self.simulated += played.simulated;
+        for (what, count) in &played.effects {
+            *self.effects.entry(*what).or_default() += count;
+        }
+        if begun.elapsed() > self.shown + PROGRESS {
+            self.shown = begun.elapsed();
+            eprintln!("{}", self.line(begun));
+        }
+    }
+
+    fn line(&self, begun: Instant) -> String {
+        let (hours, seconds) = (self.simulated.as_secs_f64() / 3600.0, begun.elapsed().as_secs_f64());
+        let years = hours / 24.0 / 365.0 / (seconds / 3600.0);
+        let disturbances: u64 = self.effects.values().sum();
+        format!(
+            "{} worlds, {hours:.1} simulated hours in {seconds:.1} s ({years:.2} years an hour), {disturbances} effects of disturbances",
+            self.worlds
+        )
+    }
+}
+
+/// Returns the disturbances, with their moments, that can have an effect on the operator and had none.
+fn missing(effects: &Effects, subject: &dyn Subject) -> Vec<String> {
+    let concern = Act::ALL.into_iter().filter(|act| act.concerns(subject));
+    let cells = concern.flat_map(|act| act.phases().iter().map(move |phase| (act, *phase)));
+    cells.filter(|cell| !effects.contains_key(cell)).map(|(act, phase)| format!("{act:?} ({phase:?})")).collect()
+}
+
+/// Returns a table of disturbances by moment: how often each had an effect. The cell of an impossible moment is empty.
+fn table(effects: &Effects, subject: &dyn Subject) -> String {
+    let mut table = "| disturbance | any time | before handling | before the answer | before delivery |\n|---|---:|---:|---:|---:|\n".to_owned();
+    for act in Act::ALL.into_iter().filter(|act| act.concerns(subject)) {
+        let counts = Phase::ALL.map(|phase| {
+            let count = effects.get(&(act, phase)).copied().unwrap_or(0);
+            if act.phases().contains(&phase) { count.to_string() } else { String::new() }
+        });
+        writeln!(table, "| {act:?} | {} |", counts.join(" | ")).ok();
+    }
+    table
+}
+
+/// Describes a failure, with the shortest list of disturbances that repeats it.
+fn explain(plan: &Plan, played: Played, subject: &'static dyn Subject) -> String {
+    let name = subject.operator().name();
+    eprintln!("{name}: seed {} fails; looking for the shortest list of disturbances that still fails", plan.seed);
+    let first = played.failure.clone().unwrap_or_default();
+    let (plan, played) =
+        shrink(plan, played, subject, Duration::from_secs(number("SIMULATE_SHRINK_SECONDS").unwrap_or(SHRINKING)));
+    let failure = played.failure.unwrap_or_default();
+    let from = played.trace.len().saturating_sub(SHOWN);
+    let mut lines = text(&played.trace[from..], 400);
+    save("SIMULATE_SAVE", &plan.to_lines(), "the shortest world", &mut lines);
+    save("SIMULATE_TRACE", &text(&played.trace, usize::MAX), "the whole trace", &mut lines);
+    format!(
+        "seed {}: {first}\n\nWith these disturbances alone: {failure}\n\n{plan}\nThe end of the trace:\n{lines}\n\
+         SIMULATE_SEED={} repeats it; SIMULATE_TRACE=FILE writes the whole trace, and SIMULATE_SAVE=FILE a world that \
+         SIMULATE_WORLD=FILE plays again.",
+        plan.seed, plan.seed
+    )
+}
+
+/// Writes a text into the file that the environment variable names, and adds a line about it to `lines`.
+fn save(variable: &str, text: &str, what: &str, lines: &mut String) {
+    let Some(file) = std::env::var_os(variable) else { return };
+    let file = Path::new(&file).display();
+    match std::fs::write(file.to_string(), text) {
+        Ok(()) => writeln!(lines, "{what} is in {file}").ok(),
+        Err(error) => writeln!(lines, "{what} could not be written to {file}: {error}").ok(),
+    };
+}
+
+/// Formats lines of a trace, each cut after `width` characters.
+fn text(lines: &[Line], width: usize) -> String {
+    lines.iter().fold(String::new(), |mut text, line| {
+        let line = line.to_string();
+        text.extend(line.chars().take(width));
+        text.push('\n');
+        text
+    })
+}

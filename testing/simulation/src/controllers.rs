@@ -1,0 +1,362 @@
+//! The controllers of the cluster besides the operator. They give pods to Deployments and Jobs, make pods ready, and collect
+//! children without an owner.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fastrand::Rng;
+use jiff::Timestamp;
+use model_apiserver::Model;
+use parking_lot::{Mutex, MutexGuard};
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::checks::is_about_leadership;
+
+const DEPLOYMENTS: &str = "deployments.apps";
+const JOBS: &str = "jobs.batch";
+/// How many pods a Deployment may have beyond its replicas during a rollout.
+const SURGE: usize = 1;
+
+/// Deployment and Job controller, scheduler, kubelet and garbage collector in one.
+pub(crate) struct Controllers {
+    model: Model,
+    /// How long a new pod takes to become ready.
+    pace: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Until then, new pods take ten times as long to become ready.
+    slow_until: Duration,
+    /// Until then, new pods do not start, for this reason.
+    not_starting: (Duration, Option<Obstacle>),
+    /// Until when pods are not ready, by name.
+    failing: BTreeMap<String, Duration>,
+    /// When each pod or Job was first observed, by uid.
+    made: BTreeMap<String, Duration>,
+    /// The resource version of the cluster at the last tick.
+    seen: u64,
+    /// Whether the passing of time alone can make something due. If not, only changes do.
+    is_restless: bool,
+    /// How many pods have been created. The next pod gets its name and its address from this number.
+    pods: u32,
+    /// The progress of each Deployment and since when it is unchanged, by uid.
+    stuck_since: BTreeMap<String, (Value, Duration)>,
+}
+
+/// Why a pod does not start.
+#[derive(Debug, Clone, Copy)]
+enum Obstacle {
+    Image,
+    Crash,
+    NoRoom,
+}
+
+impl Obstacle {
+    const ALL: [Self; 3] = [Self::Image, Self::Crash, Self::NoRoom];
+
+    /// Writes the obstacle into the status of a pod, as kubelet and scheduler do.
+    fn tell(self, status: &mut Value, container: &Value, time: &str) {
+        let waiting = |reason: &str, message: &str| {
+            json!([{
+                "name": container["name"], "image": container["image"], "ready": false, "restartCount": 3, "imageID": "",
+                "state": {"waiting": {"reason": reason, "message": message}},
+                "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}},
+            }])
+        };
+        match self {
+            Self::Image => status["containerStatuses"] = waiting("ImagePullBackOff", "Back-off pulling image"),
+            Self::Crash => status["containerStatuses"] = waiting("CrashLoopBackOff", "back-off 40s restarting"),
+            Self::NoRoom => {
+                let scheduled = json!({
+                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                    "message": "0/1 nodes are available: 1 Insufficient memory.", "lastTransitionTime": time,
+                });
+                status["conditions"].as_array_mut().into_iter().for_each(|all| all.push(scheduled.clone()));
+            }
+        }
+    }
+}
+
+impl Controllers {
+    pub(crate) fn new(model: Model, pace: Duration) -> Self {
+        Self { model, pace, state: Mutex::default() }
+    }
+
+    /// Makes new pods slow until then.
+    pub(crate) fn slow_down(&self, until: Duration) {
+        self.state().slow_until = until;
+    }
+
+    /// Keeps new pods from starting until then. `rng` draws the reason.
+    pub(crate) fn stop_starting(&self, until: Duration, rng: &mut Rng) {
+        let mut state = self.state();
+        state.not_starting = (until, rng.choice(Obstacle::ALL));
+        state.is_restless = true;
+    }
+
+    /// Makes the pod of this name not ready until then.
+    pub(crate) fn fail(&self, pod: &str, until: Duration) {
+        self.state().failing.insert(pod.to_owned(), until);
+    }
+
+    /// Lets the next tick look at all objects, because the cluster was restored.
+    pub(crate) fn restored(&self) {
+        self.state().is_restless = true;
+    }
+
+    /// Ends all troubles of pods.
+    pub(crate) fn heal(&self) {
+        let mut state = self.state();
+        state.slow_until = Duration::ZERO;
+        state.not_starting.0 = Duration::ZERO;
+        state.failing.clear();
+    }
+
+    /// Whether all Deployments are rolled out, and no Job runs.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.are_rolled_out() && self.model.objects(JOBS).iter().all(is_finished)
+    }
+
+    fn are_rolled_out(&self) -> bool {
+        self.model.objects(DEPLOYMENTS).iter().all(|deployment| {
+            let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
+            let status = &deployment["status"];
+            ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"]
+                .iter()
+                .all(|field| status[field].as_u64().unwrap_or(0) == wanted)
+        })
+    }
+
+    /// Does what is due at this time.
+    pub(crate) fn tick(&self, now: Duration) {
+        let mut state = self.state();
+        let changes = self.model.changes_after(state.seen);
+        if !state.is_restless && changes.iter().all(is_about_leadership) {
+            state.seen = self.model.version();
+            return; // the usual case; to look at all objects each time would take most of the real time
+        }
+        let before = self.model.version();
+        self.model.collect();
+        for deployment in self.model.objects(DEPLOYMENTS) {
+            if deployment["metadata"]["deletionTimestamp"].is_null() {
+                self.roll_out(&mut state, now, deployment);
+            }
+        }
+        for job in self.model.objects(JOBS) {
+            if job["metadata"]["deletionTimestamp"].is_null() && !is_finished(&job) {
+                self.run_job(&mut state, now, job);
+            }
+        }
+        // The kubelet runs pods without an owner too, such as those of a Job that a user deleted without its pods.
+        let mut is_starting = false;
+        for pod in self.model.objects("pods").iter().filter(|pod| is_orphan(pod)) {
+            is_starting |= self.attend(&mut state, now, pod).is_none();
+        }
+        state.failing.retain(|_, until| now < *until);
+        state.seen = self.model.version();
+        state.is_restless = state.seen != before || !state.failing.is_empty() || is_starting || !self.are_settled();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn roll_out(&self, state: &mut State, now: Duration, mut deployment: Value) {
+        let template = &deployment["spec"]["template"];
+        let hash = format!("{:x}", xxh3_64(template.to_string().as_bytes()));
+        let wanted = usize::try_from(deployment["spec"]["replicas"].as_u64().unwrap_or(1)).unwrap_or(0);
+        let pods = self.pods_of(&deployment);
+        let (new, old): (Vec<_>, Vec<_>) =
+            pods.into_iter().partition(|pod| text(&pod["metadata"]["labels"]["pod-template-hash"]) == hash);
+
+        let mut ready = 0;
+        let (mut new_ready, mut available) = (0, 0);
+        let patience = Duration::from_secs(deployment["spec"]["minReadySeconds"].as_u64().unwrap_or(0));
+        for pod in &new {
+            if let Some(since) = self.attend(state, now, pod) {
+                (ready, new_ready) = (ready + 1, new_ready + 1);
+                available += usize::from(now >= since + patience);
+            }
+        }
+        for pod in &old {
+            if self.attend(state, now, pod).is_some() {
+                (ready, available) = (ready + 1, available + 1);
+            }
+        }
+        // As with maxSurge 1 and maxUnavailable 0: create one new pod at a time; remove an old pod when a new one is available.
+        let total = new.len() + old.len();
+        if new.len() < wanted && (total < wanted + SURGE || old.is_empty()) {
+            self.make_pod(state, now, &deployment, &hash);
+        } else if new.len() > wanted {
+            self.remove(&new[new.len() - 1]);
+        } else if !old.is_empty() && (available > wanted || total > wanted + SURGE || wanted == 0) {
+            self.remove(&old[old.len() - 1]);
+        }
+
+        let (pods_now, uid) = (self.pods_of(&deployment), text(&deployment["metadata"]["uid"]));
+        let (total, updated) = (pods_now.len(), new.len());
+        let complete = updated == wanted && total == wanted && available == wanted;
+        let progress = json!([total, updated, ready, available, deployment["metadata"]["generation"]]);
+        let stuck = state.stuck_since.entry(uid).or_insert_with(|| (progress.clone(), now));
+        if stuck.0 != progress || complete {
+            *stuck = (progress, now);
+        }
+        let deadline = Duration::from_secs(deployment["spec"]["progressDeadlineSeconds"].as_u64().unwrap_or(600));
+        let (is, reason) = if complete {
+            ("True", "NewReplicaSetAvailable")
+        } else if now >= stuck.1 + deadline {
+            ("False", "ProgressDeadlineExceeded")
+        } else {
+            ("True", "ReplicaSetUpdated")
+        };
+        let mut status = json!({
+            "observedGeneration": deployment["metadata"]["generation"],
+            "conditions": [{"type": "Progressing", "status": is, "reason": reason, "message": ""}],
+        });
+        let counts = [
+            ("replicas", total),
+            ("updatedReplicas", updated),
+            ("readyReplicas", ready),
+            ("availableReplicas", available),
+        ];
+        for (field, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            status[field] = json!(count);
+        }
+        if deployment["status"] != status {
+            deployment["status"] = status;
+            self.model.put(deployment);
+        }
+    }
+
+    /// Runs a Job with one pod. The uid decides how long it runs and whether it fails; one of five fails.
+    fn run_job(&self, state: &mut State, now: Duration, mut job: Value) {
+        let uid = text(&job["metadata"]["uid"]);
+        let (since, draw) = (*state.made.entry(uid.clone()).or_insert(now), xxh3_64(uid.as_bytes()));
+        let pace = if now < state.slow_until { self.pace * 10 } else { self.pace };
+        let ends = since + pace + Duration::from_secs(draw % 40);
+        let obstacle = state.not_starting.1.filter(|_| now < state.not_starting.0);
+        let pod = self.pods_of(&job).into_iter().next();
+        let time = seconds(self.model.now());
+        let before = job["status"].clone();
+        let phase = if job["status"]["startTime"].is_null() {
+            job["status"] = json!({"startTime": time, "active": job["spec"]["parallelism"], "ready": 0});
+            "Pending"
+        } else if obstacle.is_some() {
+            "Pending"
+        } else if now < ends {
+            "Running"
+        } else {
+            let fails = draw.is_multiple_of(5);
+            let type_ = if fails { "Failed" } else { "Complete" };
+            let condition = json!({"type": type_, "status": "True", "reason": "Simulated", "lastTransitionTime": time});
+            let status = &mut job["status"];
+            status["conditions"] = json!([condition]);
+            status["active"] = json!(0);
+            if !fails {
+                status["completionTime"] = json!(time);
+            }
+            if fails { "Failed" } else { "Succeeded" }
+        };
+        match pod {
+            Some(pod) => self.tell(&pod, phase, obstacle),
+            None => self.make_pod(state, now, &job, &uid),
+        }
+        if job["status"] != before {
+            self.model.put(job);
+        }
+    }
+
+    fn pods_of(&self, deployment: &Value) -> Vec<Value> {
+        let (namespace, uid) = (&deployment["metadata"]["namespace"], &deployment["metadata"]["uid"]);
+        let mut pods = self.model.objects("pods");
+        pods.retain(|pod| {
+            pod["metadata"]["namespace"] == *namespace && pod["metadata"]["ownerReferences"][0]["uid"] == *uid
+        });
+        pods
+    }
+
+    /// Writes the status of a pod if it changes.
+    fn tell(&self, pod: &Value, phase: &str, obstacle: Option<Obstacle>) {
+        let before = &pod["status"];
+        let is_ready = phase == "Running";
+        let mut status = json!({
+            "phase": phase, "podIP": before["podIP"], "podIPs": before["podIPs"],
+            "conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}],
+        });
+        if let Some(obstacle) = obstacle {
+            let since = before["conditions"][1]["lastTransitionTime"].as_str();
+            let time = since.map_or_else(|| seconds(self.model.now()), str::to_owned);
+            obstacle.tell(&mut status, &pod["spec"]["containers"][0], &time);
+        }
+        if status != *before {
+            let mut pod = pod.clone();
+            pod["status"] = status;
+            self.model.put(pod);
+        }
+    }
+
+    /// Updates the status of a pod. Returns since when the pod is ready, or `None`.
+    fn attend(&self, state: &mut State, now: Duration, pod: &Value) -> Option<Duration> {
+        let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
+        let pace = if now < state.slow_until { self.pace * 10 } else { self.pace };
+        let since = *state.made.entry(uid).or_insert(now) + pace;
+        let is_failing = state.failing.get(&name).is_some_and(|until| now < *until);
+        let was_ready = pod["status"]["conditions"][0]["status"] == "True";
+        let obstacle = state.not_starting.1.filter(|_| now < state.not_starting.0 && !was_ready);
+        let is_ready = now >= since && !is_failing && obstacle.is_none();
+        self.tell(pod, if is_ready { "Running" } else { "Pending" }, obstacle);
+        is_ready.then_some(since)
+    }
+
+    /// Creates a pod of a Deployment or a Job.
+    fn make_pod(&self, state: &mut State, now: Duration, maker: &Value, hash: &str) {
+        state.pods += 1;
+        let number = state.pods;
+        let (metadata, template) = (&maker["metadata"], &maker["spec"]["template"]);
+        let name = format!("{}-{}-{number:05x}", text(&metadata["name"]), &hash[..8.min(hash.len())]);
+        let address = format!("10.{}.{}.{}", number >> 16 & 255, number >> 8 & 255, number & 255);
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"],
+            "status": {
+                "phase": "Pending", "podIP": address, "podIPs": [{"ip": address}],
+                "conditions": [{"type": "Ready", "status": "False"}],
+            },
+        });
+        pod["metadata"]["name"] = json!(name);
+        pod["metadata"]["namespace"] = metadata["namespace"].clone();
+        pod["metadata"]["labels"]["pod-template-hash"] = json!(hash);
+        pod["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": maker["apiVersion"], "kind": maker["kind"], "name": metadata["name"], "uid": metadata["uid"],
+            "controller": true, "blockOwnerDeletion": true,
+        }]);
+        let made = self.model.put(pod);
+        state.made.insert(text(&made["metadata"]["uid"]), now);
+    }
+
+    fn remove(&self, pod: &Value) {
+        self.model.take("pods", &text(&pod["metadata"]["namespace"]), &text(&pod["metadata"]["name"]));
+    }
+}
+
+/// Formats a time as Kubernetes writes it: in whole seconds.
+fn seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or_default().to_string()
+}
+
+/// Whether the pod has no owner, and has not ended.
+fn is_orphan(pod: &Value) -> bool {
+    let (metadata, phase) = (&pod["metadata"], &pod["status"]["phase"]);
+    let has_owner = metadata["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
+    !has_owner && metadata["deletionTimestamp"].is_null() && phase != "Succeeded" && phase != "Failed"
+}
+
+fn is_finished(job: &Value) -> bool {
+    let conditions = job["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Complete" || it["type"] == "Failed"))
+}
+
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

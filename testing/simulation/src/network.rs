@@ -1,0 +1,373 @@
+//! The network between the operator and the API server. It loses, delays and refuses requests, disturbs watches, and lets
+//! disturbances act at a certain moment of a request.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use fastrand::Rng;
+use fault_plan::{Action, Answer, Due, Frame};
+use model_apiserver::{Faults, RequestInfo, Signalled, Verb};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::{
+    disturbance::{Act, Disturbance, Phase},
+    trace::Trace,
+};
+
+/// Prefix of the client names of the operator's processes.
+pub(crate) const OPERATOR: &str = "operator";
+
+/// Performs the disturbance with this number.
+pub(crate) type Perform = dyn Fn(usize) -> Signalled + Send + Sync;
+
+/// The network. The model of the API server consults it at each request and at each watch event.
+pub(crate) struct Network {
+    state: Mutex<State>,
+    trace: Trace,
+    /// Weak, because it holds the stage, which holds this network.
+    perform: Weak<Perform>,
+}
+
+struct State {
+    rng: Rng,
+    /// Disturbances that wait for a request.
+    armed: Vec<Armed>,
+    /// Troubles that last for a while.
+    troubles: Vec<Trouble>,
+    effects: Effects,
+    /// Until then, the API server is down.
+    away_until: Duration,
+    /// When the last of all troubles ends.
+    troubled_until: Duration,
+    /// When an answer about each object was last lost, by "namespace/name".
+    lost: BTreeMap<String, Duration>,
+    /// When each process last sent a request for the lease.
+    asked: BTreeMap<String, Duration>,
+    /// Writes that the world has not checked yet: when, and from which process.
+    writes: Vec<(Duration, String)>,
+    /// When the current time window of each of [`LOOPS`] began, and how many requests the operator has sent in it.
+    rates: [(Duration, u32); LOOPS.len()],
+    broken: Option<String>,
+}
+
+/// Time windows with the most requests that the operator may send in one. More mean a loop: no world has that much to do.
+const LOOPS: [(Duration, u32); 2] = [(Duration::from_secs(1), 1_000), (Duration::from_mins(1), 3_000)];
+
+/// How long the API server is down while a backup is restored.
+const AWAY: Duration = Duration::from_secs(3);
+
+/// A disturbance that lasts for a while.
+#[derive(Debug, Clone)]
+struct Trouble {
+    act: Act,
+    until: Duration,
+    seed: u64,
+    /// The resource or the process that it concerns, if it concerns one.
+    about: String,
+}
+
+/// A disturbance that waits for a request.
+#[derive(Debug)]
+struct Armed {
+    /// Its number.
+    number: usize,
+    phase: Phase,
+    awaited: Option<Awaited>,
+}
+
+/// The request that a disturbance waits for: a write of a child.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    /// The name of the primary that owns the child. The names of its children begin with it.
+    pub(crate) owner: String,
+}
+
+impl Awaited {
+    fn is(&self, request: &RequestInfo) -> bool {
+        !matches!(request.verb, Verb::Get | Verb::List | Verb::Watch)
+            && request.resource() == self.resource
+            && request.namespace == self.namespace
+            && name(request).split('-').next() == Some(&self.owner)
+    }
+}
+
+/// How often each act had an effect, by moment.
+pub(crate) type Effects = BTreeMap<(Act, Phase), u64>;
+
+impl Network {
+    pub(crate) fn new(seed: u64, trace: Trace, perform: &Arc<Perform>) -> Self {
+        Self { state: Mutex::new(State::new(seed)), trace, perform: Arc::downgrade(perform) }
+    }
+
+    /// Lets this disturbance act at the awaited request; without `awaited`, at the next one.
+    pub(crate) fn arm(&self, number: usize, phase: Phase, awaited: Option<Awaited>) {
+        self.state().armed.push(Armed { number, phase, awaited });
+    }
+
+    /// Begins a disturbance that lasts for a while. `about` is the resource or the process that it concerns.
+    pub(crate) fn begin(&self, disturbance: &Disturbance, about: String) {
+        let until = self.trace.now() + disturbance.lasts();
+        let mut state = self.state();
+        state.troubled_until = state.troubled_until.max(until);
+        state.troubles.push(Trouble { act: disturbance.act, until, seed: disturbance.seed, about });
+    }
+
+    /// Takes the API server down for a while, which a restore of etcd requires. A watch that ends meanwhile cannot simply
+    /// resume.
+    pub(crate) fn restart(&self) {
+        let (until, mut state) = (self.trace.now() + AWAY, self.state());
+        state.away_until = until;
+        state.troubled_until = state.troubled_until.max(until);
+    }
+
+    /// Ends all troubles, and drops the disturbances that still wait for a request.
+    pub(crate) fn heal(&self) {
+        let mut state = self.state();
+        state.troubles.clear();
+        state.armed.clear();
+    }
+
+    /// Whether there was no trouble for this long.
+    pub(crate) fn is_calm_for(&self, time: Duration) -> bool {
+        self.trace.now() >= self.state().troubled_until + time
+    }
+
+    /// Counts an effect of a disturbance.
+    pub(crate) fn count(&self, act: Act, phase: Phase) {
+        *self.state().effects.entry((act, phase)).or_default() += 1;
+    }
+
+    pub(crate) fn effects(&self) -> Effects {
+        self.state().effects.clone()
+    }
+
+    /// Whether an answer about this object was lost within this time, so that the operator may not know what it has written.
+    pub(crate) fn has_lost_answers(&self, object: &str, within: Duration) -> bool {
+        self.state().lost.get(object).is_some_and(|lost| self.trace.now() < *lost + within)
+    }
+
+    /// When this process last sent a request for the lease.
+    pub(crate) fn last_lease_request(&self, process: &str) -> Option<Duration> {
+        self.state().asked.get(process).copied()
+    }
+
+    /// Takes the writes since the last call, each with its time and process. Writes of Leases and Events are not among them.
+    pub(crate) fn take_writes(&self) -> Vec<(Duration, String)> {
+        std::mem::take(&mut self.state().writes)
+    }
+
+    /// What is wrong with the requests of the operator, if anything.
+    pub(crate) fn broken(&self) -> Option<String> {
+        self.state().broken.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+impl State {
+    fn new(seed: u64) -> Self {
+        Self {
+            rng: Rng::with_seed(seed),
+            armed: Vec::new(),
+            troubles: Vec::new(),
+            effects: Effects::new(),
+            away_until: Duration::ZERO,
+            troubled_until: Duration::ZERO,
+            lost: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            writes: Vec::new(),
+            rates: Default::default(),
+            broken: None,
+        }
+    }
+
+    fn troubles(&mut self, now: Duration, acts: &[Act]) -> Vec<Trouble> {
+        self.troubles.retain(|trouble| now < trouble.until);
+        self.troubles.iter().filter(|trouble| acts.contains(&trouble.act)).cloned().collect()
+    }
+
+    fn suffer(&mut self, act: Act) {
+        *self.effects.entry((act, Phase::AnyTime)).or_default() += 1;
+    }
+
+    /// Counts a request. Returns the limit that it exceeds, if any.
+    fn count_request(&mut self, now: Duration) -> Option<(Duration, u32)> {
+        let mut exceeded = None;
+        for ((since, count), (time, most)) in self.rates.iter_mut().zip(LOOPS) {
+            if now >= *since + time {
+                (*since, *count) = (now, 0);
+            }
+            *count += 1;
+            if *count > most {
+                exceeded = Some((time, most));
+            }
+        }
+        exceeded
+    }
+
+    /// Decides what happens to a request.
+    fn request(&mut self, now: Duration, request: &RequestInfo) -> Due {
+        let mut due = Due::default();
+        if let Some((time, most)) = self.count_request(now) {
+            self.broken = Some(format!("the operator sends more than {most} requests in {time:?}"));
+            due.before.push(Action::Stall); // otherwise, simulated time would never advance
+            return due;
+        }
+        if request.resource().starts_with("leases") {
+            self.asked.insert(request.client.clone(), now);
+        } else if !matches!(request.verb, Verb::Get | Verb::List | Verb::Watch)
+            && !request.resource().starts_with("events")
+        {
+            self.writes.push((now, request.client.clone()));
+        }
+        if now < self.away_until {
+            due.before.push(Action::Drop);
+            return due;
+        }
+        let troubles =
+            [Act::Quota, Act::Refusals, Act::LostRequests, Act::LostAnswers, Act::Isolation, Act::SlowRequests];
+        for trouble in self.troubles(now, &troubles) {
+            let happens = self.rng.u8(..100) < 60;
+            match trouble.act {
+                Act::Quota if request.verb == Verb::Create && request.resource() == trouble.about => {
+                    let text = format!(
+                        "{} \"{}\" is forbidden: exceeded quota: objects, requested: count=1, used: count=9, limited: count=9",
+                        request.resource(),
+                        name(request),
+                    );
+                    due.before.push(Action::Answer(status(403, "Forbidden", &text)));
+                }
+                Act::Refusals if happens => {
+                    let code = [429, 500, 503, 504, 401][self.rng.usize(..5)];
+                    due.before.push(Action::Answer(Answer::code(code)));
+                }
+                Act::Isolation if request.client == trouble.about => due.before.push(Action::Drop),
+                Act::LostRequests if happens => due.before.push(Action::Drop),
+                Act::LostAnswers if happens && request.verb != Verb::Watch => {
+                    due.after.push(Action::Drop);
+                    self.lost.insert(format!("{}/{}", request.namespace, name(request)), now);
+                }
+                Act::SlowRequests => {
+                    let pause = Duration::from_millis(Rng::with_seed(trouble.seed).u64(10..8_000));
+                    let side = if self.rng.bool() { &mut due.before } else { &mut due.after };
+                    side.push(Action::Delay(pause.mul_f64(self.rng.f64())));
+                }
+                _ => continue,
+            }
+            self.suffer(trouble.act);
+        }
+        let is_work = !matches!(request.verb, Verb::Watch | Verb::List)
+            && !request.resource().starts_with("events")
+            && !request.resource().starts_with("leases");
+        if is_work {
+            let is_now = |armed: &mut Armed| armed.awaited.as_ref().is_none_or(|awaited| awaited.is(request));
+            let now: Vec<_> = self.armed.extract_if(.., is_now).collect();
+            for armed in now.into_iter().rev() {
+                let side = match armed.phase {
+                    Phase::AnyTime | Phase::BeforeHandling => &mut due.before,
+                    Phase::BeforeAnswer => &mut due.after,
+                    Phase::BeforeDelivery => &mut due.delivered,
+                };
+                side.insert(0, Action::Signal(armed.number.to_string()));
+            }
+        }
+        due
+    }
+
+    /// Decides what happens to a watch event.
+    fn frame(&mut self, now: Duration, watch: &RequestInfo) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let acts = [Act::LateEvents, Act::WatchesEnd, Act::WatchesExpire];
+        for trouble in self.troubles(now, &acts).into_iter().filter(|trouble| trouble.about == watch.resource()) {
+            actions.push(match trouble.act {
+                Act::LateEvents => Action::Delay(Duration::from_millis(Rng::with_seed(trouble.seed).u64(10..20_000))),
+                Act::WatchesEnd => Action::Cut(0),
+                _ => Action::Gone,
+            });
+            self.suffer(trouble.act);
+        }
+        actions
+    }
+}
+
+impl Faults for Network {
+    fn on_request(&self, request: &RequestInfo) -> Due {
+        let mut text = format!("{} ▶ {} {}", request.client, request.verb.as_str(), request.resource());
+        if !request.subresource.is_empty() {
+            write!(text, "/{}", request.subresource).ok();
+        }
+        write!(text, " {}/{}", request.namespace, name(request)).ok();
+        if !request.body.is_empty() && !request.resource().starts_with("leases") {
+            write!(text, " {}", String::from_utf8_lossy(&request.body)).ok();
+        }
+        self.trace.note(text);
+        if !request.client.starts_with(OPERATOR) {
+            return Due::default();
+        }
+        let due = self.state().request(self.trace.now(), request);
+        if due != Due::default() {
+            self.trace.note(format!("  disturbed: {due:?}"));
+        }
+        due
+    }
+
+    fn on_frame(&self, watch: &RequestInfo, frame: &Frame) -> Vec<Action> {
+        let object = format!("{}/{}", frame.namespace, frame.name);
+        self.trace.note(format!("{} ◀ {} {} {object}", watch.client, frame.type_, watch.resource()));
+        if !watch.client.starts_with(OPERATOR) || frame.type_ == "BOOKMARK" {
+            return Vec::new();
+        }
+        let actions = self.state().frame(self.trace.now(), watch);
+        if !actions.is_empty() {
+            self.trace.note(format!("  disturbed: {actions:?}"));
+        }
+        actions
+    }
+
+    fn signal(&self, number: &str) -> Signalled {
+        match (self.perform.upgrade(), number.parse()) {
+            (Some(perform), Ok(number)) => perform(number),
+            _ => Box::pin(async {}),
+        }
+    }
+}
+
+/// The name of the object that a request concerns.
+fn name(request: &RequestInfo) -> String {
+    model_apiserver::signature(request).name
+}
+
+/// The answer with which the API server refuses a request.
+fn status(code: u16, reason: &str, message: &str) -> Answer {
+    let body = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    });
+    Answer { code, headers: Vec::new(), body: fault_plan::Body::Text(body.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether this many requests a second count as a loop before this many seconds have passed.
+    fn is_loop(a_second: u32, seconds: u64) -> bool {
+        let mut state = State::new(0);
+        let mut times = (0..seconds).flat_map(|second| (0..a_second).map(move |_| Duration::from_secs(second)));
+        times.any(|time| state.count_request(time).is_some())
+    }
+
+    #[test]
+    fn fast_and_slow_request_loops_are_detected() {
+        assert!(is_loop(1_001, 1) && !is_loop(1_000, 1));
+        assert!(is_loop(51, 60) && !is_loop(50, 600));
+    }
+}

@@ -1,0 +1,428 @@
+//! The stage: what disturbances act on. It holds everything in a world except the operator's processes and the checks.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use fastrand::Rng;
+use jiff::SignedDuration;
+use manager::normalize;
+use model_apiserver::{Model, Snapshot};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::{
+    controllers::Controllers,
+    disturbance::{Act, Disturbance, Phase},
+    network::{Awaited, Network, OPERATOR},
+    plan::Plan,
+    subject::{Outside, Subject},
+    trace::Trace,
+    users::{NAMESPACES, Users},
+};
+
+/// What disturbances act on. The network performs some of them in the middle of a request.
+pub(crate) struct Stage {
+    plan: Plan,
+    subject: &'static dyn Subject,
+    model: Model,
+    trace: Trace,
+    pub(crate) users: Users,
+    pub(crate) controllers: Controllers,
+    pub(crate) outside: Option<Arc<dyn Outside>>,
+    /// The cluster before the world has put anything into it.
+    empty: Snapshot,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    network: Option<Arc<Network>>,
+    backup: Option<Snapshot>,
+    restores: u64,
+    /// Whether each process can reach the API server. A crash sets it to false.
+    alive: Vec<Arc<AtomicBool>>,
+    /// Processes that the world has to end, and how: crash or stop.
+    ends: Vec<(usize, Act)>,
+    policy_until: Duration,
+    /// When missing namespaces are created again.
+    namespaces_back_at: Option<Duration>,
+    definition: Definition,
+    autoscalers: Vec<Autoscaler>,
+}
+
+/// The state of the CRD of the objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Definition {
+    #[default]
+    Served,
+    /// A user has deleted it. It goes with its last object, and is back at this time at the earliest.
+    Ending(Duration),
+    /// It is gone until this time.
+    Gone(Duration),
+}
+
+/// Sets the size of an object again and again, until its time is over.
+struct Autoscaler {
+    object: usize,
+    next: Duration,
+    until: Duration,
+    rng: Rng,
+}
+
+/// Time between two changes of an autoscaler.
+const AUTOSCALING: Duration = Duration::from_secs(15);
+/// Maximum number of writes to reach a resource version again.
+const REPEATED: usize = 500;
+/// How far clocks jump, back and forwards, in seconds.
+const JUMP: std::ops::Range<i64> = -3_600..6 * 3_600;
+
+impl Stage {
+    pub(crate) fn new(plan: &Plan, subject: &'static dyn Subject, model: &Model, trace: &Trace) -> Self {
+        let noting = trace.clone();
+        let outside = subject.outside(plan.seed, Arc::new(move |line| noting.note(line)));
+        let stage = Self {
+            plan: plan.clone(),
+            subject,
+            model: model.clone(),
+            trace: trace.clone(),
+            users: Users::new(model, subject, trace.clone()),
+            controllers: Controllers::new(model.clone(), plan.pace),
+            outside,
+            empty: model.snapshot(),
+            state: Mutex::new(State {
+                alive: (0..plan.replicas).map(|_| Arc::default()).collect(),
+                ..State::default()
+            }),
+        };
+        stage.install();
+        for namespace in NAMESPACES {
+            model.add_namespace(namespace);
+        }
+        stage
+    }
+
+    /// Connects the network. Before that, disturbances have no effect.
+    pub(crate) fn connect(&self, network: &Arc<Network>) {
+        self.state().network = Some(network.clone());
+    }
+
+    /// Registers a started process, which reaches the API server while `alive` is true.
+    pub(crate) fn started(&self, process: usize, alive: Arc<AtomicBool>) {
+        self.state().alive[process] = alive;
+    }
+
+    /// How often the cluster was restored or lost everything.
+    pub(crate) fn restores(&self) -> u64 {
+        self.state().restores
+    }
+
+    /// Takes the processes that the world has to end now, and how.
+    pub(crate) fn take_ends(&self) -> Vec<(usize, Act)> {
+        std::mem::take(&mut self.state().ends)
+    }
+
+    /// Does what is due at this time.
+    pub(crate) async fn tick(&self, now: Duration) {
+        self.controllers.tick(now);
+        if self.state().policy_until < now {
+            self.end_policy();
+        }
+        if self.state().namespaces_back_at.is_some_and(|time| now >= time) {
+            self.bring_namespaces_back();
+        }
+        self.follow_definition(now);
+        self.autoscale(now).await;
+    }
+
+    /// Creates the namespaces that are gone. Namespaces that are still terminating have to wait for a later call.
+    fn bring_namespaces_back(&self) {
+        let mut are_back = true;
+        for namespace in NAMESPACES {
+            match self.model.object("namespaces", "", namespace) {
+                Some(there) => are_back &= there["metadata"]["deletionTimestamp"].is_null(),
+                None => self.model.add_namespace(namespace),
+            }
+        }
+        if are_back {
+            self.state().namespaces_back_at = None;
+        }
+    }
+
+    /// Ends all disturbances.
+    pub(crate) fn heal(&self) {
+        self.controllers.heal();
+        if let Some(outside) = &self.outside {
+            outside.heal();
+        }
+        self.end_policy();
+        let mut state = self.state();
+        state.namespaces_back_at = state.namespaces_back_at.map(|_| Duration::ZERO);
+        state.autoscalers.clear();
+        state.definition = match state.definition {
+            Definition::Served => Definition::Served,
+            Definition::Ending(_) => Definition::Ending(Duration::ZERO),
+            Definition::Gone(_) => Definition::Gone(Duration::ZERO),
+        };
+    }
+
+    /// Performs the disturbance with this number.
+    pub(crate) async fn perform(&self, number: usize) {
+        let disturbance = self.plan.disturbances[number];
+        let Disturbance { phase, act, object, seed, .. } = disturbance;
+        self.trace.note(format!("! {disturbance}"));
+        let (mut rng, now) = (Rng::with_seed(seed), self.trace.now());
+        let Some(network) = self.state().network.clone() else { return };
+        let until = now + disturbance.lasts();
+        let has_effect = match act {
+            Act::PodFails => match self.users.child("pods", object, &mut rng) {
+                Some(pod) => {
+                    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                    self.controllers.fail(name, until);
+                    true
+                }
+                None => false,
+            },
+            Act::PodsAreSlow => {
+                self.controllers.slow_down(until);
+                true
+            }
+            Act::PodsDoNotStart => {
+                self.controllers.stop_starting(until, &mut rng);
+                true
+            }
+            Act::Policy => {
+                self.begin_policy(until);
+                true
+            }
+            Act::Autoscale => {
+                let rng = rng.fork();
+                self.state().autoscalers.push(Autoscaler { object, next: now, until, rng });
+                false // counted when it sets a size
+            }
+            Act::Quota
+            | Act::Refusals
+            | Act::LostRequests
+            | Act::LostAnswers
+            | Act::Isolation
+            | Act::SlowRequests
+            | Act::LateEvents
+            | Act::WatchesEnd
+            | Act::WatchesExpire => {
+                if act == Act::WatchesExpire {
+                    self.model.compact();
+                }
+                let about = if act == Act::Isolation {
+                    process(rng.usize(..self.plan.replicas))
+                } else {
+                    let others = [self.subject.resource(), "pods"];
+                    let resources: Vec<&str> = self.subject.children().iter().copied().chain(others).collect();
+                    resources[rng.usize(..resources.len())].to_owned()
+                };
+                network.begin(&disturbance, about);
+                false // counted when it affects a request or a watch event
+            }
+            Act::Backup => self.back_up(),
+            Act::Restore => self.restore(&network, &mut rng).await,
+            Act::LoseAll => {
+                self.lose_all(&network, until);
+                true
+            }
+            Act::Crash | Act::Stop => {
+                let (mut state, number) = (self.state(), rng.usize(..self.plan.replicas));
+                if act == Act::Crash {
+                    state.alive[number].store(false, Ordering::Relaxed);
+                }
+                state.ends.push((number, act));
+                true
+            }
+            Act::ClockJumps => {
+                self.model.set_time(self.model.now() + SignedDuration::from_secs(rng.i64(JUMP)));
+                true
+            }
+            Act::Outside => match (&self.outside, self.users.object(object)) {
+                (Some(outside), Some(object)) => outside.act(&object, disturbance.lasts(), &mut rng),
+                _ => false,
+            },
+            Act::DeleteNamespace => {
+                self.state().namespaces_back_at = Some(until);
+                self.users.act(act, object, &mut rng).await
+            }
+            Act::DeleteDefinition => self.end_definition(until).await,
+            // The API server does not create objects of a CRD that is being deleted.
+            Act::Create | Act::Apply | Act::Replace
+                if self.state().definition != Definition::Served && self.users.object(object).is_none() =>
+            {
+                false
+            }
+            Act::Replace if self.state().definition != Definition::Served => false,
+            _ => self.users.act(act, object, &mut rng).await,
+        };
+        if has_effect {
+            network.count(act, phase);
+        }
+    }
+
+    /// Returns the request that a disturbance waits for, or `None` if it acts at the next one. A disturbance of a child often
+    /// matters only when it meets a write of that child.
+    pub(crate) fn awaited(&self, disturbance: &Disturbance) -> Option<Awaited> {
+        let Disturbance { act, object, seed, .. } = *disturbance;
+        if !act.is_about_child() || seed.is_multiple_of(2) {
+            return None;
+        }
+        Some(Awaited {
+            resource: self.users.kind_of_child(&mut Rng::with_seed(seed))?.to_owned(),
+            namespace: Users::namespace(object).to_owned(),
+            owner: Users::name(object),
+        })
+    }
+
+    fn begin_policy(&self, until: Duration) {
+        self.state().policy_until = until;
+        for resource in self.subject.children() {
+            self.model.mutate(resource, |object| {
+                object["metadata"]["labels"]["policy.example.com/checked"] = "yes".into();
+            });
+        }
+    }
+
+    fn end_policy(&self) {
+        self.model.mutate_no_more();
+    }
+
+    /// Takes a backup, if the CRD is served: a backup must contain it.
+    fn back_up(&self) -> bool {
+        let mut state = self.state();
+        let is_whole = state.definition == Definition::Served;
+        if is_whole {
+            state.backup = Some(self.model.snapshot());
+        }
+        is_whole
+    }
+
+    fn lose_all(&self, network: &Network, until: Duration) {
+        network.restart();
+        self.model.restore(&self.empty);
+        self.model.uninstall(self.subject.resource());
+        self.controllers.restored();
+        let mut state = self.state();
+        state.restores += 1;
+        state.namespaces_back_at = Some(until);
+        state.definition = Definition::Gone(until);
+    }
+
+    async fn restore(&self, network: &Network, rng: &mut Rng) -> bool {
+        let Some(backup) = self.state().backup.clone() else { return false };
+        let (last, newest) = (self.last_change(backup.version()), self.model.version());
+        network.restart();
+        self.model.restore(&backup);
+        self.controllers.restored();
+        let gone = {
+            let mut state = self.state();
+            state.restores += 1;
+            state.namespaces_back_at = Some(self.trace.now()); // one may be terminating in the backup
+            std::mem::take(&mut state.definition)
+        };
+        if matches!(gone, Definition::Gone(_)) {
+            self.install();
+        }
+        if let Some((version, object)) = last.filter(|_| rng.bool()) {
+            self.reach(version - 1, rng).await;
+            if self.model.version() + 1 == version {
+                self.users.act(Act::Edit, object, rng).await;
+                // Reach some or all of the resource versions that the processes have seen.
+                let last = if rng.bool() { newest } else { rng.u64(version..=newest.max(version)) };
+                self.reach(last, rng).await;
+            }
+        }
+        true
+    }
+
+    /// Returns the last change of an object after this version: the version of the change, and the number of the object.
+    fn last_change(&self, after: u64) -> Option<(u64, usize)> {
+        let mut changes = self.model.changes_after(after);
+        changes.retain(|change| *change.resource == *self.subject.resource());
+        let last = changes.pop().filter(|change| change.after.is_some())?;
+        let key = |number| format!("{}/{}", Users::namespace(number), Users::name(number));
+        let number = (0..self.plan.objects).find(|number| *last.key == *key(*number))?;
+        Some((last.version, number))
+    }
+
+    /// Lets another client write until the cluster has this resource version again. The history before the restore and the one
+    /// after it then have the same versions, and only the contents differ.
+    async fn reach(&self, version: u64, rng: &mut Rng) {
+        for _ in 0..REPEATED {
+            if self.model.version() >= version {
+                break;
+            }
+            self.users.write_beside(rng).await;
+        }
+    }
+
+    fn install(&self) {
+        for definition in self.subject.operator().crds() {
+            self.model.install(&normalize(&definition));
+        }
+    }
+
+    /// Deletes the CRD: first all its objects, as the API server does.
+    async fn end_definition(&self, until: Duration) -> bool {
+        if self.state().definition != Definition::Served {
+            return false;
+        }
+        self.state().definition = Definition::Ending(until);
+        for object in 0..self.plan.objects {
+            self.users.act(Act::Delete, object, &mut Rng::with_seed(0)).await;
+        }
+        true
+    }
+
+    fn follow_definition(&self, now: Duration) {
+        let definition = self.state().definition;
+        let next = match definition {
+            Definition::Ending(until) if self.model.objects(self.subject.resource()).is_empty() => {
+                self.trace.note("the CRD is gone");
+                self.model.uninstall(self.subject.resource());
+                Definition::Gone(until)
+            }
+            Definition::Gone(until) if now >= until => {
+                self.trace.note("the CRD is back");
+                self.install();
+                Definition::Served
+            }
+            _ => return,
+        };
+        self.state().definition = next;
+    }
+
+    async fn autoscale(&self, now: Duration) {
+        let mut due = Vec::new();
+        let network = {
+            let mut state = self.state();
+            state.autoscalers.retain(|scaler| now < scaler.until);
+            for scaler in state.autoscalers.iter_mut().filter(|scaler| now >= scaler.next) {
+                scaler.next = now + AUTOSCALING;
+                due.push((scaler.object, scaler.rng.fork()));
+            }
+            state.network.clone()
+        };
+        for (object, mut rng) in due {
+            let has_effect = self.users.act(Act::Scale, object, &mut rng).await;
+            if let Some(network) = network.as_ref().filter(|_| has_effect) {
+                network.count(Act::Autoscale, Phase::AnyTime);
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+/// The client name of the process with this number.
+pub(crate) fn process(number: usize) -> String {
+    format!("{OPERATOR}-{number}")
+}
