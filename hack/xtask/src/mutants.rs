@@ -9,7 +9,7 @@ use std::fmt::{self, Display, Formatter, Write as _};
 use std::fs;
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
@@ -23,6 +23,8 @@ use crate::workspace;
 const KEPT: &str = "hack/mutants.txt";
 /// The test programs that need no cluster, in addition to the unit tests.
 const IN_MEMORY: [&str; 2] = ["in_memory", "interference"];
+/// The time-out of the in-memory tests of all packages. Without a mutant they take less than two minutes.
+const LIMIT: Duration = Duration::from_mins(6);
 /// A sample is one of this many shards.
 const SAMPLES: usize = 150;
 
@@ -133,12 +135,24 @@ fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>) -> Result<Fates>
     let left: Vec<&Mutant> = chosen.into_iter().filter(|it| survivors.contains(&names.0[&it.name])).collect();
     if !left.is_empty() {
         eprintln!("{} survived the unit tests; trying them against the in-memory tests", left.len());
+        let packages = with_tests_in_memory()?;
+        check_unchanged(&copy, &packages)?;
         let tests = IN_MEMORY.map(|name| format!("--cargo-arg=--test={name}"));
-        let packages = with_tests_in_memory()?.into_iter().map(|package| format!("--test-package={package}"));
-        let more: Vec<String> = packages.chain(tests).collect();
+        let packages = packages.into_iter().map(|package| format!("--test-package={package}"));
+        let limit = format!("--timeout={}", LIMIT.as_secs());
+        let more: Vec<String> = packages.chain(tests).chain(["--baseline=skip".to_owned(), limit]).collect();
         fates.0.extend(Fates::read(&tried(&copy, all, &left, &more)?, names)?.0);
     }
     Ok(fates)
+}
+
+/// Checks that the in-memory tests pass without a mutant. cargo-mutants cannot do this itself: it would look for these tests in the
+/// packages of the mutants.
+fn check_unchanged(copy: &CheckoutCopy, packages: &[String]) -> Result<()> {
+    let mut tests = copy.cargo(workspace::cargo());
+    tests.args(["test", "--quiet"]).args(IN_MEMORY.iter().flat_map(|name| ["--test", name]));
+    tests.args(packages.iter().flat_map(|name| ["--package", name])).env("RUST_BACKTRACE", "0");
+    workspace::run(&mut tests, "the in-memory tests fail without a mutant, see above")
 }
 
 /// Runs cargo-mutants on the chosen mutants, and returns its outcomes as JSON. Its own options for a selection cannot be

@@ -25,6 +25,7 @@ use serde_json::Value;
 mod certificate_manager;
 pub(crate) mod configuration;
 mod pki;
+mod request;
 mod review;
 mod selfcheck;
 pub(crate) mod server;

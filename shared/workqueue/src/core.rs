@@ -1,13 +1,14 @@
 //! The whole behaviour of the queue as a state machine: no clock, no locks, no waiting.
 //!
-//! A key *waits* (not at all, until a time, or in line) and, independently of that, is *running* or not. A key that neither waits
-//! nor runs has no entry. A key that is both running and ready is *held*: it counts as ready and has its place in line, but is
-//! skipped until the run has ended.
+//! A key *waits* (not at all, until a time, or in the ready queue) and, independently of that, is *running* or not. A key that
+//! neither waits nor runs has no entry. A key that is both running and ready is *held*: it counts as ready and keeps its place,
+//! but is skipped until the run has ended.
 
 mod delay_heap;
 mod entry;
 mod keys;
 mod ready_queue;
+mod slot;
 #[cfg(test)]
 mod tests;
 
@@ -16,15 +17,15 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use keys::Slot;
+pub(crate) use slot::Slot;
 
 use crate::backoff::Random;
 use crate::moment::Moment;
 use crate::{Backoff, Config, Metrics, Outcome, Priority, Shutdown, Unfinished};
-use delay_heap::{DelayHeap, HeapPosition};
-use entry::Waiting;
+use delay_heap::DelayHeap;
+use entry::{HeapPosition, Neighbours, Waiting};
 use keys::Keys;
-use ready_queue::{Place, ReadyQueue};
+use ready_queue::ReadyQueue;
 
 pub(crate) struct Core<K> {
     keys: Keys<K>,
@@ -187,7 +188,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         self.shutdown.is_some()
     }
 
-    /// Puts every key that is due in line.
+    /// Makes every key ready that is due.
     pub(crate) fn promote(&mut self, now: Moment) {
         while let Some(slot) = self.delayed.first()
             && self.keys[slot].at <= now
@@ -251,7 +252,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
     fn line_up(&mut self, slot: Slot) {
         let entry = &mut self.keys[slot];
         let priority = entry.priority;
-        entry.waiting = Waiting::Ready(Place::default());
+        entry.waiting = Waiting::Ready(Neighbours::default());
         self.held += usize::from(entry.running);
         self.ready.push(&mut self.keys, slot, priority);
         self.metrics.added();

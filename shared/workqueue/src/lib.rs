@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Reading order: [`Outcome`] defines how a key comes back. [`WorkQueue`] is the handle. `core` is the whole behaviour, as a
-//! state machine without clock or locks. `core::line` is the order of hand-out with its ageing. `parking` decides which
+//! state machine without clock or locks. `core::ready_queue` is the order of hand-out with its ageing. `parking` decides which
 //! sleeping worker to wake, and which one watches the clock.
 
 mod backoff;

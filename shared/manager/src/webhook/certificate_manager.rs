@@ -15,12 +15,10 @@ use tokio::time::Instant;
 
 use super::{
     pki::{self, Material, Pair, Policy, Settled},
+    request::{Error, ask},
     trust::Trust,
 };
-use crate::{
-    error::{Class, chain, classify},
-    random::Random,
-};
+use crate::{error::Class, random::Random};
 
 /// The storage of the certificate.
 pub(super) enum CertificateStore {
@@ -52,40 +50,8 @@ pub(super) struct Round {
     pub(super) remark: Option<String>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    #[error(transparent)]
-    Certificate(#[from] pki::Error),
-    #[error("{what}: {}", chain(.source))]
-    Api { what: String, source: Box<kube::Error> },
-    #[error("{what}: no answer within {}s", DEADLINE.as_secs())]
-    Deadline { what: String },
-    #[error("other clients keep changing Secret {0}")]
-    Contended(String),
-}
-
-/// The time-out of one request.
-const DEADLINE: Duration = Duration::from_secs(15);
 /// Attempts per round. Replicas that begin at the same moment lose at most once against each other replica.
 const ATTEMPTS: usize = 10;
-
-/// Sends a request with a time-out. `what` begins the message of an error, such as "cannot read Secret a".
-pub(super) async fn ask<T>(what: &str, request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(DEADLINE, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(source)) => Err(Error::Api { what: what.to_owned(), source: Box::new(source) }),
-        Err(_) => Err(Error::Deadline { what: what.to_owned() }),
-    }
-}
-
-impl Error {
-    pub(super) fn class(&self) -> Class {
-        match self {
-            Self::Api { source, .. } => classify(source),
-            _ => Class::Transient,
-        }
-    }
-}
 
 impl CertificateManager {
     /// Reads the stored certificate and the API server's trust, and brings both one step further.

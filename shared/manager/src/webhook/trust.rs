@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use super::{
     CONVERT, Webhook,
-    certificate_manager::{Error, ask},
     configuration::{Reach, mutating, validating},
+    request::{Error, ask},
 };
 use crate::error::{Class, chain};
 

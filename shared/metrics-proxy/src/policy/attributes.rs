@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use http::request::Parts;
+use http::{HeaderName, request::Parts};
 use serde::Serialize;
 
-use super::{config::Rewrites, template::Template};
+use super::template::Template;
 
 /// An access that must be allowed: a verb and its target.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -46,6 +46,13 @@ impl Attributes {
             Target::Resource { resource, subresource, .. } => (resource, subresource),
         }
     }
+}
+
+/// Where the value of a request comes from; all values of the parameter and of the header count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rewrites {
+    pub(crate) query_parameter: Option<String>,
+    pub(crate) header: Option<HeaderName>,
 }
 
 /// A resource whose parts may depend on a value of the request.

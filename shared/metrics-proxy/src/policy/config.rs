@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     Attributes, User,
-    attributes::{self, Resource},
+    attributes::{self, Resource, Rewrites},
     rules::{Rule, RuleTarget},
     template::Template,
 };
@@ -48,13 +48,6 @@ pub struct Authorization {
     resource: Option<Resource>,
     rewrites: Option<Rewrites>,
     rules: Vec<Rule>,
-}
-
-/// Where the value of a request comes from; all values of the parameter and of the header count.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rewrites {
-    pub(crate) query_parameter: Option<String>,
-    pub(crate) header: Option<HeaderName>,
 }
 
 impl Authorization {

@@ -3,21 +3,14 @@
 //! A binary heap of slots. Each entry holds its position in the heap, so a key that is added without delay can be removed at
 //! once. A heap with lazy removal would grow with every change to a key that has a resync planned for tomorrow.
 
-use super::keys::{Keys, Slot};
+use super::keys::Keys;
+use super::slot::Slot;
 use crate::moment::Moment;
 
 #[derive(Debug, Default)]
 pub(crate) struct DelayHeap {
     heap: Vec<Slot>,
     last_serial: u32,
-}
-
-/// The place of a key in the agenda.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HeapPosition {
-    position: u32,
-    /// The order of insertion. It may wrap: that matters only to two keys due in the same nanosecond and inserted 2³¹ keys apart.
-    serial: u32,
 }
 
 impl DelayHeap {

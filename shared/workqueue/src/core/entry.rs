@@ -1,7 +1,6 @@
 //! The state of one key.
 
-use super::delay_heap::HeapPosition;
-use super::ready_queue::Place;
+use super::slot::Slot;
 use crate::Priority;
 use crate::moment::Moment;
 
@@ -25,7 +24,25 @@ pub(crate) struct Entry<K> {
 pub(crate) enum Waiting {
     No,
     Delayed(HeapPosition),
-    Ready(Place),
+    Ready(Neighbours),
+}
+
+/// Where a delayed key is in the heap of delayed keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeapPosition {
+    pub(super) position: u32,
+    /// The order of insertion. It may wrap: that matters only to two keys due in the same nanosecond and inserted 2³¹ keys apart.
+    pub(super) serial: u32,
+}
+
+/// The neighbours of a ready key, in the list of its priority and in the list of ages.
+pub(crate) type Neighbours = [Links; 2];
+
+/// The neighbours of a ready key in one list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Links {
+    pub(super) previous: Option<Slot>,
+    pub(super) next: Option<Slot>,
 }
 
 impl<K> Entry<K> {
@@ -57,13 +74,13 @@ impl<K> Entry<K> {
         self.is_blocked = false;
     }
 
-    /// The place in line of a key that is ready.
-    pub(crate) fn place(&self) -> &Place {
+    /// The neighbours of a key that is ready.
+    pub(crate) fn place(&self) -> &Neighbours {
         let Waiting::Ready(place) = &self.waiting else { unreachable!("only ready keys stand in line") };
         place
     }
 
-    pub(crate) fn place_mut(&mut self) -> &mut Place {
+    pub(crate) fn place_mut(&mut self) -> &mut Neighbours {
         let Waiting::Ready(place) = &mut self.waiting else { unreachable!("only ready keys stand in line") };
         place
     }

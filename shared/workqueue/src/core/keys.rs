@@ -3,19 +3,12 @@
 //! Entries are in chunks, so growing neither copies them nor reserves twice the memory.
 
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 use hashbrown::HashTable;
 
 use super::entry::Entry;
-
-/// Identifies an entry as long as it exists. Takes four bytes, also in an `Option`, because the linked lists consist of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Slot(NonZeroU32);
-
-/// The number of entries per allocation.
-const CHUNK: usize = 64;
+use super::slot::{CHUNK, Slot};
 
 #[derive(Debug)]
 pub(crate) struct Keys<K> {
@@ -105,18 +98,3 @@ fn entry_at<K>(chunks: &[Vec<Option<Entry<K>>>], slot: Slot) -> &Entry<K> {
 }
 
 const GONE: &str = "a slot is not used after its entry was removed";
-
-impl Slot {
-    fn new(index: usize) -> Self {
-        let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
-        Self(number.expect("four thousand million keys do not fit into memory"))
-    }
-
-    fn chunk(self) -> usize {
-        (self.0.get() - 1) as usize / CHUNK
-    }
-
-    fn offset(self) -> usize {
-        (self.0.get() - 1) as usize % CHUNK
-    }
-}

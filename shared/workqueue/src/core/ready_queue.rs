@@ -10,12 +10,14 @@
 //! **Why not a maximum wait.** After a restart, ten thousand keys would exceed it at the same time, and live changes, which this
 //! queue is made to prefer, would wait behind all of them. A share of the hand-outs has no such cliff and needs no clock.
 //!
-//! **Cost.** Two linked lists through the entries, so a place in line takes no extra memory. Every step is O(1), except finding
+//! **Cost.** Two linked lists through the entries, so a ready key takes no extra memory. Every step is O(1), except finding
 //! the list of a priority (two or three are in use) and skipping held keys, of which there are never more than workers.
 
 use std::collections::BTreeMap;
 
-use super::keys::{Keys, Slot};
+use super::entry::Links;
+use super::keys::Keys;
+use super::slot::Slot;
 use crate::Priority;
 
 #[derive(Debug)]
@@ -28,15 +30,6 @@ pub(crate) struct ReadyQueue {
     /// How many times in a row other keys have overtaken the oldest one.
     passed: u32,
     patience: u32,
-}
-
-/// The neighbours of a key, in the list of its priority and in the list of ages.
-pub(crate) type Place = [Links; 2];
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Links {
-    previous: Option<Slot>,
-    next: Option<Slot>,
 }
 
 impl ReadyQueue {

@@ -126,7 +126,7 @@ proptest! {
         }
     }
 
-    /// The bound in the documentation of [`line`] holds under any traffic.
+    /// The bound in the documentation of [`ready_queue`] holds under any traffic.
     #[test]
     fn every_key_is_served_within_the_documented_bound(traffic in prop::collection::vec((any::<u8>(), 0..4_i32), 1..300), older in 0..5_u32) {
         let mut core = core(&Arc::default());
