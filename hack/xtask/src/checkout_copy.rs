@@ -30,7 +30,7 @@ impl CheckoutCopy {
         }
         for old in workspace::files_in(&copy.folder)? {
             if files.binary_search_by(|file| file.path.cmp(&old.path)).is_err() {
-                fs::remove_file(copy.folder.join(&old.path))?;
+                remove(&copy.folder, &old.path)?;
             }
         }
         Ok(copy)
@@ -83,5 +83,34 @@ impl CheckoutCopy {
     /// Creates that log.
     pub(crate) fn log(&self, name: &str) -> Result<fs::File> {
         Ok(fs::File::create(self.log_path(name))?)
+    }
+}
+/// Removes a file, and the folders that are empty without it: Cargo takes every folder of the workspace's patterns for a crate.
+fn remove(root: &Path, path: &str) -> Result<()> {
+    let path = root.join(path);
+    fs::remove_file(&path)?;
+    for folder in path.ancestors().skip(1).take_while(|folder| *folder != root) {
+        if fs::remove_dir(folder).is_err() {
+            break; // it is not empty
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_folders_are_removed_with_their_last_file() {
+        let root = tempfile::tempdir().expect("a folder");
+        for path in ["shared/gone/src/lib.rs", "shared/kept/Cargo.toml"] {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            fs::write(path, "").expect("a file");
+        }
+        remove(root.path(), "shared/gone/src/lib.rs").expect("it exists");
+        assert!(!root.path().join("shared/gone").exists());
+        assert!(root.path().join("shared/kept/Cargo.toml").exists());
     }
 }

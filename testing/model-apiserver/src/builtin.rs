@@ -8,6 +8,7 @@ use crate::{
     defaults::{self, child, fill},
     kind::{Generation, Kind, Normalize},
     shape::Shape,
+    validate::Cause,
 };
 
 /// All built-in kinds of the model.
@@ -80,11 +81,13 @@ pub(crate) fn kinds() -> Vec<Kind> {
         },
         Kind {
             create_on_put: true,
+            check: event_series,
             immutable: &[
                 ("/action", "action"),
                 ("/eventTime", "eventTime"),
                 ("/note", "message"),
                 ("/reason", "reason"),
+                ("/reason", "reason"), // the API server checks it twice
                 ("/regarding", "involvedObject"),
                 ("/related", "related"),
                 ("/reportingController", "reportingController"),
@@ -165,6 +168,23 @@ fn event(object: &mut Value) {
     }
     child(object, "deprecatedSource");
     child(object, "regarding");
+}
+
+/// A changed series of an event must be complete. An apply that gives up one of its fields, of which another manager owns the
+/// other, leaves an incomplete one.
+fn event_series(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let Some(series) = new.get("series").filter(|series| series.is_object()) else { return Vec::new() };
+    if old.is_some_and(|old| old.get("series") == Some(series)) {
+        return Vec::new();
+    }
+    let mut causes = Vec::new();
+    if series["count"].as_i64().unwrap_or_default() < 2 {
+        causes.push(Cause::invalid("series.count", "\"\"", "should be at least 2"));
+    }
+    if series["lastObservedTime"].is_null() {
+        causes.push(Cause::new("FieldValueRequired", "series.lastObservedTime", "Required value".to_owned()));
+    }
+    causes
 }
 
 fn namespace(object: &mut Value, old: Option<&Value>, _: u64) {

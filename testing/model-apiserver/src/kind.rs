@@ -44,6 +44,8 @@ pub struct Kind {
     pub(crate) zero: fn() -> Value,
     /// Fills in the fields that the server sets after it has computed ownership, so that no manager owns them.
     pub(crate) prepare: Option<Prepare>,
+    /// Rules of a built-in kind for a new object, and for a change from an old to a new one.
+    pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
     /// Immutable fields, with their names in refusals.
     pub(crate) immutable: &'static [(&'static str, &'static str)],
     /// Whether the kind validates changes of the metadata too, so that refusals list them twice.
@@ -108,6 +110,7 @@ impl Kind {
             status_keeps: &[],
             zero: || Value::Object(serde_json::Map::new()),
             prepare: None,
+            check: |_, _| Vec::new(),
             immutable: &[],
             checks_twice: true,
             custom: true,
@@ -198,7 +201,7 @@ impl Kind {
     pub(crate) fn causes(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<Cause> {
         match &self.normalize {
             Normalize::Schema(schema) => schema.causes(self.scale.as_ref(), new, old, subresource == "status"),
-            _ => Vec::new(),
+            _ => (self.check)(new, old),
         }
     }
 

@@ -304,16 +304,16 @@ impl State {
         if kind.checks_twice {
             causes.extend(causes.clone());
         }
+        let mut causes: Vec<Cause> =
+            causes.into_iter().map(|(reason, message, field)| Cause::new(reason, field, message)).collect();
+        causes.extend(kind.causes(new, Some(old), &target.subresource));
         for (pointer, path) in kind.immutable {
             let (before, value) =
                 (old.pointer(pointer).unwrap_or(&Value::Null), new.pointer(pointer).unwrap_or(&Value::Null));
             if before != value {
-                causes.push(("FieldValueInvalid", format!("Invalid value: {value}: field is immutable"), path));
+                causes.push(Cause::invalid(path, &value.to_string(), "field is immutable"));
             }
         }
-        let mut causes: Vec<Cause> =
-            causes.into_iter().map(|(reason, message, field)| Cause::new(reason, field, message)).collect();
-        causes.extend(kind.causes(new, Some(old), &target.subresource));
         if causes.is_empty() { Ok(()) } else { Err(Refusal::of_causes(kind, name, causes)) }
     }
 }
