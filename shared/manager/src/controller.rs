@@ -48,10 +48,8 @@ pub(crate) use running::{Running, Start};
 pub enum Action {
     /// Nothing more to do until something changes.
     Done,
-    /// Requeue after this time.
+    /// Requeue after this time. For a time of day use [`Context::wake_at`].
     After(Duration),
-    /// Requeue at this time of day.
-    At(jiff::Timestamp),
 }
 
 /// A plain async function that reconciles: `async fn(Arc<K>, Context<K>) -> Result<Action, Error>`.

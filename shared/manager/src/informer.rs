@@ -272,11 +272,11 @@ impl<R: Representation> Watch<'_, R> {
             let (delta, now) = match event? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     let Some(object) = decode::<R>(&object) else { continue };
-                    (store.deliver(self.index, &object)?, object.facts.version)
+                    (store.deliver(self.index, &object)?, object.meta.version)
                 }
                 WatchEvent::Deleted(object) => {
                     let Some(object) = decode::<R>(&object) else { continue };
-                    (store.deliver_gone(self.index, &object)?, object.facts.version)
+                    (store.deliver_gone(self.index, &object)?, object.meta.version)
                 }
                 WatchEvent::Bookmark(bookmark) => {
                     let now = bookmark.metadata.resource_version.parse().unwrap_or_default();

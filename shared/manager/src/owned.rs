@@ -24,7 +24,6 @@ use crate::object::ManagedFields;
 
 mod edit;
 mod path;
-mod quantity;
 mod share;
 mod unclaimed;
 
@@ -34,7 +33,6 @@ pub(crate) use share::{Share, unite};
 pub(crate) use unclaimed::{Writers, unclaimed};
 
 use path::Step;
-use quantity::same_quantity;
 
 /// The result of our entries in `managedFields` for one live object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -173,7 +171,7 @@ fn covered(live: &Value, owned: &Value, desired: &Value, at: &Path) -> bool {
 }
 
 fn missing(live: &Value, desired: &Value, at: &Path, changes: &mut Vec<Change>) {
-    if live == desired || (at.is_quantity() && same_quantity(live, desired)) {
+    if live == desired || (at.is_quantity() && workloads::quantity::same(live, desired)) {
         return;
     }
     match (live, desired) {

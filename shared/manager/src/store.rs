@@ -100,7 +100,7 @@ impl<R: Representation> Store<R> {
 
     /// The uid of the object that has this name now.
     pub(crate) fn uid(&self, key: &ObjectKey) -> Option<Uid> {
-        self.read().objects.get(key).map(|slot| slot.facts.uid)
+        self.read().objects.get(key).map(|slot| slot.meta.uid)
     }
 
     pub(crate) fn known(&self, key: &ObjectKey) -> Option<Known<R::Item>> {
@@ -108,9 +108,9 @@ impl<R: Representation> Store<R> {
         let slot = state.objects.get(key)?;
         Some(Known {
             item: Self::item(slot)?,
-            uid: slot.facts.uid,
-            owner: slot.facts.owner.clone(),
-            fingerprint: slot.facts.fingerprint,
+            uid: slot.meta.uid,
+            owner: slot.meta.owner.clone(),
+            fingerprint: slot.meta.fingerprint,
             verified: slot.verified,
         })
     }
@@ -168,7 +168,7 @@ impl<R: Representation> Store<R> {
 
     /// Remembers that our part of the live object agrees with the desired object.
     pub(crate) fn verify(&self, key: &ObjectKey, uid: Uid, verified: Verified) {
-        if let Some(slot) = self.write().objects.get_mut(key).filter(|slot| slot.facts.uid == uid) {
+        if let Some(slot) = self.write().objects.get_mut(key).filter(|slot| slot.meta.uid == uid) {
             slot.verified = Some(verified);
         }
     }
@@ -181,8 +181,8 @@ impl<R: Representation> Store<R> {
     /// Stores an object from a watch event.
     pub(crate) fn deliver(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta>, WentBack> {
         let mut state = self.write();
-        state.watches[watch].advance(decoded.facts.version)?;
-        if state.gone.contains_key(&decoded.facts.uid) {
+        state.watches[watch].advance(decoded.meta.version)?;
+        if state.gone.contains_key(&decoded.meta.uid) {
             return Ok(None);
         }
         Ok(state.upsert::<R>(decoded))
@@ -191,11 +191,11 @@ impl<R: Representation> Store<R> {
     /// Removes an object after a watch event of its deletion.
     pub(crate) fn deliver_gone(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta>, WentBack> {
         let mut state = self.write();
-        state.watches[watch].advance(decoded.facts.version)?;
-        state.gone.remove(&decoded.facts.uid);
+        state.watches[watch].advance(decoded.meta.version)?;
+        state.gone.remove(&decoded.meta.uid);
         state.undecodable.remove(&decoded.key);
         // The answer to a later write of ours is in the cache: the object was created or labelled again since this event.
-        let is_newer = |slot: &Slot<R::Item>| slot.facts.version > decoded.facts.version;
+        let is_newer = |slot: &Slot<R::Item>| slot.meta.version > decoded.meta.version;
         if state.objects.get(&decoded.key).is_some_and(is_newer) {
             return Ok(None);
         }
@@ -214,11 +214,11 @@ impl<R: Representation> Store<R> {
     pub(crate) fn observe(&self, decoded: &Decoded<R::Item>) -> Observation {
         let mut state = self.write();
         let delivered = state.watch_of(&decoded.key).map_or(0, Progress::delivered);
-        let is_deleted = decoded.facts.version <= delivered && state.objects.get(&decoded.key).is_none();
-        if is_deleted || decoded.item.is_err() || state.gone.contains_key(&decoded.facts.uid) {
+        let is_deleted = decoded.meta.version <= delivered && state.objects.get(&decoded.key).is_none();
+        if is_deleted || decoded.item.is_err() || state.gone.contains_key(&decoded.meta.uid) {
             return Observation { is_known: false, contradicts: false };
         }
-        let had_version = |slot: &Slot<R::Item>| slot.facts.version == decoded.facts.version;
+        let had_version = |slot: &Slot<R::Item>| slot.meta.version == decoded.meta.version;
         let contradicts =
             state.objects.get(&decoded.key).is_some_and(|old| had_version(old) && !same::<R>(old, decoded));
         state.upsert::<R>(decoded);
@@ -228,7 +228,7 @@ impl<R: Representation> Store<R> {
     /// Removes an object that we deleted. Late events about it do not bring it back.
     pub(crate) fn observe_gone(&self, key: &ObjectKey, uid: Uid) {
         let mut state = self.write();
-        if state.objects.get(key).is_some_and(|slot| slot.facts.uid == uid) {
+        if state.objects.get(key).is_some_and(|slot| slot.meta.uid == uid) {
             state.gone.insert(uid, key.namespace.clone());
             state.remove(key);
         }
@@ -258,7 +258,7 @@ impl<R: Representation> Store<R> {
         let back = progress.restart(version);
         if back.is_err() {
             for slot in state.objects.iter_mut().filter(|slot| progress.covers(&slot.key.namespace)) {
-                slot.facts.version = 0;
+                slot.meta.version = 0;
             }
         }
         back
@@ -270,17 +270,17 @@ impl<R: Representation> Store<R> {
         let state = &mut *self.write();
         let progress = &mut state.watches[watch];
         progress.saw(&decoded.key);
-        if state.gone.contains_key(&decoded.facts.uid) {
+        if state.gone.contains_key(&decoded.meta.uid) {
             return None; // we deleted it after the list was requested
         }
         let version = progress.listing_version();
         if let Some(slot) = state.objects.get_mut(&decoded.key) {
-            if slot.facts.version > version {
+            if slot.meta.version > version {
                 return None;
             }
-            if slot.facts.version > decoded.facts.version {
+            if slot.meta.version > decoded.meta.version {
                 progress.rewritten();
-                slot.facts.version = 0;
+                slot.meta.version = 0;
             }
         }
         state.upsert::<R>(decoded)
@@ -293,7 +293,7 @@ impl<R: Representation> Store<R> {
         let Some((progress, listing)) = state.watches[watch].end_list() else { return (Vec::new(), false) };
         let is_missing = |key: &ObjectKey| progress.covers(&key.namespace) && !listing.seen.contains(key);
         state.undecodable.retain(|key, _| !is_missing(key));
-        let is_gone = |slot: &&Slot<R::Item>| slot.facts.version <= listing.version && is_missing(&slot.key);
+        let is_gone = |slot: &&Slot<R::Item>| slot.meta.version <= listing.version && is_missing(&slot.key);
         let missing: Vec<ObjectKey> = state.objects.iter().filter(is_gone).map(|slot| slot.key.clone()).collect();
         let rewritten = listing.rewritten;
         (missing.iter().filter_map(|key| state.remove(key)).collect(), rewritten)
@@ -332,10 +332,10 @@ fn same<R: Representation>(old: &Slot<R::Item>, new: &Decoded<R::Item>) -> bool 
         }
         (_, Err(_)) => false,
     };
-    old.facts.uid == new.facts.uid
-        && old.facts.fingerprint == new.facts.fingerprint
-        && old.facts.owner == new.facts.owner
-        && old.facts.app == new.facts.app
+    old.meta.uid == new.meta.uid
+        && old.meta.fingerprint == new.meta.fingerprint
+        && old.meta.owner == new.meta.owner
+        && old.meta.app == new.meta.app
         && is_same_item()
 }
 
@@ -363,23 +363,23 @@ impl<I> State<I> {
         let old = self.objects.get(key);
         // Skip the echo of our own write, and whatever is older. Equal versions alone do not make an echo: a restored cluster
         // uses versions again, and a CRD that changes its defaults changes objects without a new version.
-        let is_older = |old: &Slot<I>| old.facts.version > decoded.facts.version;
-        let is_echo = |old: &Slot<I>| old.facts.version == decoded.facts.version && same::<R>(old, decoded);
+        let is_older = |old: &Slot<I>| old.meta.version > decoded.meta.version;
+        let is_echo = |old: &Slot<I>| old.meta.version == decoded.meta.version && same::<R>(old, decoded);
         if old.is_some_and(|old| is_older(old) || is_echo(old)) {
             return None;
         }
-        let verified = old.filter(|old| old.facts.uid == decoded.facts.uid).and_then(|old| old.verified);
+        let verified = old.filter(|old| old.meta.uid == decoded.meta.uid).and_then(|old| old.verified);
         let delta = Delta {
             key: key.clone(),
-            owners: [old.and_then(|old| old.facts.owner.clone()), decoded.facts.owner.clone()],
-            apps: [old.and_then(|old| old.facts.app.clone()), decoded.facts.app.clone()],
+            owners: [old.and_then(|old| old.meta.owner.clone()), decoded.meta.owner.clone()],
+            apps: [old.and_then(|old| old.meta.app.clone()), decoded.meta.app.clone()],
             undecodable: None,
         };
         // A revived item always counts as changed: its text differs at least in the version.
         let changed = R::IS_REVIVED || old.is_none_or(|old| !same::<R>(old, decoded));
         let position = self.objects.put(Slot {
             key: key.clone(),
-            facts: decoded.facts.clone(),
+            meta: decoded.meta.clone(),
             verified,
             item: (!R::IS_REVIVED).then(|| item.clone()),
             text: decoded.text.as_ref().map(|text| self.packer.pack(text)),
@@ -403,8 +403,8 @@ impl<I> State<I> {
         let slot = self.objects.remove(key)?;
         Some(Delta {
             key: key.clone(),
-            owners: [slot.facts.owner, None],
-            apps: [slot.facts.app, None],
+            owners: [slot.meta.owner, None],
+            apps: [slot.meta.app, None],
             undecodable: None,
         })
     }

@@ -45,7 +45,7 @@ pub(crate) trait Representation: Send + Sync + 'static {
     fn revive(text: &str) -> Option<Self::Item>;
 
     /// The part of the object's JSON that the cache keeps.
-    fn text(json: &str, facts: &CachedMeta) -> Option<String>;
+    fn text(json: &str, meta: &CachedMeta) -> Option<String>;
 
     /// Whether two items are the same for reconcilers, so that the change needs no reconcile.
     fn same(old: &Self::Item, new: &Self::Item) -> bool;
@@ -111,8 +111,8 @@ impl<C: Viewed> Representation for Projected<C> {
     }
 
     /// Keeps the JSON only of objects in which fields are ours, so that changing them needs no read.
-    fn text(json: &str, facts: &CachedMeta) -> Option<String> {
-        (facts.fingerprint.hash != 0).then(|| without_status(json).unwrap_or_else(|_| json.to_owned()))
+    fn text(json: &str, meta: &CachedMeta) -> Option<String> {
+        (meta.fingerprint.hash != 0).then(|| without_status(json).unwrap_or_else(|_| json.to_owned()))
     }
 
     fn same(old: &Live<C::View>, new: &Live<C::View>) -> bool {
@@ -124,7 +124,7 @@ impl<C: Viewed> Representation for Projected<C> {
 #[derive(Debug)]
 pub(crate) struct Decoded<I> {
     pub(crate) key: ObjectKey,
-    pub(crate) facts: CachedMeta,
+    pub(crate) meta: CachedMeta,
     pub(crate) item: Result<Arc<I>, Undecodable>,
     /// The part of its JSON that the cache keeps.
     pub(crate) text: Option<String>,
@@ -189,9 +189,9 @@ impl<I> Decoded<I> {
             .map_err(|panic| format!("panic: {}", panic_message(&*panic)))
             .and_then(|decoded| decoded.map(Arc::new).map_err(|error| error.to_string()))
             .map_err(|error| Undecodable { uid: metadata.uid.as_ref().into(), error: error.into() });
-        let facts = CachedMeta::of(&metadata, &key, json);
-        let text = item.as_ref().ok().and_then(|_| R::text(json, &facts));
-        Ok(Self { key, facts, item, text })
+        let meta = CachedMeta::of(&metadata, &key, json);
+        let text = item.as_ref().ok().and_then(|_| R::text(json, &meta));
+        Ok(Self { key, meta, item, text })
     }
 }
 

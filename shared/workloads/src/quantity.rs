@@ -3,6 +3,7 @@
 //! The rules are those of `k8s.io/apimachinery/pkg/api/resource`.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::Value;
 
 /// One unit. The code counts amounts in billionths, the smallest unit of a quantity (`n`).
 const ONE: i128 = 1_000_000_000;
@@ -21,6 +22,21 @@ pub fn mebibytes(count: i64) -> Quantity {
 pub fn whole(quantity: &Quantity) -> Option<i128> {
     let (amount, _) = read(&quantity.0)?;
     Some(amount.div_euclid(ONE) + i128::from(amount.rem_euclid(ONE) > 0))
+}
+
+/// Whether both values are the same quantity in any notation: `1000m` is `1`. False if one of them is no quantity.
+pub fn same(one: &Value, other: &Value) -> bool {
+    match (amount(one), amount(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => false,
+    }
+}
+
+/// The amount in billionths. The API server also takes JSON numbers.
+fn amount(value: &Value) -> Option<i128> {
+    let number = value.as_number().map(ToString::to_string);
+    let (amount, _) = read(number.as_deref().or(value.as_str())?)?;
+    Some(amount)
 }
 
 /// Returns a quantity in the form in which the API server stores it in a container's requests and limits: `1024Mi` is `1Gi`.
@@ -121,7 +137,25 @@ fn suffix_scale(suffix: &str) -> Option<(Scale, Form)> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn notations_of_one_quantity_are_the_same() {
+        for (one, other, expected) in [
+            (json!("1000m"), json!("1"), true),
+            (json!("1024Mi"), json!("1Gi"), true),
+            (json!(1), json!("1"), true),
+            (json!(0.5), json!("500m"), true),
+            (json!("9007199254740993"), json!("9007199254740992"), false),
+            (json!("1"), json!("1k"), false),
+            (json!("many"), json!("many"), false),
+            (json!(null), json!("0"), false),
+        ] {
+            assert_eq!(same(&one, &other), expected, "{one} and {other}");
+        }
+    }
 
     #[test]
     fn quantities_are_formatted_as_by_the_api_server() {

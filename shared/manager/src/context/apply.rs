@@ -318,7 +318,7 @@ impl<K: Primary> Context<K> {
         let store = self.store::<C>();
         self.informer::<C>().observe(&decoded);
         self.controller.memory.found_child(&self.reconciliation.key, requests.kind());
-        store.verify(&target.key, decoded.facts.uid, target.verified(decoded.facts.fingerprint.hash));
+        store.verify(&target.key, decoded.meta.uid, target.verified(decoded.meta.fingerprint.hash));
         self.reconciliation.changed_children.store(true, Ordering::Relaxed);
         let problem = |Undecodable { error, .. }| {
             Error::Other(format!("{} \"{}\" does not decode: {error}", requests.kind(), target.key.name).into())

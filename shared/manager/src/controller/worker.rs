@@ -150,7 +150,7 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
                 (Some(self.failed(&error, item, &context)), latest.unwrap_or(Action::Done))
             }
         };
-        let again = soonest(action, requeue.wake, context.now());
+        let again = soonest(action, requeue.wake);
         retry.map_or(Ended::Success(again), |retry| Ended::Failed(retry, again))
     }
 
@@ -230,11 +230,10 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
 }
 
 /// Returns the earlier of the times that the reconciler and its Context requested.
-fn soonest(action: Action, wake: Option<Instant>, now: jiff::Timestamp) -> Option<Duration> {
+fn soonest(action: Action, wake: Option<Instant>) -> Option<Duration> {
     let asked = match action {
         Action::Done => None,
         Action::After(wait) => Some(wait),
-        Action::At(time) => Some(time.duration_since(now).max(jiff::SignedDuration::ZERO).unsigned_abs()),
     };
     let wake = wake.map(|at| at.saturating_duration_since(Instant::now()));
     asked.into_iter().chain(wake).min()

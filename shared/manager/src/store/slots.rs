@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Slot<I> {
     pub(super) key: ObjectKey,
-    pub(super) facts: CachedMeta,
+    pub(super) meta: CachedMeta,
     pub(super) verified: Option<Verified>,
     /// What reconcilers read; `None` for a representation that decodes `text` on each read.
     pub(super) item: Option<Arc<I>>,
@@ -74,13 +74,13 @@ impl<I> Slots<I> {
 
     /// The objects that `owner` controls, in no order.
     pub(super) fn owned(&self, owner: Uid) -> impl Iterator<Item = &Slot<I>> {
-        let owns = move |slot: &&Slot<I>| slot.facts.owner.as_ref().is_some_and(|it| it.uid == owner);
+        let owns = move |slot: &&Slot<I>| slot.meta.owner.as_ref().is_some_and(|it| it.uid == owner);
         self.by_owner.iter_hash(self.hasher.hash_one(owner)).filter_map(|at| self.slot(*at)).filter(owns)
     }
 
     /// The objects that carry the labels of `app`, in no order.
     pub(super) fn labelled(&self, app: &AppKey) -> impl Iterator<Item = &Slot<I>> {
-        let belongs = move |slot: &&Slot<I>| slot.facts.app.as_ref() == Some(app);
+        let belongs = move |slot: &&Slot<I>| slot.meta.app.as_ref() == Some(app);
         self.by_app.iter_hash(self.hasher.hash_one(app)).filter_map(|at| self.slot(*at)).filter(belongs)
     }
 
@@ -96,7 +96,7 @@ impl<I> Slots<I> {
             return position;
         };
         let Some(old) = self.slot(position) else { return position };
-        let (owner, app) = (old.facts.owner != slot.facts.owner, old.facts.app != slot.facts.app);
+        let (owner, app) = (old.meta.owner != slot.meta.owner, old.meta.app != slot.meta.app);
         self.unindex(position, false, owner, app);
         if let Some(place) = self.places[position as usize].as_deref_mut() {
             *place = slot;
@@ -150,8 +150,8 @@ impl<I> Slot<I> {
     fn hashes(&self, hasher: &RandomState) -> [Option<u64>; 3] {
         [
             Some(hasher.hash_one(&self.key)),
-            self.facts.owner.as_ref().map(|owner| hasher.hash_one(owner.uid)),
-            self.facts.app.as_ref().map(|app| hasher.hash_one(app)),
+            self.meta.owner.as_ref().map(|owner| hasher.hash_one(owner.uid)),
+            self.meta.app.as_ref().map(|app| hasher.hash_one(app)),
         ]
     }
 }

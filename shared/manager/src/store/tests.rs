@@ -312,7 +312,7 @@ fn an_index_is_exact_after_every_change() {
             1 => {
                 store.observe(&changed);
             }
-            2 => store.observe_gone(&changed.key, changed.facts.uid),
+            2 => store.observe_gone(&changed.key, changed.meta.uid),
             _ => drop(deliver(&store, &changed)),
         }
         for value in ["0", "1", "2", "some", "3"] {

@@ -20,7 +20,7 @@ fn longest(calls: &Calls) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn refused_child_does_not_delay_a_scheduled_reconcile() {
-    for asks in ["After", "At", "wake_at", "wake_at, and later After"] {
+    for asks in ["After", "wake_at", "wake_at, and later After"] {
         let model = model();
         put(&model, &["a"]);
         plan(&model, QUOTA);
@@ -33,7 +33,6 @@ async fn refused_child_does_not_delay_a_scheduled_reconcile() {
                 let in_thirty_seconds = context.now() + 30 * MOMENT;
                 Ok(match asks {
                     "After" => Action::After(30 * MOMENT),
-                    "At" => Action::At(in_thirty_seconds),
                     _ => {
                         context.wake_at(in_thirty_seconds);
                         if asks == "wake_at" { Action::Done } else { Action::After(3_000 * MOMENT) }
@@ -67,34 +66,28 @@ async fn error_keeps_an_earlier_wake_at() {
 /// A suspended machine resumes, or its clock is set. A reconcile that waits for a time of day starts on time by the new clock.
 #[tokio::test(start_paused = true)]
 async fn scheduled_time_of_day_is_kept_when_the_clock_jumps() {
-    for asks in ["At", "wake_at"] {
-        let model = model();
-        put(&model, &["a"]);
-        let calls = Calls::default();
-        let noted = calls.clone();
-        let at = model.now() + 3_600 * MOMENT;
-        let _harness = run(&model, &[], move |toy, context| {
-            noted.note(&toy);
-            async move {
-                keep(toy, context.clone()).await?;
-                Ok(match asks {
-                    _ if context.now() >= at => Action::Done,
-                    "At" => Action::At(at),
-                    _ => {
-                        context.wake_at(at);
-                        Action::Done
-                    }
-                })
+    let model = model();
+    put(&model, &["a"]);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let at = model.now() + 3_600 * MOMENT;
+    let _harness = run(&model, &[], move |toy, context| {
+        noted.note(&toy);
+        async move {
+            keep(toy, context.clone()).await?;
+            if context.now() < at {
+                context.wake_at(at);
             }
-        });
-        sleep(60 * MOMENT).await;
-        let before = calls.count();
-        sleep(60 * MOMENT).await;
-        assert_eq!(calls.count(), before, "{asks}: a clock that does not jump causes no reconcile");
-        model.set_time(at);
-        let took = until("a reconcile", || calls.count() > before).await;
-        assert!(took <= 11 * MOMENT, "{asks}: {took:?}");
-    }
+            Ok(Action::Done)
+        }
+    });
+    sleep(60 * MOMENT).await;
+    let before = calls.count();
+    sleep(60 * MOMENT).await;
+    assert_eq!(calls.count(), before, "a clock that does not jump causes no reconcile");
+    model.set_time(at);
+    let took = until("a reconcile", || calls.count() > before).await;
+    assert!(took <= 11 * MOMENT, "{took:?}");
 }
 
 /// The generation that the status reports.

@@ -32,10 +32,8 @@ impl<K: Primary> Context<K> {
             Err(error) if error.class() != Class::Transient => return Ok(false),
             Err(error) => return Err(error),
         };
-        let after = Decoded::read::<Projected<C>>(&answer)
-            .map_err(requests.undecodable("read", &target.key))?
-            .facts
-            .fingerprint;
+        let after =
+            Decoded::read::<Projected<C>>(&answer).map_err(requests.undecodable("read", &target.key))?.meta.fingerprint;
         let is_in_vain = fingerprint.is_some() && after.hash == fingerprint.hash;
         if is_in_vain {
             self.controller.environment.metrics.skipped_writes.with_label_values(&[requests.kind(), "apply"]).inc();
