@@ -45,6 +45,7 @@ const CHECKS: &[Check] = &[
     Check { rule: "no notes about work to do later", find: text::nothing_for_later },
     Check { rule: "the licence is present", find: documents::licence },
     Check { rule: "links lead to existing files", find: documents::links },
+    Check { rule: "documents name code that exists", find: documents::names_of_code },
 ];
 
 /// A breach of a rule.

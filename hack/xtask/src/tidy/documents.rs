@@ -1,6 +1,9 @@
 //! Rules for the licence and for Markdown documents.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::Finding;
+use super::manifests::{crates, name};
 use crate::workspace::File;
 
 pub(super) fn licence(files: &[File]) -> Vec<Finding> {
@@ -26,6 +29,51 @@ pub(super) fn links(files: &[File]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+pub(super) fn names_of_code(files: &[File]) -> Vec<Finding> {
+    let documents = files.iter().filter(|file| file.is("md"));
+    let all = words(files.iter().filter(|file| !file.is("md")));
+    let of_crates: BTreeMap<String, BTreeSet<&str>> = crates(files)
+        .map(|manifest| {
+            let folder = format!("{}/", manifest.folder());
+            let code = files.iter().filter(|file| file.is("rs") && file.path.starts_with(&folder));
+            (name(manifest).replace('-', "_"), words(code))
+        })
+        .collect();
+    let is_there = |code: &str| match code.split_once("::") {
+        Some((first, path)) => {
+            let known = of_crates.get(&first.replace('-', "_"));
+            known.is_none_or(|known| path.split("::").all(|part| known.contains(part)))
+        }
+        None => !is_name_of_test(code) || all.contains(code),
+    };
+    let mut findings = Vec::new();
+    for file in documents {
+        for (n, line) in (1..).zip(file.text.lines()) {
+            for code in line.split('`').skip(1).step_by(2).filter(|code| is_path(code) && !is_there(code)) {
+                findings.push(Finding::in_line(file, n, format!("names {code}, which does not exist")));
+            }
+        }
+    }
+    findings
+}
+
+/// All identifiers in the files, and in their paths, because a file is a module.
+fn words<'a>(files: impl Iterator<Item = &'a File>) -> BTreeSet<&'a str> {
+    let words = |text: &'a str| text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    files.flat_map(|file| words(&file.path).chain(words(&file.text))).collect()
+}
+
+/// Whether this is the path of an item, such as `manager::Context`, or a single name.
+fn is_path(code: &str) -> bool {
+    code.split("::").all(|part| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-'))
+}
+
+/// Whether this is probably the name of a test, which is a sentence, and not the name of a metric, which code may compute.
+fn is_name_of_test(code: &str) -> bool {
+    let is_metric = ["_seconds", "_total"].iter().any(|unit| code.ends_with(unit));
+    code.matches('_').count() >= 3 && !is_metric && !code.chars().any(|c| c.is_uppercase() || c == '-')
 }
 
 /// The targets of the links `[text](target)` in a line, without `#heading`. Text between back-ticks, such as a pattern, is not a
@@ -67,5 +115,19 @@ mod tests {
         let text = "[a](../shared/a.md#part) [web](https://example.com/x) [here](#part)\n[b](b.md), [`c`](src)\n[root](..) `[0-9](x)`\n";
         let files = [("operators/README.md", text), ("shared/a.md", ""), ("operators/src/lib.rs", "")];
         assert_eq!(found(links, &files), ["operators/README.md:2"]);
+    }
+
+    #[test]
+    fn only_missing_code_is_found() {
+        let text = "`a::tests::it_holds_what_it_says` `a-b::Kind` `kube::Api` `it_holds_what_it_says` `--flag` `a_b`\n\
+                    `a::tests::it_is_gone` `a::gone::Kind`\n`the_test_that_is_gone`\n";
+        let files = [
+            ("README.md", text),
+            ("shared/a/Cargo.toml", ""),
+            ("shared/a/src/lib.rs", "mod tests { fn it_holds_what_it_says() {} }"),
+            ("shared/a-b/Cargo.toml", ""),
+            ("shared/a-b/src/lib.rs", "struct Kind;"),
+        ];
+        assert_eq!(found(names_of_code, &files), ["README.md:2", "README.md:2", "README.md:3"]);
     }
 }
