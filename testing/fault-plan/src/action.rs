@@ -3,8 +3,9 @@
 use std::{fmt, time::Duration};
 
 use crate::{
+    invalid::InvalidPlan,
     lexer::{Quoted, Tokens},
-    plan::{InvalidPlan, When},
+    when::When,
 };
 
 /// One fault. The runner executes the actions of a rule in their order.

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use crate::{
     action::{Action, Answer, Body},
     pattern::{Glob, Pattern},
-    plan::{Count, Plan, Rule, Trigger, When},
+    plan::{Count, Plan, Rule, Trigger},
     request::{Frame, Request},
+    when::When,
 };
 
 /// The name of the signal that makes the runner kill the client.

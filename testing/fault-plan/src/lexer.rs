@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::plan::InvalidPlan;
+use crate::invalid::InvalidPlan;
 
 /// A token of a plan's text.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,14 +15,18 @@
 
 mod action;
 pub mod enumerate;
+mod invalid;
 mod lexer;
 mod pattern;
 mod plan;
 mod progress;
 mod request;
+mod when;
 
 pub use self::action::{Action, Answer, Body};
+pub use self::invalid::InvalidPlan;
 pub use self::pattern::{Glob, Pattern};
-pub use self::plan::{Count, InvalidPlan, Plan, Rule, Trigger, When};
+pub use self::plan::{Count, Plan, Rule, Trigger};
 pub use self::progress::{Due, Progress};
 pub use self::request::{Frame, Request};
+pub use self::when::When;

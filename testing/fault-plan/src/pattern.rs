@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::{
+    invalid::InvalidPlan,
     lexer::Tokens,
-    plan::InvalidPlan,
     request::{Frame, Request},
 };
 

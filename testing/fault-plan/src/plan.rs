@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{action::Action, lexer::Tokens, pattern::Pattern};
+use crate::{action::Action, invalid::InvalidPlan, lexer::Tokens, pattern::Pattern, when::When};
 
 /// A list of rules that inject faults. The empty plan injects none.
 ///
@@ -34,29 +34,12 @@ pub struct Trigger {
     pub count: Count,
 }
 
-/// The point at which a rule applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum When {
-    /// The runner has not yet forwarded the request.
-    Before,
-    /// The server has handled the request, and the client has no answer yet.
-    After,
-    /// The client has the answer.
-    Delivered,
-    /// The runner is about to forward an event of a watch.
-    Frame,
-}
-
 /// Selects among the matching requests or frames, counted from one: `#3`, `#3..`, `#3..5`. Without a count, all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Count {
     first: u32,
     last: Option<u32>,
 }
-
-/// The reason why a text is not a valid plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvalidPlan(pub(crate) String);
 
 impl Plan {
     /// A plan with these rules. If several rules apply to one request, all their actions are executed, in this order.
@@ -205,17 +188,6 @@ impl fmt::Display for Rule {
     }
 }
 
-impl fmt::Display for When {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Before => "before",
-            Self::After => "after",
-            Self::Delivered => "delivered",
-            Self::Frame => "frame",
-        })
-    }
-}
-
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.first, self.last) {
@@ -226,14 +198,6 @@ impl fmt::Display for Count {
         }
     }
 }
-
-impl fmt::Display for InvalidPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not a fault plan: {}", self.0)
-    }
-}
-
-impl std::error::Error for InvalidPlan {}
 
 impl From<Plan> for String {
     fn from(plan: Plan) -> Self {

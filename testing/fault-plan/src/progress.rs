@@ -2,8 +2,9 @@
 
 use crate::{
     action::Action,
-    plan::{Plan, Rule, When},
+    plan::{Plan, Rule},
     request::{Frame, Request},
+    when::When,
 };
 
 /// The execution state of a plan.

@@ -124,5 +124,8 @@ async fn t14_settled_booking_causes_one_request_per_poll() {
     let mut office = booked().await;
     let (writes, asked) = (office.writes(), office.airline.requests());
     office.pass(HOUR).await;
-    assert_eq!((office.writes(), office.airline.requests() - asked), (writes, 12));
+    assert_eq!(office.writes(), writes);
+    // Polls are 4.5 to 5.5 minutes apart.
+    let polls = office.airline.requests() - asked;
+    assert!((10..=13).contains(&polls), "{polls} requests");
 }

@@ -7,13 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::catalogue::{Output, Recipe};
+use super::catalogue::{FLAGS, Output, Recipe};
 use super::{Lock, Tool, cache, host, key, sources};
 use crate::missing::{Missing, last_line, program, require};
 use crate::progress::{Event, Progress, TICK};
-
-/// Flags of every build. Without a version control stamp, the same sources give the same program in every checkout.
-pub(crate) const FLAGS: [&str; 3] = ["-mod=readonly", "-trimpath", "-buildvcs=false"];
 
 /// The time limit of a build; it is longer than any build takes on a slow machine.
 const PATIENCE: Duration = Duration::from_hours(1);

@@ -1,5 +1,8 @@
 //! The tools and their recipes: one for each Go module under `hack/tools`.
 
+/// Flags of every build. Without a version control stamp, the same sources give the same program in every checkout.
+pub(crate) const FLAGS: [&str; 3] = ["-mod=readonly", "-trimpath", "-buildvcs=false"];
+
 /// A tool of clusters or of their tests. Each tool is one upstream project, and its own `go.mod` pins it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tool {

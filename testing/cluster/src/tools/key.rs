@@ -21,7 +21,7 @@ pub(crate) fn source_key(folder: &Path, recipe: &Recipe) -> Result<String> {
     files.sort();
 
     let mut hash = Sha256::new();
-    hash.update(format!("{recipe:?} {} {}", std::env::consts::ARCH, super::build::FLAGS.join(" ")));
+    hash.update(format!("{recipe:?} {} {}", std::env::consts::ARCH, super::catalogue::FLAGS.join(" ")));
     for file in files {
         let content = fs::read(&file).with_context(|| format!("could not read {}", file.display()))?;
         hash.update(file.file_name().unwrap_or_default().as_encoded_bytes());
