@@ -8,7 +8,7 @@ const POLL: Duration = Duration::from_mins(5);
 fn after(action: Action) -> Duration {
     match action {
         Action::After(wait) => wait,
-        other => panic!("{other:?}"),
+        other @ Action::Done => panic!("{other:?}"),
     }
 }
 
