@@ -31,13 +31,11 @@ async fn refused_child_does_not_delay_a_scheduled_reconcile() {
             async move {
                 keep(toy, context.clone()).await?;
                 let in_thirty_seconds = context.now() + 30 * MOMENT;
-                Ok(match asks {
-                    "After" => Action::After(30 * MOMENT),
-                    _ => {
-                        context.wake_at(in_thirty_seconds);
-                        if asks == "wake_at" { Action::Done } else { Action::After(3_000 * MOMENT) }
-                    }
-                })
+                if asks == "After" {
+                    return Ok(Action::After(30 * MOMENT));
+                }
+                context.wake_at(in_thirty_seconds);
+                Ok(if asks == "wake_at" { Action::Done } else { Action::After(3_000 * MOMENT) })
             }
         });
         sleep(1_200 * MOMENT).await;
