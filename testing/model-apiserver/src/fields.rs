@@ -1,16 +1,13 @@
 //! Sets of field paths, as in `metadata.managedFields`. Pure.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::shape::Shape;
-
-/// One step of a path, in the notation of `fieldsV1`: `f:name`, `k:{"name":"app"}`, `v:"x"` or `i:0`.
-pub(crate) type Step = Arc<str>;
+use crate::{
+    shape::Shape,
+    step::{Step, keyed},
+};
 
 /// A set of paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -185,27 +182,6 @@ impl FieldSet {
 /// The step to a field.
 pub(crate) fn field(name: &str) -> Step {
     format!("f:{name}").into()
-}
-
-/// The step to the item of a keyed list.
-pub(crate) fn keyed(keys: Map<String, Value>) -> Step {
-    format!("k:{}", escaped(&sorted(keys))).into()
-}
-
-/// The step to the item of a set.
-pub(crate) fn valued(value: &Value) -> Step {
-    format!("v:{}", escaped(value)).into()
-}
-
-/// JSON as Go writes it: with HTML characters escaped.
-fn escaped(value: &Value) -> String {
-    value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
-}
-
-/// Sorts the keys by name, because the order of the map may differ.
-fn sorted(keys: Map<String, Value>) -> Value {
-    let sorted: BTreeMap<String, Value> = keys.into_iter().collect();
-    Value::Object(sorted.into_iter().collect())
 }
 
 fn canonical(step: &str) -> Step {

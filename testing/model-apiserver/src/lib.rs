@@ -35,6 +35,7 @@ mod selector;
 mod service;
 mod shape;
 mod state;
+mod step;
 #[cfg(test)]
 mod tests;
 mod typed;

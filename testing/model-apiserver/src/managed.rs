@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    fields::{FieldSet, Step, display},
+    fields::{FieldSet, display},
     refusal::Refusal,
     shape::Shape,
+    step::Step,
     typed::{self, Comparison},
 };
 

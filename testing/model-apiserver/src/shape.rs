@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Map, Value};
 
-use crate::fields::{Step, keyed, valued};
+use crate::step::{Step, keyed, valued};
 
 /// The structure of a value, as far as merging and ownership depend on it.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use crate::{
-    fields::{FieldSet, Step, field},
+    fields::{FieldSet, field},
     shape::{Class, Shape},
+    step::Step,
 };
 
 /// The paths of everything in a value.

@@ -12,8 +12,8 @@ use model_apiserver::{Change, Model};
 use serde_json::Value;
 
 use crate::{
-    controllers::text,
     network::{Network, OPERATOR},
+    objects::{is_about_leadership, text},
     subject::Subject,
     trace::Trace,
 };
@@ -310,12 +310,6 @@ impl Checks {
             self.excused.insert(text(&before["metadata"]["uid"]));
         }
     }
-}
-
-/// Whether the change concerns leader election: a Lease, or an Event about one.
-pub(crate) fn is_about_leadership(change: &Change) -> bool {
-    let tells = |event: &Value| event["regarding"]["kind"] == "Lease";
-    change.resource.starts_with("leases") || change.after.as_deref().is_some_and(tells)
 }
 
 /// Returns the uid of the first owner.

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::checks::is_about_leadership;
+use crate::objects::{is_about_leadership, text};
 
 const DEPLOYMENTS: &str = "deployments.apps";
 const JOBS: &str = "jobs.batch";
@@ -355,8 +355,4 @@ fn is_orphan(pod: &Value) -> bool {
 fn is_finished(job: &Value) -> bool {
     let conditions = job["status"]["conditions"].as_array();
     conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Complete" || it["type"] == "Failed"))
-}
-
-pub(crate) fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }

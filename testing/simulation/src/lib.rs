@@ -16,6 +16,7 @@ mod controllers;
 mod disturbance;
 mod memory;
 mod network;
+mod objects;
 pub mod oracle;
 mod plan;
 mod shrink;

@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     disturbance::{Disturbance, milliseconds},
     network::Effects,
-    subject::Subject,
     trace::Line,
-    world,
 };
 
 /// A world before anything has happened in it, and the disturbances that will happen.
@@ -76,30 +74,6 @@ impl Plan {
             new_year()
         };
         Self { seed, objects, replicas, starts, pace, disturbances }
-    }
-
-    /// Plays the world twice and compares the traces.
-    ///
-    /// # Panics
-    ///
-    /// When the traces differ in any byte, or have 100 lines or fewer.
-    pub fn is_repeatable(&self, subject: &'static dyn Subject) {
-        let (one, other) = (self.play(subject).trace, self.play(subject).trace);
-        for (one, other) in one.iter().zip(&other) {
-            assert_eq!(one.to_string(), other.to_string(), "seed {}", self.seed);
-        }
-        assert_eq!(one.len(), other.len(), "seed {}", self.seed);
-        assert!(one.len() > 100, "seed {}: {} lines", self.seed, one.len());
-    }
-
-    /// Plays the world, in a runtime of its own with simulated time.
-    ///
-    /// # Panics
-    ///
-    /// When tokio cannot create the runtime.
-    pub fn play(&self, subject: &'static dyn Subject) -> Played {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime").block_on(world::play(self, subject))
     }
 }
 

@@ -9,7 +9,7 @@ use kube::{
 use model_apiserver::Model;
 use serde_json::{Map, Value, json};
 
-use crate::{controllers::text, disturbance::Act, subject::Subject, trace::Trace};
+use crate::{disturbance::Act, objects::text, subject::Subject, trace::Trace};
 
 /// The namespaces of all objects. Leases and their Events are in another namespace.
 pub(crate) const NAMESPACES: [&str; 2] = ["shop", "depot"];

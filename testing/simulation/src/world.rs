@@ -18,6 +18,7 @@ use crate::{
     disturbance::{Act, Phase},
     memory,
     network::{Network, Perform},
+    objects::is_about_leadership,
     plan::{Plan, Played},
     stage::{Stage, process},
     subject::{Period, Subject},
@@ -55,8 +56,34 @@ const STILL: Duration = Duration::from_secs(5);
 /// How often the queue is checked, one tick apart, until it is empty.
 const LOOKS: usize = 8;
 
+impl Plan {
+    /// Plays the world twice and compares the traces.
+    ///
+    /// # Panics
+    ///
+    /// When the traces differ in any byte, or have 100 lines or fewer.
+    pub fn is_repeatable(&self, subject: &'static dyn Subject) {
+        let (one, other) = (self.play(subject).trace, self.play(subject).trace);
+        for (one, other) in one.iter().zip(&other) {
+            assert_eq!(one.to_string(), other.to_string(), "seed {}", self.seed);
+        }
+        assert_eq!(one.len(), other.len(), "seed {}", self.seed);
+        assert!(one.len() > 100, "seed {}: {} lines", self.seed, one.len());
+    }
+
+    /// Plays the world, in a runtime of its own with simulated time.
+    ///
+    /// # Panics
+    ///
+    /// When tokio cannot create the runtime.
+    pub fn play(&self, subject: &'static dyn Subject) -> Played {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime").block_on(play(self, subject))
+    }
+}
+
 /// Plays a plan in simulated time.
-pub(crate) async fn play(plan: &Plan, subject: &'static dyn Subject) -> Played {
+async fn play(plan: &Plan, subject: &'static dyn Subject) -> Played {
     let mut world = World::new(plan, subject);
     let trace = world.trace.clone();
     let subscriber = tracing_subscriber::registry().with(WakeUps::new(&trace, plan.replicas));
@@ -317,7 +344,7 @@ impl World {
         while self.trace.now() < until {
             self.step().await?;
             let changes = self.model.changes_after(version);
-            if let Some(change) = changes.iter().find(|change| !checks::is_about_leadership(change)) {
+            if let Some(change) = changes.iter().find(|change| !is_about_leadership(change)) {
                 return Err(format!("{when}: {} {} is written by {:?}", change.resource, change.key, change.writer));
             }
             version = self.model.version();

@@ -1,7 +1,7 @@
 //! The period of `@every`, in the syntax of Go's durations.
 
 use crate::error::Error;
-use crate::parse::Part;
+use crate::part::Part;
 
 /// The shortest period, in seconds.
 const SHORTEST: u64 = 10;

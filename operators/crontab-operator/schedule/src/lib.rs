@@ -27,6 +27,7 @@ pub mod explain;
 mod field;
 mod missed;
 mod parse;
+mod part;
 mod schedule;
 mod wall;
 mod zone;

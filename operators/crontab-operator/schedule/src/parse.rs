@@ -1,11 +1,12 @@
 //! The parser of schedules.
 
-use std::ops::Range;
+use std::str::FromStr;
 
 use crate::cron::Cron;
 use crate::error::Error;
 use crate::every;
 use crate::field::{Field, Set};
+use crate::part::Part;
 use crate::schedule::{Schedule, When};
 
 /// The longest text, as in the CRD's schema.
@@ -22,46 +23,27 @@ pub(crate) const DESCRIPTORS: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
-/// A part of the text, with its position.
-#[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
-    whole: &'a str,
-    start: usize,
-    end: usize,
-    field: Option<Field>,
+impl Schedule {
+    /// Parses a schedule, and also refuses one that [never fires](Self::never_fires). For places where users write schedules.
+    ///
+    /// ```
+    /// let error = schedule::Schedule::parse_firing("0 0 30 2 *").unwrap_err();
+    /// assert_eq!(error.why(), "day of month, character 5: never fires; none of these months has such a day");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the text is not a valid schedule, or never fires.
+    pub fn parse_firing(text: &str) -> Result<Self, Error> {
+        parse_firing(text)
+    }
 }
 
-impl<'a> Part<'a> {
-    fn all(whole: &'a str) -> Self {
-        Self { whole, start: 0, end: whole.len(), field: None }
-    }
+impl FromStr for Schedule {
+    type Err = Error;
 
-    pub(crate) fn text(&self) -> &'a str {
-        &self.whole[self.start..self.end]
-    }
-
-    /// Returns a part of this part.
-    pub(crate) fn slice(self, range: Range<usize>) -> Self {
-        Self { start: self.start + range.start, end: self.start + range.end, ..self }
-    }
-
-    pub(crate) fn error(&self, what: impl Into<String>, advice: impl Into<String>) -> Error {
-        Error::new(self.whole, self.field, self.start..self.end, what, advice)
-    }
-
-    /// Splits at separators. Returns at least one part; parts may be empty.
-    fn split(self, separator: fn(char) -> bool) -> impl Iterator<Item = Self> {
-        let text = self.text();
-        let ends = text.match_indices(separator).map(|(at, it)| (at, at + it.len())).chain([(text.len(), text.len())]);
-        ends.scan(0, move |start, (end, next)| {
-            let part = self.slice(*start..end);
-            *start = next;
-            Some(part)
-        })
-    }
-
-    fn words(self) -> Vec<Self> {
-        self.split(char::is_whitespace).filter(|word| !word.text().is_empty()).collect()
+    fn from_str(text: &str) -> Result<Self, Error> {
+        parse(text)
     }
 }
 

@@ -1,16 +1,14 @@
 //! A schedule, and the instants at which it fires in a zone.
 
 use std::fmt::{Display, Formatter};
-use std::str::FromStr;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
 use crate::cron::Cron;
-use crate::error::Error;
+use crate::every;
 use crate::zone::{Change, Zone};
-use crate::{every, parse};
 
 /// More than the largest offset from UTC that any zone has ever had, in seconds.
 const FARTHEST: i64 = 26 * 3600;
@@ -37,20 +35,6 @@ pub(crate) enum When {
 }
 
 impl Schedule {
-    /// Parses a schedule, and also refuses one that [never fires](Self::never_fires). For places where users write schedules.
-    ///
-    /// ```
-    /// let error = schedule::Schedule::parse_firing("0 0 30 2 *").unwrap_err();
-    /// assert_eq!(error.why(), "day of month, character 5: never fires; none of these months has such a day");
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// If the text is not a valid schedule, or never fires.
-    pub fn parse_firing(text: &str) -> Result<Self, Error> {
-        parse::parse_firing(text)
-    }
-
     /// Whether it has no times: its days never come, such as 30 February, or its period is above ten years.
     pub fn never_fires(&self) -> bool {
         match &self.0 {
@@ -68,14 +52,6 @@ impl Schedule {
     /// of five fields ignores it. [`Situation::base`](crate::Situation::base) returns the right one.
     pub fn times<'a>(&'a self, zone: &'a Zone, base: Timestamp) -> Times<'a> {
         Times { schedule: self, zone, base: floor(base) }
-    }
-}
-
-impl FromStr for Schedule {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse::parse(text)
     }
 }
 
