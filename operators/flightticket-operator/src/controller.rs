@@ -23,10 +23,6 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
         publish(&ctx, &status::not_configured(&ticket), Vec::new()).await?;
         return Ok(Action::Done);
     };
-    let is_reported = StatusUpdate::stored(&ticket).ready.is_some();
-    if let Some(wait) = polling.wait(&ticket).filter(|_| is_reported) {
-        return Ok(Action::After(wait));
-    }
     // No booking without a finalizer, which would otherwise remain after the object's deletion. No decision on a cached status
     // that a former leader may have changed since.
     if ctx.ensure_finalizer().await?.is_none() {
@@ -56,11 +52,8 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
 }
 
 /// Cancels the booking of a deleted ticket, and closes its references so that no late request can book.
-pub(crate) async fn clean_up(ticket: Arc<FlightTicket>, ctx: Context<FlightTicket>) -> Result<Deletion, Error> {
+pub(crate) async fn clean_up(_: Arc<FlightTicket>, ctx: Context<FlightTicket>) -> Result<Deletion, Error> {
     let polling = ctx.config::<Arc<Polling>>();
-    if let Some(wait) = polling.wait(&ticket) {
-        return Ok(Deletion::Pending(Action::After(wait)));
-    }
     let Some(ticket) = ctx.refresh_status().await? else { return Ok(Deletion::Pending(Action::Done)) };
     let provider = ctx.config::<Option<Client>>();
 

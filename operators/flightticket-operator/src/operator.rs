@@ -36,6 +36,23 @@ impl Operator for FlightTicketOperator {
         include_str!("../samples/flights_v1_flightticket.yaml")
     }
 
+    /// Without the chart, there is no booking server.
+    fn sample_needs_chart(&self) -> bool {
+        true
+    }
+
+    fn chart_values(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("booking-url", "provider.url"),
+            ("booking-token-file", "provider.tokenFile"),
+            ("booking-token-secret", "provider.secretName"),
+            ("booking-ca-file", "provider.caFile"),
+            ("booking-timeout", "provider.timeout"),
+            ("booking-poll-interval", "provider.pollInterval"),
+            ("booking-concurrency", "provider.concurrency"),
+        ]
+    }
+
     fn setup(&self, manager: &mut Manager) {
         let config: Config = manager.args();
         let token = match (&config.token_file, &config.token_secret) {
@@ -59,6 +76,7 @@ pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> De
     Controller::of::<FlightTicket>()
         .config(client)
         .config(polling)
+        .wakes_on(FlightTicket::intent)
         .workers(config.concurrency.into())
         .on_delete(FINALIZER, controller::clean_up)
         .on_gone(move |key| left.forget(key))

@@ -80,12 +80,14 @@ impl FlightTicket {
         format!("{generation}-{:016x}", xxh3_64(texts.as_bytes()))
     }
 
-    /// Returns a fingerprint of all changes by a user that end a wait at once.
-    pub fn intent(&self) -> String {
-        let is_known = self.status.as_ref().is_some_and(|status| status.booking_id.is_some());
-        let (requested, forced) = (self.annotation(REQUESTED), self.annotation(FORCE_DELETE));
-        let deleted = self.metadata.deletion_timestamp.is_some();
-        format!("{} {requested:?} {forced:?} {deleted}", self.demand(is_known))
+    /// Returns what of the ticket ends a wait at once when it changes: what its user asks for, and whether the status says
+    /// anything. Other changes wait for the next poll, so that they cause no request to the provider.
+    pub fn intent(&self) -> (String, [Option<String>; 2], bool) {
+        let status = self.status.as_ref();
+        let is_known = status.is_some_and(|status| status.booking_id.is_some());
+        let is_reported = status.is_some_and(|status| status.conditions.iter().any(|it| it.type_ == "Ready"));
+        let annotations = [REQUESTED, FORCE_DELETE].map(|name| self.annotation(name).map(str::to_owned));
+        (self.demand(is_known), annotations, is_reported)
     }
 }
 

@@ -50,14 +50,13 @@ mod recent;
 mod role;
 mod status_writer;
 
-pub(crate) use memory::Memory;
 use memory::Rollout;
+pub(crate) use memory::{ActedOn, Memory};
 pub use primary::Creation;
-pub(crate) use primary::has_finalizer;
+pub(crate) use primary::{has_finalizer, is_paused, paused_annotation};
 pub use read::SecretValues;
 pub(crate) use recent::Recent;
 pub(crate) use role::Role;
-pub(crate) use status_writer::annotation;
 
 /// The handle of one reconcile of one object of kind `K`. Clones belong to the same reconcile.
 #[derive(Debug)]

@@ -12,7 +12,7 @@
 //! The declaration does no I/O. The runtime derives the rest from it: which informers run, which changes wake an object, and
 //! which permissions the operator needs.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, hash::Hash, sync::Arc, time::Duration};
 
 use workloads::{Child, Viewed};
 use workqueue::{Priority, WorkQueue};
@@ -34,6 +34,7 @@ use crate::{
 mod deletion;
 mod queue_metrics;
 mod running;
+mod wake_filter;
 mod worker;
 
 use deletion::Cleanup;
@@ -42,6 +43,7 @@ pub use deletion::{Deletion, Finalize};
 use queue_metrics::QueueMetrics;
 use running::Built;
 pub(crate) use running::{Running, Start};
+use wake_filter::{Part, WakeFilter};
 
 /// When to reconcile again after a successful reconcile. A change of the object or of a child always requeues the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,11 @@ pub enum Action {
     Done,
     /// Requeue after this time. For a time of day use [`Context::wake_at`].
     After(Duration),
+    /// Requeue after this time, and not before, whatever changes: a system outside of the cluster has named the time.
+    NotBefore(Duration),
+    /// Requeue with the object's exponential back-off, which begins with this wait. For a system outside of the cluster that
+    /// failed, after the reconcile has reported it. An `Err` would also count as an error of the reconcile.
+    Retry(Duration),
 }
 
 /// A plain async function that reconciles: `async fn(Arc<K>, Context<K>) -> Result<Action, Error>`.
@@ -91,6 +98,7 @@ impl Controller {
             cleanup: None,
             gone: None,
             scraped: None,
+            wakes_on: None,
             workers: None,
         };
         ControllerBuilder { sources: Vec::new(), children: Vec::new(), rules, indices: Vec::new(), behaviour }
@@ -127,6 +135,8 @@ struct Behaviour<K: Primary> {
     cleanup: Option<Cleanup<K>>,
     gone: Option<Gone>,
     scraped: Option<Scraped<K>>,
+    /// The part of an object whose changes wake it; `None` for the whole object.
+    wakes_on: Option<Part<K>>,
     /// The number of workers, if the controller sets its own.
     workers: Option<usize>,
 }
@@ -239,6 +249,16 @@ impl<K: Primary> ControllerBuilder<K> {
         self
     }
 
+    /// Declares that only changes of a part of the object wake it. Changes of the uid, the generation, the finalizers, the pause
+    /// annotation, and the deletion always do. controller-runtime calls such a filter a predicate.
+    ///
+    /// `part` must depend on the object alone. A change is compared with what the last reconcile acted on, so nothing is missed
+    /// while a reconcile runs.
+    pub fn wakes_on<P: Hash>(mut self, part: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
+        self.behaviour.wakes_on = Some(Box::new(move |object| wake_filter::hash(&part(object))));
+        self
+    }
+
     /// Sets the number of concurrent reconciles, unless `--max-concurrent-reconciles` names the kind. This is for reconciles
     /// that mostly wait for a service outside of the cluster.
     pub fn workers(mut self, workers: usize) -> Self {
@@ -289,15 +309,29 @@ impl<K: Primary> ControllerBuilder<K> {
             seed: Some(informers.random().number()),
             ..workqueue::Config::default()
         });
-        let woken = queue.clone();
+        let (mut caches, memory) = (Caches::default(), Arc::<Memory>::default());
+        let filter = WakeFilter::new(self.behaviour.wakes_on.take(), primary.store.clone(), memory.clone());
+        let (filter, woken) = (Arc::new(filter), queue.clone());
+        let passing = filter.clone();
         primary.subscribe(Box::new(move |delta, origin| {
-            wake(&woken, delta.key.clone(), priority(origin), &Cause::Change(origin));
+            if passing.passes(&delta.key) {
+                wake(&woken, delta.key.clone(), priority(origin), &Cause::Change(origin));
+            }
         }));
-        let (mut caches, memory) = (Caches::default(), Arc::default());
         for source in std::mem::take(&mut self.sources) {
             source(informers, &primary, &queue, &names.app, &memory, &mut caches);
         }
-        Box::new(Built { names, children, primary, queue, memory, caches, behaviour: self.behaviour, reconciler })
+        Box::new(Built {
+            names,
+            children,
+            primary,
+            queue,
+            filter,
+            memory,
+            caches,
+            behaviour: self.behaviour,
+            reconciler,
+        })
     }
 }
 

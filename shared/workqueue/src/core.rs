@@ -135,16 +135,18 @@ impl<K: Clone + Eq + Hash> Core<K> {
                 }
                 Some(due)
             }
-            Outcome::Failure | Outcome::FailureOrAfter(_) => {
+            Outcome::Failure | Outcome::FailureWith { .. } => {
+                let (base, latest) = match outcome {
+                    Outcome::FailureWith { base, latest } => (base, latest),
+                    _ => (None, None),
+                };
                 if !run.cut_short {
+                    let backoff = Backoff { base: base.unwrap_or(self.backoff.base), ..self.backoff };
                     entry.failures = entry.failures.saturating_add(1);
-                    entry.retry_at = now.plus(self.backoff.delay(entry.failures, self.random.next()));
+                    entry.retry_at = now.plus(backoff.delay(entry.failures, self.random.next()));
                     entry.is_blocked = false;
                 }
-                match outcome {
-                    Outcome::FailureOrAfter(delay) => Some(entry.retry_at.min(now.plus(delay))),
-                    _ => Some(entry.retry_at),
-                }
+                Some(latest.map_or(entry.retry_at, |latest| entry.retry_at.min(now.plus(latest))))
             }
         };
         if let Some(due) = due

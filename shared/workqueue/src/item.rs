@@ -14,7 +14,7 @@ use crate::{Priority, WorkQueue};
 /// | `Success` | when it is added | 0 |
 /// | `RequeueAfter(d)` | after `d` | 0 |
 /// | `Failure` | after its back-off | one more, unless this run cut a wait short |
-/// | `FailureOrAfter(d)` | after its back-off or after `d`, whichever is earlier | as `Failure` |
+/// | `FailureWith { base, latest }` | after its back-off, which begins with `base`, or after `latest` if that is earlier | as `Failure` |
 /// | `NotBefore(d)` | after `d`, whatever adds it | as before |
 /// | `WaitForChange` | when it is added | 0 |
 ///
@@ -31,12 +31,14 @@ pub enum Outcome {
     /// the due time of the next try does not change. Otherwise a burst of unrelated changes to a failing key would raise its
     /// back-off to the maximum within a second.
     Failure,
-    /// Failed, and comes back after the key's back-off, or after this time if that is earlier. For work that failed in part,
-    /// while another part has a fixed time.
-    ///
-    /// The back-off is that of [`Outcome::Failure`]. If this time brings the key back before the back-off is over, that run
-    /// does not increase the back-off either.
-    FailureOrAfter(Duration),
+    /// Failed, and comes back after a back-off of its own kind.
+    FailureWith {
+        /// The first wait of the back-off, instead of the queue's. For an outside system that needs longer waits.
+        base: Option<Duration>,
+        /// The key comes back after this time if that is earlier than its back-off. For work that failed in part, while another
+        /// part has a fixed time. Such a run does not increase the back-off either.
+        latest: Option<Duration>,
+    },
     /// Failed, and comes back after this time, because the refusal named it (`Retry-After`). Adding the key, before the work
     /// ended or after, does not bring it back earlier.
     NotBefore(Duration),

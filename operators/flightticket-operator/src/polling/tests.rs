@@ -1,21 +1,15 @@
-use serde_json::json;
-
 use super::*;
-use crate::{samples, ticket::RETRY};
+use crate::samples;
 
-const POLL: Duration = Duration::from_mins(5);
-
-fn after(action: Action) -> Duration {
-    match action {
-        Action::After(wait) => wait,
-        other @ Action::Done => panic!("{other:?}"),
-    }
-}
+const INTERVAL: Duration = Duration::from_mins(5);
 
 #[test]
-fn waits_have_jitter_and_back_off() {
-    let (tickets, ticket) = (Polling::every(POLL), samples::seed());
-    let rest = |wait, random| after(tickets.rest(&ticket, wait, random)).as_secs_f64();
+fn waits_have_jitter() {
+    let (tickets, ticket) = (Polling::every(INTERVAL), samples::seed());
+    let seconds = |wait, random| match tickets.rest(&ticket, wait, random) {
+        Action::After(wait) | Action::NotBefore(wait) => wait.as_secs_f64(),
+        other => panic!("{other:?}"),
+    };
     for (wait, least, most) in [
         (Wait::Poll, 270.0, 330.0),
         (Wait::Seats, 270.0, 330.0),
@@ -23,42 +17,39 @@ fn waits_have_jitter_and_back_off() {
         (Wait::Missing, 5.0, 5.0),
         (Wait::Trouble(Some(Duration::from_secs(7))), 7.0, 7.7),
     ] {
-        let (low, high) = (rest(wait, 0.0), rest(wait, 1.0));
+        let (low, high) = (seconds(wait, 0.0), seconds(wait, 1.0));
         assert!((low - least).abs() < 1e-6 && (high - most).abs() < 1e-6, "{wait:?}: {low} {high}");
     }
-    tickets.rest(&ticket, Wait::Poll, 0.5);
-    let troubles: Vec<f64> = (0..11).map(|_| rest(Wait::Trouble(None), 0.5)).collect();
-    assert_eq!(troubles, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 300.0, 300.0]);
-    assert_eq!(tickets.so_far(&ticket).failures, 11);
-    let unconfirmed: Vec<f64> = (0..7).map(|_| rest(Wait::Unconfirmed, 0.5)).collect();
-    assert_eq!(unconfirmed, [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]);
-    assert_eq!(tickets.so_far(&ticket).failures, 0);
+}
+
+#[test]
+fn provider_names_the_time_or_the_queue_backs_off() {
+    let (tickets, ticket) = (Polling::every(INTERVAL), samples::seed());
+    let named = Duration::from_secs(7);
+    for _ in 0..5 {
+        assert_eq!(tickets.rest(&ticket, Wait::Trouble(None), 0.5), Action::Retry(TROUBLE));
+        assert_eq!(tickets.rest(&ticket, Wait::Trouble(Some(named)), 0.0), Action::NotBefore(named));
+    }
+    assert_eq!(tickets.so_far(&ticket).failures, 10);
     assert_eq!(tickets.rest(&ticket, Wait::Change, 0.5), Action::Done);
-    assert_eq!(tickets.wait(&ticket), None);
+    assert_eq!(tickets.so_far(&ticket), SoFar::default());
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_ends_the_wait_unless_retry_after_is_set() {
-    let (tickets, ticket) = (Polling::every(POLL), samples::seed());
-    let changed = samples::with(&json!({"metadata": {"annotations": {RETRY: "1"}}}));
-    assert_eq!(tickets.wait(&ticket), None);
+async fn unconfirmed_booking_is_polled_at_doubled_intervals() {
+    let (tickets, ticket) = (Polling::every(INTERVAL), samples::seed());
+    for seconds in [2, 4, 8, 16, 32, 60, 60] {
+        let wait = Duration::from_secs(seconds);
+        assert_eq!(tickets.rest(&ticket, Wait::Unconfirmed, 0.5), Action::After(wait));
+        tokio::time::advance(wait).await;
+    }
     tickets.rest(&ticket, Wait::Poll, 0.5);
-    assert_eq!((tickets.wait(&ticket), tickets.wait(&changed)), (Some(POLL), None));
-    tickets.rest(&ticket, Wait::Trouble(Some(Duration::from_secs(7))), 0.0);
-    assert_eq!(tickets.wait(&changed), Some(Duration::from_secs(7)));
-    tokio::time::advance(Duration::from_secs(7)).await;
-    assert_eq!(tickets.wait(&ticket), None);
-
-    tickets.rest(&ticket, Wait::Poll, 0.5);
-    let namesake = samples::with(&json!({"metadata": {"uid": "another"}}));
-    assert_eq!(tickets.wait(&namesake), None);
-    tickets.forget(&ticket.key());
-    assert_eq!(tickets.wait(&ticket), None);
+    assert_eq!(tickets.rest(&ticket, Wait::Unconfirmed, 0.5), Action::After(CONFIRMATION[0]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn missing_duration_counts_from_the_first_miss() {
-    let (tickets, ticket) = (Polling::every(POLL), samples::seed());
+    let (tickets, ticket) = (Polling::every(INTERVAL), samples::seed());
     tickets.rest(&ticket, Wait::Missing, 0.5);
     tokio::time::advance(Duration::from_secs(30)).await;
     tickets.rest(&ticket, Wait::Missing, 0.5);
@@ -69,8 +60,19 @@ async fn missing_duration_counts_from_the_first_miss() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ticket_of_the_same_name_begins_to_count_anew() {
+    let (tickets, ticket) = (Polling::every(INTERVAL), samples::seed());
+    tickets.rest(&ticket, Wait::Trouble(None), 0.5);
+    let namesake = samples::with(&serde_json::json!({"metadata": {"uid": "another"}}));
+    assert_eq!(tickets.so_far(&namesake), SoFar::default());
+    tickets.rest(&namesake, Wait::Trouble(None), 0.5);
+    tickets.forget(&ticket.key());
+    assert_eq!(tickets.so_far(&namesake), SoFar::default());
+}
+
+#[tokio::test(start_paused = true)]
 async fn reminder_repeats_every_ten_minutes() {
-    let (tickets, ticket) = (Polling::every(POLL), samples::seed());
+    let (tickets, ticket) = (Polling::every(INTERVAL), samples::seed());
     assert!(tickets.remind(&ticket));
     tickets.rest(&ticket, Wait::Trouble(None), 0.5);
     assert!(!tickets.remind(&ticket));

@@ -25,8 +25,22 @@ pub(crate) struct Remembered {
     pub(super) reported_missing: BTreeSet<String>,
     /// Children whose create request was sent but not answered, by kind and name: they may exist.
     pub(super) unanswered: BTreeSet<(String, Arc<str>)>,
+    /// What the last reconcile acted on, for controllers that filter what wakes them.
+    acted_on: ActedOn,
     /// The last child of each kind that may have lost our label, see [`lost_children`](super::lost_children).
     pub(super) lost_children: BTreeMap<String, ObjectKey>,
+}
+
+/// What the last reconcile of an object acted on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ActedOn {
+    /// There was none in this process, or it did not end.
+    #[default]
+    Unknown,
+    /// It still runs.
+    Running,
+    /// The hash of the part of the object whose changes wake it.
+    Hash(u64),
 }
 
 /// The rollout of a pod template to all pods.
@@ -62,6 +76,14 @@ impl Memory {
     /// Reads what is remembered of the object; the default where there is nothing.
     pub(super) fn read<R: Default>(&self, key: &ObjectKey, read: impl FnOnce(&Remembered) -> R) -> R {
         self.0.lock().get(key).map(|remembered| read(remembered)).unwrap_or_default()
+    }
+
+    pub(crate) fn acted_on(&self, key: &ObjectKey) -> ActedOn {
+        self.read(key, |it| it.acted_on)
+    }
+
+    pub(crate) fn record_acted_on(&self, key: &ObjectKey, acted_on: ActedOn) {
+        self.modify(key, |it| it.acted_on = acted_on);
     }
 
     /// Drops everything about an object that is gone.

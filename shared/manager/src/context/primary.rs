@@ -186,6 +186,21 @@ impl<K: Primary> Context<K> {
     }
 }
 
+/// Whether the user has paused the object by annotation.
+pub(crate) fn is_paused<K: Primary>(object: &K) -> bool {
+    annotation(object, &paused_annotation::<K>()) == Some("true")
+}
+
+/// The annotation that pauses an object of this kind.
+pub(crate) fn paused_annotation<K: Primary>() -> String {
+    format!("{}/paused", K::group(&()))
+}
+
+/// Returns an annotation of the object itself.
+pub(super) fn annotation<'a, K: Primary>(object: &'a K, name: &str) -> Option<&'a str> {
+    object.meta().annotations.as_ref()?.get(name).map(String::as_str)
+}
+
 pub(crate) fn has_finalizer<K: Primary>(object: &K, finalizer: &str) -> bool {
     object.meta().finalizers.iter().flatten().any(|stored| stored == finalizer)
 }

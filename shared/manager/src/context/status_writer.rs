@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{
     Context, Primary,
     memory::{Remembered, Rollout},
+    primary::annotation,
 };
 use crate::{
     conditions::{Circumstances, External, Halt, Health, Problem, Report, combine, halted, is_true},
@@ -225,11 +226,6 @@ fn is_over(conditions: &[Condition]) -> bool {
 
 fn stored_conditions<K: Primary>(object: &K) -> &[Condition] {
     object.status().map_or(&[], Status::conditions)
-}
-
-/// Returns an annotation of the object itself.
-pub(crate) fn annotation<'a, K: Primary>(object: &'a K, name: &str) -> Option<&'a str> {
-    object.meta().annotations.as_ref()?.get(name).map(String::as_str)
 }
 
 /// Returns the problems that the stored status does not show yet.

@@ -9,7 +9,7 @@ use std::{
 
 use workqueue::{Priority, WorkQueue};
 
-use super::{Behaviour, Reconcile, worker::Worker};
+use super::{Behaviour, Reconcile, WakeFilter, worker::Worker};
 use crate::{
     api::Requests,
     context::{Caches, ControllerState, Environment, Memory, Names, Recent},
@@ -77,6 +77,7 @@ pub(super) struct Built<K: Primary, F> {
     pub(super) children: ChildMetrics,
     pub(super) primary: Arc<Informer<Full<K>>>,
     pub(super) queue: WorkQueue<ObjectKey>,
+    pub(super) filter: Arc<WakeFilter<K>>,
     pub(super) memory: Arc<Memory>,
     pub(super) caches: Caches,
     pub(super) behaviour: Behaviour<K>,
@@ -85,8 +86,8 @@ pub(super) struct Built<K: Primary, F> {
 
 impl<K: Primary, F: Reconcile<K>> Start for Built<K, F> {
     fn start(self: Box<Self>, environment: Arc<Environment>) -> Running {
-        let Self { names, children, primary, queue, memory, caches, behaviour, reconciler } = *self;
-        let Behaviour { needs, state, role, cleanup, gone, scraped, workers } = behaviour;
+        let Self { names, children, primary, queue, filter, memory, caches, behaviour, reconciler } = *self;
+        let Behaviour { needs, state, role, cleanup, gone, scraped, workers, wakes_on: _ } = behaviour;
         let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
@@ -106,7 +107,7 @@ impl<K: Primary, F: Reconcile<K>> Start for Built<K, F> {
         });
         primary.subscribe(tell_undecodable(&controller));
         let (shown, limit) = (primary.clone(), controller.environment.settings.metrics_max_objects);
-        let worker = Arc::new(Worker { controller, queue: queue.clone(), reconciler, cleanup, gone });
+        let worker = Arc::new(Worker { controller, queue: queue.clone(), filter, reconciler, cleanup, gone });
         let (woken, counted) = (queue.clone(), name.clone());
         Running {
             name,

@@ -12,34 +12,37 @@ use futures::FutureExt;
 use prometheus::IntGauge;
 use tokio::time::Instant;
 use tracing::{Instrument, Span, field::Empty};
-use workqueue::{Item, Outcome, WorkQueue};
+use workqueue::{Item, Outcome, Priority, WorkQueue};
 
-use super::{Action, Cleanup, Deletion, Gone, Reconcile};
+use super::{Action, Cleanup, Deletion, Gone, Reconcile, WakeFilter};
 use crate::{
     conditions::{Halt, Problem, ProblemKind},
-    context::{Context, ControllerState, annotation, has_finalizer},
+    context::{Context, ControllerState, has_finalizer, is_paused, paused_annotation},
     error::{Error, Retry, panic_message},
     events::EventType,
+    informer::Origin,
     object::ObjectKey,
     status::Primary,
     telemetry::TARGET,
-    wake::{Cause, explain, start},
+    wake::{Cause, explain, start, wake},
 };
 
 /// The state that the workers of one controller share.
 pub(super) struct Worker<K: Primary, F> {
     pub(super) controller: Arc<ControllerState<K>>,
     pub(super) queue: WorkQueue<ObjectKey>,
+    pub(super) filter: Arc<WakeFilter<K>>,
     pub(super) reconciler: F,
     pub(super) cleanup: Option<Cleanup<K>>,
     pub(super) gone: Option<Gone>,
 }
 
-/// How one reconcile ended, for the metrics.
-enum Ended {
-    Success(Option<Duration>),
-    /// Holds how to retry, and after which time to reconcile again at the latest.
-    Failed(Retry, Option<Duration>),
+/// How one reconcile ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    /// The label of the metric: `success`, `requeue`, `requeue_after` or `error`.
+    result: &'static str,
+    outcome: Outcome,
 }
 
 /// Counts a worker as active until it is dropped. So a worker that is cancelled, as when leadership is lost, no longer counts.
@@ -82,29 +85,20 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
                 let error = self.panicked(&*panic);
                 metrics.reconcile_errors.with_label_values(&controller).inc();
                 tracing::error!(object = %item.key(), error = error.chain(), "Reconciler error");
-                Ended::Failed(Retry::Backoff, None)
+                Ended { result: ERROR, outcome: Outcome::Failure }
             });
-            if matches!(ended, Ended::Failed(..)) {
+            if ended.result == ERROR {
                 traced.record("otel.status_code", "ERROR");
             }
             metrics.reconcile_seconds.with_label_values(&controller).observe(started.elapsed().as_secs_f64());
             drop(active);
-            let (result, outcome) = match ended {
-                Ended::Success(None) => ("success", Outcome::Success),
-                Ended::Success(Some(after)) => ("requeue_after", Outcome::RequeueAfter(after)),
-                Ended::Failed(Retry::Backoff, None) => ("error", Outcome::Failure),
-                Ended::Failed(Retry::Backoff, Some(latest)) => ("error", Outcome::FailureOrAfter(latest)),
-                Ended::Failed(Retry::After(wait), _) => ("error", Outcome::NotBefore(wait)),
-                Ended::Failed(Retry::WhenChanged, None) => ("error", Outcome::WaitForChange),
-                Ended::Failed(Retry::WhenChanged, Some(latest)) => ("error", Outcome::RequeueAfter(latest)),
-            };
-            metrics.reconcile_total.with_label_values(&[controller[0], result]).inc();
-            match outcome {
+            metrics.reconcile_total.with_label_values(&[controller[0], ended.result]).inc();
+            match ended.outcome {
                 Outcome::Success | Outcome::WaitForChange => {}
                 Outcome::RequeueAfter(wait) => explain(item.key(), &Cause::Asked(wait)),
                 _ => explain(item.key(), &Cause::Failure),
             }
-            item.done(outcome);
+            item.done(ended.outcome);
         }
     }
 
@@ -133,8 +127,9 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
                 let error = self.panicked(&*panic);
                 tracing::error!(object = %key, error = error.chain(), "on_gone failed");
             }
-            return Ended::Success(None);
+            return Ended::of(Action::Done, None, None);
         };
+        let acting = self.filter.begin(key);
         let context = Context::new(self.controller.clone(), object.clone(), key.clone());
         let result = if object.meta().deletion_timestamp.is_none() {
             self.reconcile(object, &context).await
@@ -142,6 +137,9 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
             self.clean_up(object, &context).await
         };
         let requeue = context.finish();
+        if acting.end(&context.object()) {
+            wake(&self.queue, key.clone(), Priority::LIVE, &Cause::Change(Origin::Live));
+        }
         let (retry, action) = match result {
             Ok(action) => (requeue.unfinished.then_some(Retry::Backoff), action),
             Err(error) => {
@@ -150,15 +148,14 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
                 (Some(self.failed(&error, item, &context)), latest.unwrap_or(Action::Done))
             }
         };
-        let again = soonest(action, requeue.wake);
-        retry.map_or(Ended::Success(again), |retry| Ended::Failed(retry, again))
+        Ended::of(action, requeue.wake.map(|at| at.saturating_duration_since(Instant::now())), retry)
     }
 
     /// Reconciles an object that is not being deleted.
     async fn reconcile(&self, object: Arc<K>, context: &Context<K>) -> Result<Action, Error> {
-        let paused = format!("{}/paused", self.controller.names.group);
-        if annotation(&*object, &paused) == Some("true") {
-            context.halt(&Halt::Paused(format!("Reconciliation is paused by annotation {paused}"))).await?;
+        if is_paused(&*object) {
+            let annotation = paused_annotation::<K>();
+            context.halt(&Halt::Paused(format!("Reconciliation is paused by annotation {annotation}"))).await?;
             return Ok(Action::Done);
         }
         match self.guarded(async { self.reconciler.call(object, context.clone()).await }).await {
@@ -229,12 +226,63 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
     }
 }
 
-/// Returns the earlier of the times that the reconciler and its Context requested.
-fn soonest(action: Action, wake: Option<Instant>) -> Option<Duration> {
-    let asked = match action {
-        Action::Done => None,
-        Action::After(wait) => Some(wait),
-    };
-    let wake = wake.map(|at| at.saturating_duration_since(Instant::now()));
-    asked.into_iter().chain(wake).min()
+/// The result of a reconcile that failed.
+const ERROR: &str = "error";
+
+impl Ended {
+    /// Combines the action of a reconciler, the time at which its Context requested the next reconcile at the latest, and how to
+    /// retry if the reconcile failed. The earliest time counts, except that nothing comes before a time that another system has
+    /// named.
+    fn of(action: Action, wake: Option<Duration>, retry: Option<Retry>) -> Self {
+        let (asked, base) = match action {
+            Action::Done => (None, None),
+            Action::After(wait) => (Some(wait), None),
+            Action::Retry(base) => (None, Some(base)),
+            Action::NotBefore(wait) => {
+                let result = if retry.is_some() { ERROR } else { "requeue_after" };
+                return Self { result, outcome: Outcome::NotBefore(wait) };
+            }
+        };
+        let latest = asked.into_iter().chain(wake).min();
+        let (result, outcome) = match (retry, base, latest) {
+            (Some(Retry::After(wait)), ..) => (ERROR, Outcome::NotBefore(wait)),
+            (Some(Retry::WhenChanged), _, None) => (ERROR, Outcome::WaitForChange),
+            (Some(Retry::WhenChanged), _, Some(latest)) => (ERROR, Outcome::RequeueAfter(latest)),
+            (Some(Retry::Backoff), None, None) => (ERROR, Outcome::Failure),
+            (Some(Retry::Backoff), base, latest) => (ERROR, Outcome::FailureWith { base, latest }),
+            (None, Some(_), latest) => ("requeue", Outcome::FailureWith { base, latest }),
+            (None, None, Some(after)) => ("requeue_after", Outcome::RequeueAfter(after)),
+            (None, None, None) => ("success", Outcome::Success),
+        };
+        Self { result, outcome }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcome_follows_from_action_wake_up_and_failure() {
+        let seconds = Duration::from_secs;
+        let with = |base, latest| Outcome::FailureWith { base, latest };
+        for (action, wake, retry, result, outcome) in [
+            (Action::Done, None, None, "success", Outcome::Success),
+            (Action::Done, Some(seconds(3)), None, "requeue_after", Outcome::RequeueAfter(seconds(3))),
+            (Action::After(seconds(5)), Some(seconds(3)), None, "requeue_after", Outcome::RequeueAfter(seconds(3))),
+            (Action::After(seconds(2)), Some(seconds(3)), None, "requeue_after", Outcome::RequeueAfter(seconds(2))),
+            (Action::Retry(seconds(1)), None, None, "requeue", with(Some(seconds(1)), None)),
+            (Action::Retry(seconds(1)), Some(seconds(3)), None, "requeue", with(Some(seconds(1)), Some(seconds(3)))),
+            (Action::NotBefore(seconds(7)), Some(seconds(3)), None, "requeue_after", Outcome::NotBefore(seconds(7))),
+            (Action::Done, None, Some(Retry::Backoff), "error", Outcome::Failure),
+            (Action::After(seconds(5)), None, Some(Retry::Backoff), "error", with(None, Some(seconds(5)))),
+            (Action::Retry(seconds(1)), None, Some(Retry::Backoff), "error", with(Some(seconds(1)), None)),
+            (Action::NotBefore(seconds(7)), None, Some(Retry::Backoff), "error", Outcome::NotBefore(seconds(7))),
+            (Action::Done, Some(seconds(3)), Some(Retry::After(seconds(9))), "error", Outcome::NotBefore(seconds(9))),
+            (Action::Done, None, Some(Retry::WhenChanged), "error", Outcome::WaitForChange),
+            (Action::Done, Some(seconds(3)), Some(Retry::WhenChanged), "error", Outcome::RequeueAfter(seconds(3))),
+        ] {
+            assert_eq!(Ended::of(action, wake, retry), Ended { result, outcome }, "{action:?} {wake:?} {retry:?}");
+        }
+    }
 }

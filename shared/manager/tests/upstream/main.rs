@@ -19,4 +19,5 @@ mod restored;
 mod starting;
 mod status;
 mod stopping;
+mod waking;
 mod watches;

@@ -141,6 +141,49 @@ async fn requeue_after_is_not_rate_limited() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn retry_backs_off_from_its_base_and_is_no_error() {
+    let model = model();
+    put(&model, &["a"]);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let harness = run(&model, &[], move |toy, _| {
+        noted.note(&toy);
+        async { Ok(Action::Retry(MOMENT)) }
+    });
+    sleep(90 * MOMENT).await;
+    let gaps = calls.gaps();
+    assert!(gaps.len() >= 5, "{gaps:?}");
+    for (gap, doublings) in gaps.into_iter().zip(0..) {
+        let nominal = MOMENT * 2_u32.pow(doublings);
+        let allowed = nominal.mul_f64(0.8)..=nominal.mul_f64(1.2) + Duration::from_millis(2);
+        assert!(allowed.contains(&gap), "after {doublings} doublings: {gap:?} instead of {allowed:?}");
+    }
+    let scrape = harness.scrape();
+    let counted = |series: &str| value(&scrape, &format!("controller_runtime_reconcile_{series}"));
+    assert_eq!(counted(r#"errors_total{controller="toy"}"#), Some(0.0));
+    let requeued = counted(r#"total{controller="toy",result="requeue"}"#);
+    assert_eq!(requeued.map(|it| format!("{it}")), Some(calls.count().to_string()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_before_also_holds_back_a_change() {
+    let model = model();
+    put(&model, &["a"]);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let _harness = run(&model, &[], move |toy, _| {
+        noted.note(&toy);
+        async { Ok(Action::NotBefore(30 * MOMENT)) }
+    });
+    sleep(10 * MOMENT).await;
+    change(&model, "a", 2).await;
+    sleep(55 * MOMENT).await;
+    let gaps = calls.gaps();
+    assert_eq!(gaps.len(), 2, "{gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap >= 30 * MOMENT), "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn max_concurrent_reconciles_is_respected() {
     let model = model();
     put(&model, &["a", "b", "c", "d", "e", "f", "g", "h", "i"]);

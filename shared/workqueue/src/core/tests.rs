@@ -44,7 +44,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         1 => Just(Outcome::WaitForChange),
         2 => delay().prop_map(Outcome::RequeueAfter),
         2 => delay().prop_map(Outcome::NotBefore),
-        2 => delay().prop_map(Outcome::FailureOrAfter),
+        3 => (prop::option::of(delay()), prop::option::of(delay())).prop_map(|(base, latest)| Outcome::FailureWith { base, latest }),
     ]
 }
 

@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use super::*;
 
+fn failure_or_after(latest: Duration) -> Outcome {
+    Outcome::FailureWith { base: None, latest: Some(latest) }
+}
+
 // Ageing.
 
 #[test]
@@ -80,7 +84,7 @@ async fn delay_expired_while_running_requeues_the_key_at_once() {
 #[tokio::test(start_paused = true)]
 async fn every_requeue_outcome_keeps_the_priority() {
     let (queue, _) = queue();
-    let timed = [Outcome::RequeueAfter, Outcome::NotBefore, Outcome::FailureOrAfter].map(|outcome| outcome(ms(1)));
+    let timed = [Outcome::RequeueAfter, Outcome::NotBefore, failure_or_after].map(|outcome| outcome(ms(1)));
     for outcome in timed.into_iter().chain([Outcome::Failure]) {
         queue.add("foo", Priority(7));
         take(&queue, "foo").done(outcome);
@@ -188,22 +192,38 @@ async fn blocked_key_can_be_forgotten_and_is_dropped_at_shutdown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failure_or_after_requeues_at_the_earlier_time() {
+async fn failure_with_a_latest_time_requeues_at_the_earlier_one() {
     let (queue, _) = queue();
     queue.add("foo", Priority::LIVE);
     for _ in 0..9 {
-        queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(10_000)));
+        queue.get().await.unwrap().done(failure_or_after(ms(10_000)));
     }
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (9, Some(ms(1280))), "the back-off is earlier");
-    queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(400)));
+    queue.get().await.unwrap().done(failure_or_after(ms(400)));
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(400))), "the fixed time is earlier");
     // The key comes back before the back-off is over: the back-off neither grows nor starts again.
-    queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(2000)));
+    queue.get().await.unwrap().done(failure_or_after(ms(2000)));
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(2000))));
-    queue.get().await.unwrap().done(Outcome::FailureOrAfter(ms(2000)));
+    queue.get().await.unwrap().done(failure_or_after(ms(2000)));
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(160))), "the rest of 2560 ms");
     queue.get().await.unwrap().done(Outcome::Failure);
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (11, Some(ms(5120))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn back_off_begins_with_the_base_of_the_outcome() {
+    let (queue, _) = queue();
+    queue.add("foo", Priority::LIVE);
+    for wait in [1_000, 2_000, 4_000] {
+        queue.get().await.unwrap().done(Outcome::FailureWith { base: Some(ms(1_000)), latest: None });
+        assert_eq!(queue.next_ready(), Some(ms(wait)));
+    }
+    queue.get().await.unwrap().done(Outcome::Failure);
+    assert_eq!(
+        (queue.failures(&"foo"), queue.next_ready()),
+        (4, Some(ms(40))),
+        "all failures count, whatever their base"
+    );
 }
 
 #[tokio::test(start_paused = true)]

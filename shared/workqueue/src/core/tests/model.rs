@@ -81,14 +81,19 @@ impl Model {
         self.promote(now);
         let entry = &mut self.keys[usize::from(key)];
         let cut_short = entry.running.take().unwrap();
-        let backed_off =
-            if cut_short { entry.retry_at } else { now.plus(Duration::from_millis(5) * 2_u32.pow(entry.failures)) };
+        let (base, latest) = match outcome {
+            Outcome::FailureWith { base, latest } => (base, latest),
+            _ => (None, None),
+        };
+        let base = base.unwrap_or(Duration::from_millis(5));
+        let backed_off = if cut_short { entry.retry_at } else { now.plus(base * 2_u32.pow(entry.failures)) };
         let mut before = None;
         let due = match outcome {
             Outcome::Success | Outcome::WaitForChange => None,
             Outcome::RequeueAfter(delay) | Outcome::NotBefore(delay) => Some(now.plus(delay)),
-            Outcome::Failure => Some(backed_off),
-            Outcome::FailureOrAfter(delay) => Some(backed_off.min(now.plus(delay))),
+            Outcome::Failure | Outcome::FailureWith { .. } => {
+                Some(latest.map_or(backed_off, |latest| backed_off.min(now.plus(latest))))
+            }
         };
         match outcome {
             Outcome::Success | Outcome::WaitForChange | Outcome::RequeueAfter(_) => {
@@ -104,7 +109,7 @@ impl Model {
                     self.withdraw(key);
                 }
             }
-            Outcome::Failure | Outcome::FailureOrAfter(_) => {
+            Outcome::Failure | Outcome::FailureWith { .. } => {
                 entry.failures += u32::from(!cut_short);
                 entry.retry_at = backed_off;
                 entry.blocked &= cut_short;

@@ -1,0 +1,101 @@
+//! Which changes of an object wake it: all of them, or those of the part that the operator names with `wakes_on`.
+//!
+//! A change is compared with what the last reconcile acted on, not with the version before it. So two changes that cancel each
+//! other cause no reconcile, and neither do the reconcile's own writes.
+
+use std::{
+    hash::{Hash, Hasher},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use kube::ResourceExt;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::{
+    context::{ActedOn, Memory, is_paused},
+    object::ObjectKey,
+    status::Primary,
+    store::Store,
+    wire::Full,
+};
+
+/// Computes the hash of the part of an object whose changes wake it.
+pub(super) type Part<K> = Box<dyn Fn(&K) -> u64 + Send + Sync>;
+
+/// Decides whether a change of an object wakes it.
+pub(super) struct WakeFilter<K: Primary> {
+    /// `None` if every change does.
+    part: Option<Part<K>>,
+    store: Arc<Store<Full<K>>>,
+    memory: Arc<Memory>,
+}
+
+/// A running reconcile. Changes of its object wait for its end. If it is dropped before, any change wakes the object.
+pub(super) struct Acting<'a, K: Primary> {
+    filter: &'a WakeFilter<K>,
+    key: &'a ObjectKey,
+}
+
+impl<K: Primary> WakeFilter<K> {
+    pub(super) fn new(part: Option<Part<K>>, store: Arc<Store<Full<K>>>, memory: Arc<Memory>) -> Self {
+        Self { part, store, memory }
+    }
+
+    /// Whether the object in the cache differs from what the last reconcile acted on. False while a reconcile runs:
+    /// [`Acting::end`] answers for it.
+    pub(super) fn passes(&self, key: &ObjectKey) -> bool {
+        let Some(part) = &self.part else { return true };
+        match self.memory.acted_on(key) {
+            ActedOn::Unknown => true,
+            ActedOn::Running => false,
+            ActedOn::Hash(hash) => self.store.get(key).is_none_or(|object| hash_of(part, &object) != hash),
+        }
+    }
+
+    /// Begins a reconcile.
+    pub(super) fn begin<'a>(&'a self, key: &'a ObjectKey) -> Acting<'a, K> {
+        self.record(key, ActedOn::Running);
+        Acting { filter: self, key }
+    }
+
+    fn record(&self, key: &ObjectKey, acted_on: ActedOn) {
+        if self.part.is_some() {
+            self.memory.record_acted_on(key, acted_on);
+        }
+    }
+}
+
+impl<K: Primary> Acting<'_, K> {
+    /// Ends the reconcile, which acted on `object`. Returns whether a change that it did not act on has arrived meanwhile.
+    pub(super) fn end(self, object: &K) -> bool {
+        let Some(part) = &self.filter.part else { return false };
+        self.filter.record(self.key, ActedOn::Hash(hash_of(part, object)));
+        let has_changed = self.filter.passes(self.key);
+        std::mem::forget(self);
+        has_changed
+    }
+}
+
+impl<K: Primary> Drop for Acting<'_, K> {
+    fn drop(&mut self) {
+        self.filter.record(self.key, ActedOn::Unknown);
+    }
+}
+
+/// Returns the hash of what wakes an object: the operator's part, and what the runtime itself acts on. If the operator's code
+/// panics, every change counts.
+fn hash_of<K: Primary>(part: &Part<K>, object: &K) -> u64 {
+    let meta = object.meta();
+    let part = catch_unwind(AssertUnwindSafe(|| part(object))).ok();
+    let version = if part.is_none() { meta.resource_version.as_deref() } else { None };
+    let is_deleted = meta.deletion_timestamp.is_some();
+    hash(&(&meta.uid, meta.generation, is_deleted, object.finalizers(), is_paused(object), part, version))
+}
+
+/// Returns the hash of a value. It is the same in every process.
+pub(super) fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = Xxh3Default::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

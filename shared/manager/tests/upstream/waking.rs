@@ -1,0 +1,108 @@
+//! Which changes of an object wake a controller that filters them.
+
+use std::{hash::Hash, sync::Arc};
+
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use manager::{Action, Controller, Manager, harness::Harness};
+use model_apiserver::Model;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, model, put};
+
+const ASKED: &str = "tests.example.com/asked";
+
+/// Starts a controller whose reconciles last ten seconds, and that only changes of `part` wake.
+fn run<P: Hash>(model: &Model, calls: &Calls, part: impl Fn(&Toy) -> P + Clone + Send + Sync + 'static) -> Harness {
+    let (clock, calls) = (model.clone(), calls.clone());
+    let setup = move |manager: &mut Manager| {
+        let calls = calls.clone();
+        let reconcile = move |toy: Arc<Toy>, _| {
+            calls.note(&toy);
+            async {
+                sleep(10 * MOMENT).await;
+                Ok(Action::Done)
+            }
+        };
+        manager.add(Controller::of::<Toy>().wakes_on(part.clone()).reconcile(reconcile));
+    };
+    Harness::start(&Toys(setup), &[NO_RESYNC], model.client_named("toys"), move || clock.now())
+}
+
+fn asked(toy: &Toy) -> Option<String> {
+    toy.annotations().get(ASKED).cloned()
+}
+
+/// Patches the object as another client does, and waits for half a reconcile.
+async fn patch(model: &Model, patch: Value) {
+    let api: Api<Toy> = Api::namespaced(model.client(), "default");
+    api.patch("a", &PatchParams::default(), &Patch::Merge(patch)).await.expect("the API server accepts the patch");
+    sleep(5 * MOMENT).await;
+}
+
+async fn annotate(model: &Model, name: &str, value: &str) {
+    patch(model, json!({"metadata": {"annotations": {name: value}}})).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_changes_of_the_part_wake_the_object() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["a"]);
+    let _harness = run(&model, &calls, asked);
+    sleep(20 * MOMENT).await;
+    assert_eq!(calls.count(), 1);
+    annotate(&model, "note", "another").await;
+    sleep(20 * MOMENT).await;
+    assert_eq!(calls.count(), 1, "another annotation");
+    annotate(&model, ASKED, "1").await;
+    sleep(20 * MOMENT).await;
+    assert_eq!(calls.count(), 2, "the annotation of the part");
+    change(&model, "a", 2).await;
+    sleep(20 * MOMENT).await;
+    assert_eq!(calls.count(), 3, "the generation");
+    annotate(&model, "tests.example.com/paused", "true").await;
+    annotate(&model, "tests.example.com/paused", "false").await;
+    sleep(20 * MOMENT).await;
+    assert_eq!(calls.count(), 4, "the end of the pause");
+    let api: Api<Toy> = Api::namespaced(model.client(), "default");
+    api.delete("a", &DeleteParams::default()).await.expect("the API server deletes it");
+    put(&model, &["a"]);
+    sleep(20 * MOMENT).await;
+    assert_eq!(calls.count(), 5, "another object of the same name");
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_during_a_reconcile_is_acted_on_after_it() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["a"]);
+    let _harness = run(&model, &calls, asked);
+    sleep(MOMENT).await;
+    annotate(&model, ASKED, "1").await;
+    assert_eq!(calls.count(), 1);
+    sleep(10 * MOMENT).await;
+    assert_eq!(calls.count(), 2);
+    sleep(10 * MOMENT).await;
+    change(&model, "a", 2).await;
+    sleep(MOMENT).await;
+    assert_eq!(calls.count(), 3);
+    annotate(&model, ASKED, "2").await;
+    annotate(&model, ASKED, "1").await;
+    sleep(20 * MOMENT).await;
+    assert_eq!(calls.count(), 3, "the object is again what the reconcile acted on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_change_wakes_if_the_part_panics() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["a"]);
+    let _harness = run(&model, &calls, |_: &Toy| -> u8 { panic!("a defect of the operator") });
+    for value in 0..3 {
+        sleep(20 * MOMENT).await;
+        annotate(&model, "note", &value.to_string()).await;
+    }
+    sleep(20 * MOMENT).await;
+    assert_eq!(calls.count(), 4);
+}
