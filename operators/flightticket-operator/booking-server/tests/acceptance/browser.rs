@@ -2,8 +2,8 @@
 //! `SCREENSHOTS` names a folder for screenshots.
 
 use std::{
-    io::{BufRead as _, BufReader, ErrorKind},
-    net::SocketAddr,
+    io::{BufRead as _, BufReader, ErrorKind, Write as _},
+    net::{SocketAddr, TcpStream},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -20,7 +20,7 @@ use crate::{
 /// Longer than any page takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The `chromedriver`. The browser ends with it.
+/// The `chromedriver`.
 struct Driver(Child);
 
 impl Drop for Driver {
@@ -34,8 +34,25 @@ impl Drop for Driver {
 /// A browser, driven over the `WebDriver` protocol.
 struct Browser {
     _driver: Driver,
+    address: SocketAddr,
     client: Client,
     session: String,
+}
+
+impl Drop for Browser {
+    /// Ends the session, and with it the browser. On SIGTERM, a busy driver exits without its browser.
+    fn drop(&mut self) {
+        let delete = format!("DELETE /session/{} HTTP/1.0\r\nHost: {}\r\n\r\n", self.session, self.address);
+        let end = || -> std::io::Result<()> {
+            let mut stream = TcpStream::connect(self.address)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(delete.as_bytes())?;
+            std::io::copy(&mut stream, &mut std::io::sink()).map(drop)
+        };
+        if let Err(error) = end() {
+            eprintln!("the browser may still run: {error}");
+        }
+    }
 }
 
 impl Browser {
@@ -44,7 +61,8 @@ impl Browser {
         let port = lines
             .find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse::<u16>().ok());
         std::thread::spawn(move || lines.for_each(drop));
-        let client = Client::new(SocketAddr::from(([127, 0, 0, 1], port.expect("it prints its port"))));
+        let address = SocketAddr::from(([127, 0, 0, 1], port.expect("it prints its port")));
+        let client = Client::new(address);
         let mut arguments: Vec<String> = [
             "headless",
             "no-sandbox",
@@ -63,7 +81,7 @@ impl Browser {
             "browserName": "chrome", "goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}}});
         let made = client.raw(Ask::new("POST", "/session").json(&wanted)).await.unwrap().json();
         let session = made["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {made}")).to_owned();
-        Self { _driver: driver, client, session }
+        Self { _driver: driver, address, client, session }
     }
 
     async fn tell(&self, what: &str, body: Value) -> Value {
