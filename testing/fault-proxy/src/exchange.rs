@@ -5,20 +5,17 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use fault_plan::{Action, Answer, Due, Request};
 use http::{Response, StatusCode, header, request::Parts};
-use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use crate::{
-    proxy::Shared,
     reset::{Line, Reset},
-    stream::{self, Cutting},
+    shared::Shared,
+    stream::{self, Body, Cutting, Metadata, Object},
     trace::Entry,
     upstream::end_to_end,
 };
-
-pub(crate) type Body = UnsyncBoxBody<Bytes, Reset>;
 
 /// The time in which a client receives an answer after the proxy has written its last byte.
 const DELIVERY: Duration = Duration::from_millis(5);
@@ -177,24 +174,13 @@ impl Way {
         tokio::spawn(async move {
             tokio::time::sleep(DELIVERY).await;
             for action in &due {
-                wait(&shared, action, &request).await;
+                shared.wait(action, &request).await;
             }
         });
     }
 
     async fn wait(&self, action: &Action) {
-        wait(&self.shared, action, &self.request).await;
-    }
-}
-
-/// Does what only takes time.
-pub(crate) async fn wait(shared: &Shared, action: &Action, request: &Request) {
-    match action {
-        Action::Delay(time) => tokio::time::sleep(*time).await,
-        // An error is the end of the proxy, which lets go of everything.
-        Action::Stall => drop(shared.released().changed().await),
-        Action::Signal(name) => shared.hook.call(name, request).await,
-        _ => {} // the parser refuses plans with other actions here
+        self.shared.wait(action, &self.request).await;
     }
 }
 
@@ -229,19 +215,4 @@ impl Given {
     fn truncate(&mut self, bytes: usize) {
         self.response.body_mut().truncate(bytes);
     }
-}
-
-/// The fields of an object that the proxy reads.
-#[derive(Deserialize)]
-pub(crate) struct Object {
-    #[serde(default)]
-    pub(crate) metadata: Metadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Metadata {
-    pub(crate) name: Option<String>,
-    pub(crate) namespace: Option<String>,
-    pub(crate) resource_version: Option<String>,
 }

@@ -9,12 +9,13 @@
 //! The client speaks plain HTTP on loopback to the proxy. The proxy authenticates to the server as the user of the upstream's
 //! kubeconfig, because a client certificate cannot pass through a proxy.
 //!
-//! Reading order: `proxy` is the handle and the listener; `exchange` handles one request; `stream` handles the events of a watch;
-//! `trace` records what passes.
+//! Reading order: `proxy` is the handle and the listener; `shared` is the state that all connections share; `exchange` handles one
+//! request; `stream` handles the events of a watch; `trace` records what passes.
 
 mod exchange;
 mod proxy;
 mod reset;
+mod shared;
 mod signal;
 mod stream;
 mod trace;

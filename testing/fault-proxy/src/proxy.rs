@@ -3,32 +3,19 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use anyhow::{Context, Result};
-use fault_plan::{Plan, Progress};
+use fault_plan::Plan;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::watch,
-};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{
-    exchange,
-    reset::Line,
-    signal::{Hook, Signal},
-    trace::{Recorder, Trace},
-    upstream::Upstream,
-};
+use crate::{exchange, reset::Line, shared::Shared, signal::Signal, trace::Trace, upstream::Upstream};
 
 /// A running proxy. It stops when this handle is dropped.
 pub struct FaultProxy {
@@ -36,19 +23,6 @@ pub struct FaultProxy {
     shared: Arc<Shared>,
     folder: TempDir,
     _ends: DropGuard,
-}
-
-/// The state that all connections share.
-pub(crate) struct Shared {
-    pub(crate) upstream: Upstream,
-    pub(crate) recorder: Recorder,
-    pub(crate) hook: Hook,
-    pub(crate) ended: CancellationToken,
-    progress: Mutex<Progress>,
-    /// Whether the plan has a rule about a client's own writes. Otherwise events need not wait for the answers of writes.
-    asks_own: AtomicBool,
-    /// A counter that increases with each release of everything that is held or stalled.
-    released: watch::Sender<u64>,
 }
 
 impl std::fmt::Debug for FaultProxy {
@@ -73,15 +47,7 @@ impl FaultProxy {
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
         let address = listener.local_addr()?;
         let ended = CancellationToken::new();
-        let shared = Arc::new(Shared {
-            upstream,
-            recorder: Recorder::default(),
-            hook: Hook::default(),
-            ended: ended.clone(),
-            progress: Mutex::default(),
-            asks_own: AtomicBool::new(false),
-            released: watch::Sender::new(0),
-        });
+        let shared = Arc::new(Shared::new(upstream, ended.clone()));
         let proxy = Self {
             address,
             shared: shared.clone(),
@@ -112,9 +78,7 @@ impl FaultProxy {
 
     /// Replaces the plan. Its counts start from zero. What is held stays held.
     pub fn set_plan(&self, plan: &Plan) {
-        let own = plan.rules().iter().any(|rule| rule.trigger().pattern.own);
-        self.shared.asks_own.store(own, Ordering::Relaxed);
-        *self.shared.progress() = Progress::new(plan);
+        self.shared.set_plan(plan);
     }
 
     /// The rules of the plan that were never applied.
@@ -124,7 +88,7 @@ impl FaultProxy {
 
     /// Releases everything that is held or stalled.
     pub fn release(&self) {
-        self.shared.released.send_modify(|count| *count += 1);
+        self.shared.release();
     }
 
     /// A copy of everything that has passed.
@@ -160,21 +124,6 @@ impl FaultProxy {
         let path = self.folder.path().join(name);
         std::fs::write(&path, config.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
-    }
-}
-
-impl Shared {
-    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock()
-    }
-
-    pub(crate) fn asks_own(&self) -> bool {
-        self.asks_own.load(Ordering::Relaxed)
-    }
-
-    /// A receiver that changes at the next release.
-    pub(crate) fn released(&self) -> watch::Receiver<u64> {
-        self.released.subscribe()
     }
 }
 

@@ -4,15 +4,14 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use fault_plan::{Action, Answer, Frame, Request};
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 
-use crate::{
-    exchange::{Body, Object, wait},
-    proxy::Shared,
-    reset::Reset,
-};
+use crate::{reset::Reset, shared::Shared};
+
+/// The body of an answer to a client.
+pub(crate) type Body = UnsyncBoxBody<Bytes, Reset>;
 
 /// How the plan shortens or divides a stream.
 #[derive(Debug, Default)]
@@ -44,6 +43,21 @@ struct Event {
     #[serde(rename = "type")]
     type_: String,
     object: Object,
+}
+
+/// The fields of an object that the proxy reads.
+#[derive(Deserialize)]
+pub(crate) struct Object {
+    #[serde(default)]
+    pub(crate) metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Metadata {
+    pub(crate) name: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) resource_version: Option<String>,
 }
 
 /// A body that streams the content of the channel.
@@ -137,7 +151,7 @@ impl Pump {
                 Action::Join => line = [line.trim_ascii_end(), &line].concat().into(),
                 Action::Replace(text) => line = format!("{text}\n").into(),
                 Action::Gone => line = expired(),
-                other => wait(&self.shared, other, &self.watch).await,
+                other => self.shared.wait(other, &self.watch).await,
             }
             match action {
                 Action::Cut(frames) => self.cutting.frames = Some(frames + 1),

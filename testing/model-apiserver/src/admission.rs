@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
-use crate::{state::State, write::Target};
+use crate::kind::Kind;
 
 /// Changes every created or updated object of a resource.
 #[derive(Clone)]
@@ -23,17 +23,12 @@ impl Mutation {
     pub(crate) fn new(resource: &str, mutate: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
         Self { resource: resource.to_owned(), mutate: Arc::new(mutate) }
     }
-}
 
-impl State {
-    /// Runs after `managedFields` are computed, as in the real server, so its changes count as sent by the client.
-    pub(crate) fn admit(&self, target: &Target, object: &mut Value) {
-        let resource = target.kind.resource();
-        for mutation in &self.mutations {
-            if mutation.resource == resource && target.subresource.is_empty() {
-                (mutation.mutate)(object);
-                target.kind.decode(object); // fills in the defaults again
-            }
+    /// Changes an object of this kind.
+    pub(crate) fn apply(&self, kind: &Kind, object: &mut Value) {
+        if self.resource == kind.resource() {
+            (self.mutate)(object);
+            kind.decode(object); // fills in the defaults again
         }
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::{
+    cause::Cause,
     defaults::{self, child, fill},
     kind::{Generation, Kind, Normalize},
     shape::Shape,
-    validate::Cause,
 };
 
 /// All built-in kinds of the model.

@@ -6,8 +6,8 @@ use jiff::ToSpan;
 use serde_json::{Value, json};
 
 use crate::{
-    kind::Kind,
-    refusal::{Named, Refusal},
+    kind::{Kind, Named},
+    refusal::Refusal,
     request::RequestInfo,
     selector::Selector,
     state::State,

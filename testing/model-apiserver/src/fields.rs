@@ -191,39 +191,6 @@ fn canonical(step: &str) -> Step {
     }
 }
 
-/// A path in the notation of error messages: `.spec.containers[name="app"].image`.
-pub(crate) fn display(path: &[Step]) -> String {
-    let mut out = String::new();
-    for step in path {
-        match step.split_once(':') {
-            Some(("f", name)) => {
-                out.push('.');
-                out.push_str(name);
-            }
-            Some(("k", keys)) => {
-                let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
-                let pairs: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
-                out = format!("{out}[{}]", pairs.join(","));
-            }
-            Some(("v", value)) => out = format!("{out}[={value}]"),
-            Some((_, index)) => out = format!("{out}[{index}]"),
-            None => {}
-        }
-    }
-    out
-}
-
-/// A value in the notation of paths.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            fields.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect::<Vec<_>>().concat()
-        }
-        Value::Array(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(",")),
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -245,7 +212,7 @@ mod tests {
         let set = FieldSet::read(&json!({
             "f:spec": {"f:ports": {"k:{\"protocol\":\"TCP\",\"containerPort\":80}": {"f:name": {}}}, "f:set": {"v:\"x\"": {}}},
         }));
-        let paths: Vec<String> = set.paths().iter().map(|path| display(path)).collect();
+        let paths: Vec<String> = set.paths().iter().map(|path| crate::step::display(path)).collect();
         assert_eq!(paths, [".spec.ports[containerPort=80,protocol=\"TCP\"].name", ".spec.set[=\"x\"]"]);
     }
 

@@ -11,16 +11,6 @@ use crate::{
     write::Target,
 };
 
-/// When the model collects garbage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Collecting {
-    /// Only when the test calls [`Model::collect`](crate::Model::collect).
-    #[default]
-    WhenAsked,
-    /// Within every write, before its answer.
-    AtOnce,
-}
-
 /// An object and its kind.
 type Found = (Arc<Kind>, Arc<Value>);
 

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Value;
 
 use crate::{
-    refusal::Named,
+    cause::Cause,
+    scale_paths::ScalePaths,
     schema::Schema,
     shape::{Rest, Shape},
-    validate::Cause,
 };
 
 /// A kind of object that the server serves.
@@ -25,7 +25,7 @@ pub struct Kind {
     pub(crate) kind: String,
     pub(crate) namespaced: bool,
     pub(crate) status: bool,
-    pub(crate) scale: Option<Scale>,
+    pub(crate) scale: Option<ScalePaths>,
     pub(crate) shape: Arc<Shape>,
     /// Defaults and normalises a decoded request body.
     pub(crate) normalize: Normalize,
@@ -54,6 +54,19 @@ pub struct Kind {
     pub(crate) custom: bool,
 }
 
+/// A kind as messages name it: `deployments.apps`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) plural: &'a str,
+}
+
+impl Named<'_> {
+    pub(crate) fn qualified(self, resource: &str) -> String {
+        if self.group.is_empty() { resource.to_owned() } else { format!("{resource}.{}", self.group) }
+    }
+}
+
 /// Fills in fields that no manager owns. The arguments are the object, the old object of an update, and an unused number.
 pub(crate) type Prepare = fn(&mut Value, Option<&Value>, u64);
 
@@ -74,14 +87,6 @@ pub(crate) enum Generation {
     SpecAndAnnotations,
     /// Every change except of metadata, and of a status that has its own endpoint.
     All,
-}
-
-/// The fields that the `scale` subresource reads and writes, as JSON pointers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Scale {
-    pub(crate) spec: String,
-    pub(crate) status: String,
-    pub(crate) selector: Option<String>,
 }
 
 impl Kind {
@@ -135,7 +140,7 @@ impl Kind {
     #[must_use]
     pub fn with_scale(mut self, spec_replicas: &str, status_replicas: &str, selector: Option<&str>) -> Self {
         let selector = selector.map(str::to_owned);
-        self.scale = Some(Scale { spec: spec_replicas.to_owned(), status: status_replicas.to_owned(), selector });
+        self.scale = Some(ScalePaths { spec: spec_replicas.to_owned(), status: status_replicas.to_owned(), selector });
         self
     }
 

@@ -6,12 +6,14 @@
 //! Reading order: `service` receives a request and applies faults, `request` parses it, `route` selects its handler. `write`,
 //! `patch`, `delete`, `read` and `scale` implement the verbs on `state`; `admission` changes writes. `watch` streams the changes
 //! of `state`, `gc` collects garbage. `managed` decides which manager owns which field, with `typed`, `fields` and `shape`.
-//! `kind`, `builtin`, `defaults` and `schema` describe the kinds; `validate` and `rules` validate custom resources.
+//! `kind`, `builtin`, `defaults`, `definition` and `schema` describe the kinds; `validate` and `rules` validate custom resources.
 
 mod admission;
 mod bell;
 mod builtin;
+mod cause;
 mod defaults;
+mod definition;
 mod delete;
 #[cfg(test)]
 mod example;
@@ -30,10 +32,12 @@ mod request;
 mod route;
 mod rules;
 mod scale;
+mod scale_paths;
 mod schema;
 mod selector;
 mod service;
 mod shape;
+mod shared;
 mod state;
 mod step;
 #[cfg(test)]
@@ -44,10 +48,9 @@ mod watch;
 mod write;
 
 pub use self::faults::{Faults, NoFaults, Planned, Signalled, signature};
-pub use self::gc::Collecting;
 pub use self::kind::Kind;
 pub use self::log::Entry;
 pub use self::model::Model;
 pub use self::request::{RequestInfo, Verb};
 pub use self::service::ModelService;
-pub use self::state::{Change, Snapshot};
+pub use self::state::{Change, Collecting, Snapshot};

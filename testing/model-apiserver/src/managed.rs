@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    fields::{FieldSet, display},
+    fields::FieldSet,
     refusal::Refusal,
     shape::Shape,
-    step::Step,
+    step::{Step, display},
     typed::{self, Comparison},
 };
 

@@ -7,72 +7,24 @@ use std::sync::{
 
 use jiff::Timestamp;
 use kube::Client;
-use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::{
     admission::Mutation,
-    bell::Bell,
-    faults::{Faults, NoFaults},
-    gc::Collecting,
+    definition,
+    faults::Faults,
     kind::Kind,
     log::Entry,
-    schema,
     service::ModelService,
-    state::{Change, Snapshot, State, key_of},
+    shared::Shared,
+    state::{Change, Collecting, Snapshot, key_of},
 };
 
 /// A model of the Kubernetes API server. Clones share one server.
 #[derive(Clone)]
 pub struct Model {
     pub(crate) shared: Arc<Shared>,
-}
-
-/// The state that all clients and watches share.
-pub(crate) struct Shared {
-    state: Mutex<State>,
-    clock: Mutex<Clock>,
-    faults: Mutex<Arc<dyn Faults>>,
-    /// Wakes watches when there is a newer version.
-    pub(crate) versions: Bell,
-    /// Wakes held watches and requests on a release.
-    pub(crate) releases: Bell,
-}
-
-/// A clock that advances with tokio's time.
-#[derive(Debug, Clone, Copy)]
-struct Clock {
-    time: Timestamp,
-    since: Instant,
-}
-
-impl Shared {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock();
-        state.now = self.now();
-        state
-    }
-
-    pub(crate) fn faults(&self) -> Arc<dyn Faults> {
-        self.faults.lock().clone()
-    }
-
-    fn now(&self) -> Timestamp {
-        let clock = *self.clock.lock();
-        clock.time.checked_add(clock.since.elapsed()).unwrap_or(clock.time)
-    }
-
-    /// Runs a function on the state, and wakes watches if it changed anything.
-    pub(crate) fn change<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.state();
-        let out = what(&mut state);
-        let version = state.version;
-        drop(state);
-        self.versions.ring(version);
-        out
-    }
 }
 
 impl Default for Model {
@@ -86,16 +38,7 @@ impl Model {
     /// of 2026 and advances with tokio's time.
     pub fn new() -> Self {
         let time = Timestamp::constant(1_767_225_600, 0);
-        let state = State::new(time);
-        let model = Self {
-            shared: Arc::new(Shared {
-                state: Mutex::new(state),
-                clock: Mutex::new(Clock { time, since: Instant::now() }),
-                faults: Mutex::new(Arc::new(NoFaults)),
-                versions: Bell::default(),
-                releases: Bell::default(),
-            }),
-        };
+        let model = Self { shared: Arc::new(Shared::new(time)) };
         for name in ["default", "kube-system"] {
             model.add_namespace(name);
         }
@@ -150,7 +93,7 @@ impl Model {
     /// The definition lacks a required field.
     pub fn install(&self, definition: &impl serde::Serialize) {
         let definition = serde_json::to_value(definition).unwrap_or_default();
-        match schema::kinds(&definition) {
+        match definition::kinds(&definition) {
             Ok(kinds) => kinds.into_iter().for_each(|kind| self.register(kind)),
             Err(error) => panic!("{error}"),
         }
@@ -260,7 +203,7 @@ impl Model {
 
     /// Same as [`Model::set_faults`], for faults to which the test keeps a reference.
     pub fn set_shared_faults(&self, faults: Arc<dyn Faults>) {
-        *self.shared.faults.lock() = faults;
+        self.shared.set_faults(faults);
     }
 
     /// Releases everything that faults have held or stalled until now.
@@ -285,7 +228,7 @@ impl Model {
 
     /// Sets the server's clock, which then continues.
     pub fn set_time(&self, time: Timestamp) {
-        *self.shared.clock.lock() = Clock { time, since: Instant::now() };
+        self.shared.set_time(time);
     }
 
     /// Runs the garbage collector and the namespace controller until they have nothing left to do. Returns the number of their

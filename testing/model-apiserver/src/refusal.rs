@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{kind::Kind, validate::Cause};
+use crate::{
+    cause::Cause,
+    kind::{Kind, Named},
+};
 
 /// The answer to a failed request: status code, reason, message and details.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,19 +18,6 @@ pub(crate) struct Refusal {
     empty_details: bool,
     /// Whether the body is a line of text instead of a `Status`, as for unknown paths.
     plain: bool,
-}
-
-/// A kind as messages name it: `deployments.apps`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Named<'a> {
-    pub(crate) group: &'a str,
-    pub(crate) plural: &'a str,
-}
-
-impl Named<'_> {
-    fn qualified(self, resource: &str) -> String {
-        if self.group.is_empty() { resource.to_owned() } else { format!("{resource}.{}", self.group) }
-    }
 }
 
 impl Refusal {

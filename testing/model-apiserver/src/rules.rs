@@ -19,7 +19,7 @@ use kube_cel::{
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::validate::{Cause, correlated};
+use crate::cause::Cause;
 
 /// Whether a schema has any rule.
 pub(crate) fn any(schema: &Value) -> bool {
@@ -178,4 +178,18 @@ fn program(rule: &str) -> Result<Arc<Program>, String> {
     let program = Arc::new(program);
     known.insert(rule.to_owned(), program.clone());
     Ok(program)
+}
+
+/// The item of the old list that corresponds to a new item. Only keyed lists have one.
+pub(crate) fn correlated<'a>(item: &Value, schema: &Value, old: Option<&'a Value>) -> Option<&'a Value> {
+    if schema["x-kubernetes-list-type"] != "map" {
+        return None;
+    }
+    let keys: Vec<&str> = list_keys(schema).collect();
+    old?.as_array()?.iter().find(|it| keys.iter().all(|key| it.get(key) == item.get(key)))
+}
+
+/// The keys of a keyed list.
+pub(crate) fn list_keys(schema: &Value) -> impl Iterator<Item = &str> {
+    schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{
-    kind::{Kind, Normalize, Scale},
-    rules,
+    cause::Cause,
+    scale_paths::ScalePaths,
     shape::{Rest, Shape},
-    validate::{self, Cause},
+    validate,
 };
 
 /// The `openAPIV3Schema` of one version.
@@ -16,6 +16,19 @@ use crate::{
 pub(crate) struct Schema(Value);
 
 impl Schema {
+    pub(crate) fn new(schema: Value) -> Self {
+        Self(schema)
+    }
+
+    /// The shape of whole objects.
+    pub(crate) fn shape(&self) -> Shape {
+        let properties = self.0["properties"].as_object().into_iter().flatten();
+        let mut fields = properties.map(|(name, schema)| (name.clone(), shape(schema))).collect();
+        with_type(&mut fields);
+        let keeps = self.0["x-kubernetes-preserve-unknown-fields"] == true;
+        Shape::custom(fields, if keeps { Rest::Free } else { Rest::Closed })
+    }
+
     /// Removes the fields that the schema does not declare.
     pub(crate) fn prune(&self, object: &mut Value) {
         prune(object, &self.0, true);
@@ -29,7 +42,7 @@ impl Schema {
     /// Validates an object, or its status.
     pub(crate) fn causes(
         &self,
-        scale: Option<&Scale>,
+        scale: Option<&ScalePaths>,
         new: &Value,
         old: Option<&Value>,
         is_status: bool,
@@ -105,7 +118,7 @@ fn untyped(value: &Value, schema: &Value, at: &str, may_repeat: bool, out: &mut 
             for (index, item) in items.iter().enumerate() {
                 let step = match shape.step(item) {
                     Ok(step) => {
-                        let shown = crate::fields::display(std::slice::from_ref(&step));
+                        let shown = crate::step::display(std::slice::from_ref(&step));
                         if !may_repeat && seen.contains(&step) {
                             out.push(format!("{at}: duplicate entries for key {shown}"));
                         }
@@ -214,45 +227,6 @@ fn with_type(fields: &mut BTreeMap<String, Shape>) {
     fields.insert("apiVersion".to_owned(), Shape::Plain);
     fields.insert("kind".to_owned(), Shape::Plain);
     fields.insert("metadata".to_owned(), Shape::metadata());
-}
-
-/// Returns the kinds of a `CustomResourceDefinition`: one for each served version.
-///
-/// # Errors
-///
-/// Describes what is wrong with the definition.
-pub(crate) fn kinds(definition: &Value) -> Result<Vec<Kind>, String> {
-    let text = |pointer: &str| {
-        let found = definition.pointer(pointer).and_then(Value::as_str);
-        found.ok_or_else(|| format!("the definition has no {pointer}"))
-    };
-    let (group, plural, kind) = (text("/spec/group")?, text("/spec/names/plural")?, text("/spec/names/kind")?);
-    let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
-    let served = versions.into_iter().flatten().filter(|version| version["served"] == true);
-    let mut out = Vec::new();
-    for version in served {
-        let name = version["name"].as_str().ok_or("a version of the definition has no name")?;
-        let mut made = Kind::custom(group, name, plural, kind);
-        made.namespaced = text("/spec/scope")? == "Namespaced";
-        let subresources = &version["subresources"];
-        made.status = subresources.get("status").is_some();
-        if let Some(scale) = subresources.get("scale") {
-            let pointer = |name: &str| scale[name].as_str().map(|path| path.replace('.', "/"));
-            let need = |name: &str| pointer(name).ok_or_else(|| format!("scale has no {name}"));
-            let selector = pointer("labelSelectorPath");
-            made = made.with_scale(&need("specReplicasPath")?, &need("statusReplicasPath")?, selector.as_deref());
-        }
-        let schema = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(Value::Object(Map::new()));
-        rules::read_all(&schema)?;
-        let properties = schema["properties"].as_object().into_iter().flatten();
-        let mut fields = properties.map(|(name, schema)| (name.clone(), shape(schema))).collect();
-        with_type(&mut fields);
-        let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true;
-        made.shape = Arc::new(Shape::custom(fields, if keeps { Rest::Free } else { Rest::Closed }));
-        made.normalize = Normalize::Schema(Arc::new(Schema(schema)));
-        out.push(made);
-    }
-    if out.is_empty() { Err("the definition serves no version".to_owned()) } else { Ok(out) }
 }
 
 #[cfg(test)]

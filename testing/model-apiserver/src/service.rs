@@ -2,7 +2,6 @@
 
 use std::{
     convert::Infallible,
-    io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -20,16 +19,15 @@ use serde_json::Value;
 
 use crate::{
     faults::Faults,
-    gc::Collecting,
     log::Entry,
-    model::Shared,
     refusal::{self, Refusal},
     request::{RequestInfo, Verb},
-    watch::Watching,
+    shared::Shared,
+    state::Collecting,
+    watch::{BoxError, Watching, reset},
     write::Answer,
 };
 
-pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// The server's connection to one client.
@@ -268,9 +266,4 @@ impl Sent {
         }
         None
     }
-}
-
-/// The client's error when the connection breaks.
-pub(crate) fn reset() -> BoxError {
-    Box::new(io::Error::new(io::ErrorKind::ConnectionReset, "connection reset by a fault"))
 }

@@ -145,7 +145,7 @@ impl Shape {
             }),
             (Value::Array(items), Self::Keyed { element, .. }) => items.iter().find_map(|item| {
                 let below = element.undeclared(item)?;
-                let step = self.step(item).map(|step| crate::fields::display(&[step])).unwrap_or_default();
+                let step = self.step(item).map(|step| crate::step::display(&[step])).unwrap_or_default();
                 Some(format!("{step}{below}"))
             }),
             _ => None,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::{admission::Mutation, gc::Collecting, kind::Kind, log::Entry};
+use crate::{admission::Mutation, kind::Kind, log::Entry};
 
 /// The first resource version. It is not small, so that a small number in a test is always an old version.
 const FIRST_VERSION: u64 = 1_000;
@@ -32,6 +32,16 @@ pub(crate) struct State {
     /// The client whose request the server is handling.
     pub(crate) writer: Arc<str>,
     pub(crate) now: Timestamp,
+}
+
+/// When the model collects garbage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Collecting {
+    /// Only when the test calls [`Model::collect`](crate::Model::collect).
+    #[default]
+    WhenAsked,
+    /// Within every write, before its answer.
+    AtOnce,
 }
 
 /// A backup of the state.

@@ -200,7 +200,7 @@ fn merged_lists(old: &[Value], new: &[Value], shape: &Shape, at: &str) -> Result
         if right[..index].contains(step) {
             return Err(format!(
                 "{at}: duplicate entries for key {}",
-                crate::fields::display(std::slice::from_ref(step))
+                crate::step::display(std::slice::from_ref(step))
             ));
         }
     }

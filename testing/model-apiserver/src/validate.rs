@@ -8,45 +8,17 @@ use parking_lot::Mutex;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use crate::{kind::Scale, rules};
-
-/// One reason to refuse an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cause {
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
-    pub(crate) field: String,
-}
-
-impl Cause {
-    pub(crate) fn new(reason: &'static str, field: &str, message: String) -> Self {
-        // Go prints an empty path like this.
-        let field = if field.is_empty() { "<nil>" } else { field };
-        Self { reason, message, field: field.to_owned() }
-    }
-
-    pub(crate) fn invalid(field: &str, value: &str, why: &str) -> Self {
-        Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
-    }
-
-    /// Whether the server skips CEL rules after this cause. Rules may rely on types, sizes and required fields.
-    fn blocks_rules(&self) -> bool {
-        [
-            "FieldValueNotSupported",
-            "FieldValueRequired",
-            "FieldValueTooLong",
-            "FieldValueTooMany",
-            "FieldValueTypeInvalid",
-        ]
-        .contains(&self.reason)
-    }
-}
+use crate::{
+    cause::Cause,
+    rules::{self, correlated, list_keys},
+    scale_paths::ScalePaths,
+};
 
 /// Returns everything that is wrong with an object. For an update, it ignores unchanged values that were wrong before at the same
 /// place.
 pub(crate) fn object(
     schema: &Value,
-    scale: Option<&Scale>,
+    scale: Option<&ScalePaths>,
     new: &Value,
     old: Option<&Value>,
     is_status: bool,
@@ -254,19 +226,6 @@ impl Check<'_> {
             }
         }
     }
-}
-
-/// The item of the old list that corresponds to a new item. Only keyed lists have one.
-pub(crate) fn correlated<'a>(item: &Value, schema: &Value, old: Option<&'a Value>) -> Option<&'a Value> {
-    if schema["x-kubernetes-list-type"] != "map" {
-        return None;
-    }
-    let keys: Vec<&str> = list_keys(schema).collect();
-    old?.as_array()?.iter().find(|it| keys.iter().all(|key| it.get(key) == item.get(key)))
-}
-
-fn list_keys(schema: &Value) -> impl Iterator<Item = &str> {
-    schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// Checks that sets and keyed lists have no duplicate items.

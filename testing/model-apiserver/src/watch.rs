@@ -1,6 +1,6 @@
 //! WATCH requests: the changes of a resource as a stream of lines.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fault_plan::{Action, Frame};
@@ -8,15 +8,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    kind::Kind,
-    model::Shared,
-    read::served,
-    refusal::Refusal,
-    request::RequestInfo,
-    selector::Selector,
-    service::{BoxError, reset},
-    state::Change,
+    kind::Kind, read::served, refusal::Refusal, request::RequestInfo, selector::Selector, shared::Shared, state::Change,
 };
+
+/// An error of the connection to a client.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The duration of a watch that requests no time-out.
 const LONG: Duration = Duration::from_mins(45);
@@ -327,4 +323,9 @@ fn failed(refusal: &Refusal) -> Event {
 /// The event as a line. The type comes first, as from the real server: clients that keep the object as text rely on this order.
 fn line(type_: &str, object: &Value) -> String {
     format!("{{\"type\":{},\"object\":{object}}}\n", json!(type_))
+}
+
+/// The client's error when the connection breaks.
+pub(crate) fn reset() -> BoxError {
+    Box::new(io::Error::new(io::ErrorKind::ConnectionReset, "connection reset by a fault"))
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::{
+    cause::Cause,
     fields::FieldSet,
     kind::Kind,
     managed::{self, Writing},
     refusal::Refusal,
     request::RequestInfo,
     state::{State, key},
-    validate::Cause,
 };
 
 /// The answer to a successful request.
@@ -116,6 +116,14 @@ pub(crate) fn body(request: &RequestInfo, kind: &Kind) -> Result<Value, Refusal>
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl State {
+    /// Applies the mutating policies of the cluster. Runs after `managedFields` are computed, as in the real server, so the
+    /// changes count as sent by the client.
+    fn admit(&self, target: &Target, object: &mut Value) {
+        if target.subresource.is_empty() {
+            self.mutations.iter().for_each(|mutation| mutation.apply(&target.kind, object));
+        }
+    }
+
     /// Handles a POST.
     pub(crate) fn post(&mut self, target: &Target, mut object: Value) -> Result<Answer, Refusal> {
         let mut target = target.clone();
@@ -192,7 +200,7 @@ impl State {
         if !target.kind.namespaced {
             return Ok(());
         }
-        let named = crate::refusal::Named { group: "", plural: "namespaces" };
+        let named = crate::kind::Named { group: "", plural: "namespaces" };
         let namespace = self.get("namespaces", &target.namespace);
         let Some(namespace) = namespace else { return Err(Refusal::not_found(named, &target.namespace)) };
         if namespace["metadata"].get("deletionTimestamp").is_none() {
