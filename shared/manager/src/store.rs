@@ -14,7 +14,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{
     object::{ObjectKey, Uid},
     owned::Fingerprint,
-    wire::{AppKey, Decoded, Owner, Representation, Undecodable},
+    wire::{AppKey, Content, Decoded, Owner, Representation, Undecodable},
 };
 
 mod index;
@@ -26,7 +26,7 @@ pub(crate) use index::Values;
 pub(crate) use progress::WentBack;
 
 use index::Indices;
-use packed::{Packed, Packer};
+use packed::Packer;
 use progress::Progress;
 use slots::{Slot, Slots};
 
@@ -117,7 +117,7 @@ impl<R: Representation> Store<R> {
 
     /// The JSON that the cache keeps of the object; `None` for views of objects in which nothing is ours.
     pub(crate) fn text(&self, key: &ObjectKey) -> Option<String> {
-        self.read().objects.get(key)?.text.as_ref()?.text()
+        self.read().objects.get(key)?.text()
     }
 
     /// The keys of all objects, in no order.
@@ -300,7 +300,10 @@ impl<R: Representation> Store<R> {
     }
 
     fn item(slot: &Slot<R::Item>) -> Option<Arc<R::Item>> {
-        slot.item.clone().or_else(|| R::revive(&slot.text.as_ref()?.text()?).map(Arc::new))
+        match &slot.content {
+            Content::Item(item, _) => Some(item.clone()),
+            Content::Text(text) => R::revive(&text.text()?).map(Arc::new),
+        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State<R::Item>> {
@@ -323,11 +326,10 @@ pub(crate) struct Observation {
 
 /// Whether both have the same content, apart from their resource versions.
 fn same<R: Representation>(old: &Slot<R::Item>, new: &Decoded<R::Item>) -> bool {
-    let is_same_item = || match (&old.item, &new.item) {
-        (Some(old), Ok(new)) => R::same(old, new),
-        // The store keeps only the text.
-        (None, Ok(_)) => {
-            let old = old.text.as_ref().and_then(Packed::text);
+    let is_same_item = || match (&old.content, &new.item) {
+        (Content::Item(old, _), Ok(new)) => R::same(old, new),
+        (Content::Text(old), Ok(_)) => {
+            let old = old.text();
             old == new.text || json_of(old.as_deref()) == json_of(new.text.as_deref())
         }
         (_, Err(_)) => false,
@@ -375,14 +377,13 @@ impl<I> State<I> {
             apps: [old.and_then(|old| old.meta.app.clone()), decoded.meta.app.clone()],
             undecodable: None,
         };
-        // A revived item always counts as changed: its text differs at least in the version.
-        let changed = R::IS_REVIVED || old.is_none_or(|old| !same::<R>(old, decoded));
+        // A text always counts as changed: it differs at least in the version.
+        let changed = old.is_none_or(|old| matches!(old.content, Content::Text(_)) || !same::<R>(old, decoded));
         let position = self.objects.put(Slot {
             key: key.clone(),
             meta: decoded.meta.clone(),
             verified,
-            item: (!R::IS_REVIVED).then(|| item.clone()),
-            text: decoded.text.as_ref().map(|text| self.packer.pack(text)),
+            content: R::content(&item, decoded.text.as_ref().map(|text| self.packer.pack(text))),
         });
         self.indices.put(position, key, &item);
         changed.then_some(delta)

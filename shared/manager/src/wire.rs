@@ -35,20 +35,29 @@ pub(crate) trait Representation: Send + Sync + 'static {
     type Kind: Resource<DynamicType = ()> + Debug;
     type Item: Debug + Send + Sync + 'static;
 
-    /// Whether the cache keeps only the text, and decodes the item from it on each read.
-    const IS_REVIVED: bool;
-
     /// Decodes the item from the object's JSON.
     fn decode(json: &str, metadata: &Metadata<'_>, key: &ObjectKey) -> Result<Self::Item, serde_json::Error>;
-
-    /// Decodes the item from a text of [`Representation::text`].
-    fn revive(text: &str) -> Option<Self::Item>;
 
     /// The part of the object's JSON that the cache keeps.
     fn text(json: &str, meta: &CachedMeta) -> Option<String>;
 
+    /// What the cache keeps of an item and its text.
+    fn content<T>(item: &Arc<Self::Item>, text: Option<T>) -> Content<Self::Item, T>;
+
+    /// Decodes the item of a [`Content::Text`].
+    fn revive(text: &str) -> Option<Self::Item>;
+
     /// Whether two items are the same for reconcilers, so that the change needs no reconcile.
     fn same(old: &Self::Item, new: &Self::Item) -> bool;
+}
+
+/// What the cache keeps of an object.
+#[derive(Debug)]
+pub(crate) enum Content<I, T> {
+    /// The text alone. Each read decodes the item from it.
+    Text(T),
+    /// The item, and the text of an object in which fields are ours.
+    Item(Arc<I>, Option<T>),
 }
 
 /// A custom resource, kept as packed JSON without `managedFields`. The typed object takes twice the memory of the JSON, and
@@ -73,14 +82,16 @@ where
         Ok(object)
     }
 
-    const IS_REVIVED: bool = true;
+    fn text(json: &str, _: &CachedMeta) -> Option<String> {
+        Some(without_bookkeeping(json).unwrap_or_else(|_| json.to_owned()))
+    }
+
+    fn content<T>(item: &Arc<K>, text: Option<T>) -> Content<K, T> {
+        text.map_or_else(|| Content::Item(item.clone(), None), Content::Text)
+    }
 
     fn revive(text: &str) -> Option<K> {
         serde_json::from_str(text).ok()
-    }
-
-    fn text(json: &str, _: &CachedMeta) -> Option<String> {
-        Some(without_bookkeeping(json).unwrap_or_else(|_| json.to_owned()))
     }
 
     fn same(_: &K, _: &K) -> bool {
@@ -104,15 +115,18 @@ impl<C: Viewed> Representation for Projected<C> {
         })
     }
 
-    const IS_REVIVED: bool = false;
-
-    fn revive(_: &str) -> Option<Live<C::View>> {
-        None
-    }
-
     /// Keeps the JSON only of objects in which fields are ours, so that changing them needs no read.
     fn text(json: &str, meta: &CachedMeta) -> Option<String> {
         (meta.fingerprint.hash != 0).then(|| without_status(json).unwrap_or_else(|_| json.to_owned()))
+    }
+
+    fn content<T>(item: &Arc<Live<C::View>>, text: Option<T>) -> Content<Live<C::View>, T> {
+        Content::Item(item.clone(), text)
+    }
+
+    /// The cache keeps the item itself.
+    fn revive(_: &str) -> Option<Live<C::View>> {
+        None
     }
 
     fn same(old: &Live<C::View>, new: &Live<C::View>) -> bool {
@@ -288,8 +302,6 @@ mod tests {
         type Kind = k8s_openapi::api::core::v1::Pod;
         type Item = ();
 
-        const IS_REVIVED: bool = true;
-
         fn decode(_: &str, _: &Metadata<'_>, _: &ObjectKey) -> Result<(), serde_json::Error> {
             panic!("an operator's defect")
         }
@@ -300,6 +312,10 @@ mod tests {
 
         fn text(_: &str, _: &CachedMeta) -> Option<String> {
             None
+        }
+
+        fn content<T>(item: &Arc<()>, text: Option<T>) -> Content<(), T> {
+            Content::Item(item.clone(), text)
         }
 
         fn same((): &(), (): &()) -> bool {

@@ -1,17 +1,14 @@
 //! Slab storage of the cached objects, with indices by name, owner and application label. Index entries are u32 positions,
 //! four bytes each.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    sync::Arc,
-};
+use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 
 use super::{Verified, packed::Packed};
 use crate::{
     object::{ObjectKey, Uid},
-    wire::{AppKey, CachedMeta},
+    wire::{AppKey, CachedMeta, Content},
 };
 
 /// One cached object.
@@ -20,9 +17,16 @@ pub(super) struct Slot<I> {
     pub(super) key: ObjectKey,
     pub(super) meta: CachedMeta,
     pub(super) verified: Option<Verified>,
-    /// What reconcilers read; `None` for a representation that decodes `text` on each read.
-    pub(super) item: Option<Arc<I>>,
-    pub(super) text: Option<Packed>,
+    pub(super) content: Content<I, Packed>,
+}
+
+impl<I> Slot<I> {
+    pub(super) fn text(&self) -> Option<String> {
+        match &self.content {
+            Content::Text(text) => text.text(),
+            Content::Item(_, text) => text.as_ref()?.text(),
+        }
+    }
 }
 
 /// All objects, with indices by name, by owner and by application label.
