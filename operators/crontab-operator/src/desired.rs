@@ -1,12 +1,9 @@
 //! The desired Job of one run. The runtime adds the namespace and the owner reference.
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{
-        batch::v1::{Job, JobSpec},
-        core::v1::{Container, EnvVar, PodSpec, PodTemplateSpec, ResourceRequirements, SecurityContext},
-    },
-    apimachinery::pkg::api::resource::Quantity,
+use k8s_openapi::api::{
+    batch::v1::{Job, JobSpec},
+    core::v1::{Container, EnvVar, PodSpec, PodTemplateSpec, SecurityContext},
 };
 use kube::{ResourceExt, core::ObjectMeta};
 use schedule::Zone;
@@ -81,37 +78,27 @@ fn in_zone(time: Timestamp, zone: &Zone) -> String {
 }
 
 fn pod(spec: &CronTabSpec, profile: SecurityProfile, scheduled: Option<String>) -> PodSpec {
-    let bare = profile.pod();
     PodSpec {
         restart_policy: Some(spec.restart_policy.unwrap_or_default().name()),
         containers: vec![container(spec, profile, scheduled)],
-        // A user who sets a ServiceAccount wants its token.
-        automount_service_account_token: bare
-            .automount_service_account_token
-            .filter(|_| spec.service_account_name.is_none()),
         image_pull_secrets: normalize::list(&spec.image_pull_secrets),
         node_selector: normalize::map(&spec.node_selector),
-        service_account_name: spec.service_account_name.clone(),
         tolerations: normalize::list(&spec.tolerations),
         volumes: normalize::list(&spec.volumes),
-        ..bare
+        ..profile.pod_as(spec.service_account_name.as_deref())
     }
 }
 
 fn container(spec: &CronTabSpec, profile: SecurityProfile, scheduled: Option<String>) -> Container {
-    let words = |given: &[String]| (!given.is_empty()).then(|| given.to_vec());
     Container {
         name: CONTAINER.to_owned(),
         image: Some(spec.image.clone()),
         image_pull_policy: spec.image_pull_policy.map(ImagePullPolicy::name),
-        command: words(&spec.command),
-        args: words(&spec.args),
+        command: normalize::list(&spec.command),
+        args: normalize::list(&spec.args),
         env: env(spec, scheduled),
         env_from: normalize::list(&spec.env_from),
-        resources: match &spec.resources {
-            Some(resources) => normalize::resources(resources),
-            None => Some(default_resources()),
-        },
+        resources: normalize::resources_or_default(spec.resources.as_ref()),
         security_context: Some(SecurityContext { run_as_user: spec.run_as_user, ..profile.container() }),
         volume_mounts: normalize::list(&spec.volume_mounts),
         ..Default::default()
@@ -124,15 +111,6 @@ fn env(spec: &CronTabSpec, scheduled: Option<String>) -> Option<Vec<EnvVar>> {
         scheduled.map(|time| EnvVar { name: SCHEDULED_AT_VARIABLE.to_owned(), value: Some(time), value_from: None });
     let theirs = spec.env.iter().filter(|variable| variable.name != SCHEDULED_AT_VARIABLE).cloned();
     normalize::list(&ours.into_iter().chain(theirs).collect::<Vec<_>>())
-}
-
-/// Requests that let the scheduler spread the pods. No limits.
-fn default_resources() -> ResourceRequirements {
-    let requests = [("cpu", "50m"), ("memory", "64Mi")];
-    ResourceRequirements {
-        requests: Some(requests.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))).into()),
-        ..Default::default()
-    }
 }
 
 #[cfg(test)]

@@ -39,6 +39,17 @@ pub fn resources(given: &ResourceRequirements) -> Option<ResourceRequirements> {
     Some(resources).filter(|it| *it != ResourceRequirements::default())
 }
 
+/// Normalizes the requests and limits of a container. Without any, the container requests 50m CPU and 64Mi memory, so that the
+/// scheduler spreads the pods, and has no limits.
+pub fn resources_or_default(given: Option<&ResourceRequirements>) -> Option<ResourceRequirements> {
+    let Some(given) = given else {
+        let requests = [("cpu", "50m"), ("memory", "64Mi")];
+        let requests = requests.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
+        return Some(ResourceRequirements { requests: Some(requests.into()), ..Default::default() });
+    };
+    resources(given)
+}
+
 fn prune(value: &mut Value) {
     match value {
         Value::Object(fields) => {

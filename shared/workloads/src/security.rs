@@ -40,6 +40,13 @@ impl SecurityProfile {
         }
     }
 
+    /// The same, for a pod that runs as a service account of the user. If the user names one, the pod gets its token.
+    pub fn pod_as(self, service_account: Option<&str>) -> PodSpec {
+        let pod = self.pod();
+        let automount_service_account_token = pod.automount_service_account_token.filter(|_| service_account.is_none());
+        PodSpec { automount_service_account_token, service_account_name: service_account.map(str::to_owned), ..pod }
+    }
+
     /// Returns the security context of each container of the pod.
     pub fn container(self) -> SecurityContext {
         let no_capabilities = || Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None };
@@ -76,6 +83,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn named_service_account_gets_its_token() {
+        let token = |account| SecurityProfile::Restricted.pod_as(account).automount_service_account_token;
+        assert_eq!((token(None), token(Some("robot"))), (Some(false), None));
+        let named = SecurityProfile::Baseline.pod_as(Some("robot")).service_account_name;
+        assert_eq!(named.as_deref(), Some("robot"));
+    }
 
     #[test]
     fn each_profile_sets_its_restrictions() {

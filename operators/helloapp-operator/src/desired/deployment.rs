@@ -4,11 +4,10 @@ use k8s_openapi::{
     api::{
         apps::v1::Deployment,
         core::v1::{
-            Container, ContainerPort, HTTPGetAction, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
-            SecurityContext, TCPSocketAction,
+            Container, ContainerPort, HTTPGetAction, PodSpec, PodTemplateSpec, Probe, SecurityContext, TCPSocketAction,
         },
     },
-    apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
+    apimachinery::pkg::util::intstr::IntOrString,
 };
 use kube::ResourceExt;
 use workloads::{App, ImagePullPolicy, RolloutStrategy, SecurityProfile, normalize};
@@ -44,30 +43,23 @@ pub fn template(hello: &HelloApp, config: &Config) -> PodTemplateSpec {
 }
 
 fn pod(spec: &HelloAppSpec, profile: SecurityProfile) -> PodSpec {
-    let bare = profile.pod();
     PodSpec {
         containers: vec![container(spec, profile)],
-        // A user who names a service account wants its token.
-        automount_service_account_token: bare
-            .automount_service_account_token
-            .filter(|_| spec.service_account_name.is_none()),
         image_pull_secrets: normalize::list(&spec.image_pull_secrets),
         node_selector: normalize::map(&spec.node_selector),
-        service_account_name: spec.service_account_name.clone(),
         tolerations: normalize::list(&spec.tolerations),
         volumes: normalize::list(&spec.volumes),
-        ..bare
+        ..profile.pod_as(spec.service_account_name.as_deref())
     }
 }
 
 fn container(spec: &HelloAppSpec, profile: SecurityProfile) -> Container {
-    let words = |given: &[String]| (!given.is_empty()).then(|| given.to_vec());
     Container {
         name: CONTAINER.to_owned(),
         image: Some(spec.image.clone()),
         image_pull_policy: spec.image_pull_policy.map(ImagePullPolicy::name),
-        command: words(&spec.command),
-        args: words(&spec.args),
+        command: normalize::list(&spec.command),
+        args: normalize::list(&spec.args),
         env: normalize::list(&spec.env),
         env_from: normalize::list(&spec.env_from),
         ports: spec.port.map(|port| {
@@ -89,10 +81,7 @@ fn container(spec: &HelloAppSpec, profile: SecurityProfile) -> Container {
             initial_delay_seconds: Some(15),
             ..probe
         }),
-        resources: match &spec.resources {
-            Some(resources) => normalize::resources(resources),
-            None => Some(default_resources()),
-        },
+        resources: normalize::resources_or_default(spec.resources.as_ref()),
         security_context: Some(SecurityContext { run_as_user: spec.run_as_user, ..profile.container() }),
         volume_mounts: normalize::list(&spec.volume_mounts),
         ..Default::default()
@@ -114,11 +103,4 @@ fn probe(spec: &HelloAppSpec) -> Option<Probe> {
         }
         None => Probe { tcp_socket: Some(TCPSocketAction { port: port(), host: None }), ..bare },
     })
-}
-
-/// Requests that let the scheduler spread the pods, without limits.
-fn default_resources() -> ResourceRequirements {
-    let requests = [("cpu", "50m"), ("memory", "64Mi")];
-    let requests = requests.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
-    ResourceRequirements { requests: Some(requests.into()), ..Default::default() }
 }
