@@ -9,7 +9,7 @@ use std::{
 
 use chart::helm::{Helm, Version, succeeded};
 use cluster::{Cluster, or_skip};
-use e2e::MANAGER_NAMESPACE;
+use installation::MANAGER_NAMESPACE;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -23,9 +23,9 @@ pub(crate) struct World {
 impl World {
     /// `None` if no real node can run here.
     pub(crate) fn new(version: Version) -> Option<Self> {
-        let cluster = or_skip(e2e::fresh_cluster())?;
-        e2e::make_namespace(&cluster).unwrap();
-        let mut values = e2e::values(&e2e::image_for(&cluster).unwrap()).unwrap();
+        let cluster = or_skip(installation::fresh_cluster())?;
+        installation::make_namespace(&cluster).unwrap();
+        let mut values = installation::values(&installation::image_for(&cluster).unwrap()).unwrap();
         values["replicas"] = json!(1);
         Some(Self { cluster, helm: Helm::of(version).unwrap(), values })
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use chart::helm::Version;
 use controller_manager::OPERATORS;
-use e2e::{MANAGER, MANAGER_NAMESPACE};
+use installation::{MANAGER, MANAGER_NAMESPACE};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

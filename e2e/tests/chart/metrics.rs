@@ -1,7 +1,7 @@
 //! Tests of the metrics through each proxy: only permitted readers get them.
 
 use chart::helm::Version;
-use e2e::metrics::{let_read, scrape, token};
+use installation::metrics::{let_read, scrape, token};
 
 use crate::kit::World;
 

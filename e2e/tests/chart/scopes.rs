@@ -2,7 +2,7 @@
 
 use chart::helm::Version;
 use controller_manager::OPERATORS;
-use e2e::{MANAGER, MANAGER_NAMESPACE};
+use installation::{MANAGER, MANAGER_NAMESPACE};
 use serde_json::{Value, json};
 
 use crate::kit::World;

@@ -52,7 +52,7 @@ async fn s1_sample_ticket_is_booked_modified_and_cancelled() {
 async fn killed_manager_does_not_book_twice() {
     let Some(world) = world_with(Access::Network).await else { return };
     world.apply(SAMPLE).await;
-    let managers: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let managers: Api<Pod> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
     let selector = ListParams::default().labels("app.kubernetes.io/component=controller-manager");
     let killed = managers.list(&selector).await.expect("pods").items;
     assert!(!killed.is_empty(), "no manager runs");
@@ -67,11 +67,11 @@ async fn killed_manager_does_not_book_twice() {
 
 /// The ids of all bookings that the provider has ever made for the ticket with this uid.
 async fn bookings_for(world: &World, uid: &str) -> Vec<String> {
-    let services: Api<Service> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let services: Api<Service> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
     let selector = ListParams::default().labels("app.kubernetes.io/component=booking-server");
     let service = services.list(&selector).await.expect("Services").items.pop().expect("a booking server");
     let name = service.name_any().replace("booking-server", "booking-token");
-    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
     let token =
         secrets.get(&name).await.expect("a token").data.expect("with data").remove("token").expect("in its key");
     let token = String::from_utf8(token.0).expect("text");

@@ -35,11 +35,11 @@ impl Drop for Visit {
 
 /// `None` if no real node can run here.
 pub(crate) async fn world() -> Option<Visit> {
-    let world = World::visit("e2e", e2e::shared_cluster).await?;
+    let world = World::visit("e2e", installation::shared_cluster).await?;
     let cluster = world.cluster.clone();
     let installed = tokio::task::spawn_blocking(move || {
-        let image = e2e::image_for(&cluster)?;
-        e2e::install(&cluster, &image)
+        let image = installation::image_for(&cluster)?;
+        installation::install(&cluster, &image)
     });
     installed.await.expect("no panic").expect("the operators are installed");
     Some(Visit(world))
@@ -51,15 +51,6 @@ pub(crate) async fn world_with(access: Access) -> Option<Visit> {
     let cluster = world.cluster.clone();
     let allowed = tokio::task::spawn_blocking(move || cluster.require(access)).await.expect("no panic");
     cluster::or_skip(allowed).map(|()| world)
-}
-
-/// Sets and gets a value at every address, from inside the cluster's network.
-pub(crate) async fn set_and_get(cluster: Arc<Cluster>, addresses: Vec<String>) -> Vec<String> {
-    let set_and_get = |address: &String| -> anyhow::Result<String> {
-        e2e::cache_client::set_and_get(address.parse()?, "greeting", &format!("hello {address}"))
-    };
-    let work = move || addresses.iter().map(set_and_get).collect::<anyhow::Result<_>>();
-    inside(cluster, work).await.expect("every node sets and gets")
 }
 
 /// The answer to a GET from inside the cluster's network, head and body. `headers` are whole lines, with their ends.

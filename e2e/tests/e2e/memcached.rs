@@ -1,5 +1,8 @@
 //! Tests of Memcached with real memcached servers.
 
+mod cache_client;
+mod cache_load;
+
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
@@ -7,8 +10,8 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context as _;
 use cluster::Access;
-use e2e::{cache_client::CacheClient, cache_load};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
@@ -23,7 +26,7 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use manager_testing::World;
-use memcached_operator::Memcached;
+use memcached_operator::{Memcached, api::convert::INVALID_SIZE};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::{
     ClientConfig, RootCertStore,
@@ -31,7 +34,8 @@ use rustls::{
 };
 use serde_json::{Value, json};
 
-use crate::kit::{get, inside, set_and_get, world, world_with};
+use crate::kit::{get, inside, world, world_with};
+use cache_client::CacheClient;
 
 const SAMPLE: &str = include_str!("../../../operators/memcached-operator/samples/cache_v1_memcached.yaml");
 const NAME: &str = "memcached-sample";
@@ -55,7 +59,14 @@ async fn t19_pods_serve_cache_and_are_listed_in_status() {
     let memcached = ready(&world, 3).await;
     let status = memcached.status.expect("a status");
     assert_eq!(status.nodes.len(), 3);
-    let answers = set_and_get(world.cluster.clone(), status.endpoints.clone()).await;
+    let addresses: Vec<SocketAddr> = status.endpoints.iter().map(|it| it.parse().expect("an address")).collect();
+    let set_and_get = |address: SocketAddr| -> anyhow::Result<String> {
+        let mut client = CacheClient::connect(address)?;
+        client.set("greeting", &format!("hello {address}"))?;
+        client.get("greeting")?.context("the node has lost the value")
+    };
+    let work = move || addresses.into_iter().map(set_and_get).collect::<anyhow::Result<Vec<_>>>();
+    let answers = inside(world.cluster.clone(), work).await.expect("every node sets and gets");
     let expected: Vec<String> = status.endpoints.iter().map(|address| format!("hello {address}")).collect();
     assert_eq!(answers, expected);
 
@@ -74,7 +85,7 @@ async fn t19_pods_serve_cache_and_are_listed_in_status() {
 async fn killed_manager_is_replaced_and_work_continues() {
     let Some(world) = world().await else { return };
     world.apply(SAMPLE).await;
-    let managers: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let managers: Api<Pod> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
     let manager = managers.list(&ListParams::default()).await.expect("pods").items;
     for pod in &manager {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -86,6 +97,18 @@ async fn killed_manager_is_replaced_and_work_continues() {
     ready(&world, 5).await;
     let deployments: Vec<Deployment> = world.list().await;
     assert_eq!(deployments.len(), 1, "the operator created two Deployments");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_size_of_the_old_version_is_kept_until_a_valid_one_replaces_it() {
+    let Some(world) = world().await else { return };
+    let old = SAMPLE.replace("example.com/v1\n", "example.com/v1alpha1\n").replace("size: 3", "size: three");
+    world.apply(&old).await;
+    let preserved = async || world.get::<Memcached>(NAME).await?.metadata.annotations?.get(INVALID_SIZE).cloned();
+    assert_eq!(preserved().await.as_deref(), Some(r#""three""#));
+    world.patch::<Memcached>(NAME, json!({"spec": {"size": 2}})).await;
+    ready(&world, 2).await;
+    world.until("the invalid size is forgotten", async || preserved().await.is_none().then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

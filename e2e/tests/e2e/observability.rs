@@ -5,11 +5,11 @@ use std::{collections::BTreeSet, fmt::Write as _, sync::Arc, time::Duration};
 use chart::helm::{Helm, Version};
 use cluster::Access;
 use controller_manager::OPERATORS;
-use e2e::{
+use helloapp_operator::HelloApp;
+use installation::{
     metrics,
     prometheus::{Prometheus, promtool},
 };
-use helloapp_operator::HelloApp;
 use manager_testing::World;
 use memcached_operator::Memcached;
 use serde_json::{Value, json};

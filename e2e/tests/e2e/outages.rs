@@ -36,7 +36,7 @@ async fn wait_for_ready_pods(world: &World, size: i32) {
 
 /// The names of the operators' pods, with the restarts of their containers.
 async fn managers(world: &World) -> Vec<(String, i32)> {
-    let pods: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
     let of_managers = ListParams::default().labels("app.kubernetes.io/component=controller-manager");
     let pods = pods.list(&of_managers).await.expect("pods").items;
     let restarts = |pod: &Pod| {
@@ -130,14 +130,15 @@ async fn worker_drain_evicts_one_pod_at_a_time() {
 
 /// The name of the pod that leads.
 async fn leader(world: &World) -> String {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
-    let identity = async || leases.get(e2e::MANAGER).await.ok()?.spec?.holder_identity.filter(|it| !it.is_empty());
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
+    let identity =
+        async || leases.get(installation::MANAGER).await.ok()?.spec?.holder_identity.filter(|it| !it.is_empty());
     let identity = world.until("a manager leads", identity).await;
     identity.split('_').next().expect("a name").to_owned()
 }
 
 async fn wait_for_two_managers(world: &World) {
-    let pods: Api<Pod> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
     let of_managers = ListParams::default().labels("app.kubernetes.io/component=controller-manager");
     let are_ready = async || {
         let pods = pods.list(&of_managers).await.ok()?.items;
@@ -171,7 +172,7 @@ async fn led(world: &World) -> (String, Api<Pod>) {
     world.apply(MEMCACHED).await;
     wait_for_ready_pods(world, 3).await;
     wait_for_two_managers(world).await;
-    (leader(world).await, Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE))
+    (leader(world).await, Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,7 +31,7 @@ async fn webhook_rejects_what_schema_cannot_express() {
     world.try_apply(&memcached("fine", &json!({"size": 0}))).await.expect("the webhook accepts it");
 
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
-    let stored = configurations.get(e2e::MANAGER).await.expect("is installed");
+    let stored = configurations.get(installation::MANAGER).await.expect("is installed");
     for webhook in stored.webhooks.into_iter().flatten() {
         let trusted = webhook.client_config.ca_bundle.map(|bundle| bundle.0).unwrap_or_default();
         assert!(trusted.starts_with(b"-----BEGIN CERTIFICATE-----"), "{} has no CA bundle", webhook.name);
@@ -41,8 +41,8 @@ async fn webhook_rejects_what_schema_cannot_express() {
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_webhook_certificate_is_renewed_and_trusted() {
     let Some(world) = world().await else { return };
-    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), e2e::MANAGER_NAMESPACE);
-    let name = format!("{}-webhook-certificate", e2e::MANAGER);
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
+    let name = format!("{}-webhook-certificate", installation::MANAGER);
     let certificate = async || secrets.get(&name).await.ok()?.data?.remove("tls.crt").map(|bytes| bytes.0);
     let before = certificate().await.expect("a certificate");
     let damage = json!({"data": {"tls.crt": ""}});

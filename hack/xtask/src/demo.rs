@@ -1,8 +1,8 @@
 //! `cargo xtask demo`: starts a cluster, runs the operators on it, applies the samples and prints what a user can observe.
 
 use std::{
+    fmt,
     io::{IsTerminal as _, Write as _},
-    net::SocketAddr,
     path::Path,
     process::{Child, Command, ExitCode, Stdio},
     time::{Duration, Instant},
@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use cluster::{Cluster, Nodes, Options, progress};
 use controller_manager::OPERATORS;
-use e2e::metrics;
+use installation::metrics;
 use serde_json::{Value, json};
 
 use crate::workspace;
@@ -27,8 +27,6 @@ pub(crate) struct Args {
     nodes: Option<Nodes>,
 }
 
-/// The sample of Memcached, to which the demo connects as a client.
-const NAME: &str = "memcached-sample";
 /// The service account that reads the metrics.
 const READER: &str = "prometheus";
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -52,38 +50,36 @@ pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
     let outside = match nodes {
         Nodes::Real => {
             println!("building the image of the operators (the first time takes a few minutes)");
-            let installed = e2e::install(&cluster, &e2e::image_for(&cluster)?)?;
-            println!("running in namespace {} as {}", e2e::MANAGER_NAMESPACE, installed.image);
+            let installed = installation::install(&cluster, &installation::image_for(&cluster)?)?;
+            println!("running in namespace {} as {}", installation::MANAGER_NAMESPACE, installed.image);
             None
         }
         _ => Some(run_outside(&cluster)?),
     };
 
     heading("A sample of each kind");
-    // Operators outside of the cluster have no booking provider.
-    let samples: Vec<_> = OPERATORS.iter().filter(|it| nodes == Nodes::Real || it.name() != "flightticket").collect();
+    let samples: Vec<_> = OPERATORS.iter().filter(|it| nodes == Nodes::Real || !it.sample_needs_chart()).collect();
     let manifests: Vec<&str> = samples.iter().map(|operator| operator.sample().trim()).collect();
     println!("{}", manifests.join("\n---\n"));
     let file = cluster.state_dir().join("samples.yaml");
     std::fs::write(&file, manifests.join("\n---\n")).with_context(|| format!("could not write {}", file.display()))?;
     quietly(cluster.kubectl(["apply", "--server-side", "--filename"]).arg(&file))?;
-    wait_until_ready(&cluster, &file)?;
+    let objects = wait_until_ready(&cluster, &file)?;
 
     heading("What you see");
-    let kinds = "memcacheds,helloapps,crontabs,flighttickets,foos";
-    show(&cluster, &["get", kinds])?;
+    show(&cluster, &["get", &objects.iter().map(|it| &*it.kind).collect::<Vec<_>>().join(",")])?;
     show(&cluster, &["get", "deployments,services,poddisruptionbudgets,pods"])?;
     if nodes == Nodes::Real {
-        heading("A set and a get through a node's own address");
-        let (address, answer) = set_and_get(&cluster)?;
-        println!("set greeting \"hello\" on {address}: STORED\nget greeting from {address}: {answer}");
         heading("Metrics, which only authorised clients may read");
         show_metrics(&cluster)?;
     }
     heading("What happened");
-    show(&cluster, &["events", "--for", &format!("memcached/{NAME}")])?;
+    for object in &objects {
+        show(&cluster, &["events", "--for", &object.to_string()])?;
+    }
 
-    println!("{}", next_steps(name, outside.is_some()));
+    let last = objects.last().context("no operator has a sample")?;
+    println!("{}", next_steps(name, last, outside.is_some()));
     if let Some(mut operators) = outside {
         operators.0.wait().context("could not wait for the operators")?;
     }
@@ -125,16 +121,30 @@ fn run_outside(cluster: &Cluster) -> Result<Outside> {
     Ok(Outside(process))
 }
 
-/// Waits until all objects of the file are ready, and prints the progress of each.
-fn wait_until_ready(cluster: &Cluster, file: &Path) -> Result<()> {
+/// An object that the demo shows.
+#[derive(Clone, PartialEq, Eq)]
+struct Shown {
+    /// In lower case.
+    kind: String,
+    name: String,
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind, self.name)
+    }
+}
+
+/// Waits until all objects of the file are ready, and prints the progress of each. Returns the objects.
+fn wait_until_ready(cluster: &Cluster, file: &Path) -> Result<Vec<Shown>> {
     let begun = Instant::now();
     let terminal = std::io::stderr().is_terminal();
     let clear = if terminal { "\r\x1b[K" } else { "" };
-    let mut done: Vec<String> = Vec::new();
+    let mut done: Vec<Shown> = Vec::new();
     loop {
         let output = cluster.kubectl(["get", "--output=json", "--filename"]).arg(file).output()?;
         let list: Value = serde_json::from_slice(&output.stdout).context("kubectl printed no JSON")?;
-        let objects: Vec<(String, String)> = list["items"].as_array().into_iter().flatten().map(readiness).collect();
+        let objects: Vec<(Shown, String)> = list["items"].as_array().into_iter().flatten().map(readiness).collect();
         let (ready, waiting): (Vec<_>, Vec<_>) = objects.into_iter().partition(|(_, status)| status == "Ready");
         for (object, _) in ready {
             if !done.contains(&object) {
@@ -142,13 +152,13 @@ fn wait_until_ready(cluster: &Cluster, file: &Path) -> Result<()> {
                 done.push(object);
             }
         }
-        let Some((object, _)) = waiting.first() else { return Ok(()) };
+        let Some((object, _)) = waiting.first() else { return Ok(done) };
         if begun.elapsed() > PATIENCE {
-            show(cluster, &["describe", object])?;
+            show(cluster, &["describe", &object.to_string()])?;
             bail!("{object} was not ready within {} s: its description above says why", PATIENCE.as_secs());
         }
         if terminal {
-            let status = |(object, status): &(String, String)| format!("{object}: {status}");
+            let status = |(object, status): &(Shown, String)| format!("{object}: {status}");
             let waiting = waiting.iter().map(status).collect::<Vec<_>>().join(", ");
             eprint!("{clear}{} s, {waiting}", begun.elapsed().as_secs());
         }
@@ -156,13 +166,12 @@ fn wait_until_ready(cluster: &Cluster, file: &Path) -> Result<()> {
     }
 }
 
-/// `kind/name` of the object, and `Ready` or the reason why it is not ready.
-fn readiness(object: &Value) -> (String, String) {
-    let name = format!(
-        "{}/{}",
-        object["kind"].as_str().unwrap_or_default().to_lowercase(),
-        object["metadata"]["name"].as_str().unwrap_or_default()
-    );
+/// The object, and `Ready` or the reason why it is not ready.
+fn readiness(object: &Value) -> (Shown, String) {
+    let shown = Shown {
+        kind: object["kind"].as_str().unwrap_or_default().to_lowercase(),
+        name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+    };
     let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     let ready = conditions.find(|condition| condition["type"] == "Ready");
     let status = match ready {
@@ -170,7 +179,7 @@ fn readiness(object: &Value) -> (String, String) {
         Some(ready) => ready["reason"].as_str().unwrap_or_default(),
         None => "not reconciled yet",
     };
-    (name, status.to_owned())
+    (shown, status.to_owned())
 }
 
 fn show_metrics(cluster: &Cluster) -> Result<()> {
@@ -199,21 +208,6 @@ fn show_metrics(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn set_and_get(cluster: &Cluster) -> Result<(SocketAddr, String)> {
-    let output = cluster.kubectl(["get", "memcached", NAME, "--output", "jsonpath={.status.endpoints[0]}"]).output()?;
-    let address: SocketAddr =
-        String::from_utf8_lossy(&output.stdout).parse().context("the status names no endpoint")?;
-    let answer = std::thread::scope(|scope| {
-        // A thread of its own, because it can never leave the cluster's network again.
-        let client = scope.spawn(|| {
-            cluster.enter_network()?;
-            e2e::cache_client::set_and_get(address, "greeting", "hello")
-        });
-        client.join()
-    });
-    Ok((address, answer.map_err(|_| anyhow::anyhow!("the client panicked"))??))
-}
-
 fn show(cluster: &Cluster, arguments: &[&str]) -> Result<()> {
     ensure!(cluster.kubectl(arguments).status()?.success(), "kubectl failed, see above");
     Ok(())
@@ -231,18 +225,19 @@ fn heading(text: &str) {
     println!("\n{on}== {text}{off}");
 }
 
-fn next_steps(name: &str, outside: bool) -> String {
+fn next_steps(name: &str, object: &Shown, outside: bool) -> String {
     let exec = format!("cargo xtask cluster exec --name {name} -- kubectl");
+    let kind = &object.kind;
     let down = format!("cargo xtask cluster down --name {name}");
     let ends = if outside { "\nThe operators run as long as this command does; Ctrl-C ends them.\n" } else { "" };
     format!(
         "
 == Go on
-  {exec} scale memcached/{NAME} --replicas=5
-  {exec} get memcacheds --watch
-  {exec} describe flightticket                         # its booking
-  {exec} delete deployment {NAME}        # it comes back
-  {exec} explain memcached.spec
+  {exec} get {kind} --watch
+  {exec} edit {object}
+  {exec} describe {object}
+  {exec} explain {kind}.spec
+  {exec} delete deployments --all        # they come back
 
 == Stop
   {down}

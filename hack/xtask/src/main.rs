@@ -12,6 +12,7 @@ mod generate;
 mod image;
 mod mutants;
 mod nightly;
+mod one_more_operator;
 mod packages;
 mod report;
 mod seeded_bugs;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::mutants;
+use crate::one_more_operator;
 use crate::report::Outcome;
 use crate::simulate;
 use crate::steps::{self, Step};
@@ -53,6 +54,12 @@ const STEPS: &[Step<Args>] = &[
         title: "random worlds from fresh seeds",
         needs: &[],
         run: |args| simulate::play_for(args.minutes),
+    },
+    Step {
+        name: "one-more-operator",
+        title: "a new operator needs its folder, and one line in each of four files",
+        needs: &["cluster"],
+        run: |_| one_more_operator::check(),
     },
     Step {
         name: "mutants",

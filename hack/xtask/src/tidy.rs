@@ -25,6 +25,7 @@ struct Check {
 
 const CHECKS: &[Check] = &[
     Check { rule: "operators do not know each other", find: architecture::operators_do_not_know_each_other },
+    Check { rule: "shared code names no operator", find: architecture::shared_code_names_no_operator },
     Check { rule: "an operator's own libraries serve it alone", find: architecture::own_libraries_serve_one_operator },
     Check { rule: "crates depend downwards", find: architecture::crates_depend_downwards },
     Check { rule: "api and desired do not use the runtime", find: architecture::types_know_no_runtime },

@@ -3,13 +3,13 @@
 
 pub mod manifests;
 
-use crontab_operator::CronTabOperator;
-use flightticket_operator::FlightTicketOperator;
-use foo_operator::FooOperator;
-use helloapp_operator::HelloAppOperator;
 use manager::Operator;
-use memcached_operator::MemcachedOperator;
 
-/// Every operator of this workspace.
-pub const OPERATORS: &[&dyn Operator] =
-    &[&CronTabOperator, &FlightTicketOperator, &FooOperator, &HelloAppOperator, &MemcachedOperator];
+/// Every operator of this workspace, one line each.
+pub const OPERATORS: &[&dyn Operator] = &[
+    &crontab_operator::CronTabOperator,
+    &flightticket_operator::FlightTicketOperator,
+    &foo_operator::FooOperator,
+    &helloapp_operator::HelloAppOperator,
+    &memcached_operator::MemcachedOperator,
+];

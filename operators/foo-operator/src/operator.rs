@@ -25,6 +25,10 @@ impl Operator for FooOperator {
         include_str!("../samples/example-foo.yaml")
     }
 
+    fn is_example(&self) -> bool {
+        true
+    }
+
     fn setup(&self, manager: &mut Manager) {
         manager.add(Controller::of::<Foo>().owns::<Deployment>().never_adopts().reconcile(controller::reconcile));
     }

@@ -47,8 +47,25 @@ pub trait Operator: Send + Sync {
         Vec::new()
     }
 
-    /// Returns a manifest that becomes `Ready` on any cluster where the operator runs. `smoke-test` applies it.
+    /// Returns a manifest that becomes `Ready` on any cluster where the chart has installed the operator. `smoke-test` applies
+    /// it.
     fn sample(&self) -> &'static str;
+
+    /// Whether the sample also becomes `Ready` without the chart, which may install a service that the operator needs.
+    fn sample_needs_chart(&self) -> bool {
+        false
+    }
+
+    /// Whether the operator is an example for authors of operators. The chart disables it by default.
+    fn is_example(&self) -> bool {
+        false
+    }
+
+    /// Returns flags with the path of the chart's value for each, such as `("booking-url", "provider.url")`. Without an entry,
+    /// the value has the name of the flag in camel case, without the prefix of the operator's name.
+    fn chart_values(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
 
     /// Adds its controllers.
     fn setup(&self, manager: &mut Manager);

@@ -12,7 +12,7 @@ use workloads::SecurityProfile;
 #[derive(Debug, Clone, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags are on or off")]
 pub struct Settings {
-    /// Operators to run, a comma-separated list; `*` is all, `-name` excludes one (`*,-flightticket`).
+    /// Operators to run, a comma-separated list; `*` is all, `-name` excludes one, as in `*,-name`.
     #[arg(
         long,
         env = "OPERATOR_OPERATORS",
@@ -27,7 +27,7 @@ pub struct Settings {
     #[arg(long, env = "WATCH_NAMESPACE", value_delimiter = ',', help_heading = "Scope")]
     pub(crate) watch_namespaces: Vec<String>,
 
-    /// Concurrent reconciles per kind: a number, and `KIND=N` for single kinds (`2,Memcached=8`).
+    /// Concurrent reconciles per kind: a number, and `KIND=N` for single kinds, as in `2,MyKind=8`.
     #[arg(long, env = "OPERATOR_MAX_CONCURRENT_RECONCILES", default_value = "2", help_heading = "Reconciling")]
     pub(crate) max_concurrent_reconciles: Concurrency,
 

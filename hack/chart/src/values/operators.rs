@@ -25,15 +25,6 @@ struct Common {
     env: Vec<Open>,
 }
 
-/// The operator that is an example for writing new ones. The chart disables it by default.
-const EXAMPLE: &str = "foo";
-
-/// Prefixes of flags that do not carry the operator's name, and the key under which their values are grouped.
-const GROUPS: &[(&str, &str)] = &[("booking-", "provider")];
-
-/// Flags, and the key of their value where other charts have a usual name for it.
-const RENAMED: &[(&str, &str)] = &[("booking-token-secret", "secretName")];
-
 /// A flag of one operator, and the value that sets it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Flag {
@@ -53,17 +44,14 @@ pub struct Flag {
 /// The flags that the operator declares itself.
 pub fn own_flags(operator: &dyn Operator) -> Vec<Flag> {
     let command = operator.args(Command::new("run"));
-    command.get_arguments().filter_map(|argument| flag(operator.name(), argument)).collect()
+    command.get_arguments().filter_map(|argument| flag(operator, argument)).collect()
 }
 
-fn flag(operator: &str, argument: &Arg) -> Option<Flag> {
+fn flag(operator: &dyn Operator, argument: &Arg) -> Option<Flag> {
     let long = argument.get_long()?;
-    let value = match GROUPS.iter().find_map(|(prefix, group)| Some((long.strip_prefix(prefix)?, *group))) {
-        Some((rest, group)) => {
-            let renamed = RENAMED.iter().find(|(name, _)| *name == long).map(|(_, key)| (*key).to_owned());
-            vec![group.to_owned(), renamed.unwrap_or_else(|| camel_case(rest))]
-        }
-        None => vec![camel_case(long.strip_prefix(&format!("{operator}-")).unwrap_or(long))],
+    let value = match operator.chart_values().iter().find(|(flag, _)| *flag == long) {
+        Some((_, path)) => path.split('.').map(str::to_owned).collect(),
+        None => vec![camel_case(long.strip_prefix(&format!("{}-", operator.name())).unwrap_or(long))],
     };
     let defaults: Vec<_> = argument.get_default_values().iter().map(|text| text.to_string_lossy()).collect();
     let is_switch = matches!(argument.get_action(), ArgAction::SetTrue | ArgAction::SetFalse)
@@ -95,7 +83,7 @@ pub(super) fn defaults() -> Map<String, Value> {
 
 fn default(operator: &dyn Operator) -> Value {
     let common = Common {
-        enabled: operator.name() != EXAMPLE,
+        enabled: !operator.is_example(),
         max_concurrent_reconciles: None,
         resources: Open::new(),
         env: Vec::new(),
@@ -150,9 +138,9 @@ fn operator_schema(operator: &dyn Operator) -> Value {
         let types = if flag.is_switch { json!("boolean") } else { json!(["string", "number"]) };
         *place = json!({"description": flag.help, "type": types});
     }
-    for (_, group) in GROUPS {
-        if let Some(group) = schema.pointer_mut(&format!("/properties/{group}")) {
-            group["description"] = json!("The provider outside of the cluster that the operator calls.");
+    for flag in own_flags(operator) {
+        if let [group, _] = &*flag.value {
+            schema["properties"][group.as_str()]["description"] = json!(format!("Settings of the {group}."));
         }
     }
     schema
@@ -160,22 +148,52 @@ fn operator_schema(operator: &dyn Operator) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use manager::Manager;
+
     use super::*;
 
-    fn flag_of(operator: &str, argument: &Arg) -> Flag {
-        flag(operator, argument).expect("has a long name")
+    /// An operator of cars.
+    struct Cars;
+
+    impl Operator for Cars {
+        fn name(&self) -> &'static str {
+            "car"
+        }
+
+        fn crds(&self) -> Vec<CustomResourceDefinition> {
+            Vec::new()
+        }
+
+        fn sample(&self) -> &'static str {
+            ""
+        }
+
+        fn chart_values(&self) -> &'static [(&'static str, &'static str)] {
+            &[("garage-key", "garage.secretName")]
+        }
+
+        fn setup(&self, _: &mut Manager) {}
     }
 
     #[test]
-    fn flag_key_omits_operator_name() {
-        let image = flag_of("memcached", &Arg::new("i").long("memcached-exporter-image").default_value("a:1"));
-        assert_eq!((image.value, image.default.as_str()), (vec!["exporterImage".to_owned()], "a:1"));
-        let url = flag_of("flightticket", &Arg::new("u").long("booking-ca-file"));
-        assert_eq!(url.value, ["provider", "caFile"]);
-        let secret = flag_of("flightticket", &Arg::new("s").long("booking-token-secret"));
-        assert_eq!(secret.value, ["provider", "secretName"]);
-        let switch = flag_of("foo", &Arg::new("s").long("foo-fast").action(ArgAction::SetTrue));
-        assert!(switch.is_switch);
+    fn value_of_a_flag_omits_the_operators_name_unless_the_operator_names_another() {
+        let flag_of = |argument: &Arg| flag(&Cars, argument).expect("has a long name");
+        let image = flag_of(&Arg::new("i").long("car-tyre-image").default_value("a:1"));
+        assert_eq!((image.value, image.default.as_str()), (vec!["tyreImage".to_owned()], "a:1"));
+        assert_eq!(flag_of(&Arg::new("k").long("garage-key")).value, ["garage", "secretName"]);
+        assert_eq!(flag_of(&Arg::new("d").long("garage-door")).value, ["garageDoor"]);
+        assert!(flag_of(&Arg::new("s").long("car-fast").action(ArgAction::SetTrue)).is_switch);
+    }
+
+    #[test]
+    fn operators_name_chart_values_of_flags_that_they_have() {
+        for operator in OPERATORS {
+            let flags: Vec<String> = own_flags(*operator).into_iter().map(|flag| flag.flag).collect();
+            for (flag, _) in operator.chart_values() {
+                assert!(flags.contains(&format!("--{flag}")), "{}: {flag}", operator.name());
+            }
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use cluster::{Tools, progress};
-use e2e::Backend;
 use images::{Reference, Store, default_store, operator};
+use installation::Backend;
 
 use super::{Args, nextest, permissions};
 use crate::cargo_tools::{self, DENY};
@@ -123,7 +123,7 @@ fn clean_up() -> Result<Outcome> {
         cluster::down(&summary.name)?;
         eprintln!("{} is down", summary.name);
     }
-    if let Some(said) = e2e::clean_up()? {
+    if let Some(said) = installation::clean_up()? {
         eprintln!("{said}");
     }
     Ok(Outcome::Passed)

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context as _, Result, bail};
 use chart::rendered::Rendered;
 use cluster::{Cluster, Nodes};
-use e2e::{Backend, MANAGER, permissions};
+use installation::{Backend, MANAGER, permissions};
 use parking_lot::Mutex;
 
 use super::Args;
@@ -16,7 +16,7 @@ static KEPT: Mutex<Option<Cluster>> = Mutex::new(None);
 
 /// Keeps that cluster until [`check`] has read its audit log. Does nothing where the cluster cannot run.
 pub(super) fn keep() {
-    *KEPT.lock() = cluster::or_skip(e2e::shared_cluster());
+    *KEPT.lock() = cluster::or_skip(installation::shared_cluster());
 }
 
 /// Compares the audit log of the shared cluster with the installed roles.
@@ -33,8 +33,8 @@ pub(super) fn check(args: &Args) -> Result<Outcome> {
         return Ok(Outcome::Skipped("the tests used no cluster with a real node".to_owned()));
     };
     let cluster = Cluster::open(&summary.name)?;
-    let installed =
-        fs::read_to_string(cluster.state_dir().join(e2e::INSTALLED)).context("the tests installed no operators")?;
+    let installed = fs::read_to_string(cluster.state_dir().join(installation::INSTALLED))
+        .context("the tests installed no operators")?;
     let comparison = permissions::compare(&Rendered::parse(&installed)?, MANAGER, &cluster.audit_log())?;
     eprint!("{comparison}");
     let findings = comparison.findings();

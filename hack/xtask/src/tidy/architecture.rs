@@ -1,7 +1,7 @@
 //! The invariants of `ARCHITECTURE.md` that are visible in manifests and in names.
 
 use super::manifests::{crates, dependencies, name};
-use super::rust::{code, names};
+use super::rust::{code, names, without_comments};
 use super::{Finding, lines};
 use crate::workspace::File;
 
@@ -144,6 +144,67 @@ pub(super) fn permissions_have_no_wildcards(files: &[File]) -> Vec<Finding> {
     rules.flat_map(|file| lines(file, &file.text, message, is_wrong)).collect()
 }
 
+/// Folders of code that serves every operator, also future ones.
+const FOR_ALL: &[&str] = &["shared/", "testing/", "hack/chart/src/", "hack/xtask/src/"];
+
+pub(super) fn shared_code_names_no_operator(files: &[File]) -> Vec<Finding> {
+    let (own, tests) = (own_words(files), test_modules(files));
+    let is_program = |file: &&File| {
+        let is_for_all = FOR_ALL.iter().any(|folder| file.path.starts_with(folder)) && file.path.contains("/src/");
+        file.is("rs") && is_for_all && !tests.iter().any(|module| file.path.starts_with(module))
+    };
+    let mut findings = Vec::new();
+    for file in files.iter().filter(is_program) {
+        let program = file.text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (number, line) in (1..).zip(without_comments(program).lines()) {
+            for (word, owner) in own.iter().filter(|(word, _)| names(line, word)) {
+                let advice =
+                    format!("{word} belongs to {owner}, which must say it itself, such as by a method of `Operator`");
+                findings.push(Finding::in_line(file, number, advice));
+            }
+        }
+    }
+    findings
+}
+
+/// The paths of the modules that exist only in tests, without the extension.
+fn test_modules(files: &[File]) -> Vec<String> {
+    let mut modules = Vec::new();
+    for file in files.iter().filter(|file| file.is("rs")) {
+        let folder = match file.name() {
+            "lib.rs" | "main.rs" => file.folder(),
+            _ => file.path.trim_end_matches(".rs"),
+        };
+        let declared = file.text.split("#[cfg(test)]\nmod ").skip(1).filter_map(|after| after.split_once(';'));
+        let names = declared.map(|(name, _)| name).filter(|name| !name.contains(char::is_whitespace));
+        modules.extend(names.map(|name| format!("{folder}/{name}")));
+    }
+    modules
+}
+
+/// The words that belong to single operators, with the owner: their names, their kinds, and the reasons of their problems.
+fn own_words(files: &[File]) -> Vec<(String, &str)> {
+    let mut words = Vec::new();
+    for manifest in operator_crates(files) {
+        let owner = name(manifest);
+        let Some(operator) = owner.strip_suffix("-operator") else { continue };
+        words.extend(
+            [operator.to_owned(), format!("{operator}s"), format!("{operator}_operator")].map(|it| (it, owner)),
+        );
+        let folder = manifest.path.trim_end_matches("Cargo.toml").to_owned() + "src/";
+        for file in files.iter().filter(|file| file.is("rs") && file.path.starts_with(&folder)) {
+            for before in [" kind = \"", "ProblemKind::new(\"", "ProblemKind::invalid(\"", "ProblemKind::not_ready(\""]
+            {
+                let found = file.text.split(before).skip(1).filter_map(|after| after.split('"').next());
+                words.extend(found.map(|word| (word.to_owned(), owner)));
+            }
+        }
+    }
+    words.sort_unstable();
+    words.dedup();
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::found;
@@ -164,6 +225,22 @@ mod tests {
         let expected =
             ["operators/a-operator/Cargo.toml:3", "shared/manager/Cargo.toml:2", "shared/manager/Cargo.toml:3"];
         assert_eq!(found(operators_do_not_know_each_other, &files), expected);
+    }
+
+    #[test]
+    fn shared_code_that_names_an_operator_is_found() {
+        let api = "#[kube(group = \"a.com\", kind = \"Car\")]\nconst FLAT: K = ProblemKind::new(\"TyreFlat\", 1);\n";
+        let text = "// Car\nlet a = \"cars\";\nuse car_operator::Car;\nlet scars = Carpet;\nlet b = \"TyreFlat\";\n#[cfg(test)]\nmod tests {\n\"Car\"";
+        let files = [
+            ("operators/car-operator/Cargo.toml", "[package]\nname = \"car-operator\""),
+            ("operators/car-operator/src/api.rs", api),
+            ("shared/manager/src/a.rs", text),
+            ("shared/manager/src/lib.rs", "mod a;\n#[cfg(test)]\nmod b;\n"),
+            ("shared/manager/src/b.rs", text),
+            ("shared/manager/benches/a.rs", text),
+        ];
+        let expected = [2, 3, 3, 5].map(|line| format!("shared/manager/src/a.rs:{line}"));
+        assert_eq!(found(shared_code_names_no_operator, &files), expected);
     }
 
     #[test]

@@ -2,21 +2,37 @@
 
 /// The text with spaces in place of comments and strings. All line breaks stay, and so do line numbers.
 pub(super) fn code(text: &str) -> String {
+    blank(text, |_| true)
+}
+
+/// The text with spaces in place of comments.
+pub(super) fn without_comments(text: &str) -> String {
+    blank(text, |part| part == Part::Comment)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Comment,
+    String,
+}
+
+fn blank(text: &str, blanks: impl Fn(Part) -> bool) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
-        let length = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
+        let (length, part) = if rest.starts_with("//") {
+            (rest.find('\n').unwrap_or(rest.len()), Part::Comment)
         } else if rest.starts_with("/*") {
-            block_comment(rest)
+            (block_comment(rest), Part::Comment)
         } else if let Some(length) = string(rest, code.chars().next_back()) {
-            length
+            (length, Part::String)
         } else {
             code.push(first);
             rest = &rest[first.len_utf8()..];
             continue;
         };
-        code.extend(rest[..length].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+        let is_blanked = blanks(part);
+        code.extend(rest[..length].chars().map(|c| if is_blanked && c != '\n' { ' ' } else { c }));
         rest = &rest[length..];
     }
     code

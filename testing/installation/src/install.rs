@@ -10,8 +10,9 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use chart::helm::{Helm, Version, succeeded};
 use cluster::Cluster;
+use controller_manager::OPERATORS;
 use images::{Reference, Store};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::Backend;
 
@@ -72,11 +73,13 @@ pub fn values(image: &str) -> Result<Value> {
         (None, Some((repository, tag))) => json!({"repository": repository, "tag": tag}),
         (None, None) => bail!("the image {image:?} has neither a digest nor a tag"),
     };
+    let examples = OPERATORS.iter().filter(|operator| operator.is_example());
+    let examples: Map<String, Value> = examples.map(|it| (it.name().to_owned(), json!({"enabled": true}))).collect();
     Ok(json!({
         "image": image,
         "replicas": 2, // a leader and a standby
         "telemetry": {"logLevel": "info,manager=debug"},
-        "operators": {"foo": {"enabled": true}},
+        "operators": examples,
     }))
 }
 

@@ -11,32 +11,32 @@ use std::{
 
 use anyhow::Result;
 
-use crate::cache_client::CacheClient;
+use super::cache_client::CacheClient;
 
 /// The number of keys.
 const KEYS: usize = 300;
 
 /// One round, in which the client requests every key once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Round {
+pub(super) struct Round {
     /// The time since the start of the load.
-    pub at: Duration,
+    pub(super) at: Duration,
     /// The number of keys that were in the cache.
-    pub hits: usize,
+    pub(super) hits: usize,
     /// The number of keys that were missing, and that the client has set.
-    pub misses: usize,
+    pub(super) misses: usize,
     /// The number of requests without an answer.
-    pub failures: usize,
+    pub(super) failures: usize,
     /// The nodes that are new in this round, and so are empty.
-    pub new: BTreeSet<SocketAddr>,
+    pub(super) new: BTreeSet<SocketAddr>,
 }
 
 /// All rounds of a load. `Display` draws them as a chart.
 #[derive(Debug, Clone, Default)]
-pub struct HitRate(pub Vec<Round>);
+pub(super) struct HitRate(pub Vec<Round>);
 
 /// Requests all keys again and again, until `nodes` returns `None`. The calling thread must be in the cluster's network.
-pub fn load(mut nodes: impl FnMut() -> Option<BTreeSet<SocketAddr>>) -> HitRate {
+pub(super) fn load(mut nodes: impl FnMut() -> Option<BTreeSet<SocketAddr>>) -> HitRate {
     let (begun, mut rounds, mut known) = (Instant::now(), Vec::new(), BTreeSet::new());
     let mut clients: BTreeMap<SocketAddr, CacheClient> = BTreeMap::new();
     while let Some(present) = nodes() {
@@ -82,7 +82,7 @@ fn owner(key: &str, nodes: &BTreeSet<SocketAddr>) -> Option<SocketAddr> {
 
 impl HitRate {
     /// The lowest hit rate of all rounds after the first, which fills the cache: from 0 to 1.
-    pub fn lowest(&self) -> f64 {
+    pub(super) fn lowest(&self) -> f64 {
         self.0.iter().skip(1).map(Round::rate).fold(1.0, f64::min)
     }
 }

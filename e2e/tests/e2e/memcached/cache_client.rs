@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName}
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to one node. The calling thread must be in the cluster's network.
-pub struct CacheClient {
+pub(super) struct CacheClient {
     stream: BufReader<Box<dyn ReadWrite>>,
     address: SocketAddr,
 }
@@ -25,23 +25,23 @@ impl<S: Read + Write + Send> ReadWrite for S {}
 
 impl CacheClient {
     /// Connects without TLS.
-    pub fn connect(address: SocketAddr) -> Result<Self> {
+    pub(super) fn connect(address: SocketAddr) -> Result<Self> {
         Ok(Self { stream: BufReader::new(Box::new(connect(address)?)), address })
     }
 
     /// Connects over TLS to a node whose certificate is for `name`.
-    pub fn connect_tls(address: SocketAddr, name: &str, config: Arc<ClientConfig>) -> Result<Self> {
+    pub(super) fn connect_tls(address: SocketAddr, name: &str, config: Arc<ClientConfig>) -> Result<Self> {
         let tls = ClientConnection::new(config, ServerName::try_from(name.to_owned())?)?;
         Ok(Self { stream: BufReader::new(Box::new(StreamOwned::new(tls, connect(address)?))), address })
     }
 
     /// Authenticates. Nodes with authentication require this as the first command.
-    pub fn authenticate(&mut self, user: &str, password: &str) -> Result<()> {
+    pub(super) fn authenticate(&mut self, user: &str, password: &str) -> Result<()> {
         self.set("auth", &format!("{user} {password}"))
     }
 
     /// Sets a value that expires after a minute.
-    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<()> {
         self.send(&format!("set {key} 0 60 {}\r\n{value}\r\n", value.len()))?;
         let answer = self.line()?;
         ensure!(answer == "STORED", "{} answered {answer:?} to set", self.address);
@@ -49,7 +49,7 @@ impl CacheClient {
     }
 
     /// Gets the value; `None` if the key is missing.
-    pub fn get(&mut self, key: &str) -> Result<Option<String>> {
+    pub(super) fn get(&mut self, key: &str) -> Result<Option<String>> {
         self.send(&format!("get {key}\r\n"))?;
         let answer = self.line()?;
         if answer == "END" {
@@ -75,13 +75,6 @@ impl CacheClient {
         ensure!(read > 0, "{} has hung up", self.address);
         Ok(line.trim_end().to_owned())
     }
-}
-
-/// Sets a value on the node at `address` and gets it back.
-pub fn set_and_get(address: SocketAddr, key: &str, value: &str) -> Result<String> {
-    let mut client = CacheClient::connect(address)?;
-    client.set(key, value)?;
-    client.get(key)?.with_context(|| format!("{address} has lost {key}"))
 }
 
 fn connect(address: SocketAddr) -> Result<TcpStream> {

@@ -2,8 +2,6 @@
 //! client.
 
 mod backend;
-pub mod cache_client;
-pub mod cache_load;
 mod install;
 pub mod metrics;
 pub mod permissions;
