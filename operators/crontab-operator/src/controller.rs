@@ -2,9 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::ResourceExt;
 use manager::{Action, Context, Creation, Error};
 use schedule::Decision;
+use workloads::JobView;
 
 use crate::{
     CronTab,
@@ -13,33 +15,16 @@ use crate::{
     desired::{self, Run},
     history,
     known::{Event, Known, LiveJob, Missed},
-    metrics::Tally,
+    metrics::{Runs, Tally},
     status,
     timing::Timing,
 };
-
-mod cluster;
-#[cfg(test)]
-mod model;
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod year;
-
-use cluster::Cluster;
 
 /// Requeue delay while the garbage collector deletes a Job of an earlier CronTab of this name, which still occupies the Job name.
 const DYING: Duration = Duration::from_secs(1);
 /// Limit per reconcile, so that an operator that finds thousands of old Jobs does not delete them in one burst.
 const DELETED_AT_ONCE: usize = 50;
 const NEXT_DELETION: Duration = Duration::from_secs(1);
-
-/// Starts the run that is due, if any. Returns when to reconcile again.
-///
-/// Deletion of a CronTab needs no code: it owns its Jobs, so the garbage collector deletes them.
-pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab>) -> Result<Action, Error> {
-    wake_up(&crontab, &ctx, ctx.config()).await
-}
 
 /// The decisions of one reconcile. Events and metrics about them follow only after the status has been written.
 #[derive(Default)]
@@ -51,44 +36,50 @@ struct Decided {
     again: Option<Duration>,
 }
 
-/// [`reconcile`] on any [`Cluster`].
+/// Starts the run that is due, if any. Returns when to reconcile again.
+///
+/// Deletion of a CronTab needs no code: it owns its Jobs, so the garbage collector deletes them.
 ///
 /// The order matters. A run is started before the status records it, because the name of its Job prevents a second start. The
 /// status records the run before its Job is deleted, because afterwards the status is the only record.
-async fn wake_up<C: Cluster>(crontab: &CronTab, cluster: &C, config: &Config) -> Result<Action, Error> {
-    let cached = cluster.owned();
+pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab>) -> Result<Action, Error> {
+    let cached = ctx.owned::<Job>();
     let timing = match Timing::of(&crontab.spec) {
         Ok(timing) => timing,
         Err(wrong) => {
-            cluster.report(status::wrong(crontab, &cached, &wrong), false).await?;
+            ctx.apply_status(status::wrong(&crontab, &cached, &wrong)).await?;
             return Ok(Action::Done); // only an edit of the spec helps
         }
     };
-    let jobs = with_unseen(crontab, cached, cluster).await?;
-    let mut known = Known::of(crontab, &timing, jobs, cluster.now());
+    let jobs = with_unseen(&crontab, cached, &ctx).await?;
+    let mut known = Known::of(&crontab, &timing, jobs, ctx.now());
     let mut decided = Decided::default();
     let mut outcome = Ok(());
     if known.has_to_decide() {
-        match cluster.refresh_status().await? {
+        match ctx.refresh_status().await? {
             Some(latest) if latest.resource_version() == crontab.resource_version() => {}
             Some(_) => return Ok(Action::After(Duration::ZERO)), // the cache was stale: decide on the newer status
             None => return Ok(Action::Done),
         }
-        outcome = decide(&mut known, &mut decided, cluster, config).await;
+        outcome = decide(&mut known, &mut decided, &ctx).await;
     }
 
-    let report = status::of(&known, &cluster.pods());
+    let report = status::of(&known, &ctx.labelled::<Pod>());
     let wanted = report.status.clone();
-    cluster.report(report, decided.remember).await?;
-    for missed in decided.missed {
-        cluster.count(Tally::Missed(missed));
+    if decided.remember {
+        ctx.apply_status_at_once(report).await?;
+    } else {
+        ctx.apply_status(report).await?;
     }
-    let stored = cluster.object();
+    for missed in decided.missed {
+        count(&ctx, Tally::Missed(missed));
+    }
+    let stored = ctx.object();
     let before = crontab.status.as_ref().map_or(&[][..], |status| &status.active);
     let still = |job: &JobReference| stored.status.iter().any(|status| status.active.contains(job));
     let left: Vec<JobReference> = before.iter().filter(|job| !still(job)).cloned().collect();
     for event in decided.events.into_iter().chain(known.departed(&left)) {
-        cluster.emit(event);
+        emit(&ctx, event);
     }
     outcome?;
 
@@ -96,7 +87,7 @@ async fn wake_up<C: Cluster>(crontab: &CronTab, cluster: &C, config: &Config) ->
     if status::is_stored(&wanted, stored.status.as_ref()) {
         let surplus = history::surplus(&crontab.spec, &known.jobs);
         for job in surplus.iter().take(DELETED_AT_ONCE) {
-            delete(job, cluster).await?;
+            delete(job, &ctx).await?;
         }
         if surplus.len() > DELETED_AT_ONCE {
             again = again.into_iter().chain([NEXT_DELETION]).min();
@@ -106,14 +97,9 @@ async fn wake_up<C: Cluster>(crontab: &CronTab, cluster: &C, config: &Config) ->
 }
 
 /// Starts the run that is due and the run that the user requests with `run-now`, or decides to skip them.
-async fn decide<C: Cluster>(
-    known: &mut Known<'_>,
-    decided: &mut Decided,
-    cluster: &C,
-    config: &Config,
-) -> Result<(), Error> {
+async fn decide(known: &mut Known<'_>, decided: &mut Decided, ctx: &Context<CronTab>) -> Result<(), Error> {
     if known.depends_on_jobs() {
-        let jobs = present(&known.jobs, cluster).await?;
+        let jobs = present(&known.jobs, ctx).await?;
         known.look(jobs);
     }
     match known.situation().decide() {
@@ -123,7 +109,7 @@ async fn decide<C: Cluster>(
             decided.missed.push(why.into());
             decided.remember = true;
         }
-        Decision::Start(due) => match start(Run::At(due.time), known, cluster, config).await? {
+        Decision::Start(due) => match start(Run::At(due.time), known, ctx).await? {
             Creation::Created(job) | Creation::Ours(job) => {
                 decided.events.extend(known.started(due, job));
                 decided.remember = true;
@@ -145,7 +131,7 @@ async fn decide<C: Cluster>(
         decided.events.push(known.left_out(why, known.now));
         None
     } else {
-        match start(Run::Now(token), known, cluster, config).await? {
+        match start(Run::Now(token), known, ctx).await? {
             Creation::Created(job) | Creation::Ours(job) => Some(job),
             Creation::Taken => None,
             Creation::Dying => {
@@ -161,60 +147,55 @@ async fn decide<C: Cluster>(
 }
 
 /// Creates the Job of a run. With `Replace`, it first deletes the active Jobs.
-async fn start<C: Cluster>(
-    run: Run<'_>,
-    known: &mut Known<'_>,
-    cluster: &C,
-    config: &Config,
-) -> Result<Creation<workloads::JobView>, Error> {
+async fn start(run: Run<'_>, known: &mut Known<'_>, ctx: &Context<CronTab>) -> Result<Creation<JobView>, Error> {
     if known.crontab.spec.concurrency_policy == ConcurrencyPolicy::Replace {
         let replaced: Vec<LiveJob> = known.active().filter(|job| job.deleting.is_none()).cloned().collect();
         for job in &replaced {
-            if delete(job, cluster).await? {
-                cluster.emit(Event::normal("SuccessfulDelete", format!("Deleted job {}", job.name)));
+            if delete(job, ctx).await? {
+                emit(ctx, Event::normal("SuccessfulDelete", format!("Deleted job {}", job.name)));
             }
         }
         known.replace(replaced);
     }
-    let job = desired::job(known.crontab, run, &known.timing.zone, config);
+    let job = desired::job(known.crontab, run, &known.timing.zone, ctx.config::<Config>());
     let name = job.name_any();
-    let creation = cluster.create(job).await.inspect_err(|_| cluster.count(Tally::Failed))?;
+    let creation = ctx.create(job).await.inspect_err(|_| count(ctx, Tally::Failed))?;
     match &creation {
         Creation::Created(_) => {
-            cluster.emit(Event::normal("SuccessfulCreate", format!("Created job {name}")));
-            cluster.count(match run {
-                Run::At(time) => Tally::Started(cluster.now().duration_since(time)),
-                Run::Now(_) => Tally::Asked,
-            });
+            emit(ctx, Event::normal("SuccessfulCreate", format!("Created job {name}")));
+            count(
+                ctx,
+                match run {
+                    Run::At(time) => Tally::Started(ctx.now().duration_since(time)),
+                    Run::Now(_) => Tally::Asked,
+                },
+            );
         }
         Creation::Refused(words) => {
-            cluster.emit(Event::warning("FailedCreate", format!("Error creating job: {words}")));
-            cluster.count(Tally::Failed);
+            emit(ctx, Event::warning("FailedCreate", format!("Error creating job: {words}")));
+            count(ctx, Tally::Failed);
         }
         Creation::Ours(_) | Creation::Dying | Creation::Taken => {}
     }
     Ok(creation)
 }
 
-async fn delete<C: Cluster>(job: &LiveJob, cluster: &C) -> Result<bool, Error> {
-    cluster.delete(job).await.inspect_err(|error| {
+/// Deletes a Job. Returns whether it still existed.
+async fn delete(job: &LiveJob, ctx: &Context<CronTab>) -> Result<bool, Error> {
+    ctx.delete_quietly::<Job>(job).await.inspect_err(|error| {
         // Other errors are usually transient, and the runtime reports those that are not.
         if error.reason() == "Forbidden" {
             let words = format!("Error deleting job {}: {}", job.name, error.chain());
-            cluster.emit(Event::warning("FailedDelete", words));
+            emit(ctx, Event::warning("FailedDelete", words));
         }
     })
 }
 
 /// Adds to the cached Jobs those that the status lists as active and the cache does not contain. Reads them from the API server.
-async fn with_unseen<C: Cluster>(
-    crontab: &CronTab,
-    mut jobs: Vec<LiveJob>,
-    cluster: &C,
-) -> Result<Vec<LiveJob>, Error> {
+async fn with_unseen(crontab: &CronTab, mut jobs: Vec<LiveJob>, ctx: &Context<CronTab>) -> Result<Vec<LiveJob>, Error> {
     for reference in crontab.status.iter().flat_map(|status| &status.active) {
         if jobs.iter().all(|job| *job.uid != *reference.uid) {
-            let found = cluster.get_uncached(&reference.name).await?;
+            let found = ctx.get_uncached::<Job>(&reference.name).await?;
             jobs.extend(found.filter(|job| *job.uid == *reference.uid));
         }
     }
@@ -223,18 +204,26 @@ async fn with_unseen<C: Cluster>(
 
 /// Returns all existing Jobs. Reads those that have not ended from the API server. Also looks up the `known` Jobs that the cache
 /// does not contain, because another client may have removed their labels.
-async fn present<C: Cluster>(known: &[LiveJob], cluster: &C) -> Result<Vec<LiveJob>, Error> {
-    cluster.sync_cache().await?;
-    let mut jobs = cluster.owned();
+async fn present(known: &[LiveJob], ctx: &Context<CronTab>) -> Result<Vec<LiveJob>, Error> {
+    ctx.sync_cache::<Job>().await?;
+    let mut jobs = ctx.owned::<Job>();
     let unseen = known.iter().filter(|job| jobs.iter().all(|other| other.uid != job.uid));
     jobs.extend(unseen.cloned().collect::<Vec<_>>());
     let mut present = Vec::with_capacity(jobs.len());
     for job in jobs {
         if job.end().is_some() {
             present.push(job);
-        } else if let Some(found) = cluster.get_uncached(&job.name).await? {
+        } else if let Some(found) = ctx.get_uncached::<Job>(&job.name).await? {
             present.extend(Some(found).filter(|found| found.uid == job.uid));
         }
     }
     Ok(present)
+}
+
+fn emit(ctx: &Context<CronTab>, Event { type_, reason, message }: Event) {
+    ctx.event(type_, reason, message);
+}
+
+fn count(ctx: &Context<CronTab>, tally: Tally) {
+    ctx.config::<Runs>().count(tally);
 }

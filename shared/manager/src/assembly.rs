@@ -170,7 +170,7 @@ async fn resync(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(wait) => {
                 tracing::debug!(controller = &*controllers[index].name, "Resync");
-                (controllers[index].wake_all)(&Cause::Resync);
+                controllers[index].resync(interval);
             }
         }
     }
@@ -195,7 +195,7 @@ async fn follow_clock(controllers: Arc<Vec<Running>>, clock: Clock, stop: Cancel
         let ahead = clock().duration_since(time) - passed;
         if ahead.abs() > CLOCK_TOLERANCE {
             tracing::info!(seconds = ahead.as_secs_f64(), "The clock has jumped; all objects are reconciled");
-            controllers.iter().for_each(|controller| (controller.wake_all)(&Cause::Clock));
+            controllers.iter().for_each(|controller| controller.wake_all(&Cause::Clock));
         }
     }
 }
@@ -212,13 +212,13 @@ async fn whenever_back(
     let come_and_go = async {
         health.until(true).await;
         if arrives {
-            (controllers[index].wake_all)(&Cause::Resync);
+            controllers[index].wake_all(&Cause::Served);
         }
         loop {
             health.until(false).await;
             health.until(true).await;
             tracing::debug!(controller = &*controllers[index].name, kind = health.kind, "Back");
-            (controllers[index].wake_all)(&Cause::Resync);
+            controllers[index].wake_all(&Cause::Served);
         }
     };
     tokio::select! {

@@ -31,7 +31,8 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_MAX_CONCURRENT_RECONCILES", default_value = "2", help_heading = "Reconciling")]
     pub(crate) max_concurrent_reconciles: Concurrency,
 
-    /// Interval at which every object is reconciled again, ± 10 %. This alone sends no request to the API server.
+    /// Interval at which every object is reconciled again, ± 10 %, unless a requeue is due within it. This alone sends no request
+    /// to the API server.
     #[arg(long, env = "OPERATOR_RESYNC_INTERVAL", default_value = "10m", value_parser = duration, help_heading = "Reconciling")]
     pub(crate) resync_interval: Duration,
 

@@ -15,8 +15,10 @@ pub(crate) enum Cause<'a> {
     Related { kind: &'a str, key: &'a ObjectKey, origin: Origin },
     /// An answer to a request of its own reconcile shows a change on which that reconcile did not act.
     Answer,
-    /// All objects are reconciled again.
+    /// The object has not been reconciled for long.
     Resync,
+    /// A resource is served again, or for the first time.
+    Served,
     /// The time of day has jumped.
     Clock,
     /// The object's last reconcile requested a requeue after this time, or the API server did.
@@ -42,6 +44,18 @@ pub(crate) fn wake_after(
     queue.add_after(key, priority, wait);
 }
 
+/// Puts an object into the queue, unless a delay that ends within this time does so.
+pub(crate) fn wake_unless_due(
+    queue: &WorkQueue<ObjectKey>,
+    key: ObjectKey,
+    priority: Priority,
+    within: Duration,
+    cause: &Cause<'_>,
+) {
+    explain(&key, cause);
+    queue.add_unless_due(key, priority, within);
+}
+
 /// Logs why an object is in the queue, or will be.
 pub(crate) fn explain(key: &ObjectKey, cause: &Cause<'_>) {
     tracing::trace!(target: "manager::wake", object = %key, %cause, "Wake");
@@ -59,6 +73,7 @@ impl fmt::Display for Cause<'_> {
             Self::Related { kind, key, origin } => write!(f, "{kind} {key} {}", seen(*origin)),
             Self::Answer => f.write_str("an answer shows a change"),
             Self::Resync => f.write_str("resync"),
+            Self::Served => f.write_str("a resource is served again"),
             Self::Clock => f.write_str("the clock has jumped"),
             Self::Asked(wait) => write!(f, "requeue after {wait:?}"),
             Self::Failure => f.write_str("failure"),

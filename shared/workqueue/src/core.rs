@@ -90,6 +90,19 @@ impl<K: Clone + Eq + Hash> Core<K> {
         self.schedule(now, slot, priority, now.plus(delay));
     }
 
+    /// Makes a key ready, unless it becomes ready within this time anyway.
+    pub(crate) fn add_unless_due(&mut self, now: Moment, key: K, priority: Priority, within: Duration) {
+        self.promote(now);
+        let due = self
+            .keys
+            .find(&key)
+            .map(|slot| &self.keys[slot])
+            .filter(|entry| matches!(entry.waiting, Waiting::Delayed(_)));
+        if due.is_none_or(|entry| entry.at > now.plus(within)) {
+            self.add(now, key, priority, Duration::ZERO);
+        }
+    }
+
     pub(crate) fn take(&mut self, now: Moment) -> Next<K> {
         self.promote(now);
         let Some(slot) = self.ready.choose(&self.keys) else {

@@ -103,6 +103,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
         self.shared.change(|core, now| core.add(now, key, priority, delay));
     }
 
+    /// Makes a key ready, unless it has a delay that ends within this time.
+    pub fn add_unless_due(&self, key: K, priority: Priority, within: Duration) {
+        self.shared.change(|core, now| core.add_unless_due(now, key, priority, within));
+    }
+
     /// Waits for the next key to work on. Returns `None` after [`WorkQueue::shutdown`].
     ///
     /// Safe to cancel: a key is either returned or still in the queue.

@@ -47,7 +47,7 @@ pub fn image_for(cluster: &Cluster) -> Result<String> {
         "set E2E_IMAGE to an image of the operators that {} can pull",
         cluster.name()
     );
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in a workspace")?;
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the crate is in a workspace")?;
     let store = Store::open(images::default_store()?)?;
     let reference: Reference = images::operator::DEFAULT_TAG.parse()?;
     let built = images::operator::build(workspace, &store, &reference)?;

@@ -5,6 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
+    time::Duration,
 };
 
 use workqueue::{Priority, WorkQueue};
@@ -19,7 +20,7 @@ use crate::{
     metrics::{ChildMetrics, Metrics},
     object::ObjectKey,
     status::{Primary, Status, StatusGate},
-    wake::{Cause, wake},
+    wake::{Cause, wake, wake_unless_due},
     wire::{Full, Undecodable},
 };
 
@@ -44,13 +45,29 @@ pub(crate) struct Running {
     pub(crate) queue: WorkQueue<ObjectKey>,
     /// Updates the metrics that are computed from objects, before a scrape.
     pub(crate) scrape: Box<dyn Fn(&Metrics) + Send + Sync>,
-    /// Puts every object of the kind into the queue again.
-    pub(crate) wake_all: Box<dyn Fn(&Cause<'_>) + Send + Sync>,
+    /// Returns the keys of all objects of the kind.
+    pub(crate) keys: Box<dyn Fn() -> Vec<ObjectKey> + Send + Sync>,
     /// Runs one worker, which takes keys until the queue is shut down.
     pub(crate) work: Box<dyn Fn() -> Work + Send + Sync>,
 }
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Running {
+    /// Puts every object of the kind into the queue.
+    pub(crate) fn wake_all(&self, cause: &Cause<'_>) {
+        for key in (self.keys)() {
+            wake(&self.queue, key, Priority::LOW, cause);
+        }
+    }
+
+    /// Puts every object of the kind into the queue, except those that are reconciled within this time anyway.
+    pub(crate) fn resync(&self, interval: Duration) {
+        for key in (self.keys)() {
+            wake_unless_due(&self.queue, key, Priority::LOW, interval, &Cause::Resync);
+        }
+    }
+}
 
 #[cfg(test)]
 impl Running {
@@ -66,7 +83,7 @@ impl Running {
             workers: None,
             queue,
             scrape: Box::new(|_| ()),
-            wake_all: Box::new(|_| ()),
+            keys: Box::new(Vec::new),
             work: Box::new(work),
         }
     }
@@ -108,7 +125,7 @@ impl<K: Primary, F: Reconcile<K>> Start for Built<K, F> {
         primary.subscribe(tell_undecodable(&controller));
         let (shown, limit) = (primary.clone(), controller.environment.settings.metrics_max_objects);
         let worker = Arc::new(Worker { controller, queue: queue.clone(), filter, reconciler, cleanup, gone });
-        let (woken, counted) = (queue.clone(), name.clone());
+        let counted = name.clone();
         Running {
             name,
             kind,
@@ -140,15 +157,12 @@ impl<K: Primary, F: Reconcile<K>> Start for Built<K, F> {
                 }
                 guarded(&mut || objects.by_ref().for_each(drop));
             }),
-            wake_all: Box::new(move |cause| {
-                for key in primary.store.keys() {
-                    wake(&woken, key, Priority::LOW, cause);
-                }
-            }),
+            keys: Box::new(move || primary.store.keys()),
             work: Box::new(move || Box::pin(worker.clone().work())),
         }
     }
 }
+
 /// Logs an object that does not decode, and emits an event about it. Such an object never reaches a reconciler.
 fn tell_undecodable<K: Primary>(controller: &Arc<ControllerState<K>>) -> Subscriber {
     let controller = controller.clone();

@@ -1,6 +1,6 @@
 //! Which changes of an object wake a controller that filters them.
 
-use std::{hash::Hash, sync::Arc};
+use std::{hash::Hash, sync::Arc, time::Duration};
 
 use kube::{
     Api, ResourceExt,
@@ -105,4 +105,29 @@ async fn every_change_wakes_if_the_part_panics() {
     }
     sleep(20 * MOMENT).await;
     assert_eq!(calls.count(), 4);
+}
+
+/// An object that polls more often than the resync needs no resync.
+#[tokio::test(start_paused = true)]
+async fn resync_leaves_out_objects_that_are_requeued_sooner() {
+    for (requeue, expected) in [(Duration::from_mins(5), 13), (Duration::from_hours(5), 7)] {
+        let (model, calls) = (model(), Calls::default());
+        put(&model, &["a"]);
+        let (clock, counted) = (model.clone(), calls.clone());
+        let setup = move |manager: &mut Manager| {
+            let calls = counted.clone();
+            let reconcile = move |toy: Arc<Toy>, _| {
+                calls.note(&toy);
+                async move { Ok(Action::After(requeue)) }
+            };
+            manager.add(Controller::of::<Toy>().reconcile(reconcile));
+        };
+        let _harness = Harness::start(&Toys(setup), &[], model.client_named("toys"), move || clock.now());
+        sleep(Duration::from_mins(61)).await;
+        assert!(
+            calls.count().abs_diff(expected) <= usize::from(requeue > Duration::from_hours(1)),
+            "{}",
+            calls.count()
+        );
+    }
 }

@@ -15,6 +15,11 @@ enum Step {
         priority: Priority,
         delay: Duration,
     },
+    AddUnlessDue {
+        key: u8,
+        priority: Priority,
+        within: Duration,
+    },
     Take,
     /// Gives back the n-th of the running keys, if there is one.
     Done {
@@ -53,6 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
     let done = (0..3_usize, prop::option::weighted(0.2, priority()), outcome());
     prop_oneof![
         80 => (key.clone(), priority(), delay()).prop_map(|(key, priority, delay)| Step::Add { key, priority, delay }),
+        20 => (key.clone(), priority(), delay()).prop_map(|(key, priority, within)| Step::AddUnlessDue { key, priority, within }),
         60 => Just(Step::Take),
         60 => done.prop_map(|(nth, priority, outcome)| Step::Done { nth, priority, outcome }),
         5 => key.prop_map(|key| Step::Forget { key }),
@@ -81,6 +87,10 @@ proptest! {
                 Step::Add { key, priority, delay } => {
                     core.add(now, key, priority, delay);
                     model.add(now, key, priority, delay);
+                }
+                Step::AddUnlessDue { key, priority, within } => {
+                    core.add_unless_due(now, key, priority, within);
+                    model.add_unless_due(now, key, priority, within);
                 }
                 Step::Take => {
                     let next = core.take(now);

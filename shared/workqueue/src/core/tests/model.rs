@@ -60,6 +60,14 @@ impl Model {
         }
     }
 
+    pub(super) fn add_unless_due(&mut self, now: Moment, key: u8, priority: Priority, within: Duration) {
+        self.promote(now);
+        let due = self.delayed.contains(&key).then(|| self.key(key).waiting.unwrap().at);
+        if due.is_none_or(|due| due > now.plus(within)) {
+            self.add(now, key, priority, Duration::ZERO);
+        }
+    }
+
     pub(super) fn take(&mut self, now: Moment) -> Option<(u8, Priority, Duration, u32)> {
         self.promote(now);
         let free = |key: &&u8| self.key(**key).running.is_none();

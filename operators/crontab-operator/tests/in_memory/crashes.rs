@@ -1,0 +1,165 @@
+//! Crashes and changes of leader: what one process of the operator leaves behind, and how the next one continues.
+
+use crontab_operator::CronTabOperator;
+use fastrand::Rng;
+use fault_plan::{Plan, enumerate};
+use manager::harness::Harness;
+use manager_testing::InMemory;
+use serde_json::json;
+
+use crate::kit::{CRONTABS, MINUTE, NAME, begun, created, events, finish, job, jobs, status, until};
+
+/// How many plans a usual test run takes, chosen at random from `SEED`. `FAULT_PLANS=all` runs all plans.
+const SAMPLE: usize = 30;
+
+/// Lives through four runs. One is replaced, the others complete. No Job is kept.
+async fn live(memory: &mut InMemory) {
+    memory.start();
+    for ends in [true, false, true, true] {
+        memory.pass(10 * MINUTE).await;
+        if ends {
+            finish(memory).await;
+        }
+    }
+    memory.pass(2 * MINUTE).await;
+}
+
+async fn at_ten(policy: &str) -> InMemory {
+    let spec = json!({"cronSpec": "*/10 * * * *", "concurrencyPolicy": policy, "successfulJobsHistoryLimit": 0});
+    begun("2026-11-20T10:00:30Z", &spec).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn t08_crash_at_any_request_leaves_one_job_per_run() {
+    let mut memory = at_ten("Replace").await;
+    live(&mut memory).await;
+    let runs = ["10:10", "10:20", "10:30", "10:40"].map(|time| job(&format!("2026-11-20T{time}:00Z")));
+    assert_eq!(created(&memory), runs);
+    let writes: Vec<_> =
+        memory.writes().iter().filter(|it| !it.resource.starts_with("events")).map(fault_plan::Request::from).collect();
+    println!("{} writes in four runs, one of which is replaced", writes.len());
+    drop(memory);
+    let all = enumerate::crashes(&writes);
+    let plans = match std::env::var("FAULT_PLANS").as_deref() {
+        Ok("all") => all,
+        _ => enumerate::sample(all, SAMPLE, manager_testing::seed()),
+    };
+    for plan in &plans {
+        eprintln!("{plan}"); // if the test fails, the last line names its plan
+        let mut memory = at_ten("Replace").await;
+        live_with_plan(&mut memory, plan).await;
+        assert_eq!(created(&memory), runs, "{plan}");
+        assert_eq!(status(&memory)["lastScheduleTime"], "2026-11-20T10:40:00Z", "{plan}");
+        assert_eq!(status(&memory)["activeJobs"], 0, "{plan}");
+        assert!(memory.model.objects("jobs.batch").is_empty(), "{plan}");
+    }
+}
+
+async fn live_with_plan(memory: &mut InMemory, plan: &Plan) {
+    let faults = memory.plan(plan);
+    live(memory).await;
+    memory.no_plan();
+    drop(faults);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unanswered_job_creation_is_detected() {
+    let mut memory = begun("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"})).await;
+    let faults = "after watch jobs.batch -> stall; after create jobs.batch #1 -> drop; \
+                  before create jobs.batch #2..9 -> answer 503 Retry-After=\"20\"";
+    let planned = memory.plan(&faults.parse().expect("a plan"));
+    memory.start();
+    memory.pass(2 * MINUTE).await;
+    assert_eq!(created(&memory), [job("2026-11-20T10:01:00Z")]);
+    assert_eq!(status(&memory)["lastMissedReason"], "JobAlreadyActive", "the run of the next minute");
+    assert_eq!(status(&memory)["lastMissedTime"], "2026-11-20T10:02:00Z");
+    drop(planned);
+}
+
+/// A rollback of the operator: a status in the format of a newer version does not cause a second run.
+#[tokio::test(start_paused = true)]
+async fn status_of_a_newer_version_starts_no_run_twice() {
+    let mut memory = at_ten("Forbid").await;
+    memory.start();
+    memory.pass(10 * MINUTE).await;
+    finish(&memory).await;
+    memory.pass(2 * MINUTE).await;
+    let mut of_newer = memory.model.object("crontabs.stable.example.com", "default", NAME).expect("it exists");
+    of_newer["status"]["schedule"]["hash"] = json!("2:of-another-form");
+    of_newer["status"]["fence"] = json!({"lease": "another", "epoch": 9});
+    of_newer["status"]["lastRunNow"] = json!("2:of-another-form");
+    memory.model.put(of_newer);
+    memory.restart().await;
+    memory.pass(3 * MINUTE).await;
+    let settled = memory.writes().len();
+    memory.restart().await;
+    memory.pass(3 * MINUTE).await;
+    assert_eq!(memory.writes().len(), settled, "the status already has this version's format");
+    assert_eq!(status(&memory)["fence"]["lease"], "another", "without an election the fence is kept");
+    memory.pass(3 * MINUTE).await;
+    finish(&memory).await;
+    memory.pass(10 * MINUTE).await;
+    assert_eq!(created(&memory), ["10:10", "10:20", "10:30"].map(|time| job(&format!("2026-11-20T{time}:00Z"))));
+}
+
+/// A leader that has lost its lease without noticing, and its successor. Each answer takes a random time.
+#[tokio::test(start_paused = true)]
+async fn t14_two_managers_create_one_job_per_run() {
+    let seed = manager_testing::seed();
+    println!("SEED={seed}");
+    let mut rng = Rng::with_seed(seed);
+    for round in 0..60 {
+        let policy = ["Allow", "Forbid", "Replace"][round % 3];
+        let memory =
+            begun("2026-11-20T09:59:59Z", &json!({"cronSpec": "0 * * * *", "concurrencyPolicy": policy})).await;
+        let mut slow = || format!("#{} -> delay {}ms", rng.u32(1..4), rng.u32(0..900));
+        let plan = format!(
+            "after create jobs.batch {}; after patch crontabs.*/status {}; before create jobs.batch {}; after get jobs.batch {}",
+            slow(),
+            slow(),
+            slow(),
+            slow(),
+        );
+        memory.plan(&plan.parse().unwrap_or_else(|error| panic!("{plan}: {error}")));
+        let start = |name: &str| {
+            let clock = memory.model.clone();
+            Harness::start(&CronTabOperator, &[], memory.model.client_named(name), move || clock.now())
+        };
+        let (_first, _second) = (start("operator"), start("another"));
+        tokio::time::sleep(MINUTE).await;
+        let context = format!("{policy}, round {round}: {plan}");
+        assert_eq!(jobs(&memory), [job("2026-11-20T10:00:00Z")], "{context}");
+        assert_eq!(status(&memory)["activeJobs"], 1, "{context}");
+        assert_eq!(
+            (events(&memory, "JobNameConflict"), &status(&memory)["lastMissedTime"]),
+            (0, &json!(null)),
+            "{context}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn skip_is_stored_before_its_event_is_emitted() {
+    let mut memory = begun("2026-11-20T09:59:30Z", &json!({"cronSpec": "0 * * * *"})).await;
+    memory.start();
+    memory.pass(MINUTE).await;
+    until(&mut memory, "2026-11-20T10:59:30Z").await;
+    let before = memory.writes().len();
+    memory.pass(MINUTE).await;
+    let writes = memory.writes()[before..].to_vec();
+    let of = |resource: &str| writes.iter().position(|it| it.resource.starts_with(resource)).expect("it is written");
+    assert!(of(CRONTABS) < of("events"), "{writes:?}");
+    assert_eq!(status(&memory)["lastMissedTime"], "2026-11-20T11:00:00Z");
+}
+
+/// The watch of Jobs stands still: the end of the first Job is unknown to the cache.
+#[tokio::test(start_paused = true)]
+async fn ended_job_is_recognised_despite_a_stale_cache() {
+    let mut memory = begun("2026-11-20T09:59:30Z", &json!({"cronSpec": "0 * * * *"})).await;
+    memory.plan(&"after watch jobs.batch -> stall".parse().expect("a plan"));
+    memory.start();
+    memory.pass(MINUTE).await;
+    finish(&memory).await;
+    until(&mut memory, "2026-11-20T11:00:30Z").await;
+    assert_eq!(created(&memory), ["10:00", "11:00"].map(|at| job(&format!("2026-11-20T{at}:00Z"))));
+}

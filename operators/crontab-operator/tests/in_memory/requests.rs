@@ -1,0 +1,36 @@
+//! What the operator asks of the API server.
+
+use manager_testing::InMemory;
+use serde_json::json;
+
+use crate::kit::{MINUTE, begun_with, created, finish, put};
+
+/// Counts the operator's requests for Jobs with this verb.
+fn asked(memory: &InMemory, verb: &str) -> usize {
+    memory.requests().iter().filter(|it| it.verb.as_str() == verb && it.resource == "jobs.batch").count()
+}
+
+/// A regression observed with ten thousand objects: if each due run lists all Jobs of its namespace, only a dozen runs start per
+/// second.
+#[tokio::test(start_paused = true)]
+async fn many_due_runs_share_one_list_of_jobs() {
+    let elect = ["--leader-elect", "--leader-election-namespace", "default"];
+    let mut memory = begun_with(&elect, "2026-11-20T10:00:30Z", &json!({})).await;
+    for number in 0..20 {
+        put(&memory, &format!("c{number}"), &json!({"cronSpec": "* * * * *"})).await;
+    }
+    memory.start();
+    for _ in 0..3 {
+        memory.pass(MINUTE).await;
+        finish(&memory).await;
+    }
+    assert_eq!(created(&memory).len(), 3 * 21);
+    assert_eq!((asked(&memory, "list"), asked(&memory, "get")), (2, 0), "one list at the start, one as the new leader");
+    memory.pass(MINUTE).await;
+    memory.pass(MINUTE).await;
+    assert_eq!((asked(&memory, "list"), asked(&memory, "get")), (2, 21), "one read of each active Job");
+    memory.restart().await;
+    memory.pass(2 * MINUTE).await;
+    assert_eq!(asked(&memory, "list"), 4, "two more lists by the next process, which becomes leader");
+    assert_eq!(created(&memory).len(), 4 * 21);
+}
