@@ -99,16 +99,27 @@ async fn killed_manager_is_replaced_and_work_continues() {
     assert_eq!(deployments.len(), 1, "the operator created two Deployments");
 }
 
+/// An object with the annotation that the conversion of an invalid size leaves, as a backup of an old object contains it. The
+/// schema of v1alpha1 refuses such a size today, so no client can create one in that version.
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_size_of_the_old_version_is_kept_until_a_valid_one_replaces_it() {
+async fn preserved_invalid_size_is_reported_until_a_valid_one_replaces_it() {
     let Some(world) = world().await else { return };
-    let old = SAMPLE.replace("example.com/v1\n", "example.com/v1alpha1\n").replace("size: 3", "size: three");
-    world.apply(&old).await;
-    let preserved = async || world.get::<Memcached>(NAME).await?.metadata.annotations?.get(INVALID_SIZE).cloned();
-    assert_eq!(preserved().await.as_deref(), Some(r#""three""#));
+    let annotated = format!("metadata:\n  annotations:\n    {INVALID_SIZE}: '\"three\"'");
+    world.apply(&SAMPLE.replacen("metadata:", &annotated, 1).replace("size: 3", "size: 1")).await;
+    world
+        .until("the operator reports the invalid size", async || {
+            let conditions = world.get::<Memcached>(NAME).await?.status?.conditions;
+            conditions.into_iter().find(|it| it.type_ == "Ready" && it.reason == "InvalidSize")
+        })
+        .await;
     world.patch::<Memcached>(NAME, json!({"spec": {"size": 2}})).await;
     ready(&world, 2).await;
-    world.until("the invalid size is forgotten", async || preserved().await.is_none().then_some(())).await;
+    world
+        .until("the operator removes the annotation", async || {
+            let annotations = world.get::<Memcached>(NAME).await?.metadata.annotations.unwrap_or_default();
+            (!annotations.contains_key(INVALID_SIZE)).then_some(())
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
