@@ -18,7 +18,7 @@ manager::standard_status!(CronTabStatus, fenced);
 
 /// The maximum number of Jobs in `status.active`, as in the schema.
 const LISTED: usize = 128;
-/// How long a pod may be unschedulable before `Degraded` says so.
+/// How long a pod may be unschedulable before `Degraded` reports it.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 /// More Jobs are active than `maxActiveJobs` allows.
 const TOO_MANY_ACTIVE_JOBS: ProblemKind = ProblemKind::new("TooManyActiveJobs", 110);

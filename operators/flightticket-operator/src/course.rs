@@ -20,7 +20,7 @@ use crate::{
 /// A step that the controller carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Send the request to the provider, and pass its outcome to [`Course::hear`].
+    /// Send the request to the provider, and pass its outcome to [`Course::handle`].
     Ask(Request),
     /// Write the id of the booking to the annotation of the object; `None` removes the annotation.
     Note(Option<String>),

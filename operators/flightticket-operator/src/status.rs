@@ -10,7 +10,7 @@ use crate::{
 
 manager::standard_status!(FlightTicketStatus, fenced);
 
-/// Every reason that the operator sets in `Ready` or `Synced`, but for `Diverged`. Other stored reasons come from the runtime
+/// Every reason that the operator sets in `Ready` or `Synced`, except `Diverged`. Other stored reasons come from the runtime
 /// (`Paused`) or from other clients; the operator ignores them.
 const REASONS: [&str; 15] = [
     "Booked",

@@ -80,8 +80,8 @@ impl FlightTicket {
         format!("{generation}-{:016x}", xxh3_64(texts.as_bytes()))
     }
 
-    /// Returns what of the ticket ends a wait at once when it changes: what its user asks for, and whether the status says
-    /// anything. Other changes wait for the next poll, so that they cause no request to the provider.
+    /// Returns the parts of the ticket whose change ends a wait at once: the user's requests, and whether the status reports
+    /// `Ready`. Other changes wait for the next poll, so that they cause no request to the provider.
     pub fn intent(&self) -> (String, [Option<String>; 2], bool) {
         let status = self.status.as_ref();
         let is_known = status.is_some_and(|status| status.booking_id.is_some());

@@ -16,7 +16,7 @@ use crate::{
 
 manager::standard_status!(HelloAppStatus);
 
-/// The rollout made no progress, so the pods run the template of before.
+/// The rollout made no progress, so the pods run the previous template.
 const ROLLED_BACK: ProblemKind = ProblemKind::new("RolledBack", ProblemKind::ROLLOUT_STALLED.rank);
 
 const WORDS: Words = Words {

@@ -42,7 +42,7 @@ pub struct Cluster {
 enum Runner {
     /// A supervisor on this machine.
     Supervisor(Supervised),
-    /// Something outside of this repository. Known is only the kubeconfig, and with kind the containers of the nodes.
+    /// A cluster outside of this repository. Only its kubeconfig is known and, with kind, the containers of its nodes.
     Foreign(Foreign),
 }
 
@@ -83,7 +83,7 @@ impl Cluster {
     }
 
     /// Starts a cluster for this test alone; it stops with the handle. It costs about three seconds and half a gigabyte, so
-    /// prefer [`shared`](Self::shared) unless the test breaks things.
+    /// prefer [`shared`](Self::shared) unless the test disturbs the cluster.
     pub fn fresh(nodes: Nodes) -> Result<Self> {
         Self::fresh_with(nodes, Controllers::Reduced)
     }

@@ -43,7 +43,7 @@ struct Label {
 pub struct Restore {
     /// Raises the store's revision by this number and marks all lower revisions as compacted, with `etcdutl snapshot restore
     /// --bump-revision … --mark-compacted`. Resource versions then do not go back, and the API server refuses watches from before
-    /// the restore as too old; otherwise such watches are silent. The first use builds `etcdutl`.
+    /// the restore as too old; otherwise such watches send nothing. The first use builds `etcdutl`.
     pub bump_revision: Option<u64>,
 }
 

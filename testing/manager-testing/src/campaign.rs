@@ -108,12 +108,12 @@ impl<S: Subject> Campaign<S> {
         &self.reference
     }
 
-    /// Crashes around each write: A1, A2 and A3.
+    /// Crashes around each write: A1, A2 and A3 in `shared/manager/RELIABILITY.md`.
     pub fn crashes(&self) -> Vec<Plan> {
         enumerate::crashes(&self.reference.writes())
     }
 
-    /// Every wrong answer to each write: A5 to A8, A10 and X5.
+    /// Every wrong answer to each write: A5 to A8 and A10.
     pub fn errors(&self) -> Vec<Plan> {
         enumerate::errors(&self.reference.writes())
     }

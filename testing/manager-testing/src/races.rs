@@ -1,8 +1,8 @@
 //! Races: pairs of changes within milliseconds, on a real API server. Does the operator react to each second change?
 //!
 //! An operator reacts to a change with its own write, usually of the status. If a second change reaches the API server just
-//! before this write, the answer to the write contains it. An operator that treats the answer as its own echo never reacts to
-//! this change. [`Races`] makes such pairs of changes at random, and counts the second ones that have no effect.
+//! before this write, the answer to the write contains it. An operator that assumes that the answer contains only its own write
+//! never reacts to this change. [`Races`] makes such pairs of changes at random, and counts the second ones that have no effect.
 //!
 //! `wish` is the pure part: the user's changes, and the difference between an object and the user's wish. `seen` watches the
 //! objects.

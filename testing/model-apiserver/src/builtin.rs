@@ -170,8 +170,8 @@ fn event(object: &mut Value) {
     child(object, "regarding");
 }
 
-/// A changed series of an event must be complete. An apply that gives up one of its fields, of which another manager owns the
-/// other, leaves an incomplete one.
+/// A changed series of an event must have both fields. An apply that gives up one of them, while another manager owns the other,
+/// leaves an incomplete series.
 fn event_series(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let Some(series) = new.get("series").filter(|series| series.is_object()) else { return Vec::new() };
     if old.is_some_and(|old| old.get("series") == Some(series)) {

@@ -165,7 +165,7 @@ impl Model {
     }
 
     /// Restores a backup, as an administrator does while etcd and API server are stopped. Objects and versions become those of
-    /// the snapshot, and open watches break. A watch at a later version stays silent until the server passes that version. The
+    /// the snapshot, and open watches break. A watch at a later version sends nothing until the server passes that version. The
     /// test simulates the outage by [faults](Self::set_faults).
     pub fn restore(&self, snapshot: &Snapshot) {
         self.shared.change(|state| state.restore(snapshot));

@@ -149,7 +149,7 @@ impl Checks {
         }
     }
 
-    /// Checks that each object whose condition `Ready` is true is as the specification says, if its status is the last change.
+    /// Checks each object whose condition `Ready` is true with [`Subject::judge`], if its status is the last change.
     /// The world calls this when nothing has changed and nothing was disturbed for longer than watch events are late.
     pub(crate) fn check_claims(&mut self) -> Result<(), String> {
         if self.believed == self.last || self.subject.calm().is_some() {
@@ -317,7 +317,7 @@ fn owner(child: &Value) -> String {
     text(&child["metadata"]["ownerReferences"][0]["uid"])
 }
 
-/// Judges a primary at the end of a world. What the specification says about all kinds comes first, then its own kind.
+/// Judges a primary at the end of a world: first the requirements of all kinds, then those of its own kind.
 pub(crate) fn judge(subject: &dyn Subject, model: &Model, group: &str, object: &Value) -> Result<(), String> {
     let (metadata, status) = (&object["metadata"], &object["status"]);
     if !metadata["deletionTimestamp"].is_null() {

@@ -122,7 +122,7 @@ pub enum Act {
     LateEvents,
     /// Watches of one kind end at each event, for a while.
     WatchesEnd,
-    /// The API server forgets its history. For a while, each event of one kind's watches becomes an error instead: the resource
+    /// The API server compacts its history. For a while, each event of one kind's watches becomes an error instead: the resource
     /// version is too old.
     WatchesExpire,
     /// An administrator takes a backup of the cluster.
@@ -333,8 +333,8 @@ impl Disturbance {
     }
 
     /// Draws the last change of each object, which comes after the world is at rest. A reconcile request comes at the same time,
-    /// so that the change meets a write of the status. No later change wakes the object: what the operator misses here, it misses
-    /// for good.
+    /// so that the change meets a write of the status. No later change causes a reconcile of the object, so a change that the
+    /// operator misses here stays missed.
     fn last(rng: &mut Rng, length: Duration, objects: usize) -> Vec<Self> {
         const LAST: [Act; 6] = [Act::Edit, Act::Scale, Act::Label, Act::RequestReconcile, Act::Pause, Act::Resume];
         let mut all = Vec::new();

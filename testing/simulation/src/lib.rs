@@ -3,12 +3,12 @@
 //!
 //! A seed draws what happens: users edit, delete and recreate objects; other clients break children; pods are slow or fail;
 //! requests and answers are lost; watches lag, end or expire; the cluster is restored from a backup; the operator is killed. At
-//! the end, when the world has come to rest, a judge that knows only the specification checks the cluster. The same seed and the
-//! same build give the same trace, byte by byte, so a seed repeats a failure.
+//! the end, when the world has come to rest, [`Subject::judge`] checks the cluster, without the operator's code. The same seed and
+//! the same build give the same trace, byte by byte, so a seed repeats a failure.
 //!
-//! Reading order: [`Subject`] is what the world must know about an operator. `disturbance` lists what may happen, and `plan` says
-//! when. `world` plays a plan on a `stage` with `users` and `controllers`, over the `network`. `checks` and the subject find what
-//! is wrong. [`Campaign`] plays many worlds, and `shrink` finds the shortest list of disturbances that still fails.
+//! Reading order: [`Subject`] is what the world must know about an operator. `disturbance` lists what may happen, and `plan`
+//! determines when. `world` plays a plan on a `stage` with `users` and `controllers`, over the `network`. `checks` and the subject
+//! find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds the shortest list of disturbances that still fails.
 
 mod campaign;
 mod checks;

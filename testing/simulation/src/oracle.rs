@@ -1,4 +1,4 @@
-//! Helpers for judges: what the specification says about the children and the conditions of all kinds.
+//! Helpers for [`Subject::judge`](crate::Subject::judge): the required children and conditions of all kinds.
 
 use model_apiserver::Model;
 use serde_json::{Value, json};

@@ -11,8 +11,8 @@ use manager::Operator;
 use model_apiserver::{Change, Model};
 use serde_json::Value;
 
-/// An operator as its specification describes it. An implementation uses nothing of the operator's code except the operator
-/// itself: a judge that calls `desired()` agrees with the operator even where the operator is wrong.
+/// The required behaviour of an operator. An implementation uses nothing of the operator's code except the operator itself: if it
+/// called `desired()`, it would accept the mistakes in that code.
 pub trait Subject: Send + Sync {
     /// The operator under test.
     fn operator(&self) -> &'static dyn Operator;
@@ -39,12 +39,12 @@ pub trait Subject: Send + Sync {
     /// kind are immutable.
     fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value>;
 
-    /// Checks that the cluster is as the specification says for this object, which is neither paused nor being deleted. The world
-    /// is at rest, or the condition `Ready` of the object is true.
+    /// Checks that the cluster is as this object requires. The object is neither paused nor being deleted. The world is at rest, or
+    /// the condition `Ready` of the object is true.
     ///
     /// # Errors
     ///
-    /// Says what is wrong.
+    /// Describes what is wrong.
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String>;
 
     /// Whether the object records that this child was created, so that the operator must not create a child of this name again,
@@ -78,12 +78,12 @@ pub trait Subject: Send + Sync {
         None
     }
 
-    /// Checks that everything has happened that the specification requires of this object in a period without disturbances. The
-    /// object is not paused. The world calls this only for subjects with [`calm`](Subject::calm).
+    /// Checks that everything has happened that this object requires in a period without disturbances. The object is not paused.
+    /// The world calls this only for subjects with [`calm`](Subject::calm).
     ///
     /// # Errors
     ///
-    /// Says what is wrong.
+    /// Describes what is wrong.
     fn judge_period(&self, _object: &Value, _period: &Period) -> Result<(), String> {
         Ok(())
     }
@@ -107,7 +107,7 @@ pub trait Outside: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Says what is wrong.
+    /// Describes what is wrong.
     fn check(&self) -> Result<(), String>;
 
     /// Checks that the outside agrees with the existing objects, when the world is at rest. `is_excused` returns whether
@@ -115,7 +115,7 @@ pub trait Outside: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Says what is wrong.
+    /// Describes what is wrong.
     fn judge(&self, objects: &[Value], is_excused: &dyn Fn(&str) -> bool) -> Result<(), String>;
 }
 

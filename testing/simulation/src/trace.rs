@@ -70,7 +70,7 @@ impl fmt::Display for Line {
 /// A tracing layer that writes each reconcile and its causes into the trace.
 pub(crate) struct WakeUps {
     trace: Trace,
-    /// Objects with a cause that no reconcile has followed yet. `None` with several processes, which the layer cannot tell apart.
+    /// Objects with a cause that no reconcile has followed yet. `None` with several processes, which the layer cannot distinguish.
     asked: Option<Mutex<BTreeSet<String>>>,
 }
 

@@ -246,7 +246,7 @@ impl World {
     }
 
     /// Checks that a process whose objects are all gone has no metric series of them, and uses no more memory than a process that
-    /// has seen each object only once.
+    /// has reconciled each object only once.
     async fn nothing_is_kept(&mut self) -> Result<(), String> {
         self.forget_all().await?;
         let old = self.size_of_processes().await;

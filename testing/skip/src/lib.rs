@@ -1,5 +1,5 @@
-//! The one way in which a test leaves without having tested anything. For the test harness it has passed; so it says here
-//! that it has not, and `cargo xtask test` counts it as skipped and names it with its reason.
+//! The only way to skip a test. The test harness counts a skipped test as passed. So the test records here that it was skipped,
+//! and `cargo xtask test` counts it and prints its name and the reason.
 //!
 //! ```ignore
 //! if !has_ipv6() {
@@ -7,7 +7,7 @@
 //! }
 //! ```
 //!
-//! Tests with a cluster use `cluster::or_skip`, which comes here.
+//! Tests with a cluster use `cluster::or_skip`, which calls this crate.
 
 use std::{
     env,
@@ -20,7 +20,7 @@ use std::{
 /// The variable that names the file in which tests record that they were skipped. Without it, it is only printed.
 pub const RECORD: &str = "SKIPPED_TESTS";
 
-/// The machine lacks what the test needs; the reason says what, and what to install.
+/// The machine lacks what the test needs. `reason` names what is missing, and what to install.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! The reference booking provider that `FlightTicket` talks to.
+//! The reference booking provider for `FlightTicket`.
 //!
 //! One process with one database file and two ports: one for the API, and one for probes, metrics and the status page. It
 //! promises what a client needs to buy exactly once: the same request always returns the same booking, a cancelled reference

@@ -64,7 +64,7 @@ fn document(order: &Order) -> serde_json::Value {
     document
 }
 
-/// Returns the outcome of `request` that an HTTP answer means.
+/// Returns the outcome of `request` after this HTTP answer.
 pub(crate) fn outcome(request: &Request, answer: &http::Response<Bytes>, now: Timestamp) -> Outcome {
     let (status, body) = (answer.status(), answer.body());
     if status.is_success() {

@@ -48,7 +48,7 @@ fn said(end: &End) -> String {
     }
 }
 
-/// Section 5.7.
+/// Every possible answer to the cancellation of a deleted ticket.
 #[test]
 fn every_cancellation_answer_has_its_result() {
     let of = |patch: Value, answer: Outcome| said(&end(&ticket(&patch), 2, |_| answer.clone()).1);

@@ -1,4 +1,4 @@
-//! Each test, or each line of a table in a test, is one row of the specification.
+//! Each test, or each line of a table in a test, is one situation with its required steps and status.
 
 use manager::External;
 use serde_json::{Value, json};
@@ -167,7 +167,7 @@ fn booking_uses_the_uid_and_is_annotated_before_the_status() {
     assert_eq!(visit.events, [Event::normal("Booked", "Booked 2 seat(s) Mumbai -> London: ABC123 (BK-1)")]);
 }
 
-/// Every possible answer to an order: section 5.6.
+/// Every possible answer to an order.
 #[test]
 fn every_order_answer_has_its_status_and_wait() {
     let seed = samples::seed();
@@ -267,7 +267,7 @@ fn provider_outage_is_reported_at_the_third_failure() {
     }
 }
 
-/// Every answer when the spec requests another number of seats: section 5.5.
+/// Every answer when the spec requests another number of seats.
 #[test]
 fn booked_seats_follow_the_spec() {
     let ticket = patched(&booked(), &json!({"metadata": {"generation": 2}, "spec": {"number": 4}}));
@@ -388,7 +388,7 @@ fn missing_booking_is_tolerated_for_the_lag_period() {
     }
 }
 
-/// Section 5.4: the annotation survives a backup and restore that loses the status and changes the uid.
+/// The annotation survives a backup and restore that loses the status and changes the uid.
 #[test]
 fn annotated_object_never_books() {
     let annotated = |more: Value| {
