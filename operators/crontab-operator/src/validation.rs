@@ -1,6 +1,6 @@
 //! The admission webhook: refuses what the schema cannot, and warns of settings that may surprise the user.
 
-use manager::Findings;
+use manager::ValidationResult;
 use schedule::explain;
 
 use crate::{CronTab, timing::Timing};
@@ -10,8 +10,8 @@ const SHORTEST_DEADLINE: i64 = 10;
 
 /// Returns the errors and warnings for `new`, which may replace `old`. The runtime admits errors that the stored object already
 /// had.
-pub fn review(old: Option<&CronTab>, new: &CronTab) -> Findings {
-    let mut findings = Findings::none();
+pub fn review(old: Option<&CronTab>, new: &CronTab) -> ValidationResult {
+    let mut findings = ValidationResult::none();
     match Timing::of(&new.spec) {
         Err(wrong) => findings.refuse(wrong.field(), wrong.why()),
         Ok(timing) => {
@@ -70,6 +70,6 @@ mod tests {
         assert!(warnings[0].starts_with("spec.cronSpec: Steps of 7"), "{warnings:?}");
         assert_eq!(warnings[1], "spec.startingDeadlineSeconds: 5 counts as 10");
         assert_eq!(review(Some(&surprising), &surprising).warnings, Vec::<String>::new());
-        assert_eq!(review(None, &crontab(&json!({}))), Findings::none());
+        assert_eq!(review(None, &crontab(&json!({}))), ValidationResult::none());
     }
 }

@@ -1,14 +1,14 @@
 //! The warning webhook: kubectl prints its warnings when a user applies a HelloApp with unwise settings.
 
-use manager::Findings;
+use manager::ValidationResult;
 use workloads::{SecurityProfile, runs_latest};
 
 use crate::{HelloApp, api::v1::HelloAppSpec};
 
 /// Returns the webhook's findings about `new`, which may replace `old`. They are only warnings, so the API server accepts objects
 /// without them when the webhook does not answer.
-pub fn review(old: Option<&HelloApp>, new: &HelloApp) -> Findings {
-    Findings { warnings: warnings(old, new), ..Findings::none() }
+pub fn review(old: Option<&HelloApp>, new: &HelloApp) -> ValidationResult {
+    ValidationResult { warnings: warnings(old, new), ..ValidationResult::none() }
 }
 
 /// Returns the warnings about `new`, which may replace `old`. It does not repeat warnings that already apply to `old`.

@@ -1,7 +1,7 @@
 //! Rules for a valid Memcached that the schema cannot express. The webhook applies them. The controller applies the same rules,
 //! because a cluster may run no webhook and an object may be older than the rules.
 
-use manager::{FieldError, Findings};
+use manager::{FieldError, ValidationResult};
 use workloads::BudgetMode;
 
 use crate::{
@@ -17,8 +17,8 @@ pub fn errors(memcached: &Memcached) -> Vec<FieldError> {
 
 /// Returns the errors and warnings for the webhook. The runtime ignores errors that the stored object already has in fields that
 /// the update does not change.
-pub fn review(_: Option<&Memcached>, memcached: &Memcached) -> Findings {
-    Findings { errors: errors(memcached), warnings: warnings(memcached) }
+pub fn review(_: Option<&Memcached>, memcached: &Memcached) -> ValidationResult {
+    ValidationResult { errors: errors(memcached), warnings: warnings(memcached) }
 }
 
 fn extra_args(memcached: &Memcached) -> Option<FieldError> {

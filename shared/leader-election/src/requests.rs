@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api_errors::chain;
 use futures::{
     StreamExt, TryStreamExt,
     stream::{self, BoxStream},
@@ -92,18 +93,4 @@ impl Requests {
             .chain(stream::once(async { Event::Ended("it was closed".to_owned()) }))
             .boxed()
     }
-}
-
-/// The error and its causes, in one line. Skips causes that are in the text already.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let says = error.to_string();
-        if !text.contains(&says) {
-            text = format!("{text}: {says}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -4,6 +4,8 @@
 
 use std::{future::Future, time::Duration};
 
+use api_errors::{NO_STATUS, retry_after_seconds};
+use cache::ObjectKey;
 use http::{HeaderValue, header::CONTENT_TYPE};
 use kube::{
     Client, Resource,
@@ -15,9 +17,8 @@ use serde_json::Value;
 use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
-    error::{Error, NO_STATUS, Request, retry_after_seconds},
+    error::{Error, Request},
     leading::Leading,
-    object::ObjectKey,
     telemetry::TARGET,
 };
 

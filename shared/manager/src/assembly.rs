@@ -3,6 +3,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use cache::{InformerHealth, Informers};
 use jiff::SignedDuration;
 use kube::Client;
 use leader_election::{Config, Elector, Health};
@@ -15,8 +16,6 @@ use crate::{
     controller::Running,
     election::Reporter,
     events::Recorder,
-    informer::InformerHealth,
-    informers::Informers,
     leading::Leading,
     metrics::Metrics,
     operator::{Background, Manager},
@@ -101,15 +100,16 @@ impl Assembly {
     /// Returns the controllers and informers, and the tasks that keep the caches up to date and wake objects.
     fn new(manager: Manager, environment: &Arc<Environment>, stop: &CancellationToken) -> (Self, Vec<(String, Task)>) {
         let settings = &environment.settings;
-        let mut informers = Informers::new(environment.metrics.clone(), environment.random.clone());
+        let mut informers = Informers::default();
         let built: Vec<_> = manager
             .controllers
             .into_iter()
-            .map(|(declared, children)| (declared.build)(&mut informers, children))
+            .map(|(declared, children)| (declared.build)(environment, &mut informers, children))
             .collect();
         let controllers: Arc<Vec<Running>> =
             Arc::new(built.into_iter().map(|built| built.start(environment.clone())).collect());
-        let (informers, mut tasks) = informers.start(&environment.client, &settings.watch_namespaces, stop);
+        let (informers, mut tasks) =
+            informers.start(&environment.client, environment.random.rng(), &settings.watch_namespaces, stop);
         for Background { name, start } in manager.background {
             tasks.push((name.to_owned(), start(stop.clone())));
         }
@@ -210,13 +210,13 @@ async fn whenever_back(
     stop: CancellationToken,
 ) {
     let come_and_go = async {
-        health.until(true).await;
+        health.until_synced().await;
         if arrives {
             controllers[index].wake_all(&Cause::Served);
         }
         loop {
-            health.until(false).await;
-            health.until(true).await;
+            health.until_unsynced().await;
+            health.until_synced().await;
             tracing::debug!(controller = &*controllers[index].name, kind = health.kind, "Back");
             controllers[index].wake_all(&Cause::Served);
         }

@@ -30,7 +30,7 @@ pub(crate) enum Error {
     Kubeconfig { path: String, source: kube::config::KubeconfigError },
     #[error("found no cluster: give --kubeconfig, set KUBECONFIG, or run in a pod with a service account ({0})")]
     NotFound(kube::config::KubeconfigError),
-    #[error("cannot set up a client: {}", crate::error::chain(.0))]
+    #[error("cannot set up a client: {}", api_errors::chain(.0))]
     Client(kube::Error),
 }
 

@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use cache::{AppKey, Full, Informer, InformerHealth, Namespaced, ObjectKey, Projected, Store, Uid};
 use jiff::Timestamp;
 use kube::{Client, Resource, ResourceExt};
 use parking_lot::Mutex;
@@ -29,15 +30,11 @@ use crate::{
     conditions::Problem,
     error::Error,
     events::{EventType, Note, Recorder, Reference, gather},
-    informer::{Informer, InformerHealth},
     leading::Leading,
     metrics::{ChildMetrics, Metrics},
-    object::{Namespaced, ObjectKey, Uid},
     random::Random,
     settings::Settings,
     status::{Primary, StatusGate},
-    store::Store,
-    wire::{AppKey, Full, Projected},
 };
 
 mod answer;

@@ -14,21 +14,20 @@
 
 use std::{future::Future, hash::Hash, sync::Arc, time::Duration};
 
+use cache::{
+    AppKey, Delta, Full, Informer, InformerHealth, Informers, Namespaced, ObjectKey, Origin, Owner, Values,
+    resource_name,
+};
 use workloads::{Child, Viewed};
 use workqueue::{Priority, WorkQueue};
 
 use crate::{
-    context::{Caches, Context, Memory, Names, Role, StateMap},
+    context::{Caches, Context, Environment, Memory, Names, Role, StateMap},
     error::Error,
-    informer::{Informer, InformerHealth, Origin, resource_name},
-    informers::Informers,
     metrics::ChildMetrics,
-    object::{Namespaced, ObjectKey},
     rbac::Rule,
     status::Primary,
-    store::{Delta, Values},
     wake::{Cause, wake},
-    wire::{AppKey, Full, Owner},
 };
 
 mod deletion;
@@ -152,7 +151,7 @@ impl<K: Primary> ControllerBuilder<K> {
     /// The watch selects by the label `app.kubernetes.io/managed-by`, so objects that are not ours cost nothing.
     pub fn owns<C: Child + Namespaced>(mut self) -> Self {
         self.behaviour.needs.push(resource_name::<C>());
-        self.source_of_children::<C>(|_, health| health.need())
+        self.source_of_children::<C>(|_, health| health.require())
     }
 
     /// Like [`owns`](Self::owns), for a kind that not every cluster has, such as `ServiceMonitor`. While its definition is not
@@ -168,7 +167,7 @@ impl<K: Primary> ControllerBuilder<K> {
         self.rules.push(Rule::of::<K>(&["update"]).subresource("finalizers"));
         self.children.push(C::kind(&()).into_owned());
         self.sources.push(Box::new(move |informers, primary, queue, app, memory, caches| {
-            let informer = informers.seen::<C>(app);
+            let informer = informers.projected::<C>(app);
             let (primary, queue, app, memory) = (primary.clone(), queue.clone(), app.clone(), memory.clone());
             informer.subscribe(Box::new(move |delta, origin| {
                 let owner = |owner: &Owner, namespace: &Arc<str>| {
@@ -190,8 +189,8 @@ impl<K: Primary> ControllerBuilder<K> {
         self.rules.push(Rule::of::<C>(&["list", "watch"]));
         self.behaviour.needs.push(resource_name::<C>());
         self.sources.push(Box::new(|informers, _, queue, app, _, caches| {
-            let informer = informers.seen::<C>(app);
-            informer.health.need();
+            let informer = informers.projected::<C>(app);
+            informer.health.require();
             let (queue, app) = (queue.clone(), app.clone());
             informer.subscribe(Box::new(move |delta, origin| {
                 wake_related::<C>(&queue, woken(delta, &app, |_, _| None), delta, origin);
@@ -288,7 +287,9 @@ impl<K: Primary> ControllerBuilder<K> {
             names: names.clone(),
             rules: self.rules.clone(),
             children: self.children.clone(),
-            build: Box::new(move |informers, children| self.build(names, reconciler, informers, children)),
+            build: Box::new(move |environment, informers, children| {
+                self.build(names, reconciler, environment, informers, children)
+            }),
         }
     }
 
@@ -296,17 +297,18 @@ impl<K: Primary> ControllerBuilder<K> {
         mut self,
         names: Names,
         reconciler: F,
+        environment: &Environment,
         informers: &mut Informers,
         children: ChildMetrics,
     ) -> Box<dyn Start> {
-        let primary = informers.whole::<K>();
-        primary.health.need();
+        let primary = informers.full::<K>();
+        primary.health.require();
         for (name, values) in std::mem::take(&mut self.indices) {
             primary.store.index(name, values);
         }
         let queue = WorkQueue::new(workqueue::Config {
-            metrics: Arc::new(QueueMetrics::of(&names.app, informers.metrics())),
-            seed: Some(informers.random().number()),
+            metrics: Arc::new(QueueMetrics::of(&names.app, &environment.metrics)),
+            seed: Some(environment.random.number()),
             ..workqueue::Config::default()
         });
         let (mut caches, memory) = (Caches::default(), Arc::<Memory>::default());
@@ -346,7 +348,7 @@ pub struct Declared {
 }
 
 /// Creates the caches of a declared controller, and subscribes its queue to them.
-type Build = Box<dyn FnOnce(&mut Informers, ChildMetrics) -> Box<dyn Start>>;
+type Build = Box<dyn FnOnce(&Environment, &mut Informers, ChildMetrics) -> Box<dyn Start>>;
 
 /// Returns the objects that a change of a related object wakes: those that its labels name, and its owners, both from before
 /// and from after the change.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use cache::ObjectKey;
 use leader_election::{Config, Leadership, Loss, Observer};
 
 use crate::{
     events::{EventType, Note, Recorder, Reference},
     metrics::Metrics,
-    object::ObjectKey,
     settings::Settings,
 };
 

@@ -2,6 +2,7 @@
 
 use std::{future::Future, io::Write, process::ExitCode};
 
+use api_errors::chain;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use clap_complete::Shell;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
@@ -10,13 +11,12 @@ use kube::api::ObjectMeta;
 use crate::{
     crd::{normalize, printed},
     election::{election, pod_namespace},
-    error::chain,
     metrics::Metrics,
     operator::{Manager, Operator, declared, metrics_permissions, permissions, run_command, webhook_configurations},
     run::{Fatal, run},
     settings::Settings,
     telemetry,
-    webhook::setup,
+    webhook_plan::webhook_plan,
 };
 
 mod docs;
@@ -127,7 +127,7 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let webhooks = match setup::plan(&settings, pod_namespace()) {
+    let webhooks = match webhook_plan(&settings, pod_namespace()) {
         Ok(webhooks) => webhooks,
         Err(error) => {
             complain(&error);

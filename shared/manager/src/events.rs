@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use cache::ObjectKey;
 use jiff::Timestamp;
 use kube::{
     Client,
@@ -22,7 +23,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::{clock::Clock, metrics::Metrics, object::ObjectKey, random::Random};
+use crate::{clock::Clock, metrics::Metrics, random::Random};
 
 const BUFFER: usize = 1_000;
 /// Two equal events within this time are one series.
@@ -172,7 +173,7 @@ impl Sender {
         let Ok(request) = request else { return };
         match tokio::time::timeout(Duration::from_secs(5), self.client.request_text(request)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(error = crate::error::chain(&error), "An event could not be sent"),
+            Ok(Err(error)) => tracing::debug!(error = api_errors::chain(&error), "An event could not be sent"),
             Err(_) => tracing::debug!("Sending an event timed out"),
         }
     }

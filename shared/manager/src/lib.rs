@@ -32,14 +32,9 @@ mod error;
 mod events;
 #[doc(hidden)]
 pub mod harness;
-mod informer;
-mod informers;
 mod leading;
 mod metrics;
-mod object;
-mod observed;
 mod operator;
-mod owned;
 mod probes;
 mod random;
 mod rbac;
@@ -47,13 +42,12 @@ mod run;
 mod settings;
 mod shared_token;
 mod status;
-mod store;
 mod telemetry;
 mod wake;
-mod webhook;
-mod wire;
+mod webhook_plan;
 mod workers;
 
+pub use cache::{Namespaced, ObjectKey};
 pub use conditions::{External, Finding, Health, Problem, ProblemKind, Report, Verdict};
 pub use context::{Context, Creation, SecretValues, Together};
 pub use controller::{Action, Controller, ControllerBuilder, Declared, Deletion, Finalize, Objects, Reconcile};
@@ -64,7 +58,6 @@ pub use events::EventType;
 /// A condition as it is stored.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use metrics::{Described, FleetMetrics, MetricRegistry, Pods};
-pub use object::{Namespaced, ObjectKey};
 pub use operator::{
     Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, metrics_permissions, permissions,
     shared_token_permissions, webhook_configurations, webhook_permissions,
@@ -73,5 +66,5 @@ pub use settings::{Settings, duration};
 pub use shared_token::SharedToken;
 pub use status::{Primary, Status};
 pub use telemetry::traceparent;
-pub use webhook::{FieldError, Findings, Reviewed, Webhook};
+pub use webhooks::{FieldError, Reviewed, ValidationResult, Webhook};
 pub use workloads::Fence;

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use prometheus::{GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec};
 
-use crate::object::ObjectKey;
+use cache::{InformerFigures, ObjectKey};
 
 mod children;
 mod fleet;
@@ -14,10 +14,12 @@ mod registry;
 pub(crate) mod secure;
 #[cfg(test)]
 mod tests;
+mod webhook;
 
 pub(crate) use children::{ChildMetrics, Written};
 pub use fleet::{FleetMetrics, Pods};
 pub use registry::{Described, MetricRegistry};
+pub(crate) use webhook::WebhookMetrics;
 
 /// Buckets of `controller_runtime_reconcile_time_seconds`, from controller-runtime.
 const RECONCILE_SECONDS: &[f64] = &[
@@ -69,21 +71,6 @@ pub(crate) struct Metrics {
     conditions_aggregated: IntGaugeVec,
     /// Serializes scrapes: each one resets the series that are computed from objects, and computes them again.
     scraping: Mutex<()>,
-}
-
-/// What the metrics show of one informer.
-#[derive(Debug)]
-pub(crate) struct InformerFigures<'a> {
-    /// In `CamelCase`.
-    pub(crate) kind: &'a str,
-    /// Objects in the cache.
-    pub(crate) objects: u64,
-    /// Objects that do not match their schema.
-    pub(crate) undecodable: u64,
-    /// When the API server last sent anything on the quietest watch, in seconds since 1970.
-    pub(crate) last_heard: i64,
-    /// Restarted watches since the start of the process, by reason.
-    pub(crate) restarts: Vec<(&'static str, u64)>,
 }
 
 impl Metrics {
@@ -291,15 +278,6 @@ impl Metrics {
         for histogram in [&self.queue_seconds, &self.work_seconds] {
             histogram.with_label_values(&[controller, controller]);
         }
-    }
-
-    /// Creates the series of one webhook with the value 0.
-    pub(crate) fn prepare_webhook(&self, path: &str) {
-        for code in ["200", "500"] {
-            self.webhook_requests.with_label_values(&[path, code]);
-        }
-        self.webhook_running.with_label_values(&[path]);
-        self.webhook_seconds.with_label_values(&[path]);
     }
 
     /// Sets the metrics of one informer, on a scrape.

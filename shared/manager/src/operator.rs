@@ -8,17 +8,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use webhooks::{Endpoint, Webhook, assert_paths_differ};
+
 use crate::{
     controller::Declared,
     metrics::{ChildMetrics, MetricRegistry},
     rbac::{Rule, policy_rules},
     settings::Settings,
     shared_token::SharedToken,
-    webhook::{
-        Webhook,
-        configuration::{self, Reach},
-        setup::assert_paths_differ,
-    },
 };
 
 /// One operator: a name, its kinds, and their controllers.
@@ -250,7 +247,7 @@ pub fn webhook_permissions(
         verbs: allowed.iter().map(|verb| (*verb).to_owned()).collect(),
         ..PolicyRule::default()
     };
-    let mut cluster: Vec<PolicyRule> = configuration::resources(&webhooks)
+    let mut cluster: Vec<PolicyRule> = webhooks::resources(&webhooks)
         .into_iter()
         .map(|resource| {
             named("admissionregistration.k8s.io", resource, vec![configuration.to_owned()], &["get", "patch"])
@@ -271,8 +268,8 @@ pub fn webhook_permissions(
 /// `caBundle`, which `run` adds. The API server calls through the Service `namespace/service`.
 pub fn webhook_configurations(operators: &[&dyn Operator], name: &str, namespace: &str, service: &str) -> Vec<Value> {
     let webhooks: Vec<Webhook> = operators.iter().flat_map(|operator| operator.webhooks()).collect();
-    let reach = Reach::Service { namespace: namespace.to_owned(), name: service.to_owned() };
-    configuration::all(name, &webhooks, &reach)
+    let endpoint = Endpoint::Service { namespace: namespace.to_owned(), name: service.to_owned() };
+    webhooks::configurations(name, &webhooks, &endpoint)
 }
 
 /// Returns the permissions that these operators need: what their controllers declare, and what the runtime does for them.

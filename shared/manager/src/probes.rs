@@ -13,13 +13,12 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use cache::{InformerHealth, Phase};
 use tokio::time::Instant;
 
-use crate::{
-    controller::Running,
-    informer::{InformerHealth, Phase},
-    webhook::server::WebhookHealth,
-};
+use webhooks::WebhookHealth;
+
+use crate::controller::Running;
 
 /// What the probes check.
 pub(crate) struct Probes {
@@ -244,7 +243,7 @@ mod tests {
             election: None,
             webhooks: None,
         };
-        queue.add(crate::object::ObjectKey::new("a", "b"), workqueue::Priority::LIVE);
+        queue.add(cache::ObjectKey::new("a", "b"), workqueue::Priority::LIVE);
         let item = queue.get().await.expect("a key");
         tokio::time::advance(Duration::from_secs(149)).await;
         assert_eq!(

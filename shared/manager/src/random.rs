@@ -29,6 +29,11 @@ impl Random {
         self.draw(|rng| rng.u64(..)).unwrap_or_else(|| fastrand::u64(..))
     }
 
+    /// Returns a generator of its own, for a part of the process that draws in its own order.
+    pub(crate) fn rng(&self) -> Rng {
+        Rng::with_seed(self.number())
+    }
+
     /// Returns a UUID of version 4. Without a seed it is random enough for a secret.
     pub(crate) fn uuid(&self) -> Uuid {
         let drawn = self.draw(|rng| rng.u128(..));

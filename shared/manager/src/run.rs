@@ -18,13 +18,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     assembly::{Assembly, Connections, Wired, wire},
     client, clock,
-    metrics::{Metrics, secure},
+    metrics::{Metrics, WebhookMetrics, secure},
     operator::Manager,
     probes::{self, Probes},
     random::Random,
     settings::BindAddress,
     telemetry::Traces,
-    webhook::setup,
 };
 
 /// The limit of open connections for probes, and for metrics: enough even if some clients only hold a connection.
@@ -60,7 +59,7 @@ struct Tasks {
 pub(crate) async fn run(
     mut manager: Manager,
     election: Option<Config>,
-    webhooks: Option<setup::Plan>,
+    webhooks: Option<webhooks::Plan>,
     traces: Traces,
 ) -> Result<(), Fatal> {
     let (clock, random) = (clock::clock(), Random::default());
@@ -74,7 +73,8 @@ pub(crate) async fn run(
         Some(plan) => {
             let (address, purpose, flag) = (plan.address(), "webhooks", "--webhook-bind-address");
             let webhooks = std::mem::take(&mut manager.webhooks);
-            let prepared = setup::prepare(plan, &settings, webhooks, &client, &metrics, random.clone()).await;
+            let observer = Arc::new(WebhookMetrics(metrics.clone()));
+            let prepared = webhooks::prepare(plan, webhooks, &client, observer, random.rng()).await;
             Some(prepared.map_err(|source| Fatal::Listen { address, purpose, flag, source })?)
         }
         None => None,

@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use api_errors::Class;
+use cache::ObjectKey;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 use tokio::{
@@ -15,13 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    api::Requests,
-    context::Environment,
-    election::pod_namespace,
-    error::{Class, Error},
-    leading::Leading,
-    object::ObjectKey,
-    random::Random,
+    api::Requests, context::Environment, election::pod_namespace, error::Error, leading::Leading, random::Random,
 };
 
 /// The key of the token in the Secret.

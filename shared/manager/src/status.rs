@@ -6,14 +6,13 @@ use std::{
     time::Duration,
 };
 
+use cache::{Namespaced, ObjectKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::object::HasStatus;
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
 use workloads::Fence;
-
-use crate::object::{Namespaced, ObjectKey};
 
 /// A status whose conditions and `observedGeneration` the runtime fills in.
 pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + Debug + Send + Sync + 'static {

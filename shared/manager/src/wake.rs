@@ -2,9 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use cache::{ObjectKey, Origin};
 use workqueue::{Priority, WorkQueue};
-
-use crate::{informer::Origin, object::ObjectKey};
 
 /// Why an object is in the queue.
 #[derive(Debug)]

@@ -2,12 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cache::InformerHealth;
 use leader_election::Leadership;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use workqueue::Shutdown;
 
-use crate::{controller::Running, informer::InformerHealth, settings::Concurrency};
+use crate::{controller::Running, settings::Concurrency};
 
 /// Everything that the work under one leadership needs. A clone can start the same work again.
 #[derive(Clone)]
@@ -48,7 +49,7 @@ impl Workers {
     async fn work(self, index: usize, stop: CancellationToken) {
         let controller = &self.controllers[index];
         let needed = self.informers.iter().filter(|informer| controller.needs.contains(&informer.resource));
-        let synced = futures::future::join_all(needed.map(|informer| informer.until(true)));
+        let synced = futures::future::join_all(needed.map(|informer| informer.until_synced()));
         tokio::select! {
             biased;
             () = stop.cancelled() => return,

@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
+use api_errors::chain;
 use futures::{FutureExt as _, future::BoxFuture};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
@@ -65,16 +66,7 @@ impl Reviewer for ApiServer {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failed(error: kube::Error) -> ReviewError {
     // The error does not contain the request, so it contains no token.
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(error) = source {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = error.source();
-    }
-    ReviewError(text)
+    ReviewError(chain(&error))
 }
 
 /// The user of a reviewed token; `None` if the token is invalid or for another audience.

@@ -6,15 +6,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cache::{Decoded, Full, Head, LAST_APPLIED, ManagedFields};
 use serde_json::{Map, Value};
 use workqueue::Priority;
 
 use super::{Context, Primary};
 use crate::{
     error::Error,
-    object::{Head, ManagedFields},
     wake::{Cause, wake_after},
-    wire::{Decoded, Full, LAST_APPLIED},
 };
 
 /// The requeue delay when the cache already holds a later version than the answer.

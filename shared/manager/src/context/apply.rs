@@ -15,6 +15,12 @@
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
+use api_errors::Class;
+use cache::{
+    Decoded, Head, Namespaced, ObjectKey, Projected, Undecodable,
+    owned::{fingerprint, make_room, rehearsal},
+    resource_name,
+};
 use kube::Resource;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -24,12 +30,8 @@ use super::{Again, Context, Primary, Rollout};
 use crate::{
     api::Requests,
     conditions::{Problem, ProblemKind, WAITING},
-    error::{Class, Error},
-    informer::resource_name,
+    error::Error,
     metrics::{ChildMetrics, Written},
-    object::{Head, Namespaced, ObjectKey},
-    owned::{fingerprint, make_room, rehearsal},
-    wire::{Decoded, Projected, Undecodable},
 };
 
 mod claim;

@@ -1,14 +1,12 @@
 //! Children that left the watch although this operator did not delete them: another client deleted them, or removed the
 //! label by which they are watched. In the second case a child that is no longer wanted can still be found and deleted.
 
+use api_errors::Class;
+use cache::{Delta, Head, Namespaced, ObjectKey};
 use workloads::Child;
 
 use super::{Context, Memory, Primary};
-use crate::{
-    error::{Class, Error},
-    object::{Head, Namespaced, ObjectKey},
-    store::Delta,
-};
+use crate::error::Error;
 
 impl Memory {
     /// Takes in a change of a child of `owner`, an object that exists. For a child that is still wanted, the next write clears

@@ -5,10 +5,9 @@ use std::{
     sync::Arc,
 };
 
+use cache::ObjectKey;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-
-use crate::object::ObjectKey;
 
 /// What a controller remembers of each object. An object without anything to remember takes no memory.
 #[derive(Debug, Default)]

@@ -2,16 +2,13 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use api_errors::Class;
+use cache::{Head, Namespaced, ObjectKey};
 use serde_json::{Map, Value, json};
 use workloads::{Child, Live};
 
 use super::{Context, Primary};
-use crate::{
-    api::Requests,
-    error::{Class, Error},
-    metrics::Written,
-    object::{Head, Namespaced, ObjectKey},
-};
+use crate::{api::Requests, error::Error, metrics::Written};
 
 /// The result of [`Context::create`].
 #[derive(Debug, Clone)]

@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
+use api_errors::Class;
+use cache::{Decoded, Namespaced, ObjectKey, Projected};
 use k8s_openapi::api::core::v1::Secret;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -12,10 +14,8 @@ use super::{Again, Context, Primary};
 use crate::{
     api::Requests,
     conditions::{Problem, ProblemKind},
-    error::{Class, Error},
-    object::{Namespaced, ObjectKey},
+    error::Error,
     status::Status,
-    wire::{Decoded, Projected},
 };
 
 /// How often to look for a missing Secret.
@@ -51,7 +51,7 @@ impl<K: Primary> Context<K> {
     ///
     /// When the controller does not declare the kind.
     pub fn installed<C: Viewed + Namespaced>(&self) -> bool {
-        self.informer::<C>().health.is_there()
+        self.informer::<C>().health.is_installed()
     }
 
     /// Returns the objects of the reconciled kind, in the same namespace, that have `value` in the index, sorted by name. From

@@ -10,11 +10,10 @@ use std::{
     time::Duration,
 };
 
+use cache::ObjectKey;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
-
-use crate::object::ObjectKey;
 
 /// How long a created child counts as recent. The garbage collector needs less time than this.
 const WINDOW: Duration = Duration::from_secs(5);

@@ -1,5 +1,6 @@
 //! Writes the status: only if it differs, with one write for a burst of changes, and with an event for a new problem.
 
+use api_errors::Class;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value, json};
@@ -12,7 +13,7 @@ use super::{
 };
 use crate::{
     conditions::{Circumstances, External, Halt, Health, Problem, Report, combine, halted, is_true},
-    error::{Class, Error},
+    error::Error,
     events::{EventType, cut},
     status::Status,
 };

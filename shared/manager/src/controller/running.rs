@@ -8,20 +8,18 @@ use std::{
     time::Duration,
 };
 
+use api_errors::panic_message;
+use cache::{Full, Informer, InformerHealth, ObjectKey, Subscriber, Undecodable};
 use workqueue::{Priority, WorkQueue};
 
 use super::{Behaviour, Reconcile, WakeFilter, worker::Worker};
 use crate::{
     api::Requests,
     context::{Caches, ControllerState, Environment, Memory, Names, Recent},
-    error::panic_message,
     events::{EventType, Note, Reference},
-    informer::{Informer, InformerHealth, Subscriber},
     metrics::{ChildMetrics, Metrics},
-    object::ObjectKey,
     status::{Primary, Status, StatusGate},
     wake::{Cause, wake, wake_unless_due},
-    wire::{Full, Undecodable},
 };
 
 /// A controller with its caches, which can be started with a client and a clock.

@@ -9,15 +9,13 @@ use std::{
     sync::Arc,
 };
 
+use cache::{Full, ObjectKey, Store};
 use kube::ResourceExt;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{
     context::{ActedOn, Memory, is_paused},
-    object::ObjectKey,
     status::Primary,
-    store::Store,
-    wire::Full,
 };
 
 /// Computes the hash of the part of an object whose changes wake it.

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use api_errors::panic_message;
+use cache::{ObjectKey, Origin};
 use futures::FutureExt;
 use prometheus::IntGauge;
 use tokio::time::Instant;
@@ -18,10 +20,8 @@ use super::{Action, Cleanup, Deletion, Gone, Reconcile, WakeFilter};
 use crate::{
     conditions::{Halt, Problem, ProblemKind},
     context::{Context, ControllerState, has_finalizer, is_paused, paused_annotation},
-    error::{Error, Retry, panic_message},
+    error::{Error, Retry},
     events::EventType,
-    informer::Origin,
-    object::ObjectKey,
     status::Primary,
     telemetry::TARGET,
     wake::{Cause, explain, start, wake},

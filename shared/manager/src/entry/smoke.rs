@@ -3,6 +3,7 @@
 
 use std::{fmt::Write as _, io::Write, time::Duration};
 
+use api_errors::chain;
 use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -14,7 +15,6 @@ use serde_json::Value;
 
 use crate::{
     client,
-    error::chain,
     operator::Operator,
     settings::{ClusterFlags, duration, selects, unknown_operator},
 };

@@ -10,7 +10,7 @@ use serving::{CertificateError, Certificates, Listener, Tls, TlsError};
 /// Why secure metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("--metrics-cert-dir: {}", crate::error::chain(.0))]
+    #[error("--metrics-cert-dir: {}", api_errors::chain(.0))]
     Certificate(CertificateError),
     #[error("--metrics-secure: {0}")]
     Tls(#[from] TlsError),

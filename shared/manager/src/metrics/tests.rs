@@ -1,5 +1,7 @@
 //! Compares names, labels and buckets with controller-runtime's, because dashboards and alerts depend on them.
 
+use std::sync::Arc;
+
 use super::*;
 
 /// Name, type and labels of controller-runtime's metrics.
@@ -81,9 +83,9 @@ fn every_metric_is_listed_as_upstreams_or_ours() {
 #[test]
 fn histograms_have_upstreams_buckets() {
     let registry = MetricRegistry::default();
-    let metrics = Metrics::new(&registry);
+    let metrics = Arc::new(Metrics::new(&registry));
     metrics.prepare("toy", 1);
-    metrics.prepare_webhook("/validate-toy");
+    webhooks::Observer::serves(&WebhookMetrics(metrics.clone()), "/validate-toy");
     let text = metrics.text();
     let described = registry.descriptions();
     let histograms = described.iter().filter(|it| it.kind == "histogram").map(|it| it.name.as_str());

@@ -1,7 +1,7 @@
 //! Mistakes in declarations that the runtime finds before it starts anything.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use manager::{Action, Controller, Findings, Manager, Operator, Webhook, permissions};
+use manager::{Action, Controller, Manager, Operator, ValidationResult, Webhook, permissions};
 
 use crate::kit::{Toy, Toys};
 
@@ -22,9 +22,9 @@ impl Operator for Twice {
 
     fn webhooks(&self) -> Vec<Webhook> {
         vec![
-            Webhook::validating::<Toy>(|_, _| Findings::none()),
+            Webhook::validating::<Toy>(|_, _| ValidationResult::none()),
             Webhook::defaulting::<Toy>(|_| ()), // another path
-            Webhook::warning::<Toy>(|_, _| Findings::none()),
+            Webhook::warning::<Toy>(|_, _| ValidationResult::none()),
         ]
     }
 

@@ -1,9 +1,10 @@
 //! Finds out who owns an object that has the name of a child.
 
+use cache::{Known, Metadata};
 use workloads::Live;
 
 use super::Context;
-use crate::{object::Metadata, status::Primary, store::Known};
+use crate::status::Primary;
 
 /// Who owns the object that has the name we want.
 pub(super) enum Claim {

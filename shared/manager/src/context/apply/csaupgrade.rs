@@ -1,13 +1,13 @@
 //! Prepares the `managedFields` of a child for its first server-side apply. client-go's package `csaupgrade` has the same task.
 
+use cache::{
+    MANAGED_BY, Metadata,
+    owned::{Share, Writers, unclaimed, unite},
+};
 use serde_json::{Value, json};
 use workloads::Child;
 
 use super::target::{Target, defaulted};
-use crate::{
-    object::{MANAGED_BY, Metadata},
-    owned::{Share, Writers, unclaimed, unite},
-};
 
 /// The field manager to which the API server gives all fields of an object without `managedFields` on its first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";

@@ -2,16 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use api_errors::Class;
+use cache::{Namespaced, ObjectKey, Uid};
 use workloads::{Child, Live};
 
 use super::Context;
-use crate::{
-    api::Requests,
-    error::{Class, Error},
-    metrics::Written,
-    object::{Namespaced, ObjectKey, Uid},
-    status::Primary,
-};
+use crate::{api::Requests, error::Error, metrics::Written, status::Primary};
 
 impl<K: Primary> Context<K> {
     /// Deletes a child if it still has the uid of `child`. The garbage collector deletes its dependents in the background.

@@ -1,13 +1,13 @@
 //! Compares a live child with the desired one.
 
+use cache::{
+    Head, Metadata,
+    owned::{Change, Share, compare, covers},
+};
 use serde_json::Value;
 use workloads::Child;
 
 use super::{Target, target::defaulted};
-use crate::{
-    object::{Head, Metadata},
-    owned::{Change, Share, compare, covers},
-};
 
 /// The result of comparing a live child with the desired one.
 #[derive(Debug)]

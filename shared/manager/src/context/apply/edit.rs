@@ -1,17 +1,12 @@
 //! The cheapest change of a child: one JSON patch, decided from the cached text.
 
+use api_errors::Class;
+use cache::{Head, Known, Namespaced, owned};
 use serde_json::Value;
 use workloads::{Child, Live};
 
 use super::{CarriedOut, Context, Difference, Outcome, Primary, Target, difference::carried_out};
-use crate::{
-    api::Requests,
-    error::Class,
-    metrics::Written,
-    object::{Head, Namespaced},
-    owned,
-    store::Known,
-};
+use crate::{api::Requests, metrics::Written};
 
 impl<K: Primary> Context<K> {
     /// Changes our child by one JSON patch, if only plain fields have to be set. Returns `None` if a patch would not be exact,

@@ -1,5 +1,9 @@
 //! Emits events about the writes to a child.
 
+use cache::{
+    Metadata, ObjectKey, Verified,
+    owned::{Change, holder},
+};
 use serde_json::Value;
 
 use super::{
@@ -9,9 +13,6 @@ use super::{
 use crate::{
     api::Requests,
     events::{EventType, Note, Reference},
-    object::{Metadata, ObjectKey},
-    owned::{Change, holder},
-    store::Verified,
 };
 
 /// The largest number of paths in an event.

@@ -6,15 +6,12 @@
 //! this result as a pair of hashes, which a restart loses. So the first write of a process to a child is rehearsed: a
 //! write that would change nothing of ours is not sent, and emits no event.
 
+use api_errors::Class;
+use cache::{Decoded, Projected, owned::Fingerprint};
 use workloads::Child;
 
 use super::{Context, Primary, Target};
-use crate::{
-    api::Requests,
-    error::{Class, Error},
-    owned::Fingerprint,
-    wire::{Decoded, Projected},
-};
+use crate::{api::Requests, error::Error};
 
 impl<K: Primary> Context<K> {
     /// Whether the rehearsed write leaves all our fields unchanged in a child with this fingerprint.

@@ -1,16 +1,11 @@
 //! The desired child: the body to send, and the fields to compare.
 
+use cache::{INSTANCE, Known, MANAGED_BY, Metadata, NAME, Namespaced, ObjectKey, Verified, owned::hash};
 use serde_json::{Map, Value, json};
 use workloads::{Child, Live};
 
 use super::super::{Context, Primary};
-use crate::{
-    api::Requests,
-    error::Error,
-    object::{INSTANCE, MANAGED_BY, Metadata, NAME, Namespaced, ObjectKey},
-    owned::hash,
-    store::{Known, Verified},
-};
+use crate::{api::Requests, error::Error};
 
 /// A desired child, ready to be sent and compared.
 pub(in crate::context) struct Target {

@@ -1,0 +1,313 @@
+//! The informer: keeps the [`Store`] of one kind in step with the API server, and passes each change to its subscribers.
+//!
+//! There is one informer per kind and representation, however many controllers read it. It lists and watches ([`reflector`])
+//! and decodes objects one by one. A missing CRD or a 403 is a state that heals by itself ([`health`]). Time-outs and back-off
+//! of its connection are in [`watch_connection`].
+
+use std::{sync::Arc, time::Duration};
+
+use fastrand::Rng;
+use futures::StreamExt;
+use kube::{
+    Client, Resource,
+    core::{NamespaceResourceScope, WatchEvent},
+};
+use parking_lot::Mutex;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    decode::{Decoded, Representation},
+    observed::Observed,
+    store::{Delta, Observation, Store},
+};
+
+mod health;
+mod reflector;
+mod restore_alarm;
+#[cfg(test)]
+mod tests;
+mod watch_connection;
+
+pub use health::{InformerFigures, InformerHealth, Phase};
+use reflector::{Failure, Page, Reflector};
+pub use restore_alarm::RestoreAlarm;
+use watch_connection::WatchConnection;
+
+/// A watch that lasted less than this is restarted with back-off instead of at once.
+const BRIEF: Duration = Duration::from_secs(1);
+
+/// The informer of one kind: its store, its state and its subscribers.
+pub struct Informer<R: Representation> {
+    /// The objects.
+    pub store: Arc<Store<R>>,
+    /// The state of the watches.
+    pub health: Arc<InformerHealth>,
+    /// [`Informer::run`] takes them out: a subscriber holds references back to the informer, which would leak as a cycle.
+    subscribers: Mutex<Vec<Subscriber>>,
+    /// The newest term for which a caller requested a list, see [`Informer::list_for`].
+    wanted: Observed<u64>,
+    /// For each watch, the term in which its last complete list began.
+    listed: Observed<Vec<Option<u64>>>,
+    /// One instance, shared by all informers.
+    alarm: Arc<RestoreAlarm>,
+}
+
+/// The informer's task calls it for each change, in order. It must not block.
+pub type Subscriber = Box<dyn Fn(&Delta, Origin) + Send + Sync>;
+
+/// Whether a change came from the watch or from a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// From the list at start-up, or from one after a gap in the watch.
+    List,
+    /// From the watch.
+    Live,
+}
+
+/// The resource name as in `kubectl get`: `memcacheds.memcached.cache.example.com`.
+pub fn resource_name<K: Resource<DynamicType = ()>>() -> String {
+    let (plural, group) = (K::plural(&()), K::group(&()));
+    if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
+}
+
+impl<R> Informer<R>
+where
+    R: Representation,
+    R::Kind: Resource<Scope = NamespaceResourceScope>,
+{
+    /// An informer that does not run yet. All informers of a process share `alarm`.
+    pub fn new(alarm: Arc<RestoreAlarm>) -> Self {
+        Self {
+            store: Arc::default(),
+            health: Arc::new(InformerHealth::new(R::Kind::kind(&()).into_owned(), resource_name::<R::Kind>())),
+            subscribers: Mutex::default(),
+            wanted: Observed::new(0),
+            listed: Observed::default(),
+            alarm,
+        }
+    }
+
+    /// Stores the API server's answer to one of our requests, see [`Store::observe`]. Returns whether the cache now holds that
+    /// answer.
+    pub fn observe(&self, decoded: &Decoded<R::Item>) -> bool {
+        let Observation { is_known, contradicts } = self.store.observe(decoded);
+        if contradicts && self.alarm.raise() {
+            let kind = &*R::Kind::kind(&());
+            tracing::warn!(kind, object = %decoded.key, "A resource version came back with other content; all informers relist");
+        }
+        is_known
+    }
+
+    /// Adds a subscriber. Has no effect after [`Informer::run`] has begun.
+    pub fn subscribe(&self, subscriber: Subscriber) {
+        self.subscribers.lock().push(subscriber);
+    }
+
+    /// Returns when the cache holds every object that existed when this was first called with `term`. A watch always lags a
+    /// little, so the informer relists once for a new term. All callers with the same term share that list.
+    pub async fn list_for(&self, term: u64) {
+        self.wanted.modify(|wanted| {
+            let is_new = *wanted < term;
+            *wanted = term.max(*wanted);
+            is_new
+        });
+        let covers =
+            |listed: &Vec<Option<u64>>| !listed.is_empty() && listed.iter().all(|it| it.is_some_and(|it| it >= term));
+        self.listed.until(covers).await;
+    }
+
+    /// Lists and watches until `stop`: all namespaces in one watch, or one watch for each of `namespaces`.
+    pub async fn run(
+        self: Arc<Self>,
+        client: Client,
+        mut random: Rng,
+        namespaces: Vec<String>,
+        selector: Option<String>,
+        stop: CancellationToken,
+    ) {
+        let subscribers = std::mem::take(&mut *self.subscribers.lock());
+        // An empty scope means all namespaces.
+        let scopes = if namespaces.is_empty() { vec![String::new()] } else { namespaces };
+        self.health.begin(scopes.len());
+        self.store.watch(&scopes);
+        *self.listed.get() = vec![None; scopes.len()];
+        let watches = scopes.iter().enumerate().map(|(index, scope)| {
+            let connection = WatchConnection::new(self.health.clone(), index);
+            let reflector = Reflector::new::<R::Kind>(connection.over(client.clone()), scope, selector.clone());
+            let watch = Watch { informer: &*self, index, connection, reflector, subscribers: &subscribers };
+            watch.run(random.fork())
+        });
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            _ = futures::future::join_all(watches) => {}
+        }
+    }
+}
+
+/// One running watch of an informer, of all namespaces or of one.
+struct Watch<'a, R: Representation> {
+    informer: &'a Informer<R>,
+    index: usize,
+    connection: Arc<WatchConnection>,
+    reflector: Reflector,
+    subscribers: &'a [Subscriber],
+}
+
+/// The result of a complete list.
+struct Listed {
+    version: u64,
+    /// The cluster was restored to an earlier state.
+    went_back: bool,
+}
+
+impl<R: Representation> Watch<'_, R> {
+    /// Lists and watches, and never returns.
+    async fn run(self, random: Rng) {
+        let Informer { wanted, alarm, health, .. } = self.informer;
+        let mut retry_delay = self.connection.retry_delay(random);
+        // The version to watch from; `None` until a list is complete.
+        let mut position: Option<u64> = None;
+        let mut heeded = alarm.count();
+        loop {
+            let term = *wanted.get();
+            let (begun, watched) = (Instant::now(), position.is_some());
+            // A list that an alarm caused must not raise another one.
+            let is_free = alarm.count() == heeded;
+            heeded = alarm.count();
+            let work = async {
+                if let Some(version) = &mut position {
+                    return self.watch(version).await.map(|()| false);
+                }
+                let listed = self.list(term).await?;
+                position = Some(listed.version);
+                Ok(listed.went_back && is_free)
+            };
+            let done = tokio::select! {
+                biased;
+                () = wanted.until(|it| *it != term) => None,
+                () = alarm.raised_after(heeded) => None,
+                done = work => Some(done),
+            };
+            let pause = match done {
+                None => {
+                    position = None;
+                    continue;
+                }
+                Some(Ok(went_back)) => {
+                    if went_back && alarm.raise() {
+                        heeded = alarm.count(); // this watch has just listed
+                    }
+                    watched && begun.elapsed() < BRIEF
+                }
+                Some(Err(failure)) => {
+                    health.failed(self.index, &failure);
+                    if matches!(failure, Failure::WentBack(_)) {
+                        alarm.raise();
+                    }
+                    if failure.wants_a_list() {
+                        position = None;
+                    }
+                    true
+                }
+            };
+            if pause {
+                tokio::select! {
+                    biased;
+                    () = wanted.until(|it| *it != term) => position = None,
+                    () = alarm.raised_after(heeded) => position = None,
+                    () = sleep(retry_delay.next_wait()) => {}
+                }
+            }
+        }
+    }
+
+    /// Lists the scope and brings the store to that state.
+    async fn list(&self, term: u64) -> Result<Listed, Failure> {
+        let Informer { store, health, listed, .. } = self.informer;
+        store.begin_list(self.index);
+        let (mut next, mut version, mut went_back) = (String::new(), None, false);
+        loop {
+            let text = self.reflector.page(&next).await?;
+            let page = Page::read(&text)?;
+            if version.is_none() {
+                let shown = page.version()?;
+                version = Some(shown);
+                if let Err(back) = store.listed_at(self.index, shown) {
+                    health.went_back(Some(back));
+                    went_back = true;
+                }
+            }
+            for object in page.items.into_iter().flatten() {
+                if let Some(delta) = decode::<R>(object).and_then(|object| store.list(self.index, &object)) {
+                    self.tell(&delta, Origin::List);
+                }
+            }
+            next = page.metadata.next;
+            if next.is_empty() {
+                break;
+            }
+        }
+        let (gone, rewritten) = store.end_list(self.index);
+        for delta in gone {
+            self.tell(&delta, Origin::List);
+        }
+        if rewritten {
+            health.went_back(None);
+            went_back = true;
+        }
+        health.synced(self.index);
+        health.count(store.counts());
+        listed.modify(|listed| {
+            listed[self.index] = Some(term);
+            true
+        });
+        Ok(Listed { version: version.unwrap_or_default(), went_back })
+    }
+
+    /// Stores the changes after `version` until the watch ends. Advances `version` with each event.
+    async fn watch(&self, version: &mut u64) -> Result<(), Failure> {
+        let Informer { store, health, .. } = self.informer;
+        let mut events = std::pin::pin!(self.reflector.watch(*version).await?);
+        while let Some(event) = events.next().await {
+            let (delta, now) = match event? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    let Some(object) = decode::<R>(&object) else { continue };
+                    (store.deliver(self.index, &object)?, object.meta.version)
+                }
+                WatchEvent::Deleted(object) => {
+                    let Some(object) = decode::<R>(&object) else { continue };
+                    (store.deliver_gone(self.index, &object)?, object.meta.version)
+                }
+                WatchEvent::Bookmark(bookmark) => {
+                    let now = bookmark.metadata.resource_version.parse().unwrap_or_default();
+                    store.deliver_bookmark(self.index, now)?;
+                    (None, now)
+                }
+                WatchEvent::Error(_) => continue, // the reflector turns it into a `Failure`
+            };
+            *version = now.max(*version);
+            if let Some(delta) = delta {
+                self.tell(&delta, Origin::Live);
+            }
+            health.count(store.counts());
+        }
+        Ok(())
+    }
+
+    fn tell(&self, delta: &Delta, origin: Origin) {
+        for subscriber in self.subscribers {
+            subscriber(delta, origin);
+        }
+    }
+}
+
+/// Decodes an object of a list or an event. `None` if even its name is unreadable.
+fn decode<R: Representation>(json: &RawValue) -> Option<Decoded<R::Item>> {
+    let skipped = |error: &serde_json::Error| {
+        tracing::error!(kind = %R::Kind::kind(&()), %error, "An object without a name is skipped");
+    };
+    Decoded::read::<R>(json.get()).inspect_err(skipped).ok()
+}

@@ -1,0 +1,115 @@
+//! The connection of one watch to the API server. It adds what `kube`'s client lacks: a signal that a watch has begun, a
+//! time-out until the answer begins, and `Retry-After`.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use api_errors::retry_after_seconds;
+use fastrand::Rng;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::{Client, client::Body};
+use tokio::time::{Instant, timeout};
+use tower::{BoxError, service_fn};
+
+use super::InformerHealth;
+
+/// The time-out of a list, and of a watch until its answer begins. The API server itself ends other requests after a minute.
+const ANSWER: Duration = Duration::from_mins(1);
+
+/// The API server, or a proxy in front of it, has not answered within [`ANSWER`].
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {}s", ANSWER.as_secs())]
+struct Silent;
+
+/// The connection of one watch to the API server.
+#[derive(Debug)]
+pub(super) struct WatchConnection {
+    health: Arc<InformerHealth>,
+    /// Which of the informer's watches this is.
+    pub(super) watch: usize,
+    /// `Retry-After` of the last 429 or 503 in seconds; [`RetryDelay::next_wait`] takes it and resets it to 0.
+    asked: AtomicU32,
+}
+
+impl WatchConnection {
+    pub(super) fn new(health: Arc<InformerHealth>, watch: usize) -> Arc<Self> {
+        Arc::new(Self { health, watch, asked: AtomicU32::new(0) })
+    }
+
+    /// Wraps `client`: a client whose requests go over this connection.
+    pub(super) fn over(self: &Arc<Self>, client: Client) -> Client {
+        let connection = self.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let (connection, client) = (connection.clone(), client.clone());
+            async move {
+                let is_watch =
+                    request.uri().query().into_iter().flat_map(|it| it.split('&')).any(|it| it == "watch=true");
+                let answer = timeout(ANSWER, async {
+                    let (head, body) = client.send(request).await?.into_parts();
+                    // A list is read to its end here, so that the time-out covers its body too.
+                    let body = if is_watch { body } else { body.collect_bytes().await?.into() };
+                    Ok::<_, kube::Error>((head, body))
+                });
+                let (head, body) = answer.await.map_err(|_| Silent)??;
+                connection.health.heard(connection.watch);
+                if let StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE = head.status {
+                    connection.asked.store(retry_after_seconds(&head.headers).unwrap_or(0), Ordering::Relaxed);
+                }
+                if is_watch && head.status.is_success() {
+                    connection.health.synced(connection.watch);
+                }
+                let body = body.map_frame(move |frame| {
+                    connection.health.heard(connection.watch);
+                    frame
+                });
+                Ok::<_, BoxError>(Response::from_parts(head, body))
+            }
+        });
+        Client::new(service, "")
+    }
+
+    /// The back-off for retries on this connection, with jitter from `random`.
+    pub(super) fn retry_delay(self: &Arc<Self>, random: Rng) -> RetryDelay {
+        RetryDelay { connection: self.clone(), random, failures: 0, due: None }
+    }
+}
+
+/// The back-off of one watch: 200 ms, doubling up to 5 s, with jitter. So a new CRD is noticed soon, and an API server that
+/// comes back is not stormed. For a missing kind that no controller requires, the limit is 10 min. A longer `Retry-After` of the
+/// API server wins.
+#[derive(Debug)]
+pub(super) struct RetryDelay {
+    connection: Arc<WatchConnection>,
+    random: Rng,
+    failures: u32,
+    /// When the last wait ended.
+    due: Option<Instant>,
+}
+
+/// The longest wait when the API server fails, or for a missing kind that a controller requires.
+const FAILING: Duration = Duration::from_secs(5);
+/// The longest wait for a missing kind that no controller requires.
+const MISSING: Duration = Duration::from_mins(10);
+/// When this time has passed since the last wait, the back-off starts again at the shortest wait.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(30);
+
+impl RetryDelay {
+    pub(super) fn next_wait(&mut self) -> Duration {
+        if self.due.is_none_or(|due| due.elapsed() > FORGIVEN_AFTER) {
+            self.failures = 0;
+        }
+        let longest = if self.connection.health.is_dispensable() { MISSING } else { FAILING };
+        let ceiling = Duration::from_millis(200).saturating_mul(1 << self.failures.min(12)).min(longest);
+        self.failures += 1;
+        let asked = Duration::from_secs(self.connection.asked.swap(0, Ordering::Relaxed).into());
+        let wait = ceiling.mul_f64(self.random.f64().mul_add(0.5, 0.5)).max(asked);
+        self.due = Some(Instant::now() + wait);
+        wait
+    }
+}

@@ -1,0 +1,117 @@
+//! Paths in an object, and rules about the fields at certain paths.
+
+use std::fmt::{self, Write as _};
+
+use serde_json::{Map, Value};
+
+/// A path in an object. Displayed as in events: `spec.template.spec.containers[memcached].args`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Path(pub(super) Vec<Step>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    Field(String),
+    /// An element of a keyed list, by the values of its keys.
+    Element(Map<String, Value>),
+    /// An element of a set.
+    Member(Value),
+}
+
+impl Path {
+    /// Whether the path begins with these plain fields, such as `["spec", "replicas"]`.
+    pub fn starts_with(&self, fields: &[&str]) -> bool {
+        self.0.len() >= fields.len()
+            && self.0.iter().zip(fields).all(|(step, field)| matches!(step, Step::Field(name) if name == field))
+    }
+
+    pub(super) fn field(&self, name: &str) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(Step::Field(name.to_owned()));
+        Self(steps)
+    }
+
+    /// Whether the field is one of several alternatives: the sources of a volume, the value of a variable, the handlers of a
+    /// probe. The API server refuses an object with two of them.
+    pub(super) fn is_alternative(&self) -> bool {
+        match self.0.as_slice() {
+            [.., Step::Field(list), Step::Element(_), Step::Field(name)] => match &**list {
+                "volumes" => name != "name",
+                "env" => matches!(&**name, "value" | "valueFrom"),
+                _ => false,
+            },
+            [.., Step::Field(of), Step::Field(name)] => {
+                matches!(&**of, "livenessProbe" | "readinessProbe" | "startupProbe" | "preStop" | "postStart")
+                    && matches!(&**name, "exec" | "grpc" | "httpGet" | "sleep" | "tcpSocket")
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether both are fields of the same object.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        let parent = |path: &Self| path.0.split_last().map(|(_, parent)| parent.to_vec());
+        parent(self) == parent(other)
+    }
+
+    /// Whether the field is a quantity, where `1000m` equals `1`. In an argument or an image tag they differ.
+    pub(super) fn is_quantity(&self) -> bool {
+        match self.0.as_slice() {
+            [.., Step::Field(of), Step::Field(list), Step::Field(_)] if of == "resources" => {
+                matches!(&**list, "limits" | "requests")
+            }
+            [.., Step::Field(of), Step::Field(last)] => of == "emptyDir" && last == "sizeLimit",
+            _ => false,
+        }
+    }
+
+    /// Whether the path is in a field set (`fieldsV1`).
+    pub(super) fn is_in(&self, fields: &Value) -> bool {
+        let mut at = fields;
+        for step in &self.0 {
+            let Some(map) = at.as_object() else { return false };
+            if map.is_empty() {
+                return true; // an atomic value above the path: its owner owns everything below it
+            }
+            let next = match step {
+                Step::Field(name) => map.get(&format!("f:{name}")),
+                Step::Element(identity) => map.iter().find_map(|(selector, inner)| {
+                    let keys: Map<String, Value> = serde_json::from_str(selector.strip_prefix("k:")?).ok()?;
+                    (keys == *identity).then_some(inner)
+                }),
+                Step::Member(value) => map.get(&format!("v:{value}")),
+            };
+            match next {
+                Some(inner) => at = inner,
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Field(name) if index == 0 => f.write_str(name)?,
+                Step::Field(name) => write!(f, ".{name}")?,
+                Step::Element(identity) => {
+                    f.write_char('[')?;
+                    for (position, value) in identity.values().enumerate() {
+                        if position > 0 {
+                            f.write_char(',')?;
+                        }
+                        match value {
+                            Value::String(text) => f.write_str(text)?,
+                            other => write!(f, "{other}")?,
+                        }
+                    }
+                    f.write_char(']')?;
+                }
+                Step::Member(Value::String(text)) => write!(f, "[{text}]")?,
+                Step::Member(other) => write!(f, "[{other}]")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,424 @@
+//! The cache of one kind: objects by name, with indices by owner and by application label.
+//!
+//! Only the informer writes it, from lists and watches. Answers to our own writes also enter through the informer
+//! ([`Store::observe`]), so that a reconcile reads its own writes. The store keeps an answer that is newer than everything
+//! the watch has delivered. The watch's echo of it then has a known resource version and causes no reconcile.
+//!
+//! Resource versions order changes only within one history of the cluster. After a restore of etcd from a backup, older
+//! versions come back. So a list is the present state, whatever versions the cache holds ([`Store::list`]).
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::{
+    decode::{AppKey, Content, Decoded, Owner, Representation, Undecodable},
+    object::{ObjectKey, Uid},
+    owned::Fingerprint,
+};
+
+mod index;
+mod packed;
+mod progress;
+mod slots;
+
+pub use index::Values;
+pub(crate) use progress::WentBack;
+
+use index::Indices;
+use packed::Packer;
+use progress::Progress;
+use slots::{Slot, Slots};
+
+/// The objects of one kind.
+#[derive(Debug)]
+pub struct Store<R: Representation> {
+    state: RwLock<State<R::Item>>,
+}
+
+#[derive(Debug)]
+struct State<I> {
+    objects: Slots<I>,
+    /// The indices that operators declare, in addition to those by owner and label.
+    indices: Indices<I>,
+    packer: Packer,
+    undecodable: HashMap<ObjectKey, Undecodable>,
+    /// Objects that we deleted, with their namespaces. The watch may still deliver older events of them.
+    gone: HashMap<Uid, Arc<str>>,
+    /// The progress of each watch: one for each watched namespace, or one for all namespaces.
+    watches: Vec<Progress>,
+}
+
+/// A live and a desired object that a comparison found to be in sync, as hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verified {
+    /// Hash of our part of the live object, see [`Fingerprint`].
+    pub live: u64,
+    /// Hash of the desired object.
+    pub desired: u64,
+}
+
+/// A cached object with what a writer needs to decide whether it is in sync.
+#[derive(Debug, Clone)]
+pub struct Known<I> {
+    /// The object, as the cache keeps it.
+    pub item: Arc<I>,
+    /// Its uid.
+    pub uid: Uid,
+    /// Its owner.
+    pub owner: Option<Owner>,
+    /// Which of its fields are ours.
+    pub fingerprint: Fingerprint,
+    /// The pair that a comparison last found to be in sync.
+    pub verified: Option<Verified>,
+}
+
+/// A change of the store, passed to subscribers, which decide whether to reconcile.
+#[derive(Debug)]
+pub struct Delta {
+    /// The changed object.
+    pub key: ObjectKey,
+    /// The owner before and after. When a child changes its owner, both are reconciled.
+    pub owners: [Option<Owner>; 2],
+    /// The primary that the labels name, before and after.
+    pub apps: [Option<AppKey>; 2],
+    /// The decode error, if this object does not decode. A repeated error makes no delta.
+    pub undecodable: Option<Undecodable>,
+}
+
+impl<R: Representation> Default for Store<R> {
+    fn default() -> Self {
+        let state = State {
+            objects: Slots::default(),
+            indices: Indices::default(),
+            packer: Packer::default(),
+            undecodable: HashMap::new(),
+            gone: HashMap::new(),
+            watches: vec![Progress::of("")],
+        };
+        Self { state: RwLock::new(state) }
+    }
+}
+
+impl<R: Representation> Store<R> {
+    /// The object of that name.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<R::Item>> {
+        Self::item(self.read().objects.get(key)?)
+    }
+
+    /// The uid of the object that has this name now.
+    pub fn uid(&self, key: &ObjectKey) -> Option<Uid> {
+        self.read().objects.get(key).map(|slot| slot.meta.uid)
+    }
+
+    /// The object of that name, with what a writer needs.
+    pub fn known(&self, key: &ObjectKey) -> Option<Known<R::Item>> {
+        let state = self.read();
+        let slot = state.objects.get(key)?;
+        Some(Known {
+            item: Self::item(slot)?,
+            uid: slot.meta.uid,
+            owner: slot.meta.owner.clone(),
+            fingerprint: slot.meta.fingerprint,
+            verified: slot.verified,
+        })
+    }
+
+    /// The JSON that the cache keeps of the object; `None` for views of objects in which nothing is ours.
+    pub fn text(&self, key: &ObjectKey) -> Option<String> {
+        self.read().objects.get(key)?.text()
+    }
+
+    /// The keys of all objects, in no order.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.read().objects.iter().map(|slot| slot.key.clone()).collect()
+    }
+
+    /// The keys of the objects that `owner` controls, sorted.
+    pub fn owned(&self, owner: Uid) -> Vec<ObjectKey> {
+        let mut keys: Vec<ObjectKey> = self.read().objects.owned(owner).map(|slot| slot.key.clone()).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// The objects that carry the selector labels of `app`, sorted by name.
+    pub fn labelled(&self, app: &AppKey) -> Vec<Arc<R::Item>> {
+        let state = self.read();
+        let mut slots: Vec<&Slot<R::Item>> = state.objects.labelled(app).collect();
+        slots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        slots.into_iter().filter_map(Self::item).collect()
+    }
+
+    /// Adds an index. To be called before the first object arrives.
+    pub fn index(&self, name: &'static str, values: Values<R::Item>) {
+        self.write().indices.declare(name, values);
+    }
+
+    /// The objects in this namespace that have `value` under the index, sorted by name.
+    ///
+    /// # Panics
+    ///
+    /// When no index has this name.
+    pub fn indexed(&self, name: &str, namespace: &str, value: &str) -> Vec<Arc<R::Item>> {
+        let state = self.read();
+        let candidates = state.indices.candidates(name, namespace, value);
+        let mut slots: Vec<&Slot<R::Item>> =
+            candidates.into_iter().filter_map(|position| state.objects.slot(position)).collect();
+        slots.retain(|slot| *slot.key.namespace == *namespace);
+        slots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        slots.into_iter().filter_map(Self::item).filter(|item| state.indices.says(name, value, item)).collect()
+    }
+
+    /// The number of cached objects, and of those that do not decode.
+    pub fn counts(&self) -> (usize, usize) {
+        let state = self.read();
+        (state.objects.len(), state.undecodable.len())
+    }
+
+    /// Remembers that our part of the live object agrees with the desired object.
+    pub fn verify(&self, key: &ObjectKey, uid: Uid, verified: Verified) {
+        if let Some(slot) = self.write().objects.get_mut(key).filter(|slot| slot.meta.uid == uid) {
+            slot.verified = Some(verified);
+        }
+    }
+
+    /// Sets the watched scopes: one watch for each namespace. An empty name means all namespaces.
+    pub fn watch(&self, scopes: &[String]) {
+        self.write().watches = scopes.iter().map(|scope| Progress::of(scope)).collect();
+    }
+
+    /// Stores an object from a watch event.
+    pub fn deliver(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta>, WentBack> {
+        let mut state = self.write();
+        state.watches[watch].advance(decoded.meta.version)?;
+        if state.gone.contains_key(&decoded.meta.uid) {
+            return Ok(None);
+        }
+        Ok(state.upsert::<R>(decoded))
+    }
+
+    /// Removes an object after a watch event of its deletion.
+    pub fn deliver_gone(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta>, WentBack> {
+        let mut state = self.write();
+        state.watches[watch].advance(decoded.meta.version)?;
+        state.gone.remove(&decoded.meta.uid);
+        state.undecodable.remove(&decoded.key);
+        // The answer to a later write of ours is in the cache: the object was created or labelled again since this event.
+        let is_newer = |slot: &Slot<R::Item>| slot.meta.version > decoded.meta.version;
+        if state.objects.get(&decoded.key).is_some_and(is_newer) {
+            return Ok(None);
+        }
+        Ok(state.remove(&decoded.key))
+    }
+
+    /// Advances a watch to the version of a bookmark.
+    pub fn deliver_bookmark(&self, watch: usize, version: u64) -> Result<(), WentBack> {
+        self.write().watches[watch].advance(version)
+    }
+
+    /// Stores the answer to a request of ours, unless the watch is already past it. The caller has to find out whether the answer
+    /// contains more than our own write: the watch will not report that again.
+    ///
+    /// Ignores an object that does not decode: the watch reports it.
+    pub fn observe(&self, decoded: &Decoded<R::Item>) -> Observation {
+        let mut state = self.write();
+        let delivered = state.watch_of(&decoded.key).map_or(0, Progress::delivered);
+        let is_deleted = decoded.meta.version <= delivered && state.objects.get(&decoded.key).is_none();
+        if is_deleted || decoded.item.is_err() || state.gone.contains_key(&decoded.meta.uid) {
+            return Observation { is_known: false, contradicts: false };
+        }
+        let had_version = |slot: &Slot<R::Item>| slot.meta.version == decoded.meta.version;
+        let contradicts =
+            state.objects.get(&decoded.key).is_some_and(|old| had_version(old) && !same::<R>(old, decoded));
+        state.upsert::<R>(decoded);
+        Observation { is_known: state.objects.get(&decoded.key).is_some_and(had_version), contradicts }
+    }
+
+    /// Removes an object that we deleted. Late events about it do not bring it back.
+    pub fn observe_gone(&self, key: &ObjectKey, uid: Uid) {
+        let mut state = self.write();
+        if state.objects.get(key).is_some_and(|slot| slot.meta.uid == uid) {
+            state.gone.insert(uid, key.namespace.clone());
+            state.remove(key);
+        }
+    }
+
+    /// Begins a list of this watch's scope, before its first request. Discards an unfinished one.
+    pub fn begin_list(&self, watch: usize) {
+        let state = &mut *self.write();
+        let progress = &mut state.watches[watch];
+        // The list will be newer than these deletions: an object that it contains exists.
+        let deleted = state.gone.iter().filter(|(_, namespace)| progress.covers(namespace)).map(|(uid, _)| *uid);
+        progress.begin_list(deleted.collect());
+    }
+
+    /// Records the version that the list shows.
+    ///
+    /// # Errors
+    ///
+    /// The version is lower than one that the watch has delivered: the cluster went back in time. Known versions, which belong
+    /// to its former history, are reset.
+    pub fn listed_at(&self, watch: usize, version: u64) -> Result<(), WentBack> {
+        let state = &mut *self.write();
+        let progress = &mut state.watches[watch];
+        for uid in progress.listed_at(version) {
+            state.gone.remove(&uid);
+        }
+        let back = progress.restart(version);
+        if back.is_err() {
+            for slot in state.objects.iter_mut().filter(|slot| progress.covers(&slot.key.namespace)) {
+                slot.meta.version = 0;
+            }
+        }
+        back
+    }
+
+    /// Stores an object from the list, even if its version is older than the known one. Only a version that is newer than the
+    /// list itself wins over the list: it comes from an answer to our own write.
+    pub fn list(&self, watch: usize, decoded: &Decoded<R::Item>) -> Option<Delta> {
+        let state = &mut *self.write();
+        let progress = &mut state.watches[watch];
+        progress.saw(&decoded.key);
+        if state.gone.contains_key(&decoded.meta.uid) {
+            return None; // we deleted it after the list was requested
+        }
+        let version = progress.listing_version();
+        if let Some(slot) = state.objects.get_mut(&decoded.key) {
+            if slot.meta.version > version {
+                return None;
+            }
+            if slot.meta.version > decoded.meta.version {
+                progress.rewritten();
+                slot.meta.version = 0;
+            }
+        }
+        state.upsert::<R>(decoded)
+    }
+
+    /// Completes the list. Returns the objects that it no longer contains, and whether it had older versions of objects than
+    /// the cache. In that case the cluster went back in time, even if the list's own version is higher than the known one.
+    pub fn end_list(&self, watch: usize) -> (Vec<Delta>, bool) {
+        let state = &mut *self.write();
+        let Some((progress, listing)) = state.watches[watch].end_list() else { return (Vec::new(), false) };
+        let is_missing = |key: &ObjectKey| progress.covers(&key.namespace) && !listing.seen.contains(key);
+        state.undecodable.retain(|key, _| !is_missing(key));
+        let is_gone = |slot: &&Slot<R::Item>| slot.meta.version <= listing.version && is_missing(&slot.key);
+        let missing: Vec<ObjectKey> = state.objects.iter().filter(is_gone).map(|slot| slot.key.clone()).collect();
+        let rewritten = listing.rewritten;
+        (missing.iter().filter_map(|key| state.remove(key)).collect(), rewritten)
+    }
+
+    fn item(slot: &Slot<R::Item>) -> Option<Arc<R::Item>> {
+        match &slot.content {
+            Content::Item(item, _) => Some(item.clone()),
+            Content::Text(text) => R::revive(&text.text()?).map(Arc::new),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State<R::Item>> {
+        self.state.read()
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State<R::Item>> {
+        self.state.write()
+    }
+}
+
+/// What [`Store::observe`] made of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Observation {
+    /// The cache now holds the answer.
+    pub is_known: bool,
+    /// The cache held other content under the same resource version: the cluster was restored.
+    pub contradicts: bool,
+}
+
+/// Whether both have the same content, apart from their resource versions.
+fn same<R: Representation>(old: &Slot<R::Item>, new: &Decoded<R::Item>) -> bool {
+    let is_same_item = || match (&old.content, &new.item) {
+        (Content::Item(old, _), Ok(new)) => R::same(old, new),
+        (Content::Text(old), Ok(_)) => {
+            let old = old.text();
+            old == new.text || json_of(old.as_deref()) == json_of(new.text.as_deref())
+        }
+        (_, Err(_)) => false,
+    };
+    old.meta.uid == new.meta.uid
+        && old.meta.fingerprint == new.meta.fingerprint
+        && old.meta.owner == new.meta.owner
+        && old.meta.app == new.meta.app
+        && is_same_item()
+}
+
+/// Parses an object without `apiVersion` and `kind`: objects in a list may lack them, those of events and answers do not.
+fn json_of(text: Option<&str>) -> Option<serde_json::Value> {
+    let mut object: serde_json::Value = serde_json::from_str(text?).ok()?;
+    for of_the_list in ["apiVersion", "kind"] {
+        object.as_object_mut()?.remove(of_the_list);
+    }
+    Some(object)
+}
+
+impl<I> State<I> {
+    fn watch_of(&self, key: &ObjectKey) -> Option<&Progress> {
+        self.watches.iter().find(|watch| watch.covers(&key.namespace))
+    }
+
+    fn upsert<R: Representation<Item = I>>(&mut self, decoded: &Decoded<I>) -> Option<Delta> {
+        let key = &decoded.key;
+        let item = match &decoded.item {
+            Ok(item) => item.clone(),
+            Err(error) => return self.set_aside(key, error),
+        };
+        self.undecodable.remove(key);
+        let old = self.objects.get(key);
+        // Skip the echo of our own write, and whatever is older. Equal versions alone do not make an echo: a restored cluster
+        // uses versions again, and a CRD that changes its defaults changes objects without a new version.
+        let is_older = |old: &Slot<I>| old.meta.version > decoded.meta.version;
+        let is_echo = |old: &Slot<I>| old.meta.version == decoded.meta.version && same::<R>(old, decoded);
+        if old.is_some_and(|old| is_older(old) || is_echo(old)) {
+            return None;
+        }
+        let verified = old.filter(|old| old.meta.uid == decoded.meta.uid).and_then(|old| old.verified);
+        let delta = Delta {
+            key: key.clone(),
+            owners: [old.and_then(|old| old.meta.owner.clone()), decoded.meta.owner.clone()],
+            apps: [old.and_then(|old| old.meta.app.clone()), decoded.meta.app.clone()],
+            undecodable: None,
+        };
+        // A text always counts as changed: it differs at least in the version.
+        let changed = old.is_none_or(|old| matches!(old.content, Content::Text(_)) || !same::<R>(old, decoded));
+        let position = self.objects.put(Slot {
+            key: key.clone(),
+            meta: decoded.meta.clone(),
+            verified,
+            content: R::content(&item, decoded.text.as_ref().map(|text| self.packer.pack(text))),
+        });
+        self.indices.put(position, key, &item);
+        changed.then_some(delta)
+    }
+
+    /// Records an object that does not decode, and removes its last good form from the cache, which is stale.
+    fn set_aside(&mut self, key: &ObjectKey, error: &Undecodable) -> Option<Delta> {
+        let known = self.undecodable.insert(key.clone(), error.clone());
+        let removed = self.remove(key);
+        if removed.is_none() && known.is_some_and(|known| known == *error) {
+            return None;
+        }
+        Some(Delta { key: key.clone(), owners: [None, None], apps: [None, None], undecodable: Some(error.clone()) })
+    }
+
+    fn remove(&mut self, key: &ObjectKey) -> Option<Delta> {
+        self.indices.remove(self.objects.position(key)?);
+        let slot = self.objects.remove(key)?;
+        Some(Delta {
+            key: key.clone(),
+            owners: [slot.meta.owner, None],
+            apps: [slot.meta.app, None],
+            undecodable: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

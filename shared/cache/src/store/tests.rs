@@ -1,0 +1,339 @@
+//! Tests of the cache: own writes and their echoes, lists, restored clusters, and indices.
+
+use serde_json::json;
+use workloads::DeploymentView;
+
+use super::*;
+use crate::decode::Projected;
+use k8s_openapi::api::apps::v1::Deployment;
+use workloads::Live;
+
+type Deployments = Store<Projected<Deployment>>;
+
+fn object(name: &str, uid: &str, version: u64, replicas: i64) -> Decoded<Live<DeploymentView>> {
+    let object = json!({
+        "metadata": {
+            "namespace": "default", "name": name, "uid": uid, "resourceVersion": version.to_string(),
+            "labels": {"app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": name},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Memcached", "name": name, "uid": "owner", "controller": true}],
+        },
+        "spec": {"replicas": replicas},
+    });
+    Decoded::read::<Projected<Deployment>>(&object.to_string()).expect("a name")
+}
+
+fn deliver(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> Option<Delta> {
+    store.deliver(0, object).expect("versions grow")
+}
+
+fn deliver_gone(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> Option<Delta> {
+    store.deliver_gone(0, object).expect("versions grow")
+}
+
+/// Stores a list of one page at this version. Returns the changed objects, and whether the cluster went back in time.
+fn list(store: &Deployments, version: u64, objects: &[Decoded<Live<DeploymentView>>]) -> (Vec<ObjectKey>, bool) {
+    store.begin_list(0);
+    let back = store.listed_at(0, version).is_err();
+    let mut deltas: Vec<Delta> = objects.iter().filter_map(|object| store.list(0, object)).collect();
+    let (gone, rewritten) = store.end_list(0);
+    deltas.extend(gone);
+    (deltas.into_iter().map(|delta| delta.key).collect(), back || rewritten)
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+fn replicas(store: &Deployments, name: &str) -> Option<i32> {
+    store.get(&key(name)).map(|live| live.wanted())
+}
+
+#[test]
+fn irrelevant_event_wakes_no_reconciler() {
+    let store = Deployments::default();
+    assert!(deliver(&store, &object("a", "1", 5, 3)).is_some());
+    assert!(deliver(&store, &object("a", "1", 6, 3)).is_none(), "only the version is new");
+    assert!(deliver(&store, &object("a", "1", 7, 4)).is_some());
+}
+
+#[test]
+fn own_write_is_cached_and_its_event_wakes_no_reconciler() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    store.observe(&object("a", "1", 8, 5));
+    assert_eq!(replicas(&store, "a"), Some(5));
+    assert!(deliver(&store, &object("a", "1", 7, 4)).is_none(), "older than what we wrote");
+    assert_eq!(replicas(&store, "a"), Some(5), "a stale event does not undo our write");
+    assert!(deliver(&store, &object("a", "1", 8, 5)).is_none(), "the echo");
+}
+
+#[test]
+fn a_late_answer_does_not_bring_a_deleted_object_back() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    assert!(deliver_gone(&store, &object("a", "1", 9, 3)).is_some());
+    store.observe(&object("a", "1", 8, 5));
+    assert_eq!(replicas(&store, "a"), None);
+}
+
+#[test]
+fn late_events_do_not_restore_an_object_we_deleted() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    store.observe_gone(&key("a"), Uid::of("1"));
+    assert!(deliver(&store, &object("a", "1", 6, 4)).is_none());
+    assert_eq!(replicas(&store, "a"), None);
+    store.observe(&object("a", "2", 8, 1));
+    assert!(deliver_gone(&store, &object("a", "1", 7, 4)).is_none(), "the successor stays");
+    assert_eq!(replicas(&store, "a"), Some(1));
+}
+
+#[test]
+fn list_removes_missing_objects() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    deliver(&store, &object("b", "2", 6, 3));
+    store.begin_list(0);
+    store.listed_at(0, 10).expect("versions grow");
+    assert!(store.list(0, &object("a", "1", 5, 3)).is_none());
+    store.observe(&object("c", "3", 20, 1));
+    let (gone, back) = store.end_list(0);
+    assert_eq!((gone.into_iter().map(|delta| delta.key).collect::<Vec<_>>(), back), (vec![key("b")], false));
+    assert_eq!(replicas(&store, "c"), Some(1), "we wrote it after the list's version");
+}
+
+#[test]
+fn list_of_one_namespace_leaves_others_unchanged() {
+    let store = Deployments::default();
+    store.watch(&["other".to_owned(), "default".to_owned()]);
+    store.deliver(1, &object("a", "1", 5, 3)).expect("versions grow");
+    for (watch, gone) in [(0, vec![]), (1, vec![key("a")])] {
+        store.begin_list(watch);
+        store.listed_at(watch, 10).expect("versions grow");
+        assert_eq!(store.end_list(watch).0.into_iter().map(|delta| delta.key).collect::<Vec<_>>(), gone);
+    }
+}
+
+#[test]
+fn own_create_is_cached_though_another_namespace_is_ahead() {
+    let store = Deployments::default();
+    store.watch(&["other".to_owned(), "default".to_owned()]);
+    let mut ahead = object("x", "7", 100, 1);
+    ahead.key = ObjectKey::new("other", "x");
+    store.deliver(0, &ahead).expect("versions grow");
+    store.observe(&object("a", "1", 80, 3));
+    assert_eq!(replicas(&store, "a"), Some(3));
+}
+
+#[test]
+fn own_create_is_cached_during_a_list() {
+    let store = Deployments::default();
+    deliver(&store, &object("x", "7", 60, 1));
+    store.begin_list(0);
+    store.listed_at(0, 100).expect("versions grow");
+    store.list(0, &object("z", "9", 100, 1));
+    store.observe(&object("a", "1", 80, 3));
+    assert_eq!(replicas(&store, "a"), Some(3), "it may be on the next page");
+    store.end_list(0);
+    assert_eq!(replicas(&store, "a"), None, "it was on no page: another client has deleted it");
+}
+
+#[test]
+fn deletion_is_forgotten_after_a_list_of_its_namespace() {
+    let store = Deployments::default();
+    store.watch(&["other".to_owned(), "default".to_owned()]);
+    store.deliver(1, &object("a", "1", 5, 3)).expect("versions grow");
+    store.observe_gone(&key("a"), Uid::of("1"));
+    store.begin_list(1);
+    store.listed_at(1, 10).expect("versions grow");
+    assert!(store.list(1, &object("a", "1", 5, 3)).is_some(), "it exists: a finalizer holds it, or it was restored");
+    store.end_list(1);
+    assert_eq!(store.read().gone.len(), 0);
+}
+
+#[test]
+fn object_deleted_during_a_list_is_not_restored_by_it() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    store.begin_list(0);
+    store.listed_at(0, 10).expect("versions grow");
+    store.observe_gone(&key("a"), Uid::of("1"));
+    assert!(store.list(0, &object("a", "1", 5, 3)).is_none());
+}
+
+/// The list has lower versions than the cache, as after a restore of etcd from a backup.
+#[test]
+fn restored_cluster_with_lower_versions_is_followed() {
+    let store = Deployments::default();
+    let names = ["untouched", "changed", "deleted", "created"];
+    for (version, name) in (1..).zip(names) {
+        deliver(&store, &object(name, name, version, 3));
+    }
+    store.observe(&object("changed", "changed", 101, 5));
+    store.observe_gone(&key("deleted"), Uid::of("deleted"));
+    deliver(&store, &object("created", "created anew", 103, 3));
+    let restored = names.map(|name| object(name, name, 1, 3));
+    let (woken, back) = list(&store, 60, &restored);
+    assert!(back);
+    assert_eq!(woken, [key("changed"), key("deleted"), key("created")], "the other objects have not changed");
+    for name in names {
+        assert_eq!((name, replicas(&store, name)), (name, Some(3)));
+    }
+    // Changes in the new history repeat versions of the old one.
+    assert!(deliver(&store, &object("untouched", "untouched", 61, 4)).is_some());
+    assert!(deliver(&store, &object("changed", "changed", 62, 4)).is_some());
+    store.observe(&object("created", "created", 63, 4));
+    assert_eq!(replicas(&store, "created"), Some(4));
+}
+
+/// The list has a higher version, but an older version of an object, as after a restore that the informer notices late.
+#[test]
+fn restored_cluster_with_higher_versions_is_followed() {
+    let store = Deployments::default();
+    deliver(&store, &object("changed", "1", 101, 5));
+    deliver(&store, &object("created", "2", 102, 5));
+    let (woken, back) = list(&store, 1_000_000, &[object("changed", "1", 50, 3)]);
+    assert_eq!((woken, back), (vec![key("changed"), key("created")], true));
+    assert_eq!(replicas(&store, "changed"), Some(3));
+    let (woken, back) = list(&store, 1_000_001, &[object("changed", "1", 50, 3)]);
+    assert_eq!((woken, back), (vec![], false));
+}
+
+/// A restored cluster reaches a known version again, with other content.
+#[test]
+fn other_content_under_the_same_version_is_accepted() {
+    for by in ["list", "event", "answer"] {
+        let store = Deployments::default();
+        deliver(&store, &object("a", "1", 100, 3));
+        let other = object("a", "1", 100, 4);
+        match by {
+            "list" => assert_eq!(list(&store, 200, &[other]).0, [key("a")]),
+            "event" => assert!(deliver(&store, &other).is_some()),
+            _ => {
+                assert_eq!(
+                    store.observe(&object("a", "1", 100, 3)),
+                    Observation { is_known: true, contradicts: false }
+                );
+                assert_eq!(store.observe(&other), Observation { is_known: true, contradicts: true });
+            }
+        }
+        assert_eq!(replicas(&store, "a"), Some(4), "{by}");
+    }
+}
+
+#[test]
+fn older_event_reveals_a_restored_cluster() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 100, 3));
+    assert_eq!(store.deliver_bookmark(0, 100), Ok(()));
+    assert_eq!(store.deliver_bookmark(0, 60), Err(WentBack { known: 100, now: 60 }));
+    assert!(store.deliver(0, &object("a", "1", 99, 3)).is_err());
+    assert!(store.deliver_gone(0, &object("a", "1", 99, 3)).is_err());
+    assert!(store.deliver(0, &object("a", "1", 100, 3)).is_ok_and(|delta| delta.is_none()), "the same version again");
+}
+
+#[test]
+fn children_are_found_by_owner_and_by_label() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    let app = |instance: &str| AppKey::new("memcached", key(instance));
+    assert_eq!(store.owned(Uid::of("owner")), [key("a")]);
+    assert_eq!(store.labelled(&app("a")).len(), 1);
+    assert!(store.labelled(&app("b")).is_empty());
+    deliver_gone(&store, &object("a", "1", 6, 3));
+    assert!(store.owned(Uid::of("owner")).is_empty());
+    assert!(store.labelled(&app("a")).is_empty());
+}
+
+#[test]
+fn undecodable_object_is_set_aside_and_reported_once() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    let broken = |version: u64| {
+        let text = json!({
+            "metadata": {"namespace": "default", "name": "a", "uid": "1", "resourceVersion": version.to_string()},
+            "spec": {"replicas": "three"},
+        });
+        Decoded::read::<Projected<Deployment>>(&text.to_string()).expect("a name")
+    };
+    let delta = deliver(&store, &broken(6)).expect("a delta with the error");
+    assert!(delta.undecodable.is_some_and(|undecodable| undecodable.error.contains("three")));
+    assert_eq!(replicas(&store, "a"), None);
+    assert_eq!(store.counts(), (0, 1));
+    assert!(deliver(&store, &broken(7)).is_none(), "the same error again");
+    assert!(deliver(&store, &object("a", "1", 8, 3)).is_some(), "it decodes again");
+    assert_eq!(store.counts(), (1, 0));
+    deliver(&store, &broken(9));
+    deliver_gone(&store, &object("a", "1", 10, 3));
+    assert_eq!(store.counts(), (0, 0), "a deleted undecodable object no longer counts");
+}
+
+#[test]
+fn undecodable_answer_is_left_to_the_watch() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    let mut broken = object("a", "1", 6, 3);
+    broken.item = Err(Undecodable { uid: "1".into(), error: "three".into() });
+    store.observe(&broken);
+    assert_eq!(store.counts(), (1, 0));
+    assert!(deliver(&store, &broken).is_some_and(|delta| delta.undecodable.is_some()));
+}
+
+#[test]
+fn verification_is_forgotten_with_its_object() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    let verified = Verified { live: 1, desired: 2 };
+    store.verify(&key("a"), Uid::of("other uid"), verified);
+    assert_eq!(store.known(&key("a")).and_then(|known| known.verified), None);
+    store.verify(&key("a"), Uid::of("1"), verified);
+    assert_eq!(store.known(&key("a")).and_then(|known| known.verified), Some(verified));
+    deliver(&store, &object("a", "2", 6, 3));
+    assert_eq!(store.known(&key("a")).and_then(|known| known.verified), None);
+}
+
+/// Compares each lookup with a scan of all objects, after each of many random changes.
+#[test]
+fn an_index_is_exact_after_every_change() {
+    let mut random = fastrand::Rng::with_seed(4);
+    let store = Deployments::default();
+    // No value, or a shared one and one of three; the shared one twice, to test that duplicates are removed.
+    let values = |live: &Live<DeploymentView>| match live.wanted() {
+        0 => Vec::new(),
+        wanted => vec![(wanted % 3).to_string(), "some".to_owned(), "some".to_owned()],
+    };
+    store.index("thirds", Box::new(values));
+    store.index("other", Box::new(|live| vec![live.name.to_string()]));
+    for version in 1..2_000 {
+        let name = format!("{}", random.u8(0..12));
+        let changed = object(&name, &format!("{name}-{}", random.u8(0..2)), version, random.i64(0..7));
+        match random.u8(0..4) {
+            0 => drop(deliver_gone(&store, &changed)),
+            1 => {
+                store.observe(&changed);
+            }
+            2 => store.observe_gone(&changed.key, changed.meta.uid),
+            _ => drop(deliver(&store, &changed)),
+        }
+        for value in ["0", "1", "2", "some", "3"] {
+            let mut all: Vec<_> = store.keys().iter().filter_map(|key| store.get(key)).collect();
+            all.retain(|live| values(live).iter().any(|it| it == value));
+            all.sort_by(|a, b| a.name.cmp(&b.name));
+            let names =
+                |found: Vec<Arc<Live<DeploymentView>>>| found.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+            assert_eq!(names(store.indexed("thirds", "default", value)), names(all), "{value} at {version}");
+            assert!(store.indexed("thirds", "elsewhere", value).is_empty());
+        }
+        assert_eq!(store.indexed("other", "default", &name).len(), usize::from(store.get(&key(&name)).is_some()));
+    }
+}
+
+#[test]
+fn panicking_index_omits_the_object() {
+    let store = Deployments::default();
+    store.index("fragile", Box::new(|live| if live.wanted() == 3 { panic!("three") } else { vec!["fine".to_owned()] }));
+    deliver(&store, &object("a", "1", 5, 3));
+    deliver(&store, &object("b", "2", 6, 4));
+    assert_eq!(store.indexed("fragile", "default", "fine").len(), 1);
+    assert_eq!(replicas(&store, "a"), Some(3));
+}

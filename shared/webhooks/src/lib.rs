@@ -1,0 +1,197 @@
+//! Admission and conversion webhooks: validation, defaulting, and conversion between versions.
+//!
+//! An operator declares them as pure functions:
+//!
+//! ```ignore
+//! vec![
+//!     Webhook::validating(validation::review),     // (Option<&Kind>, &Kind) -> ValidationResult
+//!     Webhook::converting::<Kind>(convert::convert), // (Value, &str) -> Result<Value, String>
+//! ]
+//! ```
+//!
+//! This crate does the rest. `review` answers every request by calling these functions. `configuration` builds the webhook
+//! configurations for the API server from the same declarations. `pki` decides when to issue which certificate.
+//! `certificate_manager` shares the certificates with other replicas through a Secret, and `trust` writes the `caBundle` for the
+//! API server. `server` serves, on standbys too.
+
+use std::sync::Arc;
+
+use kube::Resource;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+mod certificate_manager;
+mod configuration;
+mod observer;
+mod pki;
+mod request;
+mod review;
+mod selfcheck;
+mod server;
+mod setup;
+mod trust;
+
+pub use configuration::{Endpoint, configurations, resources};
+pub use observer::Observer;
+pub use server::{WebhookHealth, WebhookServer};
+pub use setup::{Plan, assert_paths_differ, prepare};
+
+use review::{Admission, Answer, Refusal};
+
+/// One webhook of one kind and version.
+#[derive(Clone)]
+pub struct Webhook {
+    pub(crate) target: Target,
+    pub(crate) work: Work,
+}
+
+/// The resource that a webhook handles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) plural: String,
+}
+
+/// What a webhook does with an object.
+#[derive(Clone)]
+pub(crate) enum Work {
+    Default(Admit),
+    /// `true` if it only warns: its failure policy is `Ignore`, so the API server continues without an answer.
+    Validate(Admit, bool),
+    Convert(fn(Value, &str) -> Result<Value, String>),
+}
+
+/// An operator's typed function, wrapped so that its kind does not show.
+type Admit = Arc<dyn Fn(&Admission<'_>) -> Result<Answer, Refusal> + Send + Sync>;
+
+/// The result of a validation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ValidationResult {
+    /// Errors; any of them refuses the object.
+    pub errors: Vec<FieldError>,
+    /// Warnings for the user; kubectl prints them.
+    pub warnings: Vec<String>,
+}
+
+/// An invalid field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct FieldError {
+    /// The path of the field, such as `spec.config.extraArgs`.
+    pub field: String,
+    /// What is wrong, and what is allowed.
+    pub why: String,
+}
+
+/// A kind that webhooks can handle. Every custom resource type implements it.
+pub trait Reviewed: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static {}
+impl<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static> Reviewed for K {}
+
+impl Webhook {
+    /// A validating webhook for kind `K`, in the version of `K`. The function gets the stored object (on an update) and the new
+    /// one.
+    ///
+    /// The runtime adds ratcheting: it ignores an error that the stored object has too, as long as the field does not change.
+    /// So a rule of a later release never blocks updates of an existing object. The runtime also admits every object that is
+    /// being deleted, so that finalizers can be removed.
+    pub fn validating<K: Reviewed>(validate: fn(Option<&K>, &K) -> ValidationResult) -> Self {
+        let work = move |admission: &Admission<'_>| review::validate(admission, validate);
+        Self { target: Target::of::<K>(), work: Work::Validate(Arc::new(work), false) }
+    }
+
+    /// Like [`validating`](Self::validating), for a function that only warns: the API server continues without an answer.
+    pub fn warning<K: Reviewed>(validate: fn(Option<&K>, &K) -> ValidationResult) -> Self {
+        let work = move |admission: &Admission<'_>| review::validate(admission, validate);
+        Self { target: Target::of::<K>(), work: Work::Validate(Arc::new(work), true) }
+    }
+
+    /// A mutating webhook that sets defaults in objects of kind `K`, for defaults that a schema cannot express.
+    pub fn defaulting<K: Reviewed>(default: fn(&mut K)) -> Self {
+        let work = move |admission: &Admission<'_>| review::default(admission, default);
+        Self { target: Target::of::<K>(), work: Work::Default(Arc::new(work)) }
+    }
+
+    /// A conversion webhook for objects of `K`'s group and kind. The function gets the object, with its current `apiVersion`,
+    /// and the target version without the group. It must not change name, namespace or uid, and must not fail for any object that
+    /// can be stored.
+    pub fn converting<K: Reviewed>(convert: fn(Value, &str) -> Result<Value, String>) -> Self {
+        Self { target: Target::of::<K>(), work: Work::Convert(convert) }
+    }
+
+    /// The URL path, the same as in controller-runtime.
+    pub(crate) fn path(&self) -> String {
+        let Target { group, version, kind, .. } = &self.target;
+        let tail = format!("{}-{version}-{}", group.replace('.', "-"), kind.to_lowercase());
+        match self.work {
+            Work::Default(_) => format!("/mutate-{tail}"),
+            Work::Validate(..) => format!("/validate-{tail}"),
+            Work::Convert(_) => CONVERT.to_owned(),
+        }
+    }
+
+    /// The name of the CRD whose objects it converts; `None` for an admission webhook.
+    pub fn definition(&self) -> Option<String> {
+        let Target { group, plural, .. } = &self.target;
+        matches!(self.work, Work::Convert(_)).then(|| format!("{plural}.{group}"))
+    }
+
+    /// The name in a webhook configuration, such as `vmemcached-v1.memcached.cache.example.com`.
+    pub(crate) fn name(&self) -> String {
+        let Target { group, version, kind, .. } = &self.target;
+        let letter = if matches!(self.work, Work::Default(_)) { 'm' } else { 'v' };
+        format!("{letter}{}-{version}.{group}", kind.to_lowercase())
+    }
+}
+
+/// The path of all conversions.
+pub const CONVERT: &str = "/convert";
+
+impl Target {
+    fn of<K: Resource<DynamicType = ()>>() -> Self {
+        Self {
+            group: K::group(&()).into_owned(),
+            version: K::version(&()).into_owned(),
+            kind: K::kind(&()).into_owned(),
+            plural: K::plural(&()).into_owned(),
+        }
+    }
+}
+
+impl ValidationResult {
+    /// No errors and no warnings.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Checks the result in a reconciler, for objects that no webhook has validated or that are older than the rule.
+    ///
+    /// # Errors
+    ///
+    /// The first error; its message names the others too.
+    pub fn check(self) -> Result<(), FieldError> {
+        let mut errors = self.errors.into_iter();
+        let Some(mut first) = errors.next() else { return Ok(()) };
+        for FieldError { field, why } in errors {
+            first.why = format!("{}; also: {field}: {why}", first.why);
+        }
+        Err(first)
+    }
+
+    /// Adds an error.
+    pub fn refuse(&mut self, field: impl Into<String>, why: impl Into<String>) {
+        self.errors.push(FieldError { field: field.into(), why: why.into() });
+    }
+
+    /// Adds a warning.
+    pub fn warn(&mut self, warning: impl Into<String>) {
+        self.warnings.push(warning.into());
+    }
+}
+
+impl std::fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Webhook").field("path", &self.path()).field("target", &self.target).finish_non_exhaustive()
+    }
+}

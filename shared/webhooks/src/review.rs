@@ -1,0 +1,280 @@
+//! Answers admission and conversion reviews: from the request body to the response body. Pure functions, which handle any input.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
+
+use super::{FieldError, Reviewed, ValidationResult, Webhook, Work};
+
+/// An admission request for one object.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Admission<'a> {
+    uid: String,
+    #[serde(default)]
+    name: String,
+    #[serde(borrow, default)]
+    object: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    old_object: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AdmissionReview<'a> {
+    api_version: String,
+    kind: String,
+    #[serde(borrow)]
+    request: Option<Admission<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ConversionReview {
+    api_version: String,
+    kind: String,
+    request: Option<ConversionRequest>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ConversionRequest {
+    uid: String,
+    #[serde(rename = "desiredAPIVersion")]
+    desired_api_version: String,
+    #[serde(default)]
+    objects: Vec<Value>,
+}
+
+/// The object is allowed.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    warnings: Vec<String>,
+    /// Changes to the object before it is stored.
+    patch: Option<json_patch::Patch>,
+}
+
+/// The object is refused; the API server passes these details to the user.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    code: u16,
+    reason: &'static str,
+    message: String,
+    causes: Vec<FieldError>,
+    warnings: Vec<String>,
+}
+
+/// The body is not a review, so there is no request to answer. Holds the reason.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) String);
+
+/// The longest warning in bytes; kubectl shows no more.
+const WARNING_BYTES: usize = 256;
+
+/// Answers an admission review. Catches a panic of the operator's function, which refuses the object with code 500.
+pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(Value, Outcome), Malformed> {
+    let review: AdmissionReview<'_> =
+        serde_json::from_slice(body).map_err(|error| Malformed(format!("not an AdmissionReview: {error}")))?;
+    let (version, kind) = (review.api_version.as_str(), review.kind.as_str());
+    if (version, kind) != ("admission.k8s.io/v1", "AdmissionReview") {
+        return Err(Malformed(format!("expected admission.k8s.io/v1 AdmissionReview, not {version} {kind}")));
+    }
+    let Some(admission) = review.request else {
+        return Err(Malformed("the AdmissionReview has no request".to_owned()));
+    };
+    let (Work::Default(work) | Work::Validate(work, _)) = &webhook.work else {
+        return Err(Malformed("this path serves no conversions".to_owned()));
+    };
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&admission)));
+    let (result, outcome) = match caught {
+        Ok(result) => (result, Outcome::Answered),
+        Err(_) => {
+            (Err(Refusal::internal("the webhook failed, see the log of the controller manager")), Outcome::Panicked)
+        }
+    };
+    Ok((admission.answer(&webhook.target.kind, &webhook.target.group, result), outcome))
+}
+
+/// Whether the operator's function returned or panicked, for the metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Answered,
+    Panicked,
+}
+
+/// Answers a conversion review: with all objects or, when one of them cannot be converted, with none.
+pub(crate) fn convert(webhooks: &[Webhook], body: &[u8]) -> Result<(Value, Outcome), Malformed> {
+    let review: ConversionReview =
+        serde_json::from_slice(body).map_err(|error| Malformed(format!("not a ConversionReview: {error}")))?;
+    let (version, kind) = (review.api_version.as_str(), review.kind.as_str());
+    if (version, kind) != ("apiextensions.k8s.io/v1", "ConversionReview") {
+        return Err(Malformed(format!("expected apiextensions.k8s.io/v1 ConversionReview, not {version} {kind}")));
+    }
+    let Some(ConversionRequest { uid, desired_api_version, objects }) = review.request else {
+        return Err(Malformed("the ConversionReview has no request".to_owned()));
+    };
+    let all = || objects.into_iter().map(|object| convert_one(webhooks, object, &desired_api_version)).collect();
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(all));
+    let (converted, outcome): (Result<Vec<Value>, String>, _) = match caught {
+        Ok(result) => (result, Outcome::Answered),
+        Err(_) => (Err("the conversion failed, see the log of the controller manager".to_owned()), Outcome::Panicked),
+    };
+    let response = match converted {
+        Ok(objects) => json!({"uid": uid, "convertedObjects": objects, "result": {"status": "Success"}}),
+        Err(message) => json!({
+            "uid": uid, "convertedObjects": [], "result": {"status": "Failure", "message": message},
+        }),
+    };
+    Ok((json!({"apiVersion": review.api_version, "kind": review.kind, "response": response}), outcome))
+}
+
+fn convert_one(webhooks: &[Webhook], object: Value, wanted: &str) -> Result<Value, String> {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (present, kind) =
+        (object["apiVersion"].as_str().unwrap_or_default(), object["kind"].as_str().unwrap_or_default());
+    if present == wanted {
+        return Ok(object);
+    }
+    let group = |api_version: &str| api_version.split_once('/').map(|(group, _)| group.to_owned()).unwrap_or_default();
+    let version = wanted.split_once('/').map_or(wanted, |(_, version)| version);
+    let serves = |webhook: &&Webhook| {
+        webhook.target.kind == kind && webhook.target.group == group(present) && group(present) == group(wanted)
+    };
+    let convert = webhooks.iter().filter(serves).find_map(|webhook| match &webhook.work {
+        Work::Convert(convert) => Some(convert),
+        _ => None,
+    });
+    let Some(convert) = convert else {
+        return Err(format!("{present} {kind} \"{name}\" cannot become {wanted}: no webhook converts it"));
+    };
+    let metadata = object["metadata"].clone();
+    let mut converted = convert(object, version).map_err(|why| format!("\"{name}\" cannot become {wanted}: {why}"))?;
+    converted["apiVersion"] = json!(wanted);
+    // The API server refuses a conversion that changes other metadata than labels and annotations.
+    let identity = ["name", "namespace", "uid", "generateName"];
+    if identity.iter().any(|key| converted["metadata"][key] != metadata[key]) {
+        return Err(format!("\"{name}\" would change its identity when it becomes {wanted}"));
+    }
+    Ok(converted)
+}
+
+/// Runs a validation, and ignores errors that the stored object has too in fields that do not change (ratcheting).
+pub(super) fn validate<K: Reviewed>(
+    admission: &Admission<'_>,
+    validate: fn(Option<&K>, &K) -> ValidationResult,
+) -> Result<Answer, Refusal> {
+    let Some(raw) = admission.object() else { return Ok(Answer::default()) };
+    let new: K = decode(raw)?;
+    if new.meta().deletion_timestamp.is_some() {
+        return Ok(Answer::default());
+    }
+    // A stored object that does not decode counts as none: nothing is ratcheted.
+    let old: Option<(K, &RawValue)> = admission.old_object().and_then(|raw| decode(raw).ok().map(|old| (old, raw)));
+    let ValidationResult { mut errors, warnings } = validate(old.as_ref().map(|(old, _)| old), &new);
+    if let (false, Some((old, old_raw))) = (errors.is_empty(), old) {
+        let before = validate(None, &old).errors;
+        let (old, new) = (value(old_raw), value(raw));
+        errors.retain(|error| !before.contains(error) || at(&old, &error.field) != at(&new, &error.field));
+    }
+    if errors.is_empty() {
+        return Ok(Answer { warnings, patch: None });
+    }
+    Err(Refusal { code: 422, reason: "Invalid", message: String::new(), causes: errors, warnings })
+}
+
+pub(super) fn default<K: Reviewed>(admission: &Admission<'_>, default: fn(&mut K)) -> Result<Answer, Refusal> {
+    let Some(raw) = admission.object() else { return Ok(Answer::default()) };
+    let mut object: K = decode(raw)?;
+    if object.meta().deletion_timestamp.is_some() {
+        return Ok(Answer::default());
+    }
+    // Compare with the object's own encoding, not with the raw text: fields that our type does not know must survive.
+    let before = encode(&object)?;
+    default(&mut object);
+    let patch = json_patch::diff(&before, &encode(&object)?);
+    Ok(Answer { warnings: Vec::new(), patch: (!patch.0.is_empty()).then_some(patch) })
+}
+
+fn decode<K: Reviewed>(raw: &RawValue) -> Result<K, Refusal> {
+    serde_json::from_str(raw.get()).map_err(|error| Refusal {
+        code: 400,
+        reason: "BadRequest",
+        message: format!("the object is not a {}: {error}", K::kind(&())),
+        causes: Vec::new(),
+        warnings: Vec::new(),
+    })
+}
+
+fn encode(object: &impl Serialize) -> Result<Value, Refusal> {
+    serde_json::to_value(object).map_err(|error| Refusal::internal(&error.to_string()))
+}
+
+fn value(raw: &RawValue) -> Value {
+    serde_json::from_str(raw.get()).unwrap_or_default()
+}
+
+/// The value of a field. For a list element such as `spec.config.extraArgs[2]`, the whole list, because positions shift.
+fn at<'a>(object: &'a Value, field: &str) -> Option<&'a Value> {
+    let path = field.split(['[', ']']).next().unwrap_or_default();
+    path.split('.').try_fold(object, |value, key| value.get(key))
+}
+
+impl Admission<'_> {
+    fn object(&self) -> Option<&RawValue> {
+        self.object.filter(|raw| raw.get() != "null")
+    }
+
+    fn old_object(&self) -> Option<&RawValue> {
+        self.old_object.filter(|raw| raw.get() != "null")
+    }
+
+    fn answer(&self, kind: &str, group: &str, result: Result<Answer, Refusal>) -> Value {
+        let mut response = json!({"uid": self.uid, "allowed": result.is_ok()});
+        let warnings = match result {
+            Ok(Answer { warnings, patch }) => {
+                if let Some(patch) = patch.and_then(|patch| serde_json::to_vec(&patch).ok()) {
+                    response["patchType"] = json!("JSONPatch");
+                    response["patch"] = json!(k8s_openapi::ByteString(patch));
+                }
+                warnings
+            }
+            Err(refusal) => {
+                response["status"] = refusal.status(kind, group, &self.name);
+                refusal.warnings
+            }
+        };
+        if !warnings.is_empty() {
+            let cut = |warning: String| warning[..warning.floor_char_boundary(WARNING_BYTES)].to_owned();
+            response["warnings"] = warnings.into_iter().map(cut).collect();
+        }
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+    }
+}
+
+impl Refusal {
+    fn internal(message: &str) -> Self {
+        let (causes, warnings) = (Vec::new(), Vec::new());
+        Self { code: 500, reason: "InternalError", message: message.to_owned(), causes, warnings }
+    }
+
+    /// The `Status`, in the format of the API server's own validation errors.
+    fn status(&self, kind: &str, group: &str, name: &str) -> Value {
+        let said: Vec<String> = self.causes.iter().map(|FieldError { field, why }| format!("{field}: {why}")).collect();
+        let message = match said.as_slice() {
+            [] => self.message.clone(),
+            [one] => format!("{kind}.{group} \"{name}\" is invalid: {one}"),
+            several => format!("{kind}.{group} \"{name}\" is invalid: [{}]", several.join(", ")),
+        };
+        let causes: Vec<Value> = self
+            .causes
+            .iter()
+            .map(|FieldError { field, why }| json!({"reason": "FieldValueInvalid", "field": field, "message": why}))
+            .collect();
+        json!({
+            "status": "Failure", "code": self.code, "reason": self.reason, "message": message,
+            "details": {"group": group, "kind": kind, "name": name, "causes": causes},
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

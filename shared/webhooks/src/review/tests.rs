@@ -1,0 +1,183 @@
+//! Tests of admission and conversion reviews, with a small custom resource.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::*;
+
+#[derive(Debug, Clone, Serialize, Deserialize, CustomResource, JsonSchema)]
+#[kube(group = "cache.example.com", version = "v1", kind = "Cache", namespaced)]
+struct CacheSpec {
+    #[serde(default)]
+    size: i32,
+    #[serde(default)]
+    arguments: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
+}
+
+fn rules(_: Option<&Cache>, new: &Cache) -> ValidationResult {
+    let mut findings = ValidationResult::none();
+    if new.spec.size > 3 {
+        findings.refuse("spec.size", "at most 3");
+    }
+    for (index, _) in new.spec.arguments.iter().enumerate().filter(|(_, it)| *it == "-p") {
+        findings.refuse(format!("spec.arguments[{index}]"), "the port is spec.port");
+    }
+    if new.spec.size == 0 {
+        findings.warn("0 nodes serve no client");
+    }
+    assert!(new.spec.size >= 0, "a bug for size {}", new.spec.size);
+    findings
+}
+
+fn fill_in(cache: &mut Cache) {
+    cache.spec.image.get_or_insert_with(|| "memcached".to_owned());
+}
+
+fn cache(spec: &Value) -> Value {
+    json!({"apiVersion": "cache.example.com/v1", "kind": "Cache", "metadata": {"name": "a", "namespace": "n"}, "spec": spec})
+}
+
+fn ask(webhook: &Webhook, old: Option<&Value>, new: &Value) -> Value {
+    let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "u-1", "name": "a", "operation": operation, "object": new, "oldObject": old},
+    });
+    let (answer, _) = admit(webhook, review.to_string().as_bytes()).expect("a review");
+    assert_eq!(answer["response"]["uid"], "u-1");
+    answer["response"].clone()
+}
+
+#[test]
+fn rejection_reads_like_an_api_server_error() {
+    let webhook = Webhook::validating(rules);
+    assert_eq!(ask(&webhook, None, &cache(&json!({"size": 3})))["allowed"], true);
+    let refused = ask(&webhook, None, &cache(&json!({"size": 4, "arguments": ["-p"]})));
+    assert_eq!(refused["allowed"], false);
+    assert_eq!(refused["status"]["code"], 422);
+    assert_eq!(
+        refused["status"]["message"],
+        "Cache.cache.example.com \"a\" is invalid: [spec.size: at most 3, spec.arguments[0]: the port is spec.port]"
+    );
+    assert_eq!(refused["status"]["details"]["causes"][0]["field"], "spec.size");
+}
+
+#[test]
+fn update_is_not_rejected_for_unchanged_invalid_fields() {
+    let webhook = Webhook::validating(rules);
+    let stored = cache(&json!({"size": 9, "arguments": ["-p"]}));
+    let allowed = |spec: &Value| ask(&webhook, Some(&stored), &cache(spec))["allowed"] == true;
+    assert!(allowed(&json!({"size": 9, "arguments": ["-p"], "image": "x"})), "another field");
+    assert!(allowed(&json!({"size": 2, "arguments": ["-p"]})), "one of two errors is fixed");
+    assert!(!allowed(&json!({"size": 8, "arguments": ["-p"]})), "another wrong value");
+    assert!(!allowed(&json!({"size": 9, "arguments": ["-p", "-p"]})), "the same list, longer");
+}
+
+#[test]
+fn object_being_deleted_is_always_admitted() {
+    let mut dying = cache(&json!({"size": 9}));
+    dying["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
+    for webhook in [Webhook::validating(rules), Webhook::defaulting(fill_in)] {
+        let answer = ask(&webhook, None, &dying);
+        assert_eq!((&answer["allowed"], &answer["patch"]), (&json!(true), &Value::Null));
+    }
+    // A deletion has no object, only an old one.
+    assert_eq!(ask(&Webhook::validating(rules), Some(&dying), &Value::Null)["allowed"], true);
+}
+
+fn talkative(_: Option<&Cache>, _: &Cache) -> ValidationResult {
+    ValidationResult { errors: Vec::new(), warnings: vec!["ä".repeat(1_000)] }
+}
+
+#[test]
+fn warnings_are_returned_and_truncated() {
+    let webhook = Webhook::warning(rules);
+    assert_eq!(ask(&webhook, None, &cache(&json!({"size": 0})))["warnings"], json!(["0 nodes serve no client"]));
+    let said = ask(&Webhook::warning(talkative), None, &cache(&json!({})));
+    assert!(said["warnings"][0].as_str().expect("a text").len() <= 256);
+}
+
+#[test]
+fn defaulting_patch_keeps_unknown_fields() {
+    let webhook = Webhook::defaulting(fill_in);
+    let answer = ask(&webhook, None, &cache(&json!({"size": 1, "later": true})));
+    let patch: k8s_openapi::ByteString = serde_json::from_value(answer["patch"].clone()).expect("base64");
+    let patch: Value = serde_json::from_slice(&patch.0).expect("a patch");
+    assert_eq!(patch, json!([{"op": "add", "path": "/spec/image", "value": "memcached"}]));
+    let answer = ask(&webhook, None, &cache(&json!({"image": "x"})));
+    assert_eq!(answer.get("patch"), None, "nothing to fill in");
+}
+
+#[test]
+fn panic_rejects_the_object_and_is_counted() {
+    let webhook = Webhook::validating(rules);
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "u", "object": cache(&json!({"size": -1}))},
+    });
+    let (answer, outcome) = admit(&webhook, review.to_string().as_bytes()).expect("a review");
+    assert_eq!(outcome, Outcome::Panicked);
+    assert_eq!(answer["response"]["allowed"], false);
+    assert_eq!(answer["response"]["status"]["code"], 500);
+}
+
+#[test]
+fn undecodable_object_is_rejected_with_the_reason() {
+    let refused = ask(&Webhook::validating(rules), None, &cache(&json!({"size": "big"})));
+    let message = refused["status"]["message"].as_str().expect("a message");
+    assert!(message.starts_with("the object is not a Cache: invalid type: string \"big\""), "{message}");
+}
+
+#[test]
+fn body_that_is_not_a_review_is_malformed() {
+    let webhook = Webhook::validating(rules);
+    let conversion = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview"}).to_string();
+    let old = json!({"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview"}).to_string();
+    let empty = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).to_string();
+    let deep = "[".repeat(100_000);
+    for body in ["", "{", "null", "[]", "\u{0}", &deep, &conversion, &old, &empty] {
+        assert!(admit(&webhook, body.as_bytes()).is_err(), "{body:.40}");
+        assert!(convert(&[], body.as_bytes()).is_err(), "{body:.40}");
+    }
+}
+
+fn between_versions(mut object: Value, version: &str) -> Result<Value, String> {
+    match object["spec"]["size"].take() {
+        Value::Null => Err("it has no size".to_owned()),
+        size => {
+            object["spec"]["size"] = if version == "v1" { json!(1) } else { json!(size.to_string()) };
+            Ok(object)
+        }
+    }
+}
+
+fn ask_to_convert(objects: &[Value], wanted: &str) -> Value {
+    let review = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+        "request": {"uid": "u-2", "desiredAPIVersion": wanted, "objects": objects},
+    });
+    let webhooks = [Webhook::converting::<Cache>(between_versions)];
+    convert(&webhooks, review.to_string().as_bytes()).expect("a review").0["response"].clone()
+}
+
+#[test]
+fn conversion_is_all_or_nothing() {
+    let (good, bad) = (cache(&json!({"size": 2})), cache(&json!({})));
+    let answer = ask_to_convert(&[good.clone(), good.clone()], "cache.example.com/v2");
+    assert_eq!(answer["result"]["status"], "Success");
+    assert_eq!(answer["convertedObjects"][1]["apiVersion"], "cache.example.com/v2");
+    assert_eq!(answer["convertedObjects"][1]["spec"]["size"], "2");
+
+    let answer = ask_to_convert(&[good.clone(), bad], "cache.example.com/v2");
+    assert_eq!(answer["result"]["status"], "Failure");
+    assert_eq!(answer["result"]["message"], "\"a\" cannot become cache.example.com/v2: it has no size");
+    assert_eq!(answer["convertedObjects"], json!([]));
+
+    let same = ask_to_convert(std::slice::from_ref(&good), "cache.example.com/v1");
+    assert_eq!(same["convertedObjects"][0], good, "unchanged: it has this version already");
+    let strange = ask_to_convert(&[good], "other.example.com/v1");
+    assert_eq!(strange["result"]["status"], "Failure");
+}
