@@ -87,9 +87,9 @@ pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
 }
 
 /// The operators as a process outside of the cluster. Dropping the handle ends it.
-struct Outside(Child);
+struct LocalProcess(Child);
 
-impl Drop for Outside {
+impl Drop for LocalProcess {
     fn drop(&mut self) {
         // The results are ignored: the process may already have ended.
         drop(self.0.kill());
@@ -97,7 +97,7 @@ impl Drop for Outside {
     }
 }
 
-fn run_outside(cluster: &Cluster) -> Result<Outside> {
+fn run_outside(cluster: &Cluster) -> Result<LocalProcess> {
     let definitions =
         json!({"apiVersion": "v1", "kind": "List", "items": controller_manager::manifests::definitions()});
     let mut kubectl = cluster.kubectl(["apply", "--server-side", "-f", "-"]);
@@ -118,7 +118,7 @@ fn run_outside(cluster: &Cluster) -> Result<Outside> {
         .spawn()
         .context("could not start the operators")?;
     println!("running outside of the cluster, pid {}; log: {}", process.id(), log.display());
-    Ok(Outside(process))
+    Ok(LocalProcess(process))
 }
 
 /// An object that the demo shows.

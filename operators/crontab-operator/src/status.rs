@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use manager::{Health, Problem, ProblemKind, Report, Verdict};
-use workloads::{App, JobView, Live, PodView, Present, pods};
+use workloads::{App, ClockReading, JobView, Live, PodView, pods};
 
 use crate::{
     CronTab,
@@ -95,7 +95,7 @@ fn reference(job: &Live<JobView>) -> JobReference {
 
 fn health(known: &Known<'_>, pods: &[Arc<Live<PodView>>], next: Option<Timestamp>) -> Health {
     let conditions = known.crontab.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let diagnosis = pods::diagnose(pods, PATIENCE, Present::new(known.now, conditions));
+    let diagnosis = pods::diagnose(pods, PATIENCE, ClockReading::new(known.now, conditions));
     // The kubelet restarts a program that fails: only the result of the whole run tells whether this is a problem.
     let mut problems: Vec<Problem> = diagnosis
         .problems

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clap::{Args, Command};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use manager::{Controller, Declared, Manager, Operator};
+use manager::{Controller, DeclaredController, Manager, Operator};
 
 use crate::{
     Config, FlightTicket,
@@ -70,7 +70,7 @@ impl Operator for FlightTicketOperator {
 }
 
 /// Returns the controller of [`FlightTicket`] with this client. Without a client, it books nothing.
-pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> Declared {
+pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> DeclaredController {
     let polling = Arc::new(Polling::every(config.poll_interval));
     let left = polling.clone();
     Controller::of::<FlightTicket>()

@@ -31,7 +31,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use manager::{Manager, Operator};
 use model_apiserver::Model;
 use serde_json::{Value, json};
-use simulation::{Campaign, Note, Outside, Plan, Subject, oracle::say, replay};
+use simulation::{Campaign, ExternalService, Note, Plan, Subject, oracle::say, replay};
 use tokio::time::{Instant, sleep};
 
 use crate::airline::Airline;
@@ -88,7 +88,7 @@ impl Subject for FlightTicket {
         None
     }
 
-    fn outside(&self, seed: u64, note: Note) -> Option<Arc<dyn Outside>> {
+    fn outside(&self, seed: u64, note: Note) -> Option<Arc<dyn ExternalService>> {
         let airline = Airline::new();
         let state =
             State { rng: Rng::with_seed(seed), troubled_until: None, lagging_until: None, cancelled: BTreeMap::new() };
@@ -101,7 +101,7 @@ impl Subject for FlightTicket {
         object["spec"]["deletionPolicy"] == "Retain"
     }
 
-    /// Checks nothing here: [`Outside::judge`] of the provider does, because it knows the bookings.
+    /// Checks nothing here: [`ExternalService::judge`] of the provider does, because it knows the bookings.
     fn judge(&self, _: &Value, _: &Model) -> Result<(), String> {
         Ok(())
     }
@@ -203,7 +203,7 @@ fn text(body: &Bytes) -> String {
     String::from_utf8_lossy(body).into_owned()
 }
 
-impl Outside for Provider {
+impl ExternalService for Provider {
     fn operator(&self, alive: Arc<AtomicBool>) -> Box<dyn Operator> {
         Box::new(Clerk { provider: self.clone(), alive })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use manager::{Problem, ProblemKind, Report};
-use workloads::{App, DeploymentView, Fleet, Live, PodView, ServiceView, Words};
+use workloads::{App, DeploymentView, Fleet, FleetWording, Live, PodView, ServiceView};
 
 use crate::{
     HelloApp,
@@ -19,7 +19,7 @@ manager::standard_status!(HelloAppStatus);
 /// The rollout made no progress, so the pods run the previous template.
 const ROLLED_BACK: ProblemKind = ProblemKind::new("RolledBack", ProblemKind::ROLLOUT_STALLED.rank);
 
-const WORDS: Words = Words {
+const WORDING: FleetWording = FleetWording {
     pods: "replicas",
     available: "MinimumReplicasAvailable",
     none_ready: "NoReadyReplicas",
@@ -45,7 +45,7 @@ pub fn of(hello: &HelloApp, observed: Observed<'_>, now: Timestamp) -> Report<He
     let stored = hello.status.as_ref();
     let rollout = hello.spec.rollout();
     let fleet = Fleet {
-        words: WORDS,
+        wording: WORDING,
         size: hello.spec.size,
         progress_deadline_seconds: rollout.progress_deadline_seconds,
         deployment,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use manager::{Problem, ProblemKind, Report};
-use workloads::{App, DeploymentView, Fleet, Live, PodView, Words, pods};
+use workloads::{App, DeploymentView, Fleet, FleetWording, Live, PodView, pods};
 
 use crate::{
     api::{
@@ -17,7 +17,7 @@ use crate::{
 
 manager::standard_status!(MemcachedStatus);
 
-const WORDS: Words = Words {
+const WORDING: FleetWording = FleetWording {
     pods: "nodes",
     available: "MinimumNodesAvailable",
     none_ready: "NoReadyNodes",
@@ -43,7 +43,7 @@ pub fn of(
     };
     let invalid = invalid_size(memcached);
     let fleet = Fleet {
-        words: WORDS,
+        wording: WORDING,
         // If the size is invalid, report against the current replicas.
         size: match (&invalid, deployment) {
             (Some(_), Some(deployment)) => deployment.wanted(),

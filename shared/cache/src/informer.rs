@@ -242,7 +242,7 @@ impl<R: Representation> Watch<'_, R> {
             }
             for object in page.items.into_iter().flatten() {
                 if let Some(delta) = decode::<R>(object).and_then(|object| store.list(self.index, &object)) {
-                    self.tell(&delta, Origin::List);
+                    self.notify(&delta, Origin::List);
                 }
             }
             next = page.metadata.next;
@@ -252,7 +252,7 @@ impl<R: Representation> Watch<'_, R> {
         }
         let (gone, rewritten) = store.end_list(self.index);
         for delta in gone {
-            self.tell(&delta, Origin::List);
+            self.notify(&delta, Origin::List);
         }
         if rewritten {
             health.went_back(None);
@@ -290,14 +290,14 @@ impl<R: Representation> Watch<'_, R> {
             };
             *version = now.max(*version);
             if let Some(delta) = delta {
-                self.tell(&delta, Origin::Live);
+                self.notify(&delta, Origin::Live);
             }
             health.count(store.counts());
         }
         Ok(())
     }
 
-    fn tell(&self, delta: &Delta, origin: Origin) {
+    fn notify(&self, delta: &Delta, origin: Origin) {
         for subscriber in self.subscribers {
             subscriber(delta, origin);
         }

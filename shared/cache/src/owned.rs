@@ -23,13 +23,13 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::object::ManagedFields;
 
 mod edit;
+mod owned_fields;
 mod path;
-mod share;
 mod unclaimed;
 
-pub use edit::{edit, make_room, rehearsal};
+pub use edit::{dry_run_operations, edit, make_room};
+pub use owned_fields::{OwnedFields, merge};
 pub use path::Path;
-pub use share::{Share, unite};
 pub use unclaimed::{Writers, unclaimed};
 
 use path::Step;
@@ -79,7 +79,7 @@ const KEYED_LISTS: &[(&str, &[&str])] = &[
 
 /// The fingerprint of `live` for the field manager `manager`. `entries` are the object's `managedFields`.
 pub fn fingerprint(live: &Value, manager: &str, entries: &[ManagedFields<'_>]) -> Fingerprint {
-    match Share::of(manager, entries) {
+    match OwnedFields::of(manager, entries) {
         None => Fingerprint::default(),
         Some(share) => Fingerprint { hash: hash(&share.project(live)), from_create: share.from_create },
     }

@@ -166,7 +166,7 @@ impl<R: Representation> Store<R> {
             candidates.into_iter().filter_map(|position| state.objects.slot(position)).collect();
         slots.retain(|slot| *slot.key.namespace == *namespace);
         slots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        slots.into_iter().filter_map(Self::item).filter(|item| state.indices.says(name, value, item)).collect()
+        slots.into_iter().filter_map(Self::item).filter(|item| state.indices.has_value(name, value, item)).collect()
     }
 
     /// The number of cached objects, and of those that do not decode.
@@ -368,7 +368,7 @@ impl<I> State<I> {
         let key = &decoded.key;
         let item = match &decoded.item {
             Ok(item) => item.clone(),
-            Err(error) => return self.set_aside(key, error),
+            Err(error) => return self.record_undecodable(key, error),
         };
         self.undecodable.remove(key);
         let old = self.objects.get(key);
@@ -399,7 +399,7 @@ impl<I> State<I> {
     }
 
     /// Records an object that does not decode, and removes its last good form from the cache, which is stale.
-    fn set_aside(&mut self, key: &ObjectKey, error: &Undecodable) -> Option<Delta> {
+    fn record_undecodable(&mut self, key: &ObjectKey, error: &Undecodable) -> Option<Delta> {
         let known = self.undecodable.insert(key.clone(), error.clone());
         let removed = self.remove(key);
         if removed.is_none() && known.is_some_and(|known| known == *error) {

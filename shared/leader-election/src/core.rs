@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::{
-    Config, Loss,
+    Config, StopReason,
     clock::Moment,
     config::JITTER,
     lease::{self, holder, uid, version},
@@ -28,7 +28,7 @@ pub(crate) struct Core {
     config: Config,
     random: fastrand::Rng,
     role: Role,
-    seen: Seen,
+    seen: ObservedLease,
     /// `seen` may be outdated: get the lease before writing.
     look: bool,
     /// The highest `leaseTransitions` of this lease so far, in case a user lowers them.
@@ -54,7 +54,7 @@ pub(crate) enum Role {
     Standby,
     Leading(Term),
     /// It no longer leads, but the guarded work has not ended yet.
-    Ending(Loss),
+    Ending(StopReason),
     /// The work has ended. The lease is released if it is ours, but only until the moment `until`.
     Releasing {
         until: Moment,
@@ -75,14 +75,14 @@ pub(crate) struct Term {
 }
 
 #[derive(Debug)]
-enum Seen {
+enum ObservedLease {
     Nothing,
     /// The lease does not exist. `fresh`: it was absent at the first look, so it has probably never existed, and has no leader.
     Absent {
         fresh: bool,
     },
     /// `since`: when this process first saw this version.
-    Present {
+    ClockReading {
         lease: Box<Lease>,
         since: Moment,
     },
@@ -130,7 +130,7 @@ impl Core {
             config,
             random,
             role: Role::Standby,
-            seen: Seen::Nothing,
+            seen: ObservedLease::Nothing,
             look: true,
             highest: 0,
             pending: None,
@@ -152,14 +152,14 @@ impl Core {
     /// Whether the lease is known to exist or to have existed.
     #[cfg(test)]
     pub(crate) fn knows_the_lease(&self) -> bool {
-        matches!(self.seen, Seen::Present { .. } | Seen::Absent { fresh: false })
+        matches!(self.seen, ObservedLease::ClockReading { .. } | ObservedLease::Absent { fresh: false })
     }
 
     /// The holder of the lease, as last seen.
     pub(crate) fn holder(&self) -> Option<&str> {
         match &self.seen {
-            Seen::Present { lease, .. } => Some(holder(lease)).filter(|holder| !holder.is_empty()),
-            Seen::Nothing | Seen::Absent { .. } => None,
+            ObservedLease::ClockReading { lease, .. } => Some(holder(lease)).filter(|holder| !holder.is_empty()),
+            ObservedLease::Nothing | ObservedLease::Absent { .. } => None,
         }
     }
 
@@ -207,16 +207,16 @@ impl Core {
     pub(crate) fn answered(&mut self, now: Moment, answer: Answer) {
         self.expire(now);
         let Some(pending) = self.pending.take() else { return };
-        if let Seen::Absent { fresh } = &mut self.seen {
+        if let ObservedLease::Absent { fresh } = &mut self.seen {
             *fresh &= pending.get || matches!(answer, Answer::Lease(_));
         }
         match answer {
             Answer::Lease(lease) if pending.get => self.looked(now, *lease),
             Answer::Lease(lease) => self.wrote(now, &pending, *lease),
-            Answer::Absent if pending.get || !matches!(self.seen, Seen::Absent { .. }) => {
+            Answer::Absent if pending.get || !matches!(self.seen, ObservedLease::Absent { .. }) => {
                 self.look = false;
                 self.gone(now);
-                self.lose(Loss::Deleted);
+                self.lose(StopReason::Deleted);
             }
             // Another client wrote in between: look who. After two conflicts in a row, pause and let others go first.
             Answer::Conflict if !pending.get => {
@@ -253,7 +253,7 @@ impl Core {
 
     /// Records that the token has died by itself, after the core's last look at the clock.
     pub(crate) fn expired(&mut self) {
-        self.lose(Loss::Expired);
+        self.lose(StopReason::Expired);
     }
 
     /// Records that a term with this number has existed, whatever the lease shows now. Ends our term if that one is later.
@@ -261,7 +261,7 @@ impl Core {
         let transitions = i32::try_from(transitions).unwrap_or(i32::MAX);
         if self.term().is_some_and(|term| term.transitions < transitions) {
             self.highest = self.highest.max(transitions);
-            self.lose(Loss::Outdated);
+            self.lose(StopReason::Outdated);
         }
     }
 
@@ -305,11 +305,11 @@ impl Core {
     /// Ends the term if its renew deadline has passed.
     pub(crate) fn expire(&mut self, now: Moment) {
         if self.term().is_some_and(|term| now >= term.until) {
-            self.lose(Loss::Expired);
+            self.lose(StopReason::Expired);
         }
     }
 
-    fn lose(&mut self, loss: Loss) {
+    fn lose(&mut self, loss: StopReason) {
         if self.term().is_some() {
             self.role = Role::Ending(loss);
         }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    BootClock, Clock, Config, ConfigError, Epoch, Health, Leadership, Loss, Observer,
+    BootClock, Clock, Config, ConfigError, Epoch, Health, Leadership, Observer, StopReason,
     clock::Moment,
     core::{Answer, Core, Role, Step},
     requests::{Event, Requests},
@@ -51,7 +51,7 @@ pub enum Ended {
 }
 
 /// The elector reads the clock at least this often, because timers stand still while a machine sleeps.
-const LOOK: Duration = Duration::from_secs(10);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Elector {
     /// A candidate. It should have its own client: see [`client`](crate::client).
@@ -161,7 +161,7 @@ where
         loop {
             let now = self.now();
             self.core.expire(now);
-            self.settle();
+            self.sync_role();
             let until = match self.core.next(now, self.elector.clock.wall()) {
                 Step::Send(request) => {
                     self.answer = Some(self.requests.send(request).boxed());
@@ -172,7 +172,7 @@ where
             };
             self.keep_watch(now);
             self.report();
-            let wait = until.map_or(LOOK, |until| until.saturating_sub(now)).min(LOOK);
+            let wait = until.map_or(CLOCK_CHECK_INTERVAL, |until| until.saturating_sub(now)).min(CLOCK_CHECK_INTERVAL);
             self.elector.health.ran(wait, matches!(self.core.role(), Role::Ending(_)));
             tokio::select! {
                 biased;
@@ -191,7 +191,7 @@ where
                     self.work = None;
                     let now = self.now();
                     self.core.expire(now);
-                    self.settle(); // the work may have noticed the loss before this task
+                    self.sync_role(); // the work may have noticed the loss before this task
                     if matches!(self.core.role(), Role::Leading(_)) && !stopping {
                         ended = Ended::Work;
                     }
@@ -255,7 +255,7 @@ where
     }
 
     /// Brings token, state and work in line with the core.
-    fn settle(&mut self) {
+    fn sync_role(&mut self) {
         if let Some(token) = &self.token {
             self.core.witnessed(token.witnessed());
         }
@@ -273,7 +273,7 @@ where
             }
             Role::Leading(_) | Role::Standby => {}
             Role::Ending(loss) => self.end(*loss),
-            Role::Releasing { .. } | Role::Finished => self.end(Loss::Released),
+            Role::Releasing { .. } | Role::Finished => self.end(StopReason::Released),
         }
     }
 
@@ -307,7 +307,7 @@ where
 
 impl<W, F> Run<W, F> {
     /// Ends the leadership. The token dies before any notification.
-    fn end(&mut self, loss: Loss) {
+    fn end(&mut self, loss: StopReason) {
         if let Some(token) = self.token.take() {
             token.kill();
             self.elector.state.send_replace(State::Standby);
@@ -320,7 +320,7 @@ impl<W, F> Run<W, F> {
 
 impl<W, F> Drop for Run<W, F> {
     fn drop(&mut self) {
-        self.end(Loss::Dropped);
+        self.end(StopReason::Dropped);
         self.elector.health.ended();
     }
 }

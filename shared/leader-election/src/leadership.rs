@@ -45,7 +45,7 @@ struct Term {
 const DEAD: u64 = 0;
 
 /// [`Leadership::lost`] reads the clock at least this often, because timers stand still while a machine sleeps.
-const LOOK: Duration = Duration::from_secs(1);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Leadership {
     pub(crate) fn new(epoch: Epoch, clock: Arc<dyn Clock>, until: Moment) -> Self {
@@ -107,7 +107,7 @@ impl Leadership {
             tokio::select! {
                 biased;
                 () = self.term.over.cancelled() => {}
-                () = tokio::time::sleep(left.min(LOOK)) => {}
+                () = tokio::time::sleep(left.min(CLOCK_CHECK_INTERVAL)) => {}
             }
         }
     }

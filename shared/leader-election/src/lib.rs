@@ -32,5 +32,5 @@ pub use config::{Config, ConfigError};
 pub use elector::{Elector, Ended, State};
 pub use health::{Health, Stuck};
 pub use leadership::{Epoch, Leadership};
-pub use observer::{Loss, Observer};
+pub use observer::{Observer, StopReason};
 pub use requests::client;

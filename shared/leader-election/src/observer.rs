@@ -11,7 +11,7 @@ pub trait Observer: Send + Sync + 'static {
 
     /// This process no longer leads; its token is dead already. For `leader_election_master_status` = 0 and the event "… stopped
     /// leading".
-    fn stopped_leading(&self, leadership: &Leadership, loss: Loss) {
+    fn stopped_leading(&self, leadership: &Leadership, loss: StopReason) {
         let _ = (leadership, loss);
     }
 
@@ -24,7 +24,7 @@ impl Observer for () {}
 
 /// Why a leadership ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Loss {
+pub enum StopReason {
     /// The guarded work ended, by itself or after a stop; the elector releases the lease next.
     Released,
     /// No renewal succeeded within the renew deadline.
@@ -39,7 +39,7 @@ pub enum Loss {
     Dropped,
 }
 
-impl Loss {
+impl StopReason {
     /// The reason as text, to follow "stopped leading: ".
     pub fn describe(self) -> &'static str {
         match self {

@@ -65,7 +65,7 @@ impl Requests {
     }
 
     /// Does [`apply`](Self::apply) as a dry run, and returns what its answer would be.
-    pub(crate) async fn rehearse_apply(&self, key: &ObjectKey, object: &Value) -> Result<String, Error> {
+    pub(crate) async fn dry_run_apply(&self, key: &ObjectKey, object: &Value) -> Result<String, Error> {
         self.send_apply(key, object, true).await
     }
 
@@ -86,7 +86,7 @@ impl Requests {
     }
 
     /// Does [`edit`](Self::edit) as a dry run, and returns what its answer would be.
-    pub(crate) async fn rehearse_edit(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
+    pub(crate) async fn dry_run_patch(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
         self.send_edit(key, operations, true).await
     }
 
@@ -179,7 +179,7 @@ impl Requests {
         }
         let span = self.span(verb, key);
         let answer = within(DEADLINE, text(&self.client, request)).instrument(span.clone()).await;
-        tell(&span, verb, answer.as_ref());
+        record_outcome(&span, verb, answer.as_ref());
         answer
             .ok_or_else(|| Error::Deadline { request: asked(), after: DEADLINE })?
             .map_err(|source| Error::Api { request: asked(), source: Box::new(source) })
@@ -193,7 +193,7 @@ fn as_json_patch(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> 
 }
 
 /// Records in the trace how a request ended.
-fn tell(span: &Span, verb: &str, answer: Option<&Result<String, kube::Error>>) {
+fn record_outcome(span: &Span, verb: &str, answer: Option<&Result<String, kube::Error>>) {
     let code = match answer {
         Some(Ok(_)) => Some(if verb == "create" { 201 } else { 200 }),
         Some(Err(kube::Error::Api(status))) => Some(status.code),

@@ -14,7 +14,7 @@ use crate::{
     clock::Clock,
     context::Environment,
     controller::Running,
-    election::Reporter,
+    election::LeadershipMetrics,
     events::Recorder,
     leading::Leading,
     metrics::Metrics,
@@ -49,14 +49,14 @@ pub(crate) struct Wired {
     pub(crate) assembly: Assembly,
     /// The tasks that keep the caches up to date and wake objects, with their names.
     pub(crate) tasks: Vec<(String, Task)>,
-    /// Sends events until `flushed` is cancelled, and then those that are still in the buffer.
+    /// Sends events until `flush_events` is cancelled, and then those that are still in the buffer.
     pub(crate) events: Task,
     /// Runs the workers until `stop` is cancelled; with an election, whenever this process leads.
     pub(crate) workers: Task,
     /// The health of the election, if there is one.
     pub(crate) election: Option<Health>,
     pub(crate) stop: CancellationToken,
-    pub(crate) flushed: CancellationToken,
+    pub(crate) flush_events: CancellationToken,
 }
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -64,12 +64,12 @@ pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Wires everything that `manager` has collected. Runs nothing yet.
 pub(crate) fn wire(manager: Manager, connections: Connections) -> Wired {
     let Connections { client, clock, random, metrics, instance, elector } = connections;
-    let (stop, flushed) = (CancellationToken::new(), CancellationToken::new());
+    let (stop, flush_events) = (CancellationToken::new(), CancellationToken::new());
     let (recorder, events) =
-        Recorder::new(client.clone(), instance, metrics.clone(), clock.clone(), random.clone(), flushed.clone());
+        Recorder::new(client.clone(), instance, metrics.clone(), clock.clone(), random.clone(), flush_events.clone());
     let elector = elector.map(|(elector, config)| {
         metrics.leader_status.with_label_values(&[&config.name]).set(0);
-        elector.observed_by(Reporter { metrics: metrics.clone(), recorder: recorder.clone(), config })
+        elector.observed_by(LeadershipMetrics { metrics: metrics.clone(), recorder: recorder.clone(), config })
     });
     let leading = if elector.is_some() { Leading::elected() } else { Leading::default() };
     let settings = manager.settings().clone();
@@ -81,7 +81,7 @@ pub(crate) fn wire(manager: Manager, connections: Connections) -> Wired {
     let (assembly, tasks) = Assembly::new(manager, &environment, &stop);
     let election = elector.as_ref().map(Elector::health);
     let workers = Box::pin(work(assembly.workers(&environment.settings), elector, leading, stop.clone()));
-    Wired { assembly, tasks, events: Box::pin(events), workers, election, stop, flushed }
+    Wired { assembly, tasks, events: Box::pin(events), workers, election, stop, flush_events }
 }
 
 /// Runs the workers at once or, with an election, whenever this process leads.
@@ -123,11 +123,11 @@ impl Assembly {
             // An optional kind may be installed later. All other kinds are there when the workers start.
             let optional = controller.optional.iter().map(|health| (health, true));
             for (health, arrives) in optional.chain([(&controller.primary, false)]) {
-                let task = whenever_back(controllers.clone(), index, health.clone(), arrives, stop.clone());
+                let task = resync_on_recovery(controllers.clone(), index, health.clone(), arrives, stop.clone());
                 tasks.push((format!("{} that come back, for {}", health.kind, controller.kind), Box::pin(task)));
             }
         }
-        let task = follow_clock(controllers.clone(), environment.clock.clone(), stop.clone());
+        let task = watch_clock(controllers.clone(), environment.clock.clone(), stop.clone());
         tasks.push(("jumps of the clock".to_owned(), Box::pin(task)));
         (Self { controllers, informers }, tasks)
     }
@@ -183,7 +183,7 @@ const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(1);
 
 /// Wakes all objects whenever the time of day jumps: when an administrator sets it, or when a suspended machine resumes. An
 /// object that waits for a time of day needs this, because the queue waits by a monotonic clock.
-async fn follow_clock(controllers: Arc<Vec<Running>>, clock: Clock, stop: CancellationToken) {
+async fn watch_clock(controllers: Arc<Vec<Running>>, clock: Clock, stop: CancellationToken) {
     loop {
         let (time, begun) = (clock(), Instant::now());
         tokio::select! {
@@ -195,14 +195,14 @@ async fn follow_clock(controllers: Arc<Vec<Running>>, clock: Clock, stop: Cancel
         let ahead = clock().duration_since(time) - passed;
         if ahead.abs() > CLOCK_TOLERANCE {
             tracing::info!(seconds = ahead.as_secs_f64(), "The clock has jumped; all objects are reconciled");
-            controllers.iter().for_each(|controller| controller.wake_all(&Cause::Clock));
+            controllers.iter().for_each(|controller| controller.enqueue_all(&Cause::Clock));
         }
     }
 }
 
 /// Wakes all objects whenever a kind becomes available again. So an outage ends for all of them at once, and not for each
 /// at the end of its back-off, which has grown as long as the outage. With `arrives` the first time counts too.
-async fn whenever_back(
+async fn resync_on_recovery(
     controllers: Arc<Vec<Running>>,
     index: usize,
     health: Arc<InformerHealth>,
@@ -212,13 +212,13 @@ async fn whenever_back(
     let come_and_go = async {
         health.until_synced().await;
         if arrives {
-            controllers[index].wake_all(&Cause::Served);
+            controllers[index].enqueue_all(&Cause::Served);
         }
         loop {
             health.until_unsynced().await;
             health.until_synced().await;
             tracing::debug!(controller = &*controllers[index].name, kind = health.kind, "Back");
-            controllers[index].wake_all(&Cause::Served);
+            controllers[index].enqueue_all(&Cause::Served);
         }
     };
     tokio::select! {

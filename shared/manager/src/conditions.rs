@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use workloads::Present;
+use workloads::ClockReading;
 pub use workloads::{Health, Problem, ProblemKind, Verdict};
 
 mod external;
@@ -23,7 +23,7 @@ pub struct Report<S> {
 
 /// What the runtime knows in addition to the operator's findings.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Circumstances<'a> {
+pub(crate) struct ConditionContext<'a> {
     /// The conditions in the stored status.
     pub(crate) stored: &'a [Condition],
     /// The generation that the reconcile acted on.
@@ -34,7 +34,7 @@ pub(crate) struct Circumstances<'a> {
 
 /// Why an object is not reconciled now: only its status is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Halt {
+pub(crate) enum NotReconciled {
     /// An annotation of the user pauses the object.
     Paused(String),
     /// The operator's own validation refuses the object.
@@ -51,7 +51,7 @@ pub(crate) const WAITING: ProblemKind = ProblemKind::new("WaitingForGarbageColle
 pub(crate) fn combine(
     health: &Health,
     refusals: &[Problem],
-    circumstances: Circumstances<'_>,
+    circumstances: ConditionContext<'_>,
 ) -> (Vec<Condition>, Option<Timestamp>) {
     let waiting = refusals.iter().find(|refusal| refusal.kind == WAITING);
     let mut problems: Vec<&Problem> = health.problems.iter().chain(refusals).filter(|p| p.kind != WAITING).collect();
@@ -81,7 +81,7 @@ pub(crate) fn combine(
 
     let mut recheck = health.recheck;
     if degraded.status {
-        let stalled_at = Present::new(circumstances.now, circumstances.stored)
+        let stalled_at = ClockReading::new(circumstances.now, circumstances.stored)
             .end_of(circumstances.since("Degraded", true), STALLED_AFTER);
         // The problem that stalled the object still does: time alone does not end that, even if the clock was put back.
         let was_stalled = circumstances
@@ -101,7 +101,7 @@ pub(crate) fn combine(
 }
 
 /// Returns the conditions of an object that is not reconciled at the moment: some of its stored ones, and the reason.
-pub(crate) fn halted(halt: &Halt, circumstances: Circumstances<'_>) -> Vec<Condition> {
+pub(crate) fn halted(halt: &NotReconciled, circumstances: ConditionContext<'_>) -> Vec<Condition> {
     let kept = |names: &[&str]| -> Vec<Condition> {
         let kept = circumstances.stored.iter().filter(|condition| names.contains(&&*condition.type_)).cloned();
         // After a restore from a backup, the restored object may have got a status from the lost time.
@@ -109,7 +109,7 @@ pub(crate) fn halted(halt: &Halt, circumstances: Circumstances<'_>) -> Vec<Condi
         kept.map(|it| Condition { observed_generation: it.observed_generation.map(capped), ..it }).collect()
     };
     match halt {
-        Halt::Paused(message) => {
+        NotReconciled::Paused(message) => {
             let mut conditions = kept(&["Available", "Degraded", "Synced"]);
             if circumstances.stored.iter().any(|condition| condition.type_ == "Progressing") {
                 conditions.insert(
@@ -121,7 +121,7 @@ pub(crate) fn halted(halt: &Halt, circumstances: Circumstances<'_>) -> Vec<Condi
             conditions.push(circumstances.timed(Condition { status: "Unknown".to_owned(), ..ready }));
             conditions
         }
-        Halt::Invalid(problem) => {
+        NotReconciled::Invalid(problem) => {
             let mut conditions = kept(&["Available", "Progressing"]);
             let wrong = Verdict::yes(problem.kind.reason, problem.message.clone());
             conditions.push(circumstances.condition("Degraded", &wrong));
@@ -153,7 +153,7 @@ fn degraded(problems: &[&Problem]) -> Verdict {
     Verdict { status: true, reason: first.kind.reason, message }
 }
 
-impl Circumstances<'_> {
+impl ConditionContext<'_> {
     fn condition(&self, type_: &str, verdict: &Verdict) -> Condition {
         self.timed(Condition {
             type_: type_.to_owned(),

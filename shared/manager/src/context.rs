@@ -39,21 +39,21 @@ use crate::{
 
 mod answer;
 mod apply;
+mod capabilities;
 mod lost_children;
 mod memory;
 mod primary;
 mod read;
 mod recent;
-mod role;
 mod status_writer;
 
+pub(crate) use capabilities::Capabilities;
 use memory::Rollout;
-pub(crate) use memory::{ActedOn, Memory};
+pub(crate) use memory::{LastReconciled, Memory};
 pub use primary::Creation;
 pub(crate) use primary::{has_finalizer, is_paused, paused_annotation};
 pub use read::SecretValues;
 pub(crate) use recent::Recent;
-pub(crate) use role::Role;
 
 /// The handle of one reconcile of one object of kind `K`. Clones belong to the same reconcile.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub(crate) struct ControllerState<K: Primary> {
     pub(crate) caches: Caches,
     pub(crate) state: StateMap,
     pub(crate) gate: StatusGate,
-    pub(crate) role: Role,
+    pub(crate) capabilities: Capabilities,
     pub(crate) memory: Arc<Memory>,
     /// Children that were just created. If one is missing again, its owner may be gone.
     pub(crate) recent: Recent,
@@ -215,12 +215,12 @@ impl<K: Primary> Context<K> {
 
     /// Runs independent writes concurrently. All of them run to their end, even if one fails; then the first error is
     /// returned.
-    pub async fn all<W: Together>(&self, writes: W) -> Result<W::Output, Error> {
-        writes.together().await
+    pub async fn all<W: JoinAll>(&self, writes: W) -> Result<W::Output, Error> {
+        writes.join_all().await
     }
 
     /// Requeues the object at `time` at the latest.
-    pub fn wake_at(&self, time: Timestamp) {
+    pub fn requeue_at(&self, time: Timestamp) {
         let wait = time.duration_since(self.now()).max(jiff::SignedDuration::ZERO).unsigned_abs();
         // Wake slightly late: `time` must have passed then. Times in conditions are whole seconds.
         self.wake(Instant::now() + wait + Duration::from_millis(20));
@@ -334,23 +334,23 @@ impl StateMap {
 }
 
 /// A tuple of writes that can run concurrently: the argument of [`Context::all`].
-pub trait Together {
+pub trait JoinAll {
     /// The tuple of their results.
     type Output;
 
     /// Runs all of them to their end.
-    fn together(self) -> impl Future<Output = Result<Self::Output, Error>> + Send;
+    fn join_all(self) -> impl Future<Output = Result<Self::Output, Error>> + Send;
 }
 
-macro_rules! together {
+macro_rules! join_all {
     ($join:ident: $($future:ident $value:ident $out:ident),+) => {
-        impl<$($future, $out),+> Together for ($($future,)+)
+        impl<$($future, $out),+> JoinAll for ($($future,)+)
         where
             $($future: Future<Output = Result<$out, Error>> + Send, $out: Send,)+
         {
             type Output = ($($out,)+);
 
-            async fn together(self) -> Result<Self::Output, Error> {
+            async fn join_all(self) -> Result<Self::Output, Error> {
                 let ($($value,)+) = self;
                 let ($($value,)+) = futures::$join!($($value),+);
                 Ok(($($value?,)+))
@@ -359,7 +359,7 @@ macro_rules! together {
     };
 }
 
-together!(join: A a X, B b Y);
-together!(join: A a X, B b Y, C c Z);
-together!(join: A a X, B b Y, C c Z, D d W);
-together!(join: A a X, B b Y, C c Z, D d W, E e V);
+join_all!(join: A a X, B b Y);
+join_all!(join: A a X, B b Y, C c Z);
+join_all!(join: A a X, B b Y, C c Z, D d W);
+join_all!(join: A a X, B b Y, C c Z, D d W, E e V);

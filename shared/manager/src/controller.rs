@@ -22,7 +22,7 @@ use workloads::{Child, Viewed};
 use workqueue::{Priority, WorkQueue};
 
 use crate::{
-    context::{Caches, Context, Environment, Memory, Names, Role, StateMap},
+    context::{Caches, Capabilities, Context, Environment, Memory, Names, StateMap},
     error::Error,
     metrics::ChildMetrics,
     rbac::Rule,
@@ -40,7 +40,7 @@ use deletion::Cleanup;
 pub use deletion::{Deletion, Finalize};
 
 use queue_metrics::QueueMetrics;
-use running::Built;
+use running::WiredController;
 pub(crate) use running::{Running, Start};
 use wake_filter::{Part, WakeFilter};
 
@@ -49,7 +49,7 @@ use wake_filter::{Part, WakeFilter};
 pub enum Action {
     /// Nothing more to do until something changes.
     Done,
-    /// Requeue after this time. For a time of day use [`Context::wake_at`].
+    /// Requeue after this time. For a time of day use [`Context::requeue_at`].
     After(Duration),
     /// Requeue after this time, and not before, whatever changes: a system outside of the cluster has named the time.
     NotBefore(Duration),
@@ -90,17 +90,17 @@ impl Controller {
     /// A controller of all objects of kind `K`.
     pub fn of<K: Primary>() -> ControllerBuilder<K> {
         let rules = vec![Rule::of::<K>(&["get", "list", "watch"]), Rule::of::<K>(&["patch"]).subresource("status")];
-        let behaviour = Behaviour {
+        let options = ControllerOptions {
             needs: vec![resource_name::<K>()],
             state: StateMap::default(),
-            role: Role::default(),
+            capabilities: Capabilities::default(),
             cleanup: None,
             gone: None,
             scraped: None,
             wakes_on: None,
             workers: None,
         };
-        ControllerBuilder { sources: Vec::new(), children: Vec::new(), rules, indices: Vec::new(), behaviour }
+        ControllerBuilder { sources: Vec::new(), children: Vec::new(), rules, indices: Vec::new(), options }
     }
 }
 
@@ -122,15 +122,15 @@ pub struct ControllerBuilder<K: Primary> {
     children: Vec<String>,
     rules: Vec<Rule>,
     indices: Vec<(&'static str, Values<K>)>,
-    behaviour: Behaviour<K>,
+    options: ControllerOptions<K>,
 }
 
 /// The parts of a declaration that the running controller needs.
-struct Behaviour<K: Primary> {
+struct ControllerOptions<K: Primary> {
     /// The resources whose caches must be filled before the workers start.
     needs: Vec<String>,
     state: StateMap,
-    role: Role,
+    capabilities: Capabilities,
     cleanup: Option<Cleanup<K>>,
     gone: Option<Gone>,
     scraped: Option<Scraped<K>>,
@@ -150,14 +150,14 @@ impl<K: Primary> ControllerBuilder<K> {
     ///
     /// The watch selects by the label `app.kubernetes.io/managed-by`, so objects that are not ours cost nothing.
     pub fn owns<C: Child + Namespaced>(mut self) -> Self {
-        self.behaviour.needs.push(resource_name::<C>());
+        self.options.needs.push(resource_name::<C>());
         self.source_of_children::<C>(|_, health| health.require())
     }
 
     /// Like [`owns`](Self::owns), for a kind that not every cluster has, such as `ServiceMonitor`. While its definition is not
     /// installed, such children are left out ([`Context::installed`]). Once it is installed, all objects are reconciled again.
     pub fn owns_if_installed<C: Child + Namespaced>(mut self) -> Self {
-        self.behaviour.role.optional.insert(resource_name::<C>());
+        self.options.capabilities.optional.insert(resource_name::<C>());
         self.source_of_children::<C>(|caches, health| caches.optional.push(health.clone()))
     }
 
@@ -172,7 +172,7 @@ impl<K: Primary> ControllerBuilder<K> {
             informer.subscribe(Box::new(move |delta, origin| {
                 let owner = |owner: &Owner, namespace: &Arc<str>| {
                     let key = owner_key(&primary, owner, namespace)?;
-                    memory.record_child(&key, &C::kind(&()), delta);
+                    memory.record_lost_child(&key, &C::kind(&()), delta);
                     Some(key)
                 };
                 wake_related::<C>(&queue, woken(delta, &app, owner), delta, origin);
@@ -187,7 +187,7 @@ impl<K: Primary> ControllerBuilder<K> {
     /// changes wake it: for pods that a child's own controller creates.
     pub fn watches_labelled<C: Viewed + Namespaced>(mut self) -> Self {
         self.rules.push(Rule::of::<C>(&["list", "watch"]));
-        self.behaviour.needs.push(resource_name::<C>());
+        self.options.needs.push(resource_name::<C>());
         self.sources.push(Box::new(|informers, _, queue, app, _, caches| {
             let informer = informers.projected::<C>(app);
             informer.health.require();
@@ -204,20 +204,20 @@ impl<K: Primary> ControllerBuilder<K> {
     /// without the permission to list them.
     pub fn reads<C: Namespaced>(mut self) -> Self {
         self.rules.push(Rule::of::<C>(&["get"]));
-        self.behaviour.role.reads.insert(C::plural(&()).into_owned());
+        self.options.capabilities.reads.insert(C::plural(&()).into_owned());
         self
     }
 
     /// Declares that reconciles write annotations of the object itself ([`Context::annotate`]).
     pub fn annotates(mut self) -> Self {
         self.rules.push(Rule::of::<K>(&["patch"]));
-        self.behaviour.role.annotates = true;
+        self.options.capabilities.annotates = true;
         self
     }
 
     /// Never adopts the children that an earlier object of the same name left behind. They count as a name conflict.
     pub fn never_adopts(mut self) -> Self {
-        self.behaviour.role.adopts = false;
+        self.options.capabilities.adopts = false;
         self
     }
 
@@ -227,9 +227,9 @@ impl<K: Primary> ControllerBuilder<K> {
     /// The runtime never adds the finalizer by itself. The reconciler adds it with [`Context::ensure_finalizer`], before it
     /// does anything outside of the cluster. The runtime removes it when `cleanup` returns [`Deletion::Finished`].
     pub fn on_delete<F: Finalize<K>>(mut self, finalizer: &'static str, cleanup: F) -> Self {
-        self.behaviour.role.finalizer = Some(finalizer);
+        self.options.capabilities.finalizer = Some(finalizer);
         let cleanup = Arc::new(cleanup);
-        self.behaviour.cleanup = Some(Box::new(move |object, context| {
+        self.options.cleanup = Some(Box::new(move |object, context| {
             let cleanup = cleanup.clone();
             Box::pin(async move { cleanup.call(object, context).await })
         }));
@@ -238,13 +238,13 @@ impl<K: Primary> ControllerBuilder<K> {
 
     /// Calls `gone` when an object is gone, for example to drop its metrics. May miss an object that is created again at once.
     pub fn on_gone(mut self, gone: impl Fn(&ObjectKey) + Send + Sync + 'static) -> Self {
-        self.behaviour.gone = Some(Box::new(gone));
+        self.options.gone = Some(Box::new(gone));
         self
     }
 
     /// Calls `scraped` with all cached objects before each scrape, so that an operator can count them by their content.
     pub fn on_scrape(mut self, scraped: impl Fn(Objects<'_, K>) + Send + Sync + 'static) -> Self {
-        self.behaviour.scraped = Some(Box::new(scraped));
+        self.options.scraped = Some(Box::new(scraped));
         self
     }
 
@@ -254,14 +254,14 @@ impl<K: Primary> ControllerBuilder<K> {
     /// `part` must depend on the object alone. A change is compared with what the last reconcile acted on, so nothing is missed
     /// while a reconcile runs.
     pub fn wakes_on<P: Hash>(mut self, part: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
-        self.behaviour.wakes_on = Some(Box::new(move |object| wake_filter::hash(&part(object))));
+        self.options.wakes_on = Some(Box::new(move |object| wake_filter::hash(&part(object))));
         self
     }
 
     /// Sets the number of concurrent reconciles, unless `--max-concurrent-reconciles` names the kind. This is for reconciles
     /// that mostly wait for a service outside of the cluster.
     pub fn workers(mut self, workers: usize) -> Self {
-        self.behaviour.workers = Some(workers);
+        self.options.workers = Some(workers);
         self
     }
 
@@ -276,14 +276,14 @@ impl<K: Primary> ControllerBuilder<K> {
 
     /// Registers a value that reconciles read with [`Context::config`], such as the operator's configuration or a client.
     pub fn config<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.behaviour.state = self.behaviour.state.with(value);
+        self.options.state = self.options.state.with(value);
         self
     }
 
     /// Completes the controller with its reconciler.
-    pub fn reconcile<F: Reconcile<K>>(self, reconciler: F) -> Declared {
+    pub fn reconcile<F: Reconcile<K>>(self, reconciler: F) -> DeclaredController {
         let names = Names::of::<K>();
-        Declared {
+        DeclaredController {
             names: names.clone(),
             rules: self.rules.clone(),
             children: self.children.clone(),
@@ -312,7 +312,7 @@ impl<K: Primary> ControllerBuilder<K> {
             ..workqueue::Config::default()
         });
         let (mut caches, memory) = (Caches::default(), Arc::<Memory>::default());
-        let filter = WakeFilter::new(self.behaviour.wakes_on.take(), primary.store.clone(), memory.clone());
+        let filter = WakeFilter::new(self.options.wakes_on.take(), primary.store.clone(), memory.clone());
         let (filter, woken) = (Arc::new(filter), queue.clone());
         let passing = filter.clone();
         primary.subscribe(Box::new(move |delta, origin| {
@@ -323,7 +323,7 @@ impl<K: Primary> ControllerBuilder<K> {
         for source in std::mem::take(&mut self.sources) {
             source(informers, &primary, &queue, &names.app, &memory, &mut caches);
         }
-        Box::new(Built {
+        Box::new(WiredController {
             names,
             children,
             primary,
@@ -331,7 +331,7 @@ impl<K: Primary> ControllerBuilder<K> {
             filter,
             memory,
             caches,
-            behaviour: self.behaviour,
+            options: self.options,
             reconciler,
         })
     }
@@ -339,7 +339,7 @@ impl<K: Primary> ControllerBuilder<K> {
 
 /// A complete controller, ready for [`Manager::add`](crate::Manager::add).
 #[must_use = "a controller does nothing until it is added to the manager"]
-pub struct Declared {
+pub struct DeclaredController {
     pub(crate) names: Names,
     pub(crate) rules: Vec<Rule>,
     /// Kinds of children.

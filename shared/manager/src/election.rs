@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cache::ObjectKey;
-use leader_election::{Config, Leadership, Loss, Observer};
+use leader_election::{Config, Leadership, Observer, StopReason};
 
 use crate::{
     events::{EventType, Note, Recorder, Reference},
@@ -39,19 +39,19 @@ pub(crate) fn election(settings: &Settings) -> Result<Option<Config>, String> {
 }
 
 /// Reports the election by events and metrics.
-pub(crate) struct Reporter {
+pub(crate) struct LeadershipMetrics {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) recorder: Recorder,
     pub(crate) config: Config,
 }
 
-impl Observer for Reporter {
+impl Observer for LeadershipMetrics {
     fn started_leading(&self, leadership: &Leadership) {
         self.metrics.leader_status.with_label_values(&[&self.config.name]).set(1);
         self.event(leadership, "became leader");
     }
 
-    fn stopped_leading(&self, leadership: &Leadership, _: Loss) {
+    fn stopped_leading(&self, leadership: &Leadership, _: StopReason) {
         self.metrics.leader_status.with_label_values(&[&self.config.name]).set(0);
         self.event(leadership, "stopped leading");
     }
@@ -61,7 +61,7 @@ impl Observer for Reporter {
     }
 }
 
-impl Reporter {
+impl LeadershipMetrics {
     fn event(&self, leadership: &Leadership, what: &str) {
         let lease = Reference {
             api_version: "coordination.k8s.io/v1".to_owned(),

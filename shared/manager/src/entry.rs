@@ -55,7 +55,7 @@ pub fn main(operators: &[&'static dyn Operator]) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             ExitCode::FAILURE
         }
     }
@@ -112,7 +112,7 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
     };
     let known: Vec<&str> = operators.iter().map(|operator| operator.name()).collect();
     if let Some(unknown) = settings.unknown_operator(&known) {
-        complain(&format!("--operators: there is no operator \"{unknown}\"; known are {}", known.join(", ")));
+        print_error(&format!("--operators: there is no operator \"{unknown}\"; known are {}", known.join(", ")));
         return ExitCode::from(2);
     }
     if settings.dry_run_config {
@@ -123,14 +123,14 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
     let election = match election(&settings) {
         Ok(election) => election,
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             return ExitCode::from(2);
         }
     };
     let webhooks = match webhook_plan(&settings, pod_namespace()) {
         Ok(webhooks) => webhooks,
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             return ExitCode::from(2);
         }
     };
@@ -139,7 +139,7 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
         manager.take(*operator);
     }
     let running = block_on(async {
-        let traces = telemetry::start(&settings).map_err(Unable::Configured)?;
+        let traces = telemetry::start(&settings).map_err(ExitReason::Configured)?;
         let result = run(manager, election, webhooks, traces.clone()).await;
         if let Err(error) = &result
             && !matches!(error, Fatal::SecondSignal)
@@ -147,28 +147,28 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
             tracing::error!(error = chain(error), "Cannot go on");
         }
         traces.flush();
-        result.map_err(|_| Unable::Told)
+        result.map_err(|_| ExitReason::AlreadyLogged)
     });
     match running {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(Unable::Told)) => ExitCode::FAILURE,
-        Ok(Err(Unable::Configured(error))) => {
-            complain(&error);
+        Ok(Err(ExitReason::AlreadyLogged)) => ExitCode::FAILURE,
+        Ok(Err(ExitReason::Configured(error))) => {
+            print_error(&error);
             ExitCode::from(2)
         }
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             ExitCode::FAILURE
         }
     }
 }
 
 /// Why the process ends early.
-enum Unable {
+enum ExitReason {
     /// A wrong flag.
     Configured(String),
     /// The error is already in the log.
-    Told,
+    AlreadyLogged,
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, String> {
@@ -225,6 +225,6 @@ fn print_yaml(value: &impl serde::Serialize) -> Result<(), String> {
 }
 
 /// Prints one line to stderr, because logging may not have begun.
-fn complain(message: &str) {
+fn print_error(message: &str) {
     drop(writeln!(std::io::stderr(), "error: {message}"));
 }

@@ -31,7 +31,7 @@ pub struct Harness {
     assembly: Assembly,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
-    flushed: CancellationToken,
+    flush_events: CancellationToken,
     workers: JoinSet<()>,
     tasks: JoinSet<()>,
 }
@@ -106,7 +106,7 @@ impl Harness {
             tasks.spawn(task);
         }
         workers.spawn(wired.workers);
-        Self { assembly: wired.assembly, metrics, stop: wired.stop, flushed: wired.flushed, workers, tasks }
+        Self { assembly: wired.assembly, metrics, stop: wired.stop, flush_events: wired.flush_events, workers, tasks }
     }
 
     /// Returns what a scrape of the metrics would return.
@@ -118,7 +118,7 @@ impl Harness {
     pub async fn stop(&mut self) {
         self.stop.cancel();
         while self.workers.join_next().await.is_some() {}
-        self.flushed.cancel();
+        self.flush_events.cancel();
         while self.tasks.join_next().await.is_some() {}
     }
 

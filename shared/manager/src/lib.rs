@@ -49,8 +49,10 @@ mod workers;
 
 pub use cache::{Namespaced, ObjectKey};
 pub use conditions::{External, Finding, Health, Problem, ProblemKind, Report, Verdict};
-pub use context::{Context, Creation, SecretValues, Together};
-pub use controller::{Action, Controller, ControllerBuilder, Declared, Deletion, Finalize, Objects, Reconcile};
+pub use context::{Context, Creation, JoinAll, SecretValues};
+pub use controller::{
+    Action, Controller, ControllerBuilder, DeclaredController, Deletion, Finalize, Objects, Reconcile,
+};
 pub use crd::{normalize, printed};
 pub use entry::main;
 pub use error::{Error, Request, Retry};

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use webhooks::{Endpoint, Webhook, assert_paths_differ};
 
 use crate::{
-    controller::Declared,
+    controller::DeclaredController,
     metrics::{ChildMetrics, MetricRegistry},
     rbac::{Rule, policy_rules},
     settings::Settings,
@@ -78,7 +78,7 @@ pub struct Subcommand {
 
 /// Collects the controllers of the chosen operators, and what else they run.
 pub struct Manager {
-    pub(crate) controllers: Vec<(Declared, ChildMetrics)>,
+    pub(crate) controllers: Vec<(DeclaredController, ChildMetrics)>,
     pub(crate) background: Vec<Background>,
     pub(crate) webhooks: Vec<Webhook>,
     pub(crate) tokens: Vec<SharedToken>,
@@ -150,7 +150,7 @@ impl Manager {
     ///
     /// When there already is a controller of this name: both would share metrics, labels and field manager. The name is the
     /// kind in lower case, whatever its group.
-    pub fn add(&mut self, controller: Declared) {
+    pub fn add(&mut self, controller: DeclaredController) {
         let name = &controller.names.app;
         assert!(
             self.controllers.iter().all(|(other, _)| other.names.app != *name),

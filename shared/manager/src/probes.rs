@@ -89,7 +89,7 @@ impl Probes {
         let phase = informer.phase();
         let says = phase.describe(&informer.resource);
         let result = match phase {
-            Phase::Synced => Ok(informer.remark()),
+            Phase::Synced => Ok(informer.warning()),
             Phase::NotInstalled | Phase::Forbidden(_) => Ok(Some(says)),
             Phase::Starting | Phase::Failing(_) if self.started.elapsed() > self.cache_sync_timeout => Ok(Some(says)),
             Phase::Starting | Phase::Failing(_) => Err(says),
@@ -125,7 +125,7 @@ fn render(probe: &str, checks: &[Check], excluded: &[&str]) -> (bool, String) {
         lines.push(match result {
             _ if excluded.contains(&name.as_str()) => format!("[+]{name} excluded: ok"),
             Ok(None) => format!("[+]{name} ok"),
-            Ok(Some(remark)) => format!("[+]{name} ok: {remark}"),
+            Ok(Some(warning)) => format!("[+]{name} ok: {warning}"),
             Err(why) => {
                 passed = false;
                 format!("[-]{name} failed: {why}")

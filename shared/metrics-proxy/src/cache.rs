@@ -14,7 +14,7 @@ use crate::ReviewError;
 /// A digest of the question: the cache keeps neither tokens nor names.
 pub(crate) type Key = [u8; 32];
 
-type Flight<V> = Shared<BoxFuture<'static, Result<V, ReviewError>>>;
+type InFlight<V> = Shared<BoxFuture<'static, Result<V, ReviewError>>>;
 
 /// A cache of at most `limit` answers.
 pub(crate) struct Cache<V> {
@@ -25,7 +25,7 @@ pub(crate) struct Cache<V> {
 struct State<V> {
     answers: HashMap<Key, (V, Instant)>,
     /// Reviews that have no answer yet.
-    asked: HashMap<Key, Flight<V>>,
+    asked: HashMap<Key, InFlight<V>>,
 }
 
 impl<V: Clone + Send + Sync + 'static> Cache<V> {
@@ -62,7 +62,7 @@ impl<V: Clone + Send + Sync + 'static> Cache<V> {
         (flight.await, known)
     }
 
-    fn ask<F>(&self, key: Key, lasts: impl Fn(&V) -> Duration + Send + 'static, answer: F) -> Flight<V>
+    fn ask<F>(&self, key: Key, lasts: impl Fn(&V) -> Duration + Send + 'static, answer: F) -> InFlight<V>
     where
         F: Future<Output = Result<V, ReviewError>> + Send + 'static,
     {

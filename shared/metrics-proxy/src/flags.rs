@@ -14,7 +14,7 @@ use http::{
 use serving::{CipherSuites, Http2, MinVersion, TlsError};
 
 use crate::{
-    Rules, Times,
+    CacheTtls, Rules,
     forward::IdentityHeaders,
     policy::{Authorization, ConfigError, PathError, Patterns},
 };
@@ -274,7 +274,7 @@ pub(crate) struct Settings {
     pub(crate) authority: Authority,
     pub(crate) identity: IdentityHeaders,
     pub(crate) rules: Rules,
-    pub(crate) times: Times,
+    pub(crate) times: CacheTtls,
     /// Given flags that have no effect.
     pub(crate) ignored: Vec<String>,
 }
@@ -319,11 +319,11 @@ impl Flags {
                 ignore_paths: patterns("--ignore-paths", &self.ignore_paths)?,
                 authorization: self.authorization()?,
             },
-            times: Times {
+            times: CacheTtls {
                 token: self.authentication_token_webhook_cache_ttl,
                 allowed: self.authorization_webhook_cache_authorized_ttl,
                 denied: self.authorization_webhook_cache_unauthorized_ttl,
-                ..Times::default()
+                ..CacheTtls::default()
             },
             ignored: self.others.ignored().collect(),
         })

@@ -32,7 +32,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 /// Headers that are meant for the proxy, or with which a client could impersonate the proxy or another user.
-const OURS: [&str; 10] = [
+const PROXY_HEADERS: [&str; 10] = [
     "authorization",
     "content-length",
     "expect",
@@ -92,7 +92,7 @@ fn is_ours(name: &HeaderName, identity: &IdentityHeaders) -> bool {
     let same = name.as_str().replace('_', "-");
     let is = |other: &HeaderName| same == other.as_str().replace('_', "-");
     HOP_BY_HOP.contains(&&*same)
-        || OURS.contains(&&*same)
+        || PROXY_HEADERS.contains(&&*same)
         || OURS_BEGIN.iter().any(|begin| same.starts_with(begin))
         || is(&identity.user)
         || is(&identity.groups)

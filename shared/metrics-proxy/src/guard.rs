@@ -33,7 +33,7 @@ pub struct Rules {
 
 /// TTLs of cached answers, and the time limit of a review.
 #[derive(Debug, Clone)]
-pub struct Times {
+pub struct CacheTtls {
     /// TTL of the user of a token.
     pub token: Duration,
     /// TTL of the answer that a token is invalid.
@@ -46,7 +46,7 @@ pub struct Times {
     pub review: Duration,
 }
 
-impl Default for Times {
+impl Default for CacheTtls {
     fn default() -> Self {
         Self {
             token: Duration::from_mins(2),
@@ -66,7 +66,7 @@ const ASKED: usize = 16;
 /// Admits or refuses requests.
 pub struct Guard {
     rules: Rules,
-    times: Times,
+    times: CacheTtls,
     reviewer: Arc<dyn Reviewer>,
     tokens: Cache<Option<Arc<User>>>,
     accesses: Cache<Decision>,
@@ -85,7 +85,7 @@ pub enum Admitted {
 
 impl Guard {
     /// Makes a guard with these rules. The reviewer decides what they leave open.
-    pub fn new(rules: Rules, reviewer: Arc<dyn Reviewer>, times: Times, metrics: Arc<Metrics>) -> Self {
+    pub fn new(rules: Rules, reviewer: Arc<dyn Reviewer>, times: CacheTtls, metrics: Arc<Metrics>) -> Self {
         let (tokens, accesses) = (Cache::new(REMEMBERED), Cache::new(REMEMBERED));
         Self { rules, times, reviewer, tokens, accesses, asked: Arc::new(Semaphore::new(ASKED)), metrics }
     }
@@ -117,7 +117,7 @@ impl Guard {
             return Ok(Arc::new(user));
         }
         let Credentials::Token(token) = credentials(&request.headers) else { return Err(Refusal::Unauthorized) };
-        let Times { token: known, no_token, review, .. } = self.times;
+        let CacheTtls { token: known, no_token, review, .. } = self.times;
         let lasts = move |user: &Option<Arc<User>>| if user.is_some() { known } else { no_token };
         let key = Sha256::digest(token.as_bytes()).into();
         let ask = || {
@@ -133,7 +133,7 @@ impl Guard {
         if self.rules.authorization.allows(user, &wish) {
             return Ok(());
         }
-        let Times { allowed, denied, review, .. } = self.times;
+        let CacheTtls { allowed, denied, review, .. } = self.times;
         let lasts = move |decision: &Decision| if decision.allowed { allowed } else { denied };
         let key = digest(&(&**user, &wish)).map_err(unavailable)?;
         let ask = || {

@@ -4,7 +4,7 @@
 //! same guard in front of an axum handler:
 //!
 //! ```ignore
-//! let guard = Arc::new(Guard::new(Rules::default(), Arc::new(ApiServer::new(client, vec![])), Times::default(), metrics));
+//! let guard = Arc::new(Guard::new(Rules::default(), Arc::new(ApiServer::new(client, vec![])), CacheTtls::default(), metrics));
 //! let routes = Router::new().route("/metrics", get(metrics)).layer(middleware::from_fn_with_state(guard, metrics_proxy::admit));
 //! ```
 //!
@@ -26,7 +26,7 @@ mod reviewer;
 
 pub use api_server::{ApiServer, ClientError, client};
 pub use flags::{FlagError, Flags, LogFormat};
-pub use guard::{Admitted, Guard, Rules, Times, admit};
+pub use guard::{Admitted, CacheTtls, Guard, Rules, admit};
 pub use metrics::Metrics;
 pub use program::{Fatal, Program, self_signed};
 pub use refusal::Refusal;

@@ -200,7 +200,7 @@ impl Program {
     pub async fn run(self, stop: CancellationToken) {
         let Self { secure, insecure, endpoints, proxy, certificates: _, authorities: _, ready } = self;
         let own = own_endpoints(&proxy, ready.clone());
-        let service = tower_of(proxy);
+        let service = service_stack(proxy);
         let serve = |listener: Option<Listener>, kind| {
             let (service, stop) = (service.clone(), stop.clone());
             async move {
@@ -230,7 +230,7 @@ impl Program {
     }
 }
 
-fn tower_of(
+fn service_stack(
     proxy: Arc<Proxy>,
 ) -> impl tower::Service<Request<serving::Body>, Response = Response, Error = std::convert::Infallible, Future: Send>
 + Clone

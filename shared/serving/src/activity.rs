@@ -220,7 +220,7 @@ impl Connections {
 
     /// Admits a connection. At the limit, cuts the one that has been without a request for the longest time. Returns `None` if
     /// all connections have a request.
-    pub(crate) fn admit(self: &Arc<Self>) -> Option<Place> {
+    pub(crate) fn admit(self: &Arc<Self>) -> Option<ConnectionSlot> {
         let mut guard = self.open.lock();
         let (next, open) = &mut *guard;
         if open.len() >= self.limit {
@@ -235,7 +235,7 @@ impl Connections {
         let activity = Arc::new(Activity::new());
         open.insert(*next, activity.clone());
         self.observer.connections(open.len());
-        Some(Place { id: *next, activity, connections: self.clone() })
+        Some(ConnectionSlot { id: *next, activity, connections: self.clone() })
     }
 
     /// Cuts all connections, and returns their number.
@@ -247,13 +247,13 @@ impl Connections {
 }
 
 /// The place of a connection among the open ones; dropping it frees the place.
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     id: u64,
     pub(crate) activity: Arc<Activity>,
     connections: Arc<Connections>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut guard = self.connections.open.lock();
         guard.1.remove(&self.id);

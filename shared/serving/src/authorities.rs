@@ -39,7 +39,7 @@ impl ClientAuthorities {
 
     /// Reads the bundle from a file, now and every five seconds. Needs a tokio runtime.
     pub fn from_file(bundle: impl Into<PathBuf>) -> Result<Self, CertificateError> {
-        Self::watched(false, files::EVERY, bundle.into())
+        Self::watched(false, files::POLL_INTERVAL, bundle.into())
     }
 
     /// Reads the bundle from a file, now and at this interval. Needs a tokio runtime.
@@ -50,12 +50,12 @@ impl ClientAuthorities {
     /// Reads the bundle from a file, now and every five seconds. A client without a certificate is refused in the handshake.
     /// Needs a tokio runtime.
     pub fn required(bundle: impl Into<PathBuf>) -> Result<Self, CertificateError> {
-        Self::watched(true, files::EVERY, bundle.into())
+        Self::watched(true, files::POLL_INTERVAL, bundle.into())
     }
 
     fn watched(required: bool, every: Duration, bundle: PathBuf) -> Result<Self, CertificateError> {
         let files = Files::new([bundle]);
-        let [bundle] = files.look().unwrap_or_else(|| Ok(Default::default()))?;
+        let [bundle] = files.poll().unwrap_or_else(|| Ok(Default::default()))?;
         let authorities = Self::new(required, &bundle, Some(files))?;
         files::watch(&authorities.shared, every, Shared::reload);
         Ok(authorities)
@@ -89,7 +89,7 @@ impl ClientAuthorities {
 
 impl Shared {
     fn reload(&self) {
-        match self.files.as_ref().and_then(Files::look) {
+        match self.files.as_ref().and_then(Files::poll) {
             None => {}
             Some(Ok([bundle])) => drop(self.replace(&bundle)),
             Some(Err(error)) => self.observer().reloaded(Err(&error)),

@@ -75,7 +75,7 @@ impl Certificates {
 
     /// Reads the pair from two files, now and every five seconds. Needs a tokio runtime.
     pub fn from_files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, CertificateError> {
-        Self::from_files_every(files::EVERY, certificate, key)
+        Self::from_files_every(files::POLL_INTERVAL, certificate, key)
     }
 
     /// Reads the pair from two files, now and at this interval. Needs a tokio runtime.
@@ -85,7 +85,7 @@ impl Certificates {
         key: impl Into<PathBuf>,
     ) -> Result<Self, CertificateError> {
         let files = Files::new([certificate.into(), key.into()]);
-        let [certificate, key] = files.look().unwrap_or_else(|| Ok(Default::default()))?;
+        let [certificate, key] = files.poll().unwrap_or_else(|| Ok(Default::default()))?;
         let certificates = Self::new(pair(&certificate, &key)?, Some(files));
         files::watch(&certificates.shared, every, Shared::reload);
         Ok(certificates)
@@ -129,7 +129,7 @@ impl Shared {
     }
 
     fn reload(&self) {
-        match self.files.as_ref().and_then(Files::look) {
+        match self.files.as_ref().and_then(Files::poll) {
             None => {}
             Some(Ok([certificate, key])) => drop(self.replace(&certificate, &key)),
             Some(Err(error)) => self.observer().reloaded(Err(&error)),

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::CertificateError;
 
 /// The default interval between two reads.
-pub(crate) const EVERY: Duration = Duration::from_secs(5);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 type Contents<const N: usize> = Result<[Vec<u8>; N], (PathBuf, io::ErrorKind)>;
 
@@ -26,7 +26,7 @@ impl<const N: usize> Files<N> {
     }
 
     /// Reads the files. Returns `None` if nothing has changed since the last read.
-    pub(crate) fn look(&self) -> Option<Result<[Vec<u8>; N], CertificateError>> {
+    pub(crate) fn poll(&self) -> Option<Result<[Vec<u8>; N], CertificateError>> {
         let mut seen = self.seen.lock();
         let now = self.read();
         if seen.as_ref() == Some(&now) {

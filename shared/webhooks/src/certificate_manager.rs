@@ -16,7 +16,7 @@ use kube::{
 use tokio::time::Instant;
 
 use super::{
-    pki::{self, Material, Pair, Policy, Propagation},
+    pki::{self, CertificateBundle, Pair, Policy, Propagation},
     request::{Error, ask},
     trust::Trust,
 };
@@ -26,7 +26,7 @@ pub(super) enum CertificateStore {
     /// In a Secret that the replicas share.
     Secret { api: Api<Secret>, name: String },
     /// In this process only, outside of a cluster.
-    Memory(Option<Material>),
+    Memory(Option<CertificateBundle>),
 }
 
 /// Renews certificate and trust, in rounds.
@@ -35,7 +35,7 @@ pub(super) struct CertificateManager {
     pub(super) policy: Policy,
     pub(super) trust: Trust,
     /// The certificates of the last round.
-    pub(super) served: Option<Material>,
+    pub(super) served: Option<CertificateBundle>,
     /// How long the API server has had the bundle.
     pub(super) propagation: Propagation,
     pub(super) random: Rng,
@@ -44,7 +44,7 @@ pub(super) struct CertificateManager {
 /// The result of a round.
 #[derive(Debug)]
 pub(super) struct Round {
-    pub(super) material: Material,
+    pub(super) material: CertificateBundle,
     /// The bundle that the API server trusts, as read back; `None` when it is stored nowhere.
     pub(super) trusted: Option<String>,
     /// A problem that an administrator may have to fix, though we can continue.
@@ -113,7 +113,7 @@ impl CertificateStore {
     }
 
     /// The stored certificates, and the whole Secret in the version that was read.
-    async fn load(&self) -> Result<(Option<Material>, Option<Secret>), Error> {
+    async fn load(&self) -> Result<(Option<CertificateBundle>, Option<Secret>), Error> {
         match self {
             Self::Memory(material) => Ok((material.clone(), None)),
             Self::Secret { api, name } => {
@@ -125,7 +125,7 @@ impl CertificateStore {
     }
 
     /// Stores the certificates if the Secret still has the version that was read. Returns false when another replica was faster.
-    async fn save(&mut self, planned: &Material, version: Option<Secret>) -> Result<bool, Error> {
+    async fn save(&mut self, planned: &CertificateBundle, version: Option<Secret>) -> Result<bool, Error> {
         match self {
             Self::Memory(stored) => {
                 *stored = Some(planned.clone());
@@ -167,7 +167,7 @@ const NEXT_KEY: &str = "next-ca.key";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-fn data(material: &Material) -> BTreeMap<String, ByteString> {
+fn data(material: &CertificateBundle) -> BTreeMap<String, ByteString> {
     let mut data: BTreeMap<&str, String> = BTreeMap::from([
         (BUNDLE, material.bundle()),
         (AUTHORITY_KEY, material.authority.key.clone()),
@@ -181,7 +181,7 @@ fn data(material: &Material) -> BTreeMap<String, ByteString> {
 }
 
 /// Parses the Secret. `None` when anything is missing: then new certificates are made.
-fn material(data: &BTreeMap<String, ByteString>) -> Option<Material> {
+fn material(data: &BTreeMap<String, ByteString>) -> Option<CertificateBundle> {
     let text = |key: &str| data.get(key).and_then(|value| String::from_utf8(value.0.clone()).ok());
     let mut certificates = blocks(&text(BUNDLE)?).into_iter();
     let authority = Pair { certificate: certificates.next()?, key: text(AUTHORITY_KEY)? };
@@ -190,7 +190,7 @@ fn material(data: &BTreeMap<String, ByteString>) -> Option<Material> {
         None => None,
     };
     let serving = Pair { certificate: text(CERTIFICATE)?, key: text(KEY)? };
-    Some(Material { authority, next, former: certificates.collect(), serving })
+    Some(CertificateBundle { authority, next, former: certificates.collect(), serving })
 }
 
 /// The PEM blocks of a text.
@@ -228,7 +228,7 @@ mod tests {
         let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(24) };
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
         let first = pki::plan(None, None, &policy, now, false).expect("plans").expect("a change");
-        let normal = |material: &Material| super::material(&data(material)).expect("is complete");
+        let normal = |material: &CertificateBundle| super::material(&data(material)).expect("is complete");
         let stored = normal(&first);
         assert_eq!(stored, normal(&stored));
         assert_eq!(stored.serving, first.serving);

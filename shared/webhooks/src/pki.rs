@@ -24,7 +24,7 @@ pub(crate) struct Pair {
 
 /// The certificates that all replicas share.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Material {
+pub(crate) struct CertificateBundle {
     /// The current CA, which signs.
     pub(crate) authority: Pair,
     /// The next CA: it is in the bundle, but does not sign yet.
@@ -84,7 +84,7 @@ pub(crate) enum Error {
     Read(String),
 }
 
-impl Material {
+impl CertificateBundle {
     /// The `caBundle` for the API server: all CAs in PEM, the current one first.
     pub(crate) fn bundle(&self) -> String {
         let present = [Some(&self.authority), self.next.as_ref()];
@@ -97,33 +97,33 @@ impl Material {
 /// process last read or made. `trusted` means that the bundle of `stored` has been in place for a whole step, everywhere the API
 /// server reads it ([`Propagation`]).
 pub(crate) fn plan(
-    stored: Option<&Material>,
-    served: Option<&Material>,
+    stored: Option<&CertificateBundle>,
+    served: Option<&CertificateBundle>,
     policy: &Policy,
     now: Timestamp,
     trusted: bool,
-) -> Result<Option<Material>, Error> {
-    let living = |material: Option<&Material>| {
+) -> Result<Option<CertificateBundle>, Error> {
+    let living = |material: Option<&CertificateBundle>| {
         let material = material?.clone();
-        let authority = Facts::of(&material.authority.certificate).ok()?;
+        let authority = ParsedCertificate::of(&material.authority.certificate).ok()?;
         (authority.not_after > now).then_some((material, authority))
     };
     let Some((mut planned, authority)) = living(stored) else {
         // Lost or damaged: the API server has to trust what replicas serve until all of them have another certificate.
         let planned = match living(served) {
-            Some((served, _)) => announce(served, policy, now),
+            Some((served, _)) => publish_ca(served, policy, now),
             None => fresh(policy, now),
         };
         return planned.map(Some);
     };
-    planned.former.retain(|former| Facts::of(former).is_ok_and(|facts| facts.not_after > now));
+    planned.former.retain(|former| ParsedCertificate::of(former).is_ok_and(|facts| facts.not_after > now));
     if trusted && let Some(next) = planned.next.take() {
         planned.former.insert(0, std::mem::replace(&mut planned.authority, next).certificate);
         planned.serving = serve(&planned.authority, policy, now)?;
     } else if authority.is_due(now) {
-        planned = announce(planned, policy, now)?;
+        planned = publish_ca(planned, policy, now)?;
     }
-    let serving = Facts::of(&planned.serving.certificate);
+    let serving = ParsedCertificate::of(&planned.serving.certificate);
     if !serving.is_ok_and(|serving| !serving.is_due(now) && serving.covers(&policy.names)) {
         planned.serving = serve(&planned.authority, policy, now)?;
     }
@@ -131,20 +131,20 @@ pub(crate) fn plan(
 }
 
 /// Adds the next CA, unless there is one.
-fn announce(mut material: Material, policy: &Policy, now: Timestamp) -> Result<Material, Error> {
+fn publish_ca(mut material: CertificateBundle, policy: &Policy, now: Timestamp) -> Result<CertificateBundle, Error> {
     if material.next.is_none() {
-        material.next = Some(sign_itself(policy, now)?);
+        material.next = Some(self_sign(policy, now)?);
     }
     Ok(material)
 }
 
-fn fresh(policy: &Policy, now: Timestamp) -> Result<Material, Error> {
-    let authority = sign_itself(policy, now)?;
+fn fresh(policy: &Policy, now: Timestamp) -> Result<CertificateBundle, Error> {
+    let authority = self_sign(policy, now)?;
     let serving = serve(&authority, policy, now)?;
-    Ok(Material { authority, next: None, former: Vec::new(), serving })
+    Ok(CertificateBundle { authority, next: None, former: Vec::new(), serving })
 }
 
-fn sign_itself(policy: &Policy, now: Timestamp) -> Result<Pair, Error> {
+fn self_sign(policy: &Policy, now: Timestamp) -> Result<Pair, Error> {
     let made = || {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -188,17 +188,17 @@ fn live(params: &mut CertificateParams, now: Timestamp, lifetime: SignedDuration
 
 /// Whether the validity of this certificate has ended.
 pub(crate) fn has_expired(certificate: &str, now: Timestamp) -> bool {
-    Facts::of(certificate).is_ok_and(|facts| facts.not_after <= now)
+    ParsedCertificate::of(certificate).is_ok_and(|facts| facts.not_after <= now)
 }
 
 /// The validity and the names of a certificate.
-struct Facts {
+struct ParsedCertificate {
     not_before: Timestamp,
     not_after: Timestamp,
     names: Vec<String>,
 }
 
-impl Facts {
+impl ParsedCertificate {
     fn of(pem: &str) -> Result<Self, Error> {
         let read = |error: &dyn std::fmt::Display| Error::Read(error.to_string());
         let pem = Pem::iter_from_buffer(pem.as_bytes()).next().ok_or_else(|| read(&"it is empty"))?;

@@ -129,7 +129,7 @@ impl WebhookServer {
                         () = keep(&mut manager, first, &certificates, &health, Timestamp::now, call) => {}
                         () = stop.cancelled() => {}
                     }
-                    manager.trust.withdraw().await;
+                    manager.trust.restore().await;
                 };
                 tokio::join!(serve(&certificates), keeping);
             }

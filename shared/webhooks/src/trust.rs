@@ -38,11 +38,11 @@ pub(super) struct Trust {
     pub(super) configuration: String,
     pub(super) webhooks: Vec<Webhook>,
     /// CRDs as they were before we wrote our URL into them.
-    pub(super) before: Vec<Before>,
+    pub(super) before: Vec<OriginalCrd>,
 }
 
 /// A CRD's conversion and served versions, to be restored at the end.
-pub(super) struct Before {
+pub(super) struct OriginalCrd {
     name: String,
     conversion: Option<CustomResourceConversion>,
     served: Vec<bool>,
@@ -96,7 +96,7 @@ impl Trust {
     }
 
     /// Removes what was written for a URL. Does nothing in a cluster.
-    pub(super) async fn withdraw(&mut self) {
+    pub(super) async fn restore(&mut self) {
         if !matches!(self.endpoint, Endpoint::Url(_)) {
             return;
         }
@@ -152,18 +152,18 @@ impl Trust {
         if let Some(stored) = &stored
             && wanted.entries().iter().all(|entry| is_in_place(entry, &stored.entries(), &self.endpoint))
         {
-            self.disown(&api, stored).await?;
+            self.release_ownership(&api, stored).await?;
             return Ok(TrustState { settled: true, bundle: trusted(stored), remark: None });
         }
         let parameters = PatchParams::apply(MANAGER).force();
         let what = format!("cannot write {kind} {name}");
         let written = ask(&what, api.patch(name, &parameters, &Patch::Apply(&patch))).await?;
-        self.disown(&api, &written).await?;
+        self.release_ownership(&api, &written).await?;
         Ok(TrustState { settled: false, bundle: trusted(&written), remark: None })
     }
 
     /// Removes our entry from the object's `managedFields`, without changing the object.
-    async fn disown<K>(&self, api: &Api<K>, stored: &K) -> Result<(), Error>
+    async fn release_ownership<K>(&self, api: &Api<K>, stored: &K) -> Result<(), Error>
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
     {
@@ -198,7 +198,7 @@ impl Trust {
         let what = format!("cannot write the conversion of CustomResourceDefinition {name}");
         match &self.endpoint {
             Endpoint::Service { .. } if config.is_none() || trusts => {
-                self.disown(&api, &stored).await?;
+                self.release_ownership(&api, &stored).await?;
                 let bundle = config.is_some().then(|| bundle.to_owned());
                 Ok(TrustState { settled: true, bundle, remark: None })
             }
@@ -210,7 +210,7 @@ impl Trust {
                 });
                 let parameters = PatchParams::apply(MANAGER).force();
                 let written = ask(&what, api.patch(name, &parameters, &Patch::Apply(&patch))).await?;
-                self.disown(&api, &written).await?;
+                self.release_ownership(&api, &written).await?;
                 Ok(TrustState { settled: false, bundle: Some(bundle.to_owned()), remark: None })
             }
             Endpoint::Url(_) => {
@@ -224,7 +224,7 @@ impl Trust {
                     let served = stored.spec.versions.iter().map(|version| version.served).collect();
                     // A conversion with our URL was left by an earlier process; do not restore it.
                     let conversion = conversion.filter(|_| !same_url);
-                    self.before.push(Before { name: name.to_owned(), conversion, served });
+                    self.before.push(OriginalCrd { name: name.to_owned(), conversion, served });
                 }
                 let wanted = json!({
                     "strategy": "Webhook",

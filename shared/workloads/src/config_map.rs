@@ -11,7 +11,7 @@ impl Viewed for ConfigMap {
 }
 
 impl Child for ConfigMap {
-    const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["data"], &["binaryData"]];
+    const EXCLUSIVE_FIELDS: &'static [&'static [&'static str]] = &[&["data"], &["binaryData"]];
 
     /// The API server sets no defaults.
     fn set_defaults(_: &mut Value) {}

@@ -11,10 +11,10 @@ impl Viewed for Deployment {
 }
 
 impl Child for Deployment {
-    const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["spec"]];
+    const EXCLUSIVE_FIELDS: &'static [&'static [&'static str]] = &[&["spec"]];
 
     /// An autoscaler, `kubectl rollout pause` and `kubectl rollout restart` write these fields.
-    const OTHERS_TOO: &'static [&'static [&'static str]] =
+    const SHARED_FIELDS: &'static [&'static [&'static str]] =
         &[&["spec", "replicas"], &["spec", "paused"], &["spec", "template", "metadata", "annotations"]];
 
     fn set_defaults(object: &mut Value) {

@@ -11,7 +11,7 @@ impl Viewed for PodDisruptionBudget {
 }
 
 impl Child for PodDisruptionBudget {
-    const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["spec"]];
+    const EXCLUSIVE_FIELDS: &'static [&'static [&'static str]] = &[&["spec"]];
 
     fn set_defaults(object: &mut Value) {
         defaults::disruption_budget(object);

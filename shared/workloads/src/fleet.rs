@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
-    DeploymentView, Health, Live, PodView, Present, Problem, ProblemKind, Verdict,
+    ClockReading, DeploymentView, Health, Live, PodView, Problem, ProblemKind, Verdict,
     pods::{self, PATIENCE},
     rollout::{Change, Rollout},
 };
@@ -16,7 +16,7 @@ const REPLACED_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// The operator's name for its pods, and the condition reasons that contain it.
 #[derive(Debug, Clone, Copy)]
-pub struct Words {
+pub struct FleetWording {
     /// For example `nodes`.
     pub pods: &'static str,
     /// For example `MinimumNodesAvailable`.
@@ -31,7 +31,7 @@ pub struct Words {
 #[derive(Debug, Clone, Copy)]
 pub struct Fleet<'a> {
     /// Names for messages and reasons.
-    pub words: Words,
+    pub wording: FleetWording,
     /// The wanted number of pods.
     pub size: i32,
     /// Seconds that a rollout may make no progress.
@@ -49,7 +49,7 @@ pub struct Fleet<'a> {
 impl Fleet<'_> {
     /// Returns the conditions and problems of the app.
     pub fn health(&self) -> Health {
-        let (rollout, present) = (self.rollout(), Present::new(self.now, self.stored));
+        let (rollout, present) = (self.rollout(), ClockReading::new(self.now, self.stored));
         let diagnosis = pods::diagnose(self.pods, PATIENCE, present);
         let wait = self
             .wait_for_pods(&rollout)
@@ -59,7 +59,7 @@ impl Fleet<'_> {
         problems.extend(self.deployment.and_then(|it| it.refused()).map(refused));
         problems.extend(rollout.stalled.as_deref().map(|message| self.stalled(message)));
         if wait == Some(None) {
-            problems.push(Problem::new(self.words.not_ready, self.count(&rollout)));
+            problems.push(Problem::new(self.wording.not_ready, self.count(&rollout)));
         }
         Health {
             available: Some(self.available(&rollout)),
@@ -80,14 +80,14 @@ impl Fleet<'_> {
     fn available(&self, rollout: &Rollout) -> Verdict {
         match rollout {
             Rollout { size: 0, .. } => scaled_to_zero(),
-            Rollout { ready: 0, .. } => Verdict::no(self.words.none_ready, self.count(rollout)),
-            _ => Verdict::yes(self.words.available, self.count(rollout)),
+            Rollout { ready: 0, .. } => Verdict::no(self.wording.none_ready, self.count(rollout)),
+            _ => Verdict::yes(self.wording.available, self.count(rollout)),
         }
     }
 
     fn progressing(&self, rollout: &Rollout) -> Verdict {
         let Rollout { size, updated, ready, .. } = rollout;
-        let pods = self.words.pods;
+        let pods = self.wording.pods;
         match rollout.change {
             None => Verdict::no("Stable", "no change is being carried out"),
             Some(change @ Change::RollingOut) => {
@@ -103,14 +103,14 @@ impl Fleet<'_> {
         match rollout {
             Rollout { size: 0, .. } => scaled_to_zero(),
             Rollout { size, .. } if rollout.all_ready() => {
-                Verdict::yes("Ready", format!("all {size} {} are ready", self.words.pods))
+                Verdict::yes("Ready", format!("all {size} {} are ready", self.wording.pods))
             }
-            _ => Verdict::no(self.words.not_ready.reason, self.count(rollout)),
+            _ => Verdict::no(self.wording.not_ready.reason, self.count(rollout)),
         }
     }
 
     fn count(&self, rollout: &Rollout) -> String {
-        format!("{}/{} {} are ready", rollout.ready, rollout.size, self.words.pods)
+        format!("{}/{} {} are ready", rollout.ready, rollout.size, self.wording.pods)
     }
 
     fn stalled(&self, message: &str) -> Problem {
@@ -142,7 +142,7 @@ impl Fleet<'_> {
     /// Whether the status has reported since then that pods are missing. This problem lasts until the pods are ready: a clock
     /// that was put back, and is now about to reach `since` again, does not end it.
     fn shows_not_ready(&self, since: Timestamp) -> bool {
-        let reason = self.words.not_ready.reason;
+        let reason = self.wording.not_ready.reason;
         self.condition("Degraded", "True").is_some_and(|degraded| {
             degraded.last_transition_time.0 >= since && (degraded.reason == reason || degraded.message.contains(reason))
         })

@@ -46,10 +46,10 @@ pub trait Child: Viewed + Serialize {
     ///
     /// The runtime reads them only after another client has cleared `managedFields`. A value at such a path that no field manager
     /// owns and that is not desired is a leftover of an earlier version of the author, so the runtime removes it.
-    const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[];
+    const EXCLUSIVE_FIELDS: &'static [&'static [&'static str]] = &[];
 
-    /// Exceptions: paths below those of [`Self::AUTHORS_ALONE`] that other clients write too.
-    const OTHERS_TOO: &'static [&'static [&'static str]] = &[];
+    /// Exceptions: paths below those of [`Self::EXCLUSIVE_FIELDS`] that other clients write too.
+    const SHARED_FIELDS: &'static [&'static [&'static str]] = &[];
 }
 
 /// One object of the cluster in its cached form: its identity, and the view of its kind.

@@ -11,7 +11,7 @@ impl Viewed for NetworkPolicy {
 }
 
 impl Child for NetworkPolicy {
-    const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["spec"]];
+    const EXCLUSIVE_FIELDS: &'static [&'static [&'static str]] = &[&["spec"]];
 
     /// `networking/v1` sets defaults only for protocols and policy types, and we always set both.
     fn set_defaults(_: &mut Value) {}

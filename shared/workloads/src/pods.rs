@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{Live, PodView, Present, Problem, ProblemKind, Trouble};
+use crate::{ClockReading, Live, PodView, Problem, ProblemKind, Trouble};
 
 /// How long a pod may wait for a node and for its volumes before the wait is a problem. Normally it waits for less.
 pub const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
@@ -37,7 +37,7 @@ pub fn endpoints(pods: &[Arc<Live<PodView>>], port: i32) -> Vec<String> {
 
 /// Returns the problems that a user has to fix. A pod may wait for a node and for its volumes as long as `patience`: see
 /// [`PATIENCE`].
-pub fn diagnose(pods: &[Arc<Live<PodView>>], patience: SignedDuration, present: Present) -> Diagnosis {
+pub fn diagnose(pods: &[Arc<Live<PodView>>], patience: SignedDuration, present: ClockReading) -> Diagnosis {
     let mut by_name: Vec<_> = alive(pods).collect();
     by_name.sort_unstable_by_key(|pod| &pod.name);
 
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn diagnosed_at(pods: &[Arc<Live<PodView>>], time: &str) -> Diagnosis {
-        diagnose(pods, PATIENCE, Present::new(at(time), &[]))
+        diagnose(pods, PATIENCE, ClockReading::new(at(time), &[]))
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
             waiting("d", "CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
             ready("a", "10.0.0.1"),
         ];
-        let diagnosis = diagnose(&pods, PATIENCE, Present::new(Timestamp::UNIX_EPOCH, &[]));
+        let diagnosis = diagnose(&pods, PATIENCE, ClockReading::new(Timestamp::UNIX_EPOCH, &[]));
         let told: Vec<_> = diagnosis.problems.iter().map(|it| (it.kind.reason, &*it.message)).collect();
         assert_eq!(
             told,

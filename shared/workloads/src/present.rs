@@ -8,14 +8,14 @@ const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(60);
 
 /// The current time according to the local clock and to the status of an object.
 #[derive(Debug, Clone, Copy)]
-pub struct Present {
+pub struct ClockReading {
     /// The time of this machine's clock.
     now: Timestamp,
     /// The newest time in the status of the object. It was already that late when the status was written.
     newest: Option<Timestamp>,
 }
 
-impl Present {
+impl ClockReading {
     /// Takes the time of this machine's clock and the stored conditions.
     pub fn new(now: Timestamp, stored: &[Condition]) -> Self {
         Self { now, newest: stored.iter().map(|condition| condition.last_transition_time.0).max() }
@@ -41,7 +41,7 @@ mod tests {
     fn span_ends_after_its_length_or_a_clock_set_back() {
         let at = |seconds| Timestamp::from_second(seconds).expect("a time");
         let end = |began, now, newest: Option<i64>| {
-            Present { now: at(now), newest: newest.map(at) }.end_of(at(began), SignedDuration::from_secs(30))
+            ClockReading { now: at(now), newest: newest.map(at) }.end_of(at(began), SignedDuration::from_secs(30))
         };
         let running = Some(at(30));
         assert_eq!(
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!([end(60, 0, None), end(61, 0, None)], [Some(at(90)), None]);
         // The status shows that it was already 30.
         assert_eq!([end(0, -60, Some(29)), end(0, -60, Some(30)), end(0, 20, Some(30))], [running, None, None]);
-        let last = Present { now: Timestamp::MAX, newest: None };
+        let last = ClockReading { now: Timestamp::MAX, newest: None };
         assert_eq!(last.end_of(Timestamp::MAX, SignedDuration::MAX), None);
     }
 }

@@ -12,7 +12,7 @@ impl Viewed for Service {
 
 impl Child for Service {
     /// Not the whole `spec`, because the API server and controllers assign addresses and ports.
-    const AUTHORS_ALONE: &'static [&'static [&'static str]] =
+    const EXCLUSIVE_FIELDS: &'static [&'static [&'static str]] =
         &[&["spec", "selector"], &["spec", "publishNotReadyAddresses"]];
 
     fn set_defaults(object: &mut Value) {

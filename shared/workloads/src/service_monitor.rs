@@ -48,7 +48,7 @@ impl Viewed for ServiceMonitor {
 }
 
 impl Child for ServiceMonitor {
-    const AUTHORS_ALONE: &'static [&'static [&'static str]] = &[&["spec"]];
+    const EXCLUSIVE_FIELDS: &'static [&'static [&'static str]] = &[&["spec"]];
 
     /// The CRD has no defaults for the fields that we write.
     fn set_defaults(_: &mut Value) {}

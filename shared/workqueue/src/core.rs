@@ -49,7 +49,7 @@ struct Run {
 /// The answer to a worker that looks for work.
 #[derive(Debug)]
 pub(crate) enum Next<K> {
-    Work(Handed<K>),
+    Work(TakenItem<K>),
     /// No key is available. Holds the time of the next due key.
     Wait(Option<Moment>),
     Closed,
@@ -57,7 +57,7 @@ pub(crate) enum Next<K> {
 
 /// A key that was handed out.
 #[derive(Debug)]
-pub(crate) struct Handed<K> {
+pub(crate) struct TakenItem<K> {
     pub(crate) slot: Slot,
     pub(crate) key: K,
     pub(crate) priority: Priority,
@@ -117,7 +117,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         let waited = now.since(entry.at);
         self.metrics.depth(priority, -1);
         self.metrics.waited(waited);
-        Next::Work(Handed { slot, key: entry.key.clone(), priority, waited, failures: entry.failures })
+        Next::Work(TakenItem { slot, key: entry.key.clone(), priority, waited, failures: entry.failures })
     }
 
     /// Ends the run of a key that was handed out.
@@ -142,7 +142,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
                 entry.is_blocked = true;
                 let due = entry.retry_at;
                 if self.shutdown.is_none()
-                    && let Some(added) = self.withdraw(slot)
+                    && let Some(added) = self.unschedule(slot)
                 {
                     priority = priority.max(added);
                 }
@@ -193,7 +193,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         self.shutdown = Some(how);
         for slot in self.keys.slots() {
             let is_ready = matches!(self.keys[slot].waiting, Waiting::Ready(_));
-            if !(is_ready && how == Shutdown::Drain) && self.withdraw(slot).is_some() {
+            if !(is_ready && how == Shutdown::Drain) && self.unschedule(slot).is_some() {
                 self.drop_if_idle(slot);
             }
         }
@@ -210,7 +210,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         {
             self.delayed.remove(&mut self.keys, slot);
             // `at` stays: the key has been ready since its due time, not since this call.
-            self.line_up(slot);
+            self.make_ready(slot);
         }
     }
 
@@ -259,12 +259,12 @@ impl<K: Clone + Eq + Hash> Core<K> {
             self.delayed.insert(&mut self.keys, slot);
         } else {
             entry.at = now;
-            self.line_up(slot);
+            self.make_ready(slot);
         }
     }
 
     /// Makes a key ready that was not ready.
-    fn line_up(&mut self, slot: Slot) {
+    fn make_ready(&mut self, slot: Slot) {
         let entry = &mut self.keys[slot];
         let priority = entry.priority;
         entry.waiting = Waiting::Ready(Neighbours::default());
@@ -287,7 +287,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
     }
 
     /// Takes back that a key waits; returns the priority with which it waited.
-    fn withdraw(&mut self, slot: Slot) -> Option<Priority> {
+    fn unschedule(&mut self, slot: Slot) -> Option<Priority> {
         let entry = &mut self.keys[slot];
         let priority = entry.priority;
         match entry.waiting {

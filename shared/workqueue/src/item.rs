@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::core::Handed;
+use crate::core::TakenItem;
 use crate::{Priority, WorkQueue};
 
 /// How the work on a key ended.
@@ -52,13 +52,13 @@ pub enum Outcome {
 /// worker panic is retried with back-off.
 #[must_use = "dropping an item counts as a failure; call `done`"]
 pub struct Item<K: Clone + Eq + Hash + Send + Sync + 'static> {
-    handed: Handed<K>,
+    handed: TakenItem<K>,
     queue: WorkQueue<K>,
     finished: bool,
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Item<K> {
-    pub(crate) fn new(handed: Handed<K>, queue: WorkQueue<K>) -> Self {
+    pub(crate) fn new(handed: TakenItem<K>, queue: WorkQueue<K>) -> Self {
         Self { handed, queue, finished: false }
     }
 
@@ -67,7 +67,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Item<K> {
         &self.handed.key
     }
 
-    /// The priority with which it was handed out. It comes back with the same unless [`Item::requeue_at`] sets another.
+    /// The priority with which it was handed out. It comes back with the same unless [`Item::with_requeue_priority`] sets another.
     pub fn priority(&self) -> Priority {
         self.handed.priority
     }
@@ -83,7 +83,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Item<K> {
     }
 
     /// Sets the priority with which the key comes back.
-    pub fn requeue_at(mut self, priority: Priority) -> Self {
+    pub fn with_requeue_priority(mut self, priority: Priority) -> Self {
         self.handed.priority = priority;
         self
     }

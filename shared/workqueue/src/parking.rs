@@ -3,9 +3,9 @@
 //! Work goes to the worker that was parked last. The one that was parked first is the *timekeeper*: it alone sets a timer for the
 //! next due key. So one add wakes one worker, an expired delay wakes one worker, and the queue needs no background task.
 //!
-//! **Why no wake-up is lost.** After every change, under the same lock, [`Parking::settle`] restores this invariant: if a key is
+//! **Why no wake-up is lost.** After every change, under the same lock, [`Parking::wake_waiters`] restores this invariant: if a key is
 //! available and a worker is parked, then at least one woken worker has not looked for work yet. Both looking and dropping a
-//! worker end in another `settle`, so the wake-up of a cancelled worker passes to the next one.
+//! worker end in another `wake_waiters`, so the wake-up of a cancelled worker passes to the next one.
 
 use std::task::Waker;
 
@@ -70,7 +70,7 @@ impl Parking {
     }
 
     /// Decides which workers to wake so that `available` keys are taken and a timer runs for `due`.
-    pub(crate) fn settle(&mut self, available: usize, due: Option<Moment>) -> Wakes {
+    pub(crate) fn wake_waiters(&mut self, available: usize, due: Option<Moment>) -> Wakes {
         let mut wakes = Wakes::default();
         if available > self.woken && !self.parked.is_empty() {
             wakes.worker = Some(self.remove(self.parked.len() - 1));

@@ -197,7 +197,7 @@ impl<K: Clone + Eq + Hash> Shared<K> {
         let now = self.now();
         state.core.promote(now);
         let result = change(&mut state.core, now);
-        let wakes = state.settle();
+        let wakes = state.wake_waiters();
         drop(state);
         wakes.wake();
         result
@@ -216,8 +216,8 @@ impl<K: Clone + Eq + Hash> Shared<K> {
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
-    fn settle(&mut self) -> Wakes {
-        self.parking.settle(self.core.available(), self.core.next_due())
+    fn wake_waiters(&mut self) -> Wakes {
+        self.parking.wake_waiters(self.core.available(), self.core.next_due())
     }
 }
 
@@ -259,7 +259,7 @@ impl<K: Clone + Eq + Hash> Waiter<'_, K> {
                 Ok(next)
             }
         };
-        let wakes = state.settle();
+        let wakes = state.wake_waiters();
         drop(state);
         wakes.wake();
         next
@@ -271,7 +271,7 @@ impl<K: Clone + Eq + Hash> Drop for Waiter<'_, K> {
         if self.ticket.is_some() {
             let mut state = self.shared.state.lock();
             state.parking.leave(&mut self.ticket);
-            let wakes = state.settle();
+            let wakes = state.wake_waiters();
             drop(state);
             wakes.wake();
         }

@@ -95,7 +95,7 @@ pub enum Act {
     /// Another client clears the `managedFields` of a child.
     ClearManagedFields,
     /// Something happens outside the cluster, such as an outage of a service.
-    Outside,
+    ExternalService,
     /// A pod is evicted.
     Evict,
     /// A pod is not ready for a while.
@@ -167,7 +167,7 @@ impl Act {
         Self::NameTaken,
         Self::NameFreed,
         Self::ClearManagedFields,
-        Self::Outside,
+        Self::ExternalService,
         Self::Evict,
         Self::PodFails,
         Self::PodsAreSlow,
@@ -194,7 +194,7 @@ impl Act {
     fn weight(self) -> u32 {
         match self {
             Self::Apply | Self::Edit => 8,
-            Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents | Self::Outside => 4,
+            Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents | Self::ExternalService => 4,
             Self::Delete
             | Self::Orphan
             | Self::Restore
@@ -218,7 +218,7 @@ impl Act {
             }
             Self::NameFreed | Self::Policy | Self::Quota => !subject.children().is_empty(),
             _ if self.is_about_child() => !subject.children().is_empty(),
-            Self::Outside => subject.outside(0, Arc::new(drop)).is_some(),
+            Self::ExternalService => subject.outside(0, Arc::new(drop)).is_some(),
             _ => true,
         }
     }
@@ -265,7 +265,7 @@ impl Act {
     /// The act that often follows this one: it has no effect without it, or a special effect after it.
     fn sequel(self) -> Option<Self> {
         match self {
-            Self::Outside => Some(Self::Replace),
+            Self::ExternalService => Some(Self::Replace),
             Self::Replace => Some(Self::Delete),
             Self::NameTaken => Some(Self::NameFreed),
             Self::ClearManagedFields => Some(Self::SeizeChild),

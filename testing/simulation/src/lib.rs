@@ -30,5 +30,5 @@ pub use campaign::{Campaign, replay};
 pub use checks::condition;
 pub use disturbance::{Act, Disturbance, Phase};
 pub use plan::{Plan, Played};
-pub use subject::{Note, Outside, Period, Subject};
+pub use subject::{ExternalService, Note, Period, Subject};
 pub use trace::Line;

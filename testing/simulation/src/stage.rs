@@ -19,7 +19,7 @@ use crate::{
     disturbance::{Act, Disturbance, Phase},
     network::{Awaited, Network, OPERATOR},
     plan::Plan,
-    subject::{Outside, Subject},
+    subject::{ExternalService, Subject},
     trace::Trace,
     users::{NAMESPACES, Users},
 };
@@ -32,7 +32,7 @@ pub(crate) struct Stage {
     trace: Trace,
     pub(crate) users: Users,
     pub(crate) controllers: Controllers,
-    pub(crate) outside: Option<Arc<dyn Outside>>,
+    pub(crate) outside: Option<Arc<dyn ExternalService>>,
     /// The cluster before the world has put anything into it.
     empty: Snapshot,
     state: Mutex<State>,
@@ -243,7 +243,7 @@ impl Stage {
                 self.model.set_time(self.model.now() + SignedDuration::from_secs(rng.i64(JUMP)));
                 true
             }
-            Act::Outside => match (&self.outside, self.users.object(object)) {
+            Act::ExternalService => match (&self.outside, self.users.object(object)) {
                 (Some(outside), Some(object)) => outside.act(&object, disturbance.lasts(), &mut rng),
                 _ => false,
             },

@@ -64,7 +64,7 @@ pub trait Subject: Send + Sync {
     }
 
     /// Creates what lies outside the cluster in one world, for operators that work with it. `note` adds a line to the trace.
-    fn outside(&self, _seed: u64, _note: Note) -> Option<Arc<dyn Outside>> {
+    fn outside(&self, _seed: u64, _note: Note) -> Option<Arc<dyn ExternalService>> {
         None
     }
 
@@ -93,7 +93,7 @@ pub trait Subject: Send + Sync {
 pub type Note = Arc<dyn Fn(String) + Send + Sync>;
 
 /// What lies outside the cluster, such as the service of a provider. It uses tokio's simulated time.
-pub trait Outside: Send + Sync {
+pub trait ExternalService: Send + Sync {
     /// Creates the operator for one process. The process reaches the outside while `alive` is true.
     fn operator(&self, alive: Arc<AtomicBool>) -> Box<dyn Operator>;
 

@@ -15,12 +15,12 @@ pub const RAW_SIZE: &str = "memcached.cache.example.com/v1alpha1-size";
 pub const INVALID_SIZE: &str = "memcached.cache.example.com/invalid-size";
 
 /// The size in `v1` that replaces an invalid size.
-const STANDBY: i64 = 1;
+const PLACEHOLDER_SIZE: i64 = 1;
 const LARGEST: u8 = 64;
 /// The maximum length of an [`INVALID_SIZE`], in bytes.
-const LONGEST: usize = 256;
+const MAX_NOTE_BYTES: usize = 256;
 /// The end of a truncated text. It also makes the text an invalid size.
-const CUT: char = '…';
+const ELLIPSIS: char = '…';
 
 /// Returns the object in version `wanted`. Fails only for unknown versions, and for JSON that is not an object.
 pub fn convert(mut object: Value, wanted: &str) -> Result<Value, String> {
@@ -41,7 +41,7 @@ pub fn convert(mut object: Value, wanted: &str) -> Result<Value, String> {
 /// Returns the invalid size that the user wrote, if the object still has the size that replaced it.
 pub fn invalid_size(memcached: &Memcached) -> Option<String> {
     let noted = memcached.metadata.annotations.as_ref()?.get(INVALID_SIZE)?;
-    let raw = invalid(noted).filter(|_| i64::from(memcached.spec.size) == STANDBY)?;
+    let raw = invalid(noted).filter(|_| i64::from(memcached.spec.size) == PLACEHOLDER_SIZE)?;
     Some(raw.as_str().map_or_else(|| raw.to_string(), ToOwned::to_owned))
 }
 
@@ -54,7 +54,7 @@ fn to_v1(object: &mut Map<String, Value>) {
         (Value::String(text), Some(size)) => (*text != size.to_string()).then(|| (RAW_SIZE, text.clone())),
         _ => Some((INVALID_SIZE, encoded(&given))),
     };
-    spec.insert("size".to_owned(), size.map_or(STANDBY, i64::from).into());
+    spec.insert("size".to_owned(), size.map_or(PLACEHOLDER_SIZE, i64::from).into());
     annotate(object, note);
 }
 
@@ -64,11 +64,11 @@ fn to_v1alpha1(object: &mut Map<String, Value>) {
     let raw = noted(RAW_SIZE).map(ToOwned::to_owned);
     let Some(spec) = child(object, "spec") else { return };
     let size = match spec.remove("size").unwrap_or_default() {
-        Value::Null => STANDBY.to_string().into(),
+        Value::Null => PLACEHOLDER_SIZE.to_string().into(),
         Value::Number(number) => {
             let is = |size: i64| number.as_i64() == Some(size);
             let as_given = raw.filter(|text| read(text).is_some_and(|size| is(size.into()))).map(Value::String);
-            let instead = invalid.filter(|_| is(STANDBY));
+            let instead = invalid.filter(|_| is(PLACEHOLDER_SIZE));
             instead.or(as_given).unwrap_or_else(|| number.to_string().into())
         }
         text @ Value::String(_) => text, // stored under another CRD; a text is what this version needs
@@ -122,16 +122,16 @@ fn invalid(noted: &str) -> Option<Value> {
     Some(raw).filter(|raw| !raw.is_null() && !is_size)
 }
 
-/// Returns `raw` as JSON of at most [`LONGEST`] bytes. Truncated JSON is not JSON, so a longer value becomes a truncated text.
+/// Returns `raw` as JSON of at most [`MAX_NOTE_BYTES`] bytes. Truncated JSON is not JSON, so a longer value becomes a truncated text.
 fn encoded(raw: &Value) -> String {
     let whole = raw.to_string();
-    if whole.len() <= LONGEST {
+    if whole.len() <= MAX_NOTE_BYTES {
         return whole;
     }
-    let mut text: String = raw.as_str().unwrap_or(&whole).chars().take(LONGEST).collect();
+    let mut text: String = raw.as_str().unwrap_or(&whole).chars().take(MAX_NOTE_BYTES).collect();
     loop {
-        let encoded = Value::String(format!("{text}{CUT}")).to_string();
-        if encoded.len() <= LONGEST {
+        let encoded = Value::String(format!("{text}{ELLIPSIS}")).to_string();
+        if encoded.len() <= MAX_NOTE_BYTES {
             return encoded;
         }
         text.pop();

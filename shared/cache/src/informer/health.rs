@@ -16,7 +16,7 @@ use crate::{observed::Observed, store::WentBack};
 
 /// A watch that was silent for this long is reported by `/readyz?verbose`, some time before it is given up. Bookmarks come
 /// every minute.
-const QUIET: Duration = Duration::from_secs(150);
+const QUIET_AFTER: Duration = Duration::from_secs(150);
 /// How long `/readyz?verbose` reports that the cluster was restored.
 const REMEMBERED: Duration = Duration::from_mins(10);
 
@@ -123,7 +123,7 @@ impl InformerHealth {
     }
 
     /// Whether the cluster lacks the kind and no controller requires it.
-    pub(super) fn is_dispensable(&self) -> bool {
+    pub(super) fn is_optional_and_missing(&self) -> bool {
         !self.required.load(Ordering::Relaxed) && *self.phase.get() == Phase::NotInstalled
     }
 
@@ -134,8 +134,8 @@ impl InformerHealth {
     }
 
     /// The remark of `/readyz?verbose` on a synced informer, if there is one: a silent watch or a restored cluster.
-    pub fn remark(&self) -> Option<String> {
-        if let Some(silence) = self.silence().filter(|silence| *silence > QUIET) {
+    pub fn warning(&self) -> Option<String> {
+        if let Some(silence) = self.silence().filter(|silence| *silence > QUIET_AFTER) {
             return Some(format!("{} not heard of for {}s", self.resource, silence.as_secs()));
         }
         let ago = self.went_back_at().map(|at| at.elapsed()).filter(|ago| *ago < REMEMBERED)?;

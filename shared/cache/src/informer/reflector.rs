@@ -22,7 +22,7 @@ use crate::store::WentBack;
 /// The API server ends a watch after this time, in seconds.
 const WATCH_SECONDS: u32 = 230;
 /// A watch that has received nothing for this time, not even its end, is given up.
-const SILENT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
 /// Objects per page. Small, because a page is in memory as a whole while it is decoded, and four kinds list at the same time.
 const PAGE_SIZE: u32 = 100;
 
@@ -114,7 +114,7 @@ impl Reflector {
         // A dead connection looks the same as one without changes, so silence ends the watch.
         let events = futures::stream::unfold(Box::pin(events), |mut events| async {
             let event: Option<Result<WatchEvent<Box<RawValue>>, kube::Error>> =
-                timeout(SILENT, events.next()).await.ok().flatten();
+                timeout(SILENCE_TIMEOUT, events.next()).await.ok().flatten();
             event.map(|event| (event, events))
         });
         Ok(events.map(|event| match event {

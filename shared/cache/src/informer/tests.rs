@@ -18,7 +18,7 @@ fn at_work(plan: &str) -> (Model, Arc<Informer<Projected<Pod>>>, JoinHandle<()>)
     let model = Model::new();
     model.set_faults(Planned::new(&plan.parse().expect("a plan")));
     let informer = Arc::new(Informer::<Projected<Pod>>::new(Arc::default()));
-    let running = informer.clone().run(model.client(), Random::default(), Vec::new(), None, CancellationToken::new());
+    let running = informer.clone().run(model.client(), Rng::new(), Vec::new(), None, CancellationToken::new());
     (model, informer, tokio::spawn(running))
 }
 
@@ -111,12 +111,12 @@ async fn w12_silent_watch_is_reported_and_replaced() {
     while informer.store.get(&pod).is_none() {
         assert!(begun.elapsed() < seconds(900), "the pod never reached the cache");
         sleep(seconds(10)).await;
-        told.extend(informer.health.remark());
+        told.extend(informer.health.warning());
     }
     let silent = begun.elapsed();
     assert!(silent < seconds(240), "a stalled watch is given up in less than four minutes: {silent:?}");
     assert!(told.contains(&"pods not heard of for 180s".to_owned()), "{told:?}");
-    assert_eq!(informer.health.remark(), None, "the watch delivers again");
+    assert_eq!(informer.health.warning(), None, "the watch delivers again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +124,7 @@ async fn w9_bookmarks_count_as_activity() {
     let (model, informer, _running) = at_work("");
     for _ in 0..600 {
         sleep(seconds(7)).await;
-        assert_eq!(informer.health.remark(), None);
+        assert_eq!(informer.health.warning(), None);
     }
     assert_eq!(asked(&model, Verb::List), 1);
 }
@@ -160,7 +160,7 @@ async fn list_for_fills_the_cache_even_if_the_watch_lags() {
 #[tokio::test(start_paused = true)]
 async fn retry_delay_grows_while_a_kind_keeps_failing() {
     let informer = Informer::<Projected<Pod>>::new(Arc::default());
-    let mut retry_delay = WatchConnection::new(informer.health, 0, Random::default()).retry_delay();
+    let mut retry_delay = WatchConnection::new(informer.health, 0).retry_delay(Rng::new());
     let mut total = Duration::ZERO;
     for _ in 0..10 {
         let wait = retry_delay.next_wait();

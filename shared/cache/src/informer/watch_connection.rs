@@ -93,18 +93,19 @@ pub(super) struct RetryDelay {
 }
 
 /// The longest wait when the API server fails, or for a missing kind that a controller requires.
-const FAILING: Duration = Duration::from_secs(5);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// The longest wait for a missing kind that no controller requires.
-const MISSING: Duration = Duration::from_mins(10);
+const LONGEST_WAIT_FOR_MISSING_KIND: Duration = Duration::from_mins(10);
 /// When this time has passed since the last wait, the back-off starts again at the shortest wait.
-const FORGIVEN_AFTER: Duration = Duration::from_secs(30);
+const BACKOFF_RESET: Duration = Duration::from_secs(30);
 
 impl RetryDelay {
     pub(super) fn next_wait(&mut self) -> Duration {
-        if self.due.is_none_or(|due| due.elapsed() > FORGIVEN_AFTER) {
+        if self.due.is_none_or(|due| due.elapsed() > BACKOFF_RESET) {
             self.failures = 0;
         }
-        let longest = if self.connection.health.is_dispensable() { MISSING } else { FAILING };
+        let longest =
+            if self.connection.health.is_optional_and_missing() { LONGEST_WAIT_FOR_MISSING_KIND } else { LONGEST_WAIT };
         let ceiling = Duration::from_millis(200).saturating_mul(1 << self.failures.min(12)).min(longest);
         self.failures += 1;
         let asked = Duration::from_secs(self.connection.asked.swap(0, Ordering::Relaxed).into());

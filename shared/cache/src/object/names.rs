@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use parking_lot::Mutex;
 
 /// With fewer names than this, unused ones are not removed.
-const FEW: usize = 1_024;
+const MIN_SWEEP: usize = 1_024;
 
 static NAMES: LazyLock<Mutex<Names>> = LazyLock::new(Mutex::default);
 
@@ -34,7 +34,7 @@ impl Names {
         }
         if self.table.len() >= self.sweep_at {
             self.table.retain(|name| Arc::strong_count(name) > 1);
-            self.sweep_at = FEW.max(2 * self.table.len());
+            self.sweep_at = MIN_SWEEP.max(2 * self.table.len());
             self.table.shrink_to(self.table.len() + 1, |name| self.hasher.hash_one(&**name));
         }
         let name: Arc<str> = text.into();
@@ -52,10 +52,10 @@ mod tests {
         let mut names = Names::default();
         let held = names.get("held");
         assert!(Arc::ptr_eq(&held, &names.get("held")));
-        for number in 0..10 * FEW {
+        for number in 0..10 * MIN_SWEEP {
             names.get(&number.to_string());
         }
-        assert!(names.table.len() <= 2 * FEW, "{}", names.table.len());
+        assert!(names.table.len() <= 2 * MIN_SWEEP, "{}", names.table.len());
         assert!(Arc::ptr_eq(&held, &names.get("held")), "a name in use stays interned");
     }
 }

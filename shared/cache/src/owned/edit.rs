@@ -31,7 +31,7 @@ pub fn edit(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> Option<
 
 /// The JSON patch of `changes` for a dry run, where it does not matter what it would take from other managers. `None`
 /// when list elements are added or removed.
-pub fn rehearsal(live: &Value, uid: &str, changes: &[Change]) -> Option<Value> {
+pub fn dry_run_operations(live: &Value, uid: &str, changes: &[Change]) -> Option<Value> {
     carried_out(live, vec![test("/metadata/uid", uid)], changes.iter())
 }
 

@@ -65,7 +65,7 @@ fn fingerprint_of(live: &Value) -> Fingerprint {
 fn ours(live: &Value) -> Value {
     let text = live.to_string();
     let head: Head<'_> = serde_json::from_str(&text).expect("metadata");
-    let share = Share::of("memcached-controller", &head.metadata.managed_fields);
+    let share = OwnedFields::of("memcached-controller", &head.metadata.managed_fields);
     share.map_or(Value::Null, |share| share.project(live))
 }
 

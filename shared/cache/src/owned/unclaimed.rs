@@ -10,21 +10,21 @@ use crate::object::ManagedFields;
 /// The paths at which other clients write in objects of a kind, and those at which they do not.
 #[derive(Debug, Clone, Copy)]
 pub struct Writers {
-    /// See [`Child::AUTHORS_ALONE`](workloads::Child::AUTHORS_ALONE).
-    pub authors_alone: &'static [&'static [&'static str]],
-    /// See [`Child::OTHERS_TOO`](workloads::Child::OTHERS_TOO).
-    pub others_too: &'static [&'static [&'static str]],
+    /// See [`Child::EXCLUSIVE_FIELDS`](workloads::Child::EXCLUSIVE_FIELDS).
+    pub exclusive: &'static [&'static [&'static str]],
+    /// See [`Child::SHARED_FIELDS`](workloads::Child::SHARED_FIELDS).
+    pub shared: &'static [&'static [&'static str]],
 }
 
 impl Writers {
     /// The paths of the kind `C`.
     pub fn of<C: Child>() -> Self {
-        Self { authors_alone: C::AUTHORS_ALONE, others_too: C::OTHERS_TOO }
+        Self { exclusive: C::EXCLUSIVE_FIELDS, shared: C::SHARED_FIELDS }
     }
 
-    fn is_the_authors(self, path: &Path) -> bool {
+    fn is_exclusive(self, path: &Path) -> bool {
         let is_below = |places: &[&[&str]]| places.iter().any(|place| path.starts_with(place));
-        is_below(self.authors_alone) && !is_below(self.others_too)
+        is_below(self.exclusive) && !is_below(self.shared)
     }
 }
 
@@ -59,7 +59,7 @@ fn below(live: &Value, desired: &Value, writers: Writers, at: &Path, found: &mut
                 let path = at.field(name);
                 match desired.get(name) {
                     Some(wanted) => below(value, wanted, writers, &path, found),
-                    None if writers.is_the_authors(&path) => found(path),
+                    None if writers.is_exclusive(&path) => found(path),
                     None => {}
                 }
             }
@@ -148,6 +148,6 @@ mod tests {
             },
         }});
         assert_eq!(unclaimed(&live, &desired, writers, &head.metadata.managed_fields), expected);
-        assert_eq!(unclaimed(&live, &json!({}), Writers { authors_alone: &[], others_too: &[] }, &[]), json!({}));
+        assert_eq!(unclaimed(&live, &json!({}), Writers { exclusive: &[], shared: &[] }, &[]), json!({}));
     }
 }

@@ -57,7 +57,7 @@ impl<I> Indices<I> {
         self.remove(position);
         let mut hashes = Vec::new();
         for (number, (name, values)) in self.declared.iter().enumerate() {
-            hashes.extend(said(name, values, item).iter().map(|value| self.hash(number, &key.namespace, value)));
+            hashes.extend(values_of(name, values, item).iter().map(|value| self.hash(number, &key.namespace, value)));
         }
         hashes.sort_unstable();
         hashes.dedup();
@@ -92,9 +92,9 @@ impl<I> Indices<I> {
     }
 
     /// Whether the object has this value under the index.
-    pub(super) fn says(&self, name: &str, value: &str, item: &I) -> bool {
+    pub(super) fn has_value(&self, name: &str, value: &str, item: &I) -> bool {
         let index = self.declared.iter().find(|(declared, _)| *declared == name);
-        index.is_some_and(|(name, values)| said(name, values, item).iter().any(|said| said == value))
+        index.is_some_and(|(name, values)| values_of(name, values, item).iter().any(|values_of| values_of == value))
     }
 
     fn number(&self, name: &str) -> Option<usize> {
@@ -107,7 +107,7 @@ impl<I> Indices<I> {
 }
 
 /// The values of `item`; none if the operator's function panics: one object must not stop the informer of all.
-fn said<I>(name: &str, values: &Values<I>, item: &I) -> Vec<String> {
+fn values_of<I>(name: &str, values: &Values<I>, item: &I) -> Vec<String> {
     catch_unwind(AssertUnwindSafe(|| values(item))).unwrap_or_else(|_| {
         tracing::error!(index = name, "An index function panicked; the object is left out of the index");
         Vec::new()

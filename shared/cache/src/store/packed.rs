@@ -26,13 +26,13 @@ pub(super) struct Packed {
 }
 
 /// The template suits a text that shrinks at least by this factor.
-const SUITS: usize = 4;
+const FIT_RATIO: usize = 4;
 
 impl Packer {
     pub(super) fn pack(&mut self, text: &str) -> Packed {
         let template = self.template.get_or_insert_with(|| text.into());
         let packed = Packed::new(template, text);
-        if packed.bytes.len() * SUITS <= text.len() {
+        if packed.bytes.len() * FIT_RATIO <= text.len() {
             return packed;
         }
         self.misfits += 1;

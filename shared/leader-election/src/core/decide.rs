@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Core, Request, Role, Seen, Step, Term};
+use super::{Core, ObservedLease, Request, Role, Step, Term};
 use crate::{
     Config,
     clock::Moment,
@@ -35,11 +35,13 @@ impl Core {
     /// When a candidate may take the lease. Counts from when *this process* saw it, never from the times written in it.
     pub(super) fn free_at(&self) -> Option<Moment> {
         match &self.seen {
-            Seen::Nothing => None,
-            Seen::Absent { .. } => Some(Moment::ZERO),
-            Seen::Present { lease, since } if is_released(lease) || self.is_claimed(lease) => Some(*since),
+            ObservedLease::Nothing => None,
+            ObservedLease::Absent { .. } => Some(Moment::ZERO),
+            ObservedLease::ClockReading { lease, since } if is_released(lease) || self.is_claimed(lease) => {
+                Some(*since)
+            }
             // Wait for the longer of the holder's lease duration and ours. An invalid duration of the holder counts as zero.
-            Seen::Present { lease, since } => {
+            ObservedLease::ClockReading { lease, since } => {
                 Some(since.saturating_add(lease::duration(lease).max(self.config.lease_duration)))
             }
         }
@@ -48,17 +50,17 @@ impl Core {
     pub(super) fn claim(&self, wall: Timestamp) -> Request {
         let Config { namespace, name, identity, lease_duration, .. } = &self.config;
         match &self.seen {
-            Seen::Present { lease, .. } => {
+            ObservedLease::ClockReading { lease, .. } => {
                 // Even if we are the holder already: each term has its own number.
                 let transitions = transitions(lease).max(self.highest).saturating_add(1);
                 Request::Replace(Box::new(lease::claimed(lease, identity, *lease_duration, transitions, wall)))
             }
             // A process may still lead by the deleted lease. A new lease without a holder makes all candidates wait, including
             // this one, as if that leader had just renewed.
-            Seen::Nothing | Seen::Absent { fresh: false } => {
+            ObservedLease::Nothing | ObservedLease::Absent { fresh: false } => {
                 Request::Create(Box::new(lease::first(namespace, name, "", *lease_duration, wall)))
             }
-            Seen::Absent { fresh: true } => {
+            ObservedLease::Absent { fresh: true } => {
                 Request::Create(Box::new(lease::first(namespace, name, identity, *lease_duration, wall)))
             }
         }
@@ -70,7 +72,7 @@ impl Core {
             return Step::Wait(Some(at.min(term.until)));
         }
         match &self.seen {
-            Seen::Present { lease, .. } if !self.look => {
+            ObservedLease::ClockReading { lease, .. } if !self.look => {
                 // If the time of day stands still or steps back, two renewals must still differ.
                 let wall = wall.max(term.written.saturating_add(SignedDuration::from_micros(1)).unwrap_or(wall));
                 let Config { identity, lease_duration, .. } = &self.config;
@@ -91,10 +93,10 @@ impl Core {
         }
         match &self.seen {
             _ if self.look => Step::Send(Request::Get),
-            Seen::Present { lease, .. } if self.is_claimed(lease) => {
+            ObservedLease::ClockReading { lease, .. } if self.is_claimed(lease) => {
                 Step::Send(Request::Replace(Box::new(lease::released(lease, wall))))
             }
-            Seen::Nothing | Seen::Absent { .. } | Seen::Present { .. } => {
+            ObservedLease::Nothing | ObservedLease::Absent { .. } | ObservedLease::ClockReading { .. } => {
                 self.role = Role::Finished;
                 Step::Finished
             }

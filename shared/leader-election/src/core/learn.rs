@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 
-use super::{Core, Pending, Role, Seen, Term};
+use super::{Core, ObservedLease, Pending, Role, Term};
 use crate::{
-    Loss,
+    StopReason,
     clock::Moment,
     lease::{same, transitions, uid, version},
 };
@@ -20,7 +20,7 @@ impl Core {
             self.conflicts = 0; // another candidate has won, so the race is over
         }
         if !kept {
-            self.lose(Loss::Taken);
+            self.lose(StopReason::Taken);
         }
     }
 
@@ -48,7 +48,7 @@ impl Core {
             Role::Leading(term) if kept => {
                 (term.until, term.renew_at) = (until, renew_at);
             }
-            Role::Leading(_) => self.lose(Loss::Taken),
+            Role::Leading(_) => self.lose(StopReason::Taken),
             Role::Releasing { .. } if !ours => self.role = Role::Finished,
             Role::Ending(_) | Role::Releasing { .. } | Role::Finished => {}
         }
@@ -57,9 +57,9 @@ impl Core {
     pub(super) fn see(&mut self, now: Moment, lease: Lease) {
         self.poll_at = now + self.jittered();
         let since = match &self.seen {
-            Seen::Present { lease: before, since } if same(before, &lease) => *since,
-            Seen::Present { lease: before, .. } if uid(before) == uid(&lease) => now,
-            Seen::Nothing | Seen::Absent { .. } | Seen::Present { .. } => {
+            ObservedLease::ClockReading { lease: before, since } if same(before, &lease) => *since,
+            ObservedLease::ClockReading { lease: before, .. } if uid(before) == uid(&lease) => now,
+            ObservedLease::Nothing | ObservedLease::Absent { .. } | ObservedLease::ClockReading { .. } => {
                 self.highest = 0;
                 now
             }
@@ -70,11 +70,11 @@ impl Core {
         if matches!(self.role, Role::Standby) && since == now && !self.is_claimed(&lease) {
             self.claimed = None;
         }
-        self.seen = Seen::Present { lease: Box::new(lease), since };
+        self.seen = ObservedLease::ClockReading { lease: Box::new(lease), since };
     }
 
     pub(super) fn gone(&mut self, now: Moment) {
         self.poll_at = now + self.jittered();
-        self.seen = Seen::Absent { fresh: matches!(self.seen, Seen::Nothing) };
+        self.seen = ObservedLease::Absent { fresh: matches!(self.seen, ObservedLease::Nothing) };
     }
 }

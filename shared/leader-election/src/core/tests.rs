@@ -123,7 +123,7 @@ fn late_renewal_answer_does_not_restore_leadership() {
     let Step::Send(Request::Replace(renewal)) = solo.core.next(10 * S, solo.wall) else { panic!("no renewal") };
     solo.write(*renewal);
     solo.core.answered(11 * S, Answer::Lease(Box::new(solo.lease.clone())));
-    assert_eq!(solo.core.role(), &Role::Ending(Loss::Expired));
+    assert_eq!(solo.core.role(), &Role::Ending(StopReason::Expired));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn unchanged_lease_is_not_a_renewal() {
     let mut solo = Solo::leading();
     let Step::Send(_) = solo.core.next(3 * S, solo.wall) else { panic!("no renewal") };
     solo.core.answered(3 * S, Answer::Lease(Box::new(solo.lease.clone())));
-    assert_eq!(solo.core.role(), &Role::Ending(Loss::Taken));
+    assert_eq!(solo.core.role(), &Role::Ending(StopReason::Taken));
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn leader_steps_down_on_a_later_term_and_leads_a_newer_one() {
     solo.core.witnessed(0);
     assert!(matches!(solo.core.role(), Role::Leading(_)));
     solo.core.witnessed(9);
-    assert_eq!(solo.core.role(), &Role::Ending(Loss::Outdated));
+    assert_eq!(solo.core.role(), &Role::Ending(StopReason::Outdated));
     solo.core.work_ended(2 * S);
     for second in 2..4_u32 {
         solo.step(second * S);

@@ -15,7 +15,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::server::{Link, Server};
-use crate::{Clock, Config, Elector, Ended, Health, Leadership, Loss, Observer, State};
+use crate::{Clock, Config, Elector, Ended, Health, Leadership, Observer, State, StopReason};
 
 /// A clock on tokio's paused time, with its own rate and its own zero.
 pub(super) struct TestClock {
@@ -98,7 +98,7 @@ impl Observer for Told {
         self.stories.lock().expect("no panic").push(format!("started {}", leadership.epoch().transitions));
     }
 
-    fn stopped_leading(&self, leadership: &Leadership, loss: Loss) {
+    fn stopped_leading(&self, leadership: &Leadership, loss: StopReason) {
         assert!(!leadership.is_alive(), "the token dies first");
         self.stories.lock().expect("no panic").push(format!("stopped {loss:?}"));
     }

@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{Circumstances, Verdict};
+use super::{ConditionContext, Verdict};
 
 /// One condition, which may be unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct External {
 }
 
 impl External {
-    pub(crate) fn conditions(&self, circumstances: Circumstances<'_>) -> Vec<Condition> {
+    pub(crate) fn conditions(&self, circumstances: ConditionContext<'_>) -> Vec<Condition> {
         let condition = |type_: &str, finding: &Finding| {
             let Finding { status, reason, message } = finding.clone();
             let verdict = Verdict { status: status == Some(true), reason, message };
@@ -61,7 +61,7 @@ mod tests {
 
     fn said(ready: Option<bool>, stalled: bool, stored: &[Condition], now: Timestamp) -> Vec<Condition> {
         let external = External { ready: finding(ready), synced: finding(None), stalled };
-        external.conditions(Circumstances { stored, generation: 3, now })
+        external.conditions(ConditionContext { stored, generation: 3, now })
     }
 
     #[test]

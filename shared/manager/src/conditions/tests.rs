@@ -17,8 +17,8 @@ fn health() -> Health {
     }
 }
 
-fn at<'a>(stored: &'a [Condition], now: &str) -> Circumstances<'a> {
-    Circumstances { stored, generation: 7, now: time(now) }
+fn at<'a>(stored: &'a [Condition], now: &str) -> ConditionContext<'a> {
+    ConditionContext { stored, generation: 7, now: time(now) }
 }
 
 fn show(conditions: &[Condition]) -> Vec<String> {
@@ -139,7 +139,7 @@ fn transition_time_never_goes_back() {
 #[test]
 fn paused_object_has_unknown_readiness() {
     let (stored, _) = combine(&health(), &[], at(&[], NOW));
-    let paused = halted(&Halt::Paused("paused by annotation".to_owned()), at(&stored, NOW));
+    let paused = halted(&NotReconciled::Paused("paused by annotation".to_owned()), at(&stored, NOW));
     assert_eq!(
         show(&paused),
         [
@@ -149,7 +149,10 @@ fn paused_object_has_unknown_readiness() {
             "Ready=Unknown/Paused"
         ]
     );
-    assert_eq!(halted(&Halt::Paused("paused by annotation".to_owned()), at(&paused, "2026-01-01T00:20:00Z")), paused);
+    assert_eq!(
+        halted(&NotReconciled::Paused("paused by annotation".to_owned()), at(&paused, "2026-01-01T00:20:00Z")),
+        paused
+    );
 }
 
 /// Found by a simulated world: a restored object, which was paused, got a status from the lost time.
@@ -160,7 +163,10 @@ fn kept_conditions_never_report_a_future_generation() {
     for condition in &mut stored {
         condition.observed_generation = Some(present + 3);
     }
-    for halt in [Halt::Paused("paused".to_owned()), Halt::Invalid(Problem::new(ProblemKind::INVALID_SPEC, "no"))] {
+    for halt in [
+        NotReconciled::Paused("paused".to_owned()),
+        NotReconciled::Invalid(Problem::new(ProblemKind::INVALID_SPEC, "no")),
+    ] {
         let conditions = halted(&halt, at(&stored, NOW));
         assert!(conditions.iter().all(|it| it.observed_generation == Some(present)), "{conditions:#?}");
     }
@@ -169,7 +175,8 @@ fn kept_conditions_never_report_a_future_generation() {
 #[test]
 fn an_invalid_object_is_stalled_at_once() {
     let (stored, _) = combine(&health(), &[], at(&[], NOW));
-    let invalid = halted(&Halt::Invalid(Problem::new(ProblemKind::INVALID_SPEC, "spec.x: no")), at(&stored, NOW));
+    let invalid =
+        halted(&NotReconciled::Invalid(Problem::new(ProblemKind::INVALID_SPEC, "spec.x: no")), at(&stored, NOW));
     assert_eq!(
         show(&invalid)[2..],
         ["Degraded=True/InvalidSpec", "Ready=False/InvalidSpec", "Stalled=True/InvalidSpec"]

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The requeue delay when the cache already holds a later version than the answer.
-const BEHIND: Duration = Duration::from_secs(1);
+const STALE_CACHE_DELAY: Duration = Duration::from_secs(1);
 
 /// The object as an answer shows it.
 struct Taken<K> {
@@ -29,34 +29,34 @@ struct Taken<K> {
 impl<K: Primary> Context<K> {
     /// Takes in the object as it was just read; the reconcile goes on with it. Returns `None` if a different object has the
     /// name now: it is requeued, for a reconcile of its own.
-    pub(super) fn take_read(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
-        let object = self.take_seen(answer)?;
+    pub(super) fn cache_and_continue(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
+        let object = self.cache_and_keep(answer)?;
         if let Some(object) = &object {
             *self.reconciliation.object.lock() = object.clone();
         }
         Ok(object)
     }
 
-    /// Like [`take_read`](Self::take_read), but the reconcile goes on with the object that it acts on.
-    pub(super) fn take_seen(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
+    /// Like [`cache_and_continue`](Self::cache_and_continue), but the reconcile goes on with the object that it acts on.
+    pub(super) fn cache_and_keep(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {
         let Taken { object, is_known } = self.take(answer)?;
         if object.meta().uid.as_deref() != Some(&*self.reconciliation.uid) {
-            self.bring_back(is_known);
+            self.requeue(is_known);
             return Ok(None);
         }
         // The worker has checked the earlier version for a pause and a deletion, so the new one needs a reconcile.
         if differs(&self.json(&*self.object())?, &Value::Null, &self.json(&*object)?) {
-            self.bring_back(is_known);
+            self.requeue(is_known);
         }
         Ok(Some(object))
     }
 
     /// Takes in the answer to our patch. Returns the object that the reconcile acts on, with the patch applied.
-    pub(super) fn take_patched(&self, patch: &Value, answer: &str) -> Result<Arc<K>, Error> {
+    pub(super) fn cache_patched(&self, patch: &Value, answer: &str) -> Result<Arc<K>, Error> {
         let Taken { object, is_known } = self.take(answer)?;
         let (before, after) = (self.json(&*self.object())?, self.json(&*object)?);
         let object = if differs(&before, patch, &after) || status_differs(&before, patch, &after, answer) {
-            self.bring_back(is_known);
+            self.requeue(is_known);
             let known = self.readable(serde_json::from_value(patched(before, patch, &after)))?;
             Arc::new(known)
         } else {
@@ -76,8 +76,8 @@ impl<K: Primary> Context<K> {
     /// Requeues this object, at once if the cache holds the answer. If the cache holds a later version, the next reconcile
     /// would act on that and find the same difference again, in a tight loop. The delay gives the watch time: it is either
     /// ahead of the answer, or will find that the cluster went back in time.
-    fn bring_back(&self, is_known: bool) {
-        let wait = if is_known { Duration::ZERO } else { BEHIND };
+    fn requeue(&self, is_known: bool) {
+        let wait = if is_known { Duration::ZERO } else { STALE_CACHE_DELAY };
         wake_after(&self.controller.queue, self.reconciliation.key.clone(), Priority::LIVE, wait, &Cause::Answer);
     }
 

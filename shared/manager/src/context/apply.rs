@@ -10,7 +10,7 @@
 //!   because `managedFields` say that they are ours; if these were cleared after the read, the version makes the apply fail.
 //! - The entry that a POST left in `managedFields` is turned into an apply entry before the first such change.
 //!   Otherwise it would go on owning the fields that the apply drops.
-//! - The first write of a process to a child is preceded by a dry run (`rehearse`). If the write would change nothing,
+//! - The first write of a process to a child is preceded by a dry run (`dry_run`). If the write would change nothing,
 //!   because admission rewrites our fields each time, the child counts as in sync.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
@@ -18,7 +18,7 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 use api_errors::Class;
 use cache::{
     Decoded, Head, Namespaced, ObjectKey, Projected, Undecodable,
-    owned::{fingerprint, make_room, rehearsal},
+    owned::{dry_run_operations, fingerprint, make_room},
     resource_name,
 };
 use kube::Resource;
@@ -38,15 +38,15 @@ mod claim;
 mod csaupgrade;
 mod delete;
 mod difference;
+mod dry_run;
 mod edit;
 mod events;
-mod rehearse;
 mod target;
 
 use claim::Claim;
 use csaupgrade::{unclaimed_fields, upgraded};
-use difference::{Difference, carried_out};
-use events::CarriedOut;
+use difference::{Difference, applied_changes};
+use events::AppliedWrite;
 pub(super) use target::Target;
 use target::agrees;
 
@@ -125,7 +125,7 @@ impl<K: Primary> Context<K> {
 
     /// Makes the child match the target. Sends nothing if it already does.
     async fn ensure<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
-        if self.controller.role.optional.contains(&resource_name::<C>()) && !self.installed::<C>() {
+        if self.controller.capabilities.optional.contains(&resource_name::<C>()) && !self.installed::<C>() {
             self.report_missing(requests);
             return Ok(None);
         }
@@ -170,7 +170,7 @@ impl<K: Primary> Context<K> {
 
     async fn post<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         let (owner, kind, name) = (&self.reconciliation.key, requests.kind(), &target.key.name);
-        if self.controller.recent.contains(owner, kind, name) && !self.is_there().await? {
+        if self.controller.recent.contains(owner, kind, name) && !self.still_exists().await? {
             return Ok(None); // the owner is gone: the garbage collector would delete the next child too
         }
         let text = format!("Created {} \"{}\"", requests.kind(), target.key.name);
@@ -260,14 +260,14 @@ impl<K: Primary> Context<K> {
         let verified = self.store::<C>().known(&target.key).and_then(|known| known.verified);
         let mut body = target.body_for(requests, &metadata);
         if verified.is_none() && !adopted {
-            let rehearsed = match rehearsal(&live, &metadata.uid, &difference.changes) {
-                _ if difference.is_for_an_apply() => Some(requests.rehearse_apply(&target.key, &body).await),
-                Some(operations) => Some(requests.rehearse_edit(&target.key, &operations).await),
+            let dry_run = match dry_run_operations(&live, &metadata.uid, &difference.changes) {
+                _ if difference.is_for_an_apply() => Some(requests.dry_run_apply(&target.key, &body).await),
+                Some(operations) => Some(requests.dry_run_patch(&target.key, &operations).await),
                 None => None,
             };
             let fingerprint = fingerprint(&live, requests.manager(), &metadata.managed_fields);
-            if let Some(rehearsed) = rehearsed
-                && self.is_in_vain::<C>(requests, target, fingerprint, rehearsed)?
+            if let Some(dry_run) = dry_run
+                && self.changes_nothing::<C>(requests, target, fingerprint, dry_run)?
             {
                 return self.observe::<C>(requests, target, text).map(Some);
             }
@@ -278,8 +278,8 @@ impl<K: Primary> Context<K> {
             let answer = requests.edit(&target.key, &operations).await?;
             self.controller.children.wrote(requests.kind(), Written::Updated);
             let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(&broken)?;
-            let changes = carried_out(difference.changes, &left);
-            self.report_changes(&CarriedOut { requests, target, metadata: &metadata, verified, changes });
+            let changes = applied_changes(difference.changes, &left);
+            self.report_changes(&AppliedWrite { requests, target, metadata: &metadata, verified, changes });
             return Box::pin(self.change::<C>(requests, target, &answer, true)).await;
         }
         let left = unclaimed_fields::<C>(&live, requests.manager(), target, &metadata);
@@ -302,8 +302,8 @@ impl<K: Primary> Context<K> {
             );
         } else {
             let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(&broken)?;
-            let changes = carried_out(difference.changes, &left);
-            self.report_changes(&CarriedOut { requests, target, metadata: &metadata, verified, changes });
+            let changes = applied_changes(difference.changes, &left);
+            self.report_changes(&AppliedWrite { requests, target, metadata: &metadata, verified, changes });
         }
         Ok(Some(applied))
     }
@@ -319,7 +319,7 @@ impl<K: Primary> Context<K> {
         let decoded = Decoded::read::<Projected<C>>(answer).map_err(&broken)?;
         let store = self.store::<C>();
         self.informer::<C>().observe(&decoded);
-        self.controller.memory.found_child(&self.reconciliation.key, requests.kind());
+        self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());
         store.verify(&target.key, decoded.meta.uid, target.verified(decoded.meta.fingerprint.hash));
         self.reconciliation.changed_children.store(true, Ordering::Relaxed);
         let problem = |Undecodable { error, .. }| {

@@ -11,18 +11,18 @@ use crate::error::Error;
 impl Memory {
     /// Takes in a change of a child of `owner`, an object that exists. For a child that is still wanted, the next write clears
     /// the entry. A child that is no longer wanted is read once; otherwise it would stay for ever.
-    pub(crate) fn record_child(&self, owner: &ObjectKey, kind: &str, delta: &Delta) {
+    pub(crate) fn record_lost_child(&self, owner: &ObjectKey, kind: &str, delta: &Delta) {
         match &delta.owners {
             [Some(_), None] => {
                 self.modify(owner, |it| it.lost_children.insert(kind.to_owned(), delta.key.clone()));
             }
-            [_, Some(_)] => self.found_child(owner, kind),
+            [_, Some(_)] => self.clear_lost_child(owner, kind),
             [None, None] => {}
         }
     }
 
     /// Records that the state of the child is known.
-    pub(super) fn found_child(&self, owner: &ObjectKey, kind: &str) {
+    pub(super) fn clear_lost_child(&self, owner: &ObjectKey, kind: &str) {
         self.modify(owner, |it| it.lost_children.remove(kind));
     }
 }
@@ -48,7 +48,7 @@ impl<K: Primary> Context<K> {
             Err(error) if error.class() == Class::NotFound => {}
             Err(error) => return Err(error),
         }
-        self.controller.memory.found_child(&self.reconciliation.key, requests.kind());
+        self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());
         Ok(())
     }
 }

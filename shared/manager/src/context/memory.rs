@@ -25,14 +25,14 @@ pub(crate) struct Remembered {
     /// Children whose create request was sent but not answered, by kind and name: they may exist.
     pub(super) unanswered: BTreeSet<(String, Arc<str>)>,
     /// What the last reconcile acted on, for controllers that filter what wakes them.
-    acted_on: ActedOn,
+    acted_on: LastReconciled,
     /// The last child of each kind that may have lost our label, see [`lost_children`](super::lost_children).
     pub(super) lost_children: BTreeMap<String, ObjectKey>,
 }
 
 /// What the last reconcile of an object acted on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum ActedOn {
+pub(crate) enum LastReconciled {
     /// There was none in this process, or it did not end.
     #[default]
     Unknown,
@@ -77,11 +77,11 @@ impl Memory {
         self.0.lock().get(key).map(|remembered| read(remembered)).unwrap_or_default()
     }
 
-    pub(crate) fn acted_on(&self, key: &ObjectKey) -> ActedOn {
+    pub(crate) fn acted_on(&self, key: &ObjectKey) -> LastReconciled {
         self.read(key, |it| it.acted_on)
     }
 
-    pub(crate) fn record_acted_on(&self, key: &ObjectKey, acted_on: ActedOn) {
+    pub(crate) fn record_acted_on(&self, key: &ObjectKey, acted_on: LastReconciled) {
         self.modify(key, |it| it.acted_on = acted_on);
     }
 

@@ -37,7 +37,7 @@ impl<K: Primary> Context<K> {
         let requests = self.requests::<C>();
         let target = self.target(&requests, desired)?;
         let (kind, name) = (requests.kind().to_owned(), target.key.name.clone());
-        if self.controller.recent.contains(&self.reconciliation.key, &kind, &name) && !self.is_there().await? {
+        if self.controller.recent.contains(&self.reconciliation.key, &kind, &name) && !self.still_exists().await? {
             return Ok(Creation::Dying); // the owner is gone: the garbage collector would delete the next child too
         }
         // Recorded before the request is sent, because this reconcile may be cancelled before the answer comes.
@@ -47,12 +47,12 @@ impl<K: Primary> Context<K> {
             Ok(answer) => {
                 self.controller.children.wrote(requests.kind(), Written::Created);
                 self.controller.recent.created(&self.reconciliation.key, &kind, &name);
-                let live = self.learn::<C>(&requests, &target.key, &answer)?;
+                let live = self.cache_answer::<C>(&requests, &target.key, &answer)?;
                 self.reconciliation.changed_children.store(true, Ordering::Relaxed);
                 Creation::Created(live)
             }
             Err(error) if error.class() == Class::AlreadyExists => {
-                self.of_that_name::<C>(&requests, &target.key).await?
+                self.classify_existing::<C>(&requests, &target.key).await?
             }
             Err(error) if error.is_open() => return Err(error),
             Err(error) => {
@@ -66,7 +66,7 @@ impl<K: Primary> Context<K> {
     }
 
     /// Reads the object that already has the name, and finds out who owns it.
-    async fn of_that_name<C: Child + Namespaced>(
+    async fn classify_existing<C: Child + Namespaced>(
         &self,
         requests: &Requests,
         key: &ObjectKey,
@@ -75,7 +75,7 @@ impl<K: Primary> Context<K> {
         let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(requests.undecodable("read", key))?.metadata;
         Ok(match metadata.controller() {
             Some(owner) if owner.uid == self.reconciliation.uid.as_str() => {
-                Creation::Ours(self.learn::<C>(requests, key, &text)?)
+                Creation::Ours(self.cache_answer::<C>(requests, key, &text)?)
             }
             Some(owner) if metadata.deletion_timestamp.is_some() && *owner.name == *self.reconciliation.key.name => {
                 Creation::Dying
@@ -139,7 +139,7 @@ impl<K: Primary> Context<K> {
             Err(error) if error.class() == Class::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let Some(object) = self.take_read(&text)? else { return Ok(None) };
+        let Some(object) = self.cache_and_continue(&text)? else { return Ok(None) };
         let held = object.meta().deletion_timestamp.is_none() && has_finalizer(&*object, finalizer);
         Ok(held.then_some(object))
     }
@@ -154,7 +154,7 @@ impl<K: Primary> Context<K> {
     }
 
     pub(crate) fn finalizer(&self) -> &'static str {
-        self.controller.role.finalizer.unwrap_or_else(|| {
+        self.controller.capabilities.finalizer.unwrap_or_else(|| {
             panic!("{}'s controller has no finalizer: declare it with .on_delete(…)", self.controller.names.kind)
         })
     }
@@ -173,13 +173,13 @@ impl<K: Primary> Context<K> {
 
     async fn patch_metadata(&self, metadata: Value) -> Result<Arc<K>, Error> {
         assert!(
-            self.controller.role.annotates,
+            self.controller.capabilities.annotates,
             "{}'s controller must declare .annotates()",
             self.controller.names.kind
         );
         let patch = json!({"metadata": metadata});
         let answer = self.controller.requests.merge(&self.reconciliation.key, &patch).await?;
-        self.take_patched(&patch, &answer)
+        self.cache_patched(&patch, &answer)
     }
 }
 

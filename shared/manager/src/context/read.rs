@@ -74,7 +74,7 @@ impl<K: Primary> Context<K> {
     pub async fn get_uncached<C: Viewed + Namespaced>(&self, name: &str) -> Result<Option<Arc<Live<C::View>>>, Error> {
         let (requests, key) = (self.requests::<C>(), self.neighbour(name));
         match requests.get(&key).await {
-            Ok(text) => self.learn::<C>(&requests, &key, &text).map(Some),
+            Ok(text) => self.cache_answer::<C>(&requests, &key, &text).map(Some),
             Err(error) if error.class() == Class::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -90,8 +90,8 @@ impl<K: Primary> Context<K> {
         if present.as_ref() == written {
             return Ok(Some(object));
         }
-        let Some(text) = self.read_again().await? else { return Ok(None) };
-        let object = self.take_read(&text)?;
+        let Some(text) = self.read_primary().await? else { return Ok(None) };
+        let object = self.cache_and_continue(&text)?;
         if let Some(written) = object.as_ref().and_then(|object| object.status()?.fence()) {
             self.controller.environment.leading.witness(written);
         }
@@ -99,13 +99,13 @@ impl<K: Primary> Context<K> {
     }
 
     /// Whether the API server still has the reconciled object, and not a different one of that name.
-    pub(super) async fn is_there(&self) -> Result<bool, Error> {
-        let Some(text) = self.read_again().await? else { return Ok(false) };
-        Ok(self.take_seen(&text)?.is_some())
+    pub(super) async fn still_exists(&self) -> Result<bool, Error> {
+        let Some(text) = self.read_primary().await? else { return Ok(false) };
+        Ok(self.cache_and_keep(&text)?.is_some())
     }
 
     /// Reads the object that now has the name of the reconciled object. Returns `None` if there is none.
-    pub(super) async fn read_again(&self) -> Result<Option<String>, Error> {
+    pub(super) async fn read_primary(&self) -> Result<Option<String>, Error> {
         match self.controller.requests.get(&self.reconciliation.key).await {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.class() == Class::NotFound => Ok(None),
@@ -125,7 +125,7 @@ impl<K: Primary> Context<K> {
     ///
     /// When the controller does not declare the kind with `owns`.
     pub async fn sync_cache<C: Viewed + Namespaced>(&self) -> Result<(), Error> {
-        self.informer::<C>().list_for(self.controller.environment.leading.term()).await;
+        self.informer::<C>().list_for(self.controller.environment.leading.times_elected()).await;
         let kind = self.requests::<C>().kind().to_owned();
         let unanswered = self.controller.memory.read(&self.reconciliation.key, |it| it.unanswered.clone());
         for (_, name) in unanswered.iter().filter(|(other, _)| *other == kind) {
@@ -146,7 +146,7 @@ impl<K: Primary> Context<K> {
     /// When the controller does not declare `.reads::<Secret>()`.
     pub async fn secret(&self, name: &str, keys: &[&str]) -> Result<Option<SecretValues>, Error> {
         assert!(
-            self.controller.role.reads.contains("secrets"),
+            self.controller.capabilities.reads.contains("secrets"),
             "{}'s controller reads a Secret but does not declare it: add .reads::<Secret>()",
             self.controller.names.kind
         );
@@ -187,7 +187,7 @@ impl<K: Primary> Context<K> {
     }
 
     /// Takes an answer of the API server into the cache.
-    pub(super) fn learn<C: Viewed + Namespaced>(
+    pub(super) fn cache_answer<C: Viewed + Namespaced>(
         &self,
         requests: &Requests,
         key: &ObjectKey,

@@ -12,7 +12,7 @@ use super::{
     primary::annotation,
 };
 use crate::{
-    conditions::{Circumstances, External, Halt, Health, Problem, Report, combine, halted, is_true},
+    conditions::{ConditionContext, External, Health, NotReconciled, Problem, Report, combine, halted, is_true},
     error::Error,
     events::{EventType, cut},
     status::Status,
@@ -42,7 +42,7 @@ impl<K: Primary> Context<K> {
         let object = self.object();
         let (conditions, recheck) = combine(&report.health, &refusals, self.circumstances(&object));
         if let Some(time) = recheck {
-            self.wake_at(time);
+            self.requeue_at(time);
         }
         let stored = stored_conditions(&*object);
         let fresh = fresh_problems(stored, &report.health, &refusals);
@@ -77,24 +77,24 @@ impl<K: Primary> Context<K> {
     }
 
     /// Writes conditions that say why the object is not reconciled at the moment. Its other status fields stay.
-    pub(crate) async fn halt(&self, halt: &Halt) -> Result<(), Error> {
+    pub(crate) async fn halt(&self, halt: &NotReconciled) -> Result<(), Error> {
         let object = self.object();
         let status = object.status().cloned().unwrap_or_default();
         let conditions = halted(halt, self.circumstances(&object));
-        let news = match halt {
-            Halt::Paused(message) => (EventType::Normal, "Paused", message.clone()),
-            Halt::Invalid(problem) => {
+        let event = match halt {
+            NotReconciled::Paused(message) => (EventType::Normal, "Paused", message.clone()),
+            NotReconciled::Invalid(problem) => {
                 (EventType::Warning, problem.kind.event.unwrap_or(problem.kind.reason), problem.message.clone())
             }
         };
-        let told = stored_conditions(&*object).iter().any(|stored| match halt {
-            Halt::Paused(_) => stored.type_ == "Ready" && stored.reason == "Paused",
-            Halt::Invalid(problem) => {
+        let reported = stored_conditions(&*object).iter().any(|stored| match halt {
+            NotReconciled::Paused(_) => stored.type_ == "Ready" && stored.reason == "Paused",
+            NotReconciled::Invalid(problem) => {
                 stored.type_ == "Degraded" && stored.reason == problem.kind.reason && stored.message == problem.message
             }
         });
-        if self.write_status(status, conditions, false).await? && !told {
-            self.event(news.0, news.1, news.2);
+        if self.write_status(status, conditions, false).await? && !reported {
+            self.event(event.0, event.1, event.2);
         }
         Ok(())
     }
@@ -161,7 +161,7 @@ impl<K: Primary> Context<K> {
             answer => answer,
         };
         match answer {
-            Ok(answer) => drop(self.take_patched(&json!({"status": change}), &answer)?),
+            Ok(answer) => drop(self.cache_patched(&json!({"status": change}), &answer)?),
             // The object was deleted: there is nothing to report on.
             Err(error) if error.class() == Class::NotFound => {}
             // Includes a conflict: the next attempt finds in the cache what another process has written in the meantime, or
@@ -175,13 +175,13 @@ impl<K: Primary> Context<K> {
 
     /// Reads the object into the cache. Returns whether it still has the conditions that this reconcile started from.
     async fn has_these_conditions(&self) -> Result<bool, Error> {
-        let Some(text) = self.read_again().await? else { return Ok(false) };
-        let stored = self.take_seen(&text)?;
+        let Some(text) = self.read_primary().await? else { return Ok(false) };
+        let stored = self.cache_and_keep(&text)?;
         Ok(stored.is_some_and(|stored| stored_conditions(&*stored) == stored_conditions(&*self.object())))
     }
 
-    fn circumstances<'a>(&self, object: &'a K) -> Circumstances<'a> {
-        Circumstances {
+    fn circumstances<'a>(&self, object: &'a K) -> ConditionContext<'a> {
+        ConditionContext {
             stored: stored_conditions(object),
             generation: object.meta().generation.unwrap_or_default(),
             now: self.now(),
@@ -231,9 +231,11 @@ fn stored_conditions<K: Primary>(object: &K) -> &[Condition] {
 
 /// Returns the problems that the stored status does not show yet.
 fn fresh_problems(stored: &[Condition], health: &Health, refusals: &[Problem]) -> Vec<Problem> {
-    let told = stored.iter().find(|stored| stored.type_ == "Degraded" && stored.status == "True");
+    let reported = stored.iter().find(|stored| stored.type_ == "Degraded" && stored.status == "True");
     let known = |problem: &&Problem| {
-        told.is_some_and(|told| told.reason == problem.kind.reason || told.message.contains(problem.kind.reason))
+        reported.is_some_and(|reported| {
+            reported.reason == problem.kind.reason || reported.message.contains(problem.kind.reason)
+        })
     };
     let mut fresh: Vec<Problem> = Vec::new();
     for problem in health.problems.iter().chain(refusals).filter(|problem| !known(problem)) {

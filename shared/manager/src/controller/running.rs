@@ -1,4 +1,4 @@
-//! A controller between its declaration and its workers: [`Built`] has its caches, [`Running`] also has a client and a clock.
+//! A controller between its declaration and its workers: [`WiredController`] has its caches, [`Running`] also has a client and a clock.
 
 use std::{
     future::Future,
@@ -12,7 +12,7 @@ use api_errors::panic_message;
 use cache::{Full, Informer, InformerHealth, ObjectKey, Subscriber, Undecodable};
 use workqueue::{Priority, WorkQueue};
 
-use super::{Behaviour, Reconcile, WakeFilter, worker::Worker};
+use super::{ControllerOptions, Reconcile, WakeFilter, worker::Worker};
 use crate::{
     api::Requests,
     context::{Caches, ControllerState, Environment, Memory, Names, Recent},
@@ -53,7 +53,7 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Running {
     /// Puts every object of the kind into the queue.
-    pub(crate) fn wake_all(&self, cause: &Cause<'_>) {
+    pub(crate) fn enqueue_all(&self, cause: &Cause<'_>) {
         for key in (self.keys)() {
             wake(&self.queue, key, Priority::LOW, cause);
         }
@@ -87,7 +87,7 @@ impl Running {
     }
 }
 
-pub(super) struct Built<K: Primary, F> {
+pub(super) struct WiredController<K: Primary, F> {
     pub(super) names: Names,
     pub(super) children: ChildMetrics,
     pub(super) primary: Arc<Informer<Full<K>>>,
@@ -95,14 +95,14 @@ pub(super) struct Built<K: Primary, F> {
     pub(super) filter: Arc<WakeFilter<K>>,
     pub(super) memory: Arc<Memory>,
     pub(super) caches: Caches,
-    pub(super) behaviour: Behaviour<K>,
+    pub(super) options: ControllerOptions<K>,
     pub(super) reconciler: F,
 }
 
-impl<K: Primary, F: Reconcile<K>> Start for Built<K, F> {
+impl<K: Primary, F: Reconcile<K>> Start for WiredController<K, F> {
     fn start(self: Box<Self>, environment: Arc<Environment>) -> Running {
-        let Self { names, children, primary, queue, filter, memory, caches, behaviour, reconciler } = *self;
-        let Behaviour { needs, state, role, cleanup, gone, scraped, workers, wakes_on: _ } = behaviour;
+        let Self { names, children, primary, queue, filter, memory, caches, options, reconciler } = *self;
+        let ControllerOptions { needs, state, capabilities, cleanup, gone, scraped, workers, wakes_on: _ } = options;
         let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
@@ -115,12 +115,12 @@ impl<K: Primary, F: Reconcile<K>> Start for Built<K, F> {
             primary: primary.clone(),
             caches,
             state,
-            role,
+            capabilities,
             gate: StatusGate::default(),
             memory,
             recent: Recent::default(),
         });
-        primary.subscribe(tell_undecodable(&controller));
+        primary.subscribe(report_undecodable(&controller));
         let (shown, limit) = (primary.clone(), controller.environment.settings.metrics_max_objects);
         let worker = Arc::new(Worker { controller, queue: queue.clone(), filter, reconciler, cleanup, gone });
         let counted = name.clone();
@@ -144,16 +144,16 @@ impl<K: Primary, F: Reconcile<K>> Start for Built<K, F> {
                     metrics.show_conditions(kind, key, conditions, aggregated);
                     Some(object)
                 });
-                let guarded = |work: &mut dyn FnMut()| {
+                let run_with_timeout = |work: &mut dyn FnMut()| {
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
                         metrics.panics.with_label_values(&[&*counted]).inc();
                         tracing::error!(kind, panic = panic_message(&*panic), "on_scrape failed");
                     }
                 };
                 if let Some(scraped) = &scraped {
-                    guarded(&mut || scraped(&mut objects));
+                    run_with_timeout(&mut || scraped(&mut objects));
                 }
-                guarded(&mut || objects.by_ref().for_each(drop));
+                run_with_timeout(&mut || objects.by_ref().for_each(drop));
             }),
             keys: Box::new(move || primary.store.keys()),
             work: Box::new(move || Box::pin(worker.clone().work())),
@@ -162,7 +162,7 @@ impl<K: Primary, F: Reconcile<K>> Start for Built<K, F> {
 }
 
 /// Logs an object that does not decode, and emits an event about it. Such an object never reaches a reconciler.
-fn tell_undecodable<K: Primary>(controller: &Arc<ControllerState<K>>) -> Subscriber {
+fn report_undecodable<K: Primary>(controller: &Arc<ControllerState<K>>) -> Subscriber {
     let controller = controller.clone();
     Box::new(move |delta, _| {
         let Some(Undecodable { uid, error }) = &delta.undecodable else { return };

@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{
-    context::{ActedOn, Memory, is_paused},
+    context::{LastReconciled, Memory, is_paused},
     status::Primary,
 };
 
@@ -30,7 +30,7 @@ pub(super) struct WakeFilter<K: Primary> {
 }
 
 /// A running reconcile. Changes of its object wait for its end. If it is dropped before, any change wakes the object.
-pub(super) struct Acting<'a, K: Primary> {
+pub(super) struct ReconcileGuard<'a, K: Primary> {
     filter: &'a WakeFilter<K>,
     key: &'a ObjectKey,
 }
@@ -41,43 +41,43 @@ impl<K: Primary> WakeFilter<K> {
     }
 
     /// Whether the object in the cache differs from what the last reconcile acted on. False while a reconcile runs:
-    /// [`Acting::end`] answers for it.
+    /// [`ReconcileGuard::end`] answers for it.
     pub(super) fn passes(&self, key: &ObjectKey) -> bool {
         let Some(part) = &self.part else { return true };
         match self.memory.acted_on(key) {
-            ActedOn::Unknown => true,
-            ActedOn::Running => false,
-            ActedOn::Hash(hash) => self.store.get(key).is_none_or(|object| hash_of(part, &object) != hash),
+            LastReconciled::Unknown => true,
+            LastReconciled::Running => false,
+            LastReconciled::Hash(hash) => self.store.get(key).is_none_or(|object| hash_of(part, &object) != hash),
         }
     }
 
     /// Begins a reconcile.
-    pub(super) fn begin<'a>(&'a self, key: &'a ObjectKey) -> Acting<'a, K> {
-        self.record(key, ActedOn::Running);
-        Acting { filter: self, key }
+    pub(super) fn begin<'a>(&'a self, key: &'a ObjectKey) -> ReconcileGuard<'a, K> {
+        self.record(key, LastReconciled::Running);
+        ReconcileGuard { filter: self, key }
     }
 
-    fn record(&self, key: &ObjectKey, acted_on: ActedOn) {
+    fn record(&self, key: &ObjectKey, acted_on: LastReconciled) {
         if self.part.is_some() {
             self.memory.record_acted_on(key, acted_on);
         }
     }
 }
 
-impl<K: Primary> Acting<'_, K> {
+impl<K: Primary> ReconcileGuard<'_, K> {
     /// Ends the reconcile, which acted on `object`. Returns whether a change that it did not act on has arrived meanwhile.
     pub(super) fn end(self, object: &K) -> bool {
         let Some(part) = &self.filter.part else { return false };
-        self.filter.record(self.key, ActedOn::Hash(hash_of(part, object)));
+        self.filter.record(self.key, LastReconciled::Hash(hash_of(part, object)));
         let has_changed = self.filter.passes(self.key);
         std::mem::forget(self);
         has_changed
     }
 }
 
-impl<K: Primary> Drop for Acting<'_, K> {
+impl<K: Primary> Drop for ReconcileGuard<'_, K> {
     fn drop(&mut self) {
-        self.filter.record(self.key, ActedOn::Unknown);
+        self.filter.record(self.key, LastReconciled::Unknown);
     }
 }
 

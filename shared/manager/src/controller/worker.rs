@@ -18,7 +18,7 @@ use workqueue::{Item, Outcome, Priority, WorkQueue};
 
 use super::{Action, Cleanup, Deletion, Gone, Reconcile, WakeFilter};
 use crate::{
-    conditions::{Halt, Problem, ProblemKind},
+    conditions::{NotReconciled, Problem, ProblemKind},
     context::{Context, ControllerState, has_finalizer, is_paused, paused_annotation},
     error::{Error, Retry},
     events::EventType,
@@ -155,13 +155,15 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
     async fn reconcile(&self, object: Arc<K>, context: &Context<K>) -> Result<Action, Error> {
         if is_paused(&*object) {
             let annotation = paused_annotation::<K>();
-            context.halt(&Halt::Paused(format!("Reconciliation is paused by annotation {annotation}"))).await?;
+            context
+                .halt(&NotReconciled::Paused(format!("Reconciliation is paused by annotation {annotation}")))
+                .await?;
             return Ok(Action::Done);
         }
-        match self.guarded(async { self.reconciler.call(object, context.clone()).await }).await {
+        match self.run_with_timeout(async { self.reconciler.call(object, context.clone()).await }).await {
             Err(Error::Invalid { field, why }) => {
                 let problem = Problem::new(ProblemKind::INVALID_SPEC, format!("{field}: {why}"));
-                context.halt(&Halt::Invalid(problem)).await?;
+                context.halt(&NotReconciled::Invalid(problem)).await?;
                 Err(Error::Invalid { field, why })
             }
             result => result,
@@ -175,14 +177,14 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
         if !has_finalizer(&*object, context.finalizer()) {
             return Ok(Action::Done);
         }
-        match self.guarded(cleanup(object, context.clone())).await? {
+        match self.run_with_timeout(cleanup(object, context.clone())).await? {
             Deletion::Pending(action) => Ok(action),
             Deletion::Finished => context.remove_finalizer().await.map(|()| Action::Done),
         }
     }
 
     /// Runs an operator's code with a deadline, and catches its panics, so that one object cannot harm the others.
-    async fn guarded<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn run_with_timeout<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let limit = self.controller.environment.settings.reconcile_timeout;
         let metrics = &self.controller.environment.metrics;
         let controller = [&*self.controller.names.app];

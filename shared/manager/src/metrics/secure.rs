@@ -4,7 +4,7 @@
 use std::{path::Path, sync::Arc};
 
 use axum::{Router, middleware};
-use metrics_proxy::{ApiServer, Guard, Metrics, Rules, Times, admit, self_signed};
+use metrics_proxy::{ApiServer, CacheTtls, Guard, Metrics, Rules, admit, self_signed};
 use serving::{CertificateError, Certificates, Listener, Tls, TlsError};
 
 /// Why secure metrics cannot be served.
@@ -33,7 +33,7 @@ pub(crate) fn secure(
     let certificates = certificates.map_err(Error::Certificate)?;
     certificates.observe(metrics.clone());
     let reviewer = Arc::new(ApiServer::new(client, Vec::new()));
-    let guard = Arc::new(Guard::new(Rules::default(), reviewer, Times::default(), metrics.clone()));
+    let guard = Arc::new(Guard::new(Rules::default(), reviewer, CacheTtls::default(), metrics.clone()));
     let listener = listener.observed_by(metrics).tls(Tls::new(certificates))?;
     Ok((listener, routes.layer(middleware::from_fn_with_state(guard, admit))))
 }

@@ -20,7 +20,7 @@ fn longest(calls: &Calls) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn refused_child_does_not_delay_a_scheduled_reconcile() {
-    for asks in ["After", "wake_at", "wake_at, and later After"] {
+    for asks in ["After", "requeue_at", "requeue_at, and later After"] {
         let model = model();
         put(&model, &["a"]);
         plan(&model, QUOTA);
@@ -34,8 +34,8 @@ async fn refused_child_does_not_delay_a_scheduled_reconcile() {
                 if asks == "After" {
                     return Ok(Action::After(30 * MOMENT));
                 }
-                context.wake_at(in_thirty_seconds);
-                Ok(if asks == "wake_at" { Action::Done } else { Action::After(3_000 * MOMENT) })
+                context.requeue_at(in_thirty_seconds);
+                Ok(if asks == "requeue_at" { Action::Done } else { Action::After(3_000 * MOMENT) })
             }
         });
         sleep(1_200 * MOMENT).await;
@@ -53,7 +53,7 @@ async fn error_keeps_an_earlier_wake_at() {
     let _harness = run(&model, &[], move |toy, context| {
         noted.note(&toy);
         async move {
-            context.wake_at(context.now() + 30 * MOMENT);
+            context.requeue_at(context.now() + 30 * MOMENT);
             Err(failure())
         }
     });
@@ -74,7 +74,7 @@ async fn scheduled_time_of_day_is_kept_when_the_clock_jumps() {
         async move {
             keep(toy, context.clone()).await?;
             if context.now() < at {
-                context.wake_at(at);
+                context.requeue_at(at);
             }
             Ok(Action::Done)
         }

@@ -49,7 +49,7 @@ mod as_a_layer {
     use std::sync::{Arc, atomic::Ordering};
 
     use axum::{Extension, Router, middleware, routing::get};
-    use metrics_proxy::{Admitted, Guard, Metrics, Rules, Times};
+    use metrics_proxy::{Admitted, CacheTtls, Guard, Metrics, Rules};
     use serving::{Limits, Listener};
     use tokio_util::sync::CancellationToken;
 
@@ -59,7 +59,7 @@ mod as_a_layer {
     #[tokio::test]
     async fn guard_layer_protects_custom_handler() {
         let (ask, metrics) = (Arc::new(Ask::default()), Arc::new(Metrics::new().unwrap()));
-        let guard = Arc::new(Guard::new(Rules::default(), ask.clone(), Times::default(), metrics.clone()));
+        let guard = Arc::new(Guard::new(Rules::default(), ask.clone(), CacheTtls::default(), metrics.clone()));
         let handler = async |Extension(admitted): Extension<Admitted>, headers: http::HeaderMap| {
             assert!(!headers.contains_key("authorization"));
             let Admitted::User(user) = admitted else { panic!("no user") };

@@ -20,14 +20,14 @@ fn after(days: i32) -> Timestamp {
     start() + DAY * days
 }
 
-fn made(names: &[&str]) -> Material {
+fn made(names: &[&str]) -> CertificateBundle {
     plan(None, None, &policy(names), start(), false).expect("is made").expect("a change")
 }
 
 #[test]
 fn first_replica_creates_ca_and_certificate() {
     let material = made(&["webhooks.operators.svc", "127.0.0.1"]);
-    let facts = Facts::of(&material.serving.certificate).expect("reads");
+    let facts = ParsedCertificate::of(&material.serving.certificate).expect("reads");
     assert!(facts.covers(&["webhooks.operators.svc".to_owned(), "127.0.0.1".to_owned()]));
     assert_eq!(facts.not_after, after(90));
     assert_eq!(material.bundle(), material.authority.certificate);
@@ -58,15 +58,16 @@ fn the_serving_certificate_is_renewed_by_the_same_authority() {
 fn added_name_reissues_the_certificate() {
     let material = made(&["a"]);
     let renewed = plan(Some(&material), None, &policy(&["a", "b"]), start(), true).expect("plans").expect("a change");
-    assert!(Facts::of(&renewed.serving.certificate).expect("reads").covers(&["b".to_owned()]));
+    assert!(ParsedCertificate::of(&renewed.serving.certificate).expect("reads").covers(&["b".to_owned()]));
     assert_eq!(renewed.authority, material.authority);
 }
 
 #[test]
 fn a_new_authority_signs_only_after_it_is_trusted() {
     let policy = policy(&["a"]);
-    let step =
-        |material: &Material, day, trusted| plan(Some(material), None, &policy, after(day), trusted).expect("plans");
+    let step = |material: &CertificateBundle, day, trusted| {
+        plan(Some(material), None, &policy, after(day), trusted).expect("plans")
+    };
     let old = made(&["a"]);
     let announced = step(&old, 245, true).expect("a change");
     let next = announced.next.clone().expect("a next authority");
@@ -91,10 +92,10 @@ fn expired_or_broken_certificates_are_replaced() {
     let anew = plan(Some(&material), None, &policy, after(400), false).expect("plans").expect("a change");
     assert_ne!(anew.authority, material.authority);
     let nothing = || Pair { certificate: "-".to_owned(), key: String::new() };
-    let broken = Material { serving: nothing(), ..material.clone() };
+    let broken = CertificateBundle { serving: nothing(), ..material.clone() };
     let mended = plan(Some(&broken), None, &policy, start(), true).expect("plans").expect("a change");
     assert_eq!(mended.authority, material.authority, "only the broken part is replaced");
-    let broken = Material { authority: nothing(), ..material };
+    let broken = CertificateBundle { authority: nothing(), ..material };
     assert!(plan(Some(&broken), None, &policy, start(), true).expect("plans").is_some());
 }
 
@@ -119,7 +120,7 @@ fn lost_ca_stays_trusted_until_its_successor_takes_over() {
 struct World {
     policy: Policy,
     zero: Instant,
-    stored: Option<Material>,
+    stored: Option<CertificateBundle>,
     /// Every bundle that was stored for the API servers, with its time.
     told: Vec<(Duration, String)>,
     /// The CA of each serving certificate.
@@ -129,7 +130,7 @@ struct World {
 
 #[derive(Debug, Default)]
 struct Replica {
-    served: Option<Material>,
+    served: Option<CertificateBundle>,
     settled: Propagation,
 }
 

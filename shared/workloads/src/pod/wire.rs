@@ -164,7 +164,7 @@ impl Container {
             exit_code: end.exit_code,
             exits,
             running_since,
-            tail: end.last_words(),
+            tail: end.termination_message(),
         }
     }
 
@@ -187,7 +187,7 @@ impl Terminated {
         &*self.reason == "StartError"
     }
 
-    fn last_words(&self) -> Box<str> {
+    fn termination_message(&self) -> Box<str> {
         match self.message.trim() {
             "" => self.reason.clone(),
             message => tail(message, TAIL_BYTES).into(),

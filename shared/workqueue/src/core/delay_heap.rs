@@ -23,15 +23,15 @@ impl DelayHeap {
         self.last_serial = self.last_serial.wrapping_add(1);
         keys[slot].heap_position_mut().serial = self.last_serial;
         self.heap.push(slot);
-        self.rise(keys, self.heap.len() - 1);
+        self.sift_up(keys, self.heap.len() - 1);
     }
 
     pub(crate) fn remove<K>(&mut self, keys: &mut Keys<K>, slot: Slot) {
         let position = keys[slot].heap_position().position as usize;
         self.heap.swap_remove(position);
         if position < self.heap.len() {
-            let position = self.rise(keys, position);
-            self.sink(keys, position);
+            let position = self.sift_up(keys, position);
+            self.sift_down(keys, position);
         }
         if self.heap.is_empty() {
             self.heap = Vec::new();
@@ -39,7 +39,7 @@ impl DelayHeap {
     }
 
     /// Moves the slot at `position` towards the front as far as it has to go.
-    fn rise<K>(&mut self, keys: &mut Keys<K>, mut position: usize) -> usize {
+    fn sift_up<K>(&mut self, keys: &mut Keys<K>, mut position: usize) -> usize {
         while position > 0 {
             let parent = (position - 1) / 2;
             if !self.is_before(keys, position, parent) {
@@ -54,7 +54,7 @@ impl DelayHeap {
     }
 
     /// Moves the slot at `position` towards the back as far as it has to go.
-    fn sink<K>(&mut self, keys: &mut Keys<K>, mut position: usize) {
+    fn sift_down<K>(&mut self, keys: &mut Keys<K>, mut position: usize) {
         loop {
             let (left, right) = (2 * position + 1, 2 * position + 2);
             let mut earliest = position;

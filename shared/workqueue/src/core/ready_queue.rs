@@ -34,7 +34,7 @@ pub(crate) struct ReadyQueue {
 
 impl ReadyQueue {
     pub(crate) fn new(patience: u32) -> Self {
-        let by_age = List { chain: AGE, first: None, last: None };
+        let by_age = List { chain: BY_AGE, first: None, last: None };
         Self { by_priority: BTreeMap::new(), by_age, len: 0, passed: 0, patience }
     }
 
@@ -78,8 +78,8 @@ impl ReadyQueue {
     }
 }
 
-const TURN: usize = 0;
-const AGE: usize = 1;
+const BY_PRIORITY: usize = 0;
+const BY_AGE: usize = 1;
 
 /// A linked list whose links are in the entries.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ struct List {
 
 impl Default for List {
     fn default() -> Self {
-        Self { chain: TURN, first: None, last: None }
+        Self { chain: BY_PRIORITY, first: None, last: None }
     }
 }
 

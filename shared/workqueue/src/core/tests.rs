@@ -81,7 +81,7 @@ proptest! {
         let mut core = core(&recorder);
         let mut model = Model::new(PATIENCE);
         let mut now = Moment::START;
-        let mut running: Vec<Handed<u8>> = Vec::new();
+        let mut running: Vec<TakenItem<u8>> = Vec::new();
         for step in steps {
             match step {
                 Step::Add { key, priority, delay } => {

@@ -90,7 +90,7 @@ async fn every_requeue_outcome_keeps_the_priority() {
         take(&queue, "foo").done(outcome);
         let foo = queue.get().await.unwrap();
         assert_eq!(foo.priority(), Priority(7), "{outcome:?}");
-        foo.requeue_at(Priority(-3)).done(outcome);
+        foo.with_requeue_priority(Priority(-3)).done(outcome);
         let foo = queue.get().await.unwrap();
         assert_eq!(foo.priority(), Priority(-3), "{outcome:?}");
         foo.done(Outcome::Success);

@@ -32,7 +32,7 @@ impl<K: Primary> Context<K> {
             Some(_) => Claim::Foreign,
             None => {
                 let labels = &metadata.labels;
-                let ours = self.controller.role.adopts
+                let ours = self.controller.capabilities.adopts
                     && labels.name.as_deref() == Some(&*self.controller.names.app)
                     && labels.instance.as_deref() == Some(&*self.reconciliation.key.name)
                     && labels.managed_by.as_deref() == Some(&self.controller.names.managed_by);

@@ -2,7 +2,7 @@
 
 use cache::{
     MANAGED_BY, Metadata,
-    owned::{Share, Writers, unclaimed, unite},
+    owned::{OwnedFields, Writers, merge, unclaimed},
 };
 use serde_json::{Value, json};
 use workloads::Child;
@@ -24,7 +24,7 @@ pub(super) fn unclaimed_fields<C: Child>(
     metadata: &Metadata<'_>,
 ) -> Option<Value> {
     let label = format!("f:{MANAGED_BY}");
-    let share = Share::of(manager, &metadata.managed_fields);
+    let share = OwnedFields::of(manager, &metadata.managed_fields);
     // Each complete entry of ours holds our label. An entry that an edit made after the others were cleared does not.
     if share.is_some_and(|share| !share.into_fields()["f:metadata"]["f:labels"][&label].is_null()) {
         return None;
@@ -36,7 +36,7 @@ pub(super) fn unclaimed_fields<C: Child>(
         return None;
     }
     let mut fields = json!({"f:metadata": {"f:labels": {label: {}}}}); // an entry must not be empty
-    unite(&mut fields, unclaimed);
+    merge(&mut fields, unclaimed);
     Some(fields)
 }
 
@@ -52,8 +52,9 @@ pub(super) fn upgraded(
     let mut entries = live.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
     let ours = |entry: &Value| entry["manager"] == manager && entry.get("subresource").is_none();
     // The API server would keep only one of two entries with the same identity, so they are united first.
-    let mut fields = Share::of(manager, &metadata.managed_fields).map_or_else(|| json!({}), Share::into_fields);
-    unite(&mut fields, left.unwrap_or_else(|| json!({})));
+    let mut fields =
+        OwnedFields::of(manager, &metadata.managed_fields).map_or_else(|| json!({}), OwnedFields::into_fields);
+    merge(&mut fields, left.unwrap_or_else(|| json!({})));
     let mut kept = entries
         .iter()
         .find(|entry| ours(entry))

@@ -66,7 +66,7 @@ impl<K: Primary> Context<K> {
         }
         self.store::<C>().observe_gone(key, Uid::of(uid));
         // The watch may have delivered the deletion first, which made an entry.
-        self.controller.memory.found_child(&self.reconciliation.key, requests.kind());
+        self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());
         self.reconciliation.changed_children.store(true, Ordering::Relaxed);
         Ok(deleted)
     }

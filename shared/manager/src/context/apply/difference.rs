@@ -2,7 +2,7 @@
 
 use cache::{
     Head, Metadata,
-    owned::{Change, Share, compare, covers},
+    owned::{Change, OwnedFields, compare, covers},
 };
 use serde_json::Value;
 use workloads::Child;
@@ -15,13 +15,13 @@ pub(super) struct Difference {
     pub(super) changes: Vec<Change>,
     /// Whether we own every desired field that the live child has.
     pub(super) covered: bool,
-    /// Whether our entry also owns the fields that the API server defaulted; see [`Share::from_create`].
+    /// Whether our entry also owns the fields that the API server defaulted; see [`OwnedFields::from_create`].
     pub(super) from_create: bool,
 }
 
 impl Difference {
     pub(super) fn of<C: Child>(live: &Value, metadata: &Metadata<'_>, manager: &str, target: &Target) -> Self {
-        let share = Share::of(manager, &metadata.managed_fields);
+        let share = OwnedFields::of(manager, &metadata.managed_fields);
         let from_create = share.as_ref().is_some_and(|share| share.from_create);
         let owned = share.map_or(Value::Null, |share| share.project(live));
         let changes = if from_create {
@@ -48,13 +48,13 @@ impl Difference {
     }
 
     /// Whether every difference is one that `tried` did not change either: then the cluster itself keeps it so.
-    pub(super) fn is_left_of(&self, tried: &[Change]) -> bool {
+    pub(super) fn remains_after(&self, tried: &[Change]) -> bool {
         self.covered && self.changes.iter().all(|left| tried.iter().any(|change| change.path == left.path))
     }
 }
 
 /// Returns the changes of `tried` that took effect: nothing differs there any more.
-pub(super) fn carried_out(mut tried: Vec<Change>, left: &Difference) -> Vec<Change> {
+pub(super) fn applied_changes(mut tried: Vec<Change>, left: &Difference) -> Vec<Change> {
     tried.retain(|change| !left.changes.iter().any(|left| left.path == change.path));
     tried
 }

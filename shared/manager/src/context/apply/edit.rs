@@ -5,7 +5,7 @@ use cache::{Head, Known, Namespaced, owned};
 use serde_json::Value;
 use workloads::{Child, Live};
 
-use super::{CarriedOut, Context, Difference, Outcome, Primary, Target, difference::carried_out};
+use super::{AppliedWrite, Context, Difference, Outcome, Primary, Target, difference::applied_changes};
 use crate::{api::Requests, metrics::Written};
 
 impl<K: Primary> Context<K> {
@@ -30,8 +30,8 @@ impl<K: Primary> Context<K> {
             return Ok(None);
         };
         if known.verified.is_none() {
-            let rehearsed = requests.rehearse_edit(&target.key, &operations).await;
-            if self.is_in_vain::<C>(requests, target, known.fingerprint, rehearsed)? {
+            let dry_run = requests.dry_run_patch(&target.key, &operations).await;
+            if self.changes_nothing::<C>(requests, target, known.fingerprint, dry_run)? {
                 self.store::<C>().verify(&target.key, known.uid, target.verified(known.fingerprint.hash));
                 return Ok(Some(known.item.clone()));
             }
@@ -46,10 +46,10 @@ impl<K: Primary> Context<K> {
         };
         self.controller.children.wrote(requests.kind(), Written::Updated);
         let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(&broken)?;
-        let is_all = left.is_left_of(&changes);
-        let changes = carried_out(changes, &left);
+        let is_all = left.remains_after(&changes);
+        let changes = applied_changes(changes, &left);
         let verified = known.verified;
-        self.report_changes(&CarriedOut { requests, target, metadata: &metadata, verified, changes });
+        self.report_changes(&AppliedWrite { requests, target, metadata: &metadata, verified, changes });
         // If more is left, another manager holds a field with the right value, or the cache lagged behind.
         if is_all { self.observe::<C>(requests, target, &answer).map(Some) } else { Ok(None) }
     }

@@ -19,7 +19,7 @@ use crate::{
 const PATHS: usize = 10;
 
 /// A write that changed a child.
-pub(super) struct CarriedOut<'a> {
+pub(super) struct AppliedWrite<'a> {
     pub(super) requests: &'a Requests,
     pub(super) target: &'a Target,
     /// The child's metadata from before the write.
@@ -69,8 +69,8 @@ impl<K: Primary> Context<K> {
     }
 
     /// Emits the events for the changes of a write.
-    pub(super) fn report_changes(&self, write: &CarriedOut<'_>) {
-        let CarriedOut { requests, target, metadata, changes, .. } = write;
+    pub(super) fn report_changes(&self, write: &AppliedWrite<'_>) {
+        let AppliedWrite { requests, target, metadata, changes, .. } = write;
         if changes.is_empty() {
             return;
         }
@@ -105,8 +105,8 @@ impl<K: Primary> Context<K> {
     ///
     /// A process that has not seen the child in sync cannot tell a field that another client removed from one that its own
     /// new version wants for the first time. So it only reports drift if `managedFields` name another manager.
-    fn is_drift(&self, write: &CarriedOut<'_>) -> bool {
-        let CarriedOut { requests, target, metadata, verified, changes } = write;
+    fn is_drift(&self, write: &AppliedWrite<'_>) -> bool {
+        let AppliedWrite { requests, target, metadata, verified, changes } = write;
         // A field that we no longer want does not count: other managers may hold parts below it.
         let held = |change: &Change| {
             change.desired.is_some() && holder(&change.path, requests.manager(), &metadata.managed_fields).is_some()

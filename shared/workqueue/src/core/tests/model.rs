@@ -114,7 +114,7 @@ impl Model {
                     && let Some(waiting) = entry.waiting.take()
                 {
                     before = Some(waiting.priority);
-                    self.withdraw(key);
+                    self.unschedule(key);
                 }
             }
             Outcome::Failure | Outcome::FailureWith { .. } => {
@@ -167,7 +167,7 @@ impl Model {
             && self.at(key) <= now
         {
             self.delayed.retain(|&other| other != key);
-            self.line_up(key);
+            self.make_ready(key);
         }
     }
 
@@ -213,13 +213,13 @@ impl Model {
         }
     }
 
-    fn withdraw(&mut self, key: u8) {
+    fn unschedule(&mut self, key: u8) {
         for list in [&mut self.delayed, &mut self.turns, &mut self.arrivals] {
             list.retain(|&other| other != key);
         }
     }
 
-    fn line_up(&mut self, key: u8) {
+    fn make_ready(&mut self, key: u8) {
         self.adds += 1;
         self.turns.push(key);
         self.arrivals.push(key);

@@ -8,7 +8,7 @@ use crate::object::ManagedFields;
 
 /// What one field manager owns of an object.
 #[derive(Debug)]
-pub struct Share<'a> {
+pub struct OwnedFields<'a> {
     /// In the format of `fieldsV1`.
     fields: Value,
     /// One entry stems from a create (or another update) and also owns defaulted fields.
@@ -18,7 +18,7 @@ pub struct Share<'a> {
     others_read: OnceCell<Vec<Value>>,
 }
 
-impl<'a> Share<'a> {
+impl<'a> OwnedFields<'a> {
     /// Merges the entries of `manager` on the main resource into one field set. `None` when there are none: then no field of
     /// the object is ours.
     pub fn of(manager: &str, entries: &[ManagedFields<'a>]) -> Option<Self> {
@@ -35,7 +35,7 @@ impl<'a> Share<'a> {
             from_create |= entry.operation == "Update";
             match &mut merged {
                 None => merged = Some(fields),
-                Some(all) => unite(all, fields),
+                Some(all) => merge(all, fields),
             }
         }
         merged.map(|fields| Self { fields, from_create, others, others_read: OnceCell::new() })
@@ -134,11 +134,11 @@ fn selects(selector: &str, index: usize, item: &Value) -> bool {
 }
 
 /// Adds the fields of the field set `more` to `all`.
-pub fn unite(all: &mut Value, more: Value) {
+pub fn merge(all: &mut Value, more: Value) {
     let (Value::Object(all), Value::Object(more)) = (all, more) else { return };
     for (key, value) in more {
         match all.get_mut(&key) {
-            Some(existing) => unite(existing, value),
+            Some(existing) => merge(existing, value),
             None => {
                 all.insert(key, value);
             }

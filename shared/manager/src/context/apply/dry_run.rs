@@ -15,14 +15,14 @@ use crate::{api::Requests, error::Error};
 
 impl<K: Primary> Context<K> {
     /// Whether the rehearsed write leaves all our fields unchanged in a child with this fingerprint.
-    pub(super) fn is_in_vain<C: Child>(
+    pub(super) fn changes_nothing<C: Child>(
         &self,
         requests: &Requests,
         target: &Target,
         fingerprint: Fingerprint,
-        rehearsed: Result<String, Error>,
+        dry_run: Result<String, Error>,
     ) -> Result<bool, Error> {
-        let answer = match rehearsed {
+        let answer = match dry_run {
             Ok(answer) => answer,
             // Forbidden, or a webhook does not support dry runs: the answer to the real write decides. The real write also
             // detects a child that is gone or was replaced.
@@ -31,10 +31,10 @@ impl<K: Primary> Context<K> {
         };
         let after =
             Decoded::read::<Projected<C>>(&answer).map_err(requests.undecodable("read", &target.key))?.meta.fingerprint;
-        let is_in_vain = fingerprint.is_some() && after.hash == fingerprint.hash;
-        if is_in_vain {
+        let changes_nothing = fingerprint.is_some() && after.hash == fingerprint.hash;
+        if changes_nothing {
             self.controller.environment.metrics.skipped_writes.with_label_values(&[requests.kind(), "apply"]).inc();
         }
-        Ok(is_in_vain)
+        Ok(changes_nothing)
     }
 }

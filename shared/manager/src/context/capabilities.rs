@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 /// What a controller may do in addition to what every controller may do.
 #[derive(Debug, Clone)]
-pub(crate) struct Role {
+pub(crate) struct Capabilities {
     /// Resources that are read by name, without a cache: `secrets`.
     pub(crate) reads: HashSet<String>,
     /// Kinds of children that may not be installed.
@@ -17,7 +17,7 @@ pub(crate) struct Role {
     pub(crate) adopts: bool,
 }
 
-impl Default for Role {
+impl Default for Capabilities {
     fn default() -> Self {
         Self { reads: HashSet::new(), optional: HashSet::new(), finalizer: None, annotates: false, adopts: true }
     }
