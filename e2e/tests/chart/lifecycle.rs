@@ -1,7 +1,7 @@
 //! The whole life of a release: install, upgrade, disable and enable an operator, scale, roll back, test, uninstall, install
 //! again.
 
-use std::time::Instant;
+use std::{sync::LazyLock, time::Instant};
 
 use chart::helm::Version;
 use controller_manager::OPERATORS;
@@ -11,9 +11,21 @@ use tempfile::TempDir;
 
 use crate::kit::{World, earlier};
 
-/// The users' objects, as `kubectl` names them.
-const OBJECTS: [&str; 4] =
-    ["memcached/memcached-sample", "helloapp/helloapp-sample", "crontab/my-new-cron-object", "foo/example-foo"];
+/// The users' objects as `kubectl` names them, such as `foo/example-foo`: the samples that need nothing but their operator.
+static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| samples().map(|sample| name_of(sample)).collect());
+
+const MEMCACHED: &str = "memcached/memcached-sample";
+const CRONTAB: &str = "crontab/my-new-cron-object";
+
+fn samples() -> impl Iterator<Item = &'static str> {
+    OPERATORS.iter().filter(|operator| !operator.sample_needs_chart()).map(|operator| operator.sample())
+}
+
+fn name_of(sample: &str) -> String {
+    let object: Value = serde_saphyr::from_str(sample).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    format!("{}/{}", text(&object["kind"]).to_lowercase(), text(&object["metadata"]["name"]))
+}
 
 #[test]
 fn release_lifecycle_keeps_objects_with_helm_3() {
@@ -32,9 +44,8 @@ fn life(version: Version) {
     let before = earlier(&world, &folder);
     world.try_upgrade(&before, &[]).unwrap();
     eprintln!("installed in {:.1} s", begun.elapsed().as_secs_f32());
-    for operator in OPERATORS.iter().filter(|operator| OBJECTS.iter().any(|object| object.starts_with(operator.name())))
-    {
-        world.apply(operator.sample());
+    for sample in samples() {
+        world.apply(sample);
     }
     all_ready(&world);
     let objects = uids(&world);
@@ -55,7 +66,7 @@ fn life(version: Version) {
     assert!(world.get(&["--namespace", MANAGER_NAMESPACE, "deployment", MANAGER]).is_null());
     assert!(world.get(&["validatingwebhookconfiguration", MANAGER]).is_null());
     assert_eq!(uids(&world), objects, "uninstalling the release changed the objects");
-    world.kubectl(&["patch", OBJECTS[0], "--type=merge", "--patch", r#"{"spec": {"size": 2}}"#]);
+    world.kubectl(&["patch", MEMCACHED, "--type=merge", "--patch", r#"{"spec": {"size": 2}}"#]);
 
     world.upgrade(&[]);
     world.until("the operators apply the change from the time without operators", |world| {
@@ -83,16 +94,16 @@ fn disable_and_enable_operator(world: &World) {
     assert!(!webhooks["webhooks"].to_string().contains("crontab"), "{webhooks}");
     assert_eq!(uids(world), objects, "disabling their operator changed the objects");
 
-    world.kubectl(&["patch", OBJECTS[2], "--type=merge", "--patch", r#"{"spec": {"suspend": true}}"#]);
+    world.kubectl(&["patch", CRONTAB, "--type=merge", "--patch", r#"{"spec": {"suspend": true}}"#]);
     let generation = |world: &World| {
-        let object = world.get(&[OBJECTS[2]]);
+        let object = world.get(&[CRONTAB]);
         (object["metadata"]["generation"].clone(), object["status"]["observedGeneration"].clone())
     };
     let (wanted, seen) = generation(world);
     assert_ne!(wanted, seen, "no operator reconciles it");
     world.upgrade(&[]);
     world.until("its operator reconciles it again", |world| generation(world) == (wanted.clone(), wanted.clone()));
-    world.kubectl(&["patch", OBJECTS[2], "--type=merge", "--patch", r#"{"spec": {"suspend": false}}"#]);
+    world.kubectl(&["patch", CRONTAB, "--type=merge", "--patch", r#"{"spec": {"suspend": false}}"#]);
     all_ready(world);
 }
 
@@ -139,7 +150,7 @@ fn scale_manually(world: &World, version: Version) {
 }
 
 fn all_ready(world: &World) {
-    for object in OBJECTS {
+    for object in OBJECTS.iter() {
         world.ready(object);
     }
 }
@@ -152,7 +163,8 @@ fn uids(world: &World) -> Vec<Value> {
         "deployment/helloapp-sample",
         "deployment/example-foo",
     ];
-    let found = [&["get", "--output=json"], OBJECTS.as_slice(), &children].concat();
+    let objects: Vec<&str> = OBJECTS.iter().map(String::as_str).collect();
+    let found = [&["get", "--output=json"], objects.as_slice(), &children].concat();
     let list: Value = serde_json::from_str(&world.kubectl(&found)).unwrap();
     list["items"]
         .as_array()

@@ -54,7 +54,7 @@ pub struct Values {
     rbac: Rbac,
     /// ServiceAccount of the operators.
     service_account: ServiceAccount,
-    /// Booking server for the samples: FlightTickets are booked there if no other provider is configured.
+    /// Booking server for the samples: an operator with a value `provider` uses it if no other provider is configured.
     booking_server: BookingServer,
     /// Logs and traces.
     telemetry: Telemetry,

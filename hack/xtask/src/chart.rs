@@ -55,7 +55,7 @@ struct Values {
     /// The operators' image, with its tag
     #[arg(long)]
     image: Option<Reference>,
-    /// A value of the chart, such as `operators.foo.enabled=true`; can be repeated
+    /// A value of the chart, such as `replicas=2`; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }

@@ -32,7 +32,7 @@ enum Command {
         #[arg(long, value_name = "FILE.cdx.json")]
         sbom: Option<PathBuf>,
     },
-    /// Build the missing images that samples and tests use, such as memcached and busybox
+    /// Build the missing images that samples and tests use, such as busybox
     Fixtures,
     /// List the images: name, digest, download size
     List,
@@ -44,7 +44,7 @@ enum Command {
     },
     /// Write one image as an OCI archive, for `docker load`, `podman load` or `ctr images import`
     Export {
-        /// Name of the image, such as memcached:1.6 or localhost/operators/controller-manager:dev
+        /// Name of the image, such as localhost/operators/controller-manager:dev
         name: Reference,
         /// The file to write
         file: PathBuf,

@@ -13,7 +13,7 @@ pub(crate) const TEST: &str = "every_world_ends_as_specified";
 /// Play random worlds of the operators in simulated time; a failed world can be repeated from its seed
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
-    /// Play only this operator, such as "memcached" [default: every operator that has worlds]
+    /// Play only the operator of this name [default: every operator that has worlds]
     #[arg(long, value_name = "NAME")]
     operator: Option<String>,
     /// Seed of the first world; without --seeds and --minutes, play only this world [default: a fresh seed]

@@ -74,6 +74,45 @@ fn every_crd_field_has_a_description_and_a_bound() {
 }
 
 #[test]
+fn readme_lists_exactly_the_subcommands_of_the_binary() {
+    let readme = include_str!("../../../README.md");
+    let (_, table) = readme.split_once("Subcommands of the binary").expect("the table");
+    let (table, _) = table.split_once("\n## ").expect("an end");
+    let in_code = |row: &str| row.split('`').skip(1).step_by(2).map(first_word).collect::<Vec<_>>();
+    let documented: BTreeSet<String> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .flat_map(|row| in_code(&format!("`{}", row.split('|').next().unwrap_or_default())))
+        .collect();
+    let help = String::from_utf8(run(&["--help"]).stdout).expect("text");
+    let (_, commands) = help.split_once("Commands:\n").expect("commands");
+    let offered: BTreeSet<String> =
+        commands.lines().take_while(|line| !line.is_empty()).map(first_word).filter(|name| name != "help").collect();
+    assert_eq!(documented, offered);
+}
+
+fn first_word(text: &str) -> String {
+    text.split_whitespace().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn printed_definitions_permissions_and_webhooks_are_yaml_for_kubectl() {
+    for (arguments, kind) in [
+        (vec!["crds"], "kind: CustomResourceDefinition"),
+        (vec!["rbac", "--metrics-secure"], "kind: ClusterRole"),
+        (vec!["webhooks", "--webhook-service", "a/b"], "kind: ValidatingWebhookConfiguration"),
+        (vec!["docs"], "# "),
+        (vec!["completions", "bash"], "complete"),
+    ] {
+        let output = run(&arguments);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains(kind), "{arguments:?}: {}{text}", error_of(&output));
+    }
+    assert_eq!(run(&["webhooks"]).status.code(), Some(2), "the Service is required");
+    assert_eq!(run(&["webhooks", "--webhook-service", "b"]).status.code(), Some(1), "the namespace is required");
+}
+
+#[test]
 fn invalid_flag_prints_one_line_and_exits_with_2() {
     let output = run(&["--operators", "memcached,cronjob"]);
     assert_eq!(output.status.code(), Some(2));

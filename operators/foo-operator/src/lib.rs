@@ -1,6 +1,7 @@
 //! Kubernetes' own sample controller, the smallest operator of this repository: it keeps one Deployment of nginx for each Foo.
 //!
-//! Reading order: [`api`] (the custom resource) → [`desired`] (its Deployment) → [`status`] (its status).
+//! Reading order: `controller` (the reconciler) → [`api`] (the custom resource) → [`desired`] (its Deployment) → [`status`] (its
+//! status) → `operator` (the registration).
 
 pub mod api;
 mod controller;

@@ -1,7 +1,8 @@
 //! Independent memcached servers behind one headless Service.
 //!
-//! Reading order: [`api`] (the custom resource) → [`desired`] (its children) → [`status`] (its status) → [`validation`] and
-//! [`command_line`] (the rules of memcached itself) → [`secrets`] (the Secrets that the custom resource names).
+//! Reading order: `controller` (the reconciler) → [`api`] (the custom resource) → [`desired`] (its children) → [`status`] (its
+//! status) → [`validation`] and [`command_line`] (the rules of memcached itself) → [`secrets`] (the Secrets that the custom
+//! resource names) → `operator` (the registration).
 
 pub mod api;
 pub mod command_line;

@@ -22,12 +22,12 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::object::ManagedFields;
 
-mod edit;
+mod json_patch;
 mod owned_fields;
 mod path;
 mod unclaimed;
 
-pub use edit::{dry_run_operations, edit, make_room};
+pub use json_patch::{dry_run_operations, exchange_alternatives, json_patch};
 pub use owned_fields::{OwnedFields, merge};
 pub use path::Path;
 pub use unclaimed::{Writers, unclaimed};

@@ -75,29 +75,29 @@ impl Requests {
         self.send("apply", key, request).await
     }
 
-    pub(crate) async fn merge(&self, key: &ObjectKey, patch: &Value) -> Result<String, Error> {
+    pub(crate) async fn merge_patch(&self, key: &ObjectKey, patch: &Value) -> Result<String, Error> {
         let request = self.http(key).patch(&key.name, &self.patching(), &Patch::Merge(patch));
         self.send("patch", key, request).await
     }
 
     /// Sends a JSON patch of tests and operations. If one fails, the API server changes nothing.
-    pub(crate) async fn edit(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
-        self.send_edit(key, operations, false).await
+    pub(crate) async fn json_patch(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
+        self.send_json_patch(key, operations, false).await
     }
 
-    /// Does [`edit`](Self::edit) as a dry run, and returns what its answer would be.
+    /// Does [`json_patch`](Self::json_patch) as a dry run, and returns what its answer would be.
     pub(crate) async fn dry_run_patch(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
-        self.send_edit(key, operations, true).await
+        self.send_json_patch(key, operations, true).await
     }
 
-    async fn send_edit(&self, key: &ObjectKey, operations: &Value, dry_run: bool) -> Result<String, Error> {
+    async fn send_json_patch(&self, key: &ObjectKey, operations: &Value, dry_run: bool) -> Result<String, Error> {
         let parameters = PatchParams { dry_run, ..self.patching() };
         let request = self.http(key).patch(&key.name, &parameters, &Patch::Merge(operations));
         self.send("patch", key, request.map(as_json_patch)).await
     }
 
-    /// Like [`edit`](Self::edit), for the status.
-    pub(crate) async fn edit_status(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
+    /// Like [`json_patch`](Self::json_patch), for the status.
+    pub(crate) async fn json_patch_status(&self, key: &ObjectKey, operations: &Value) -> Result<String, Error> {
         let body = Patch::Merge(operations);
         let request = self.http(key).patch_subresource("status", &key.name, &self.patching(), &body);
         self.send("patch the status of", key, request.map(as_json_patch)).await

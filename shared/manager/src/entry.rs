@@ -29,29 +29,16 @@ pub fn main(operators: &[&'static dyn Operator]) -> ExitCode {
     let matches = command(operators).get_matches_from(with_default_command(arguments));
     // Dependencies may compile in more than one TLS provider; only this line decides which one is used.
     drop(rustls::crypto::ring::default_provider().install_default());
-    let result = match matches.subcommand() {
-        Some(("run", matches)) => return start(operators, matches.clone()),
-        Some(("crds", _)) => print_crds(operators),
-        Some(("rbac", matches)) => print_rbac(operators, matches.get_flag("metrics-secure")),
-        Some(("webhooks", matches)) => print_webhooks(operators, matches),
-        Some(("docs", _)) => print_docs(operators),
-        Some(("completions", matches)) => {
-            print_completions(operators, matches);
-            Ok(())
-        }
-        Some(("smoke-test", matches)) => match smoke::SmokeTest::from_arg_matches(matches) {
-            Ok(flags) => block_on(smoke::run(operators, flags)).flatten(),
-            Err(error) => error.exit(),
-        },
-        Some((name, matches)) => {
-            let own = operators.iter().flat_map(|operator| operator.commands());
-            match own.into_iter().find(|own| own.command.get_name() == name) {
-                Some(own) => return (own.run)(matches),
-                None => Ok(()),
-            }
-        }
-        None => Ok(()),
-    };
+    let Some((name, matches)) = matches.subcommand() else { return ExitCode::SUCCESS };
+    if name == "run" {
+        return start(operators, matches.clone());
+    }
+    let own = operators.iter().flat_map(|operator| operator.commands());
+    if let Some(own) = own.into_iter().find(|own| own.command.get_name() == name) {
+        return (own.run)(matches);
+    }
+    let task = tasks().into_iter().find(|(command, _)| command.get_name() == name);
+    let result = task.map_or(Ok(()), |(_, run)| run(operators, matches));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -71,28 +58,55 @@ fn command(operators: &[&'static dyn Operator]) -> Command {
         .subcommand_required(true)
         .subcommand(run_command(&plain))
         .subcommands(operators.iter().flat_map(|operator| operator.commands()).map(|own| own.command))
-        .subcommand(Command::new("crds").about("Print the custom resource definitions"))
-        .subcommand(
-            Command::new("rbac").about("Print the ClusterRole that the operators need, derived from the code").arg(
-                Arg::new("metrics-secure")
-                    .long("metrics-secure")
-                    .action(ArgAction::SetTrue)
-                    .help("Include what --metrics-secure needs"),
-            ),
-        )
-        .subcommand(
+        .subcommands(tasks().into_iter().map(|(command, _)| command))
+}
+
+/// Carries out a subcommand with these arguments.
+type Run = fn(&[&'static dyn Operator], &ArgMatches) -> Result<(), String>;
+
+/// The subcommands beside `run` and those of the operators.
+fn tasks() -> Vec<(Command, Run)> {
+    let secure = Arg::new("metrics-secure")
+        .long("metrics-secure")
+        .action(ArgAction::SetTrue)
+        .help("Include what --metrics-secure needs");
+    let service = Arg::new("webhook-service")
+        .long("webhook-service")
+        .value_name("NAMESPACE/NAME")
+        .required(true)
+        .help("Service through which the API server calls the webhooks");
+    let configuration = Arg::new("webhook-configuration")
+        .long("webhook-configuration")
+        .value_name("NAME")
+        .default_value("controller-manager")
+        .help("Name of the webhook configurations");
+    let shell = Arg::new("shell").required(true).value_parser(value_parser!(Shell)).help("The shell to complete in");
+    vec![
+        (Command::new("crds").about("Print the custom resource definitions"), print_crds),
+        (
+            Command::new("rbac")
+                .about("Print the ClusterRole that the operators need, derived from the code")
+                .arg(secure),
+            print_rbac,
+        ),
+        (
+            Command::new("webhooks")
+                .about("Print the webhook configurations of the operators; `run` adds the caBundle")
+                .args([service, configuration]),
+            print_webhooks,
+        ),
+        (
             Command::new("docs").about("Print the reference of kinds, flags, metrics and permissions, as Markdown"),
-        )
-        .subcommand(
-            Command::new("completions").about("Print the completions of a shell").arg(
-                Arg::new("shell").required(true).value_parser(value_parser!(Shell)).help("The shell to complete in"),
-            ),
-        )
-        .subcommand(
+            print_docs,
+        ),
+        (Command::new("completions").about("Print the completions of a shell").arg(shell), print_completions),
+        (
             smoke::SmokeTest::augment_args(Command::new("smoke-test"))
                 .about("Apply a sample of each operator to the cluster, wait until it is ready, and clean up")
                 .long_about(None),
-        )
+            smoke_test,
+        ),
+    ]
 }
 
 /// `controller-manager --flag` means `controller-manager run --flag`, as users of other operators expect.
@@ -176,17 +190,17 @@ fn block_on<T>(work: impl Future<Output = T>) -> Result<T, String> {
     Ok(runtime.map_err(|error| format!("cannot start threads: {error}"))?.block_on(work))
 }
 
-fn print_crds(operators: &[&'static dyn Operator]) -> Result<(), String> {
+fn print_crds(operators: &[&'static dyn Operator], _: &ArgMatches) -> Result<(), String> {
     for crd in operators.iter().flat_map(|operator| operator.crds()) {
         print_yaml(&printed(&normalize(&crd)))?;
     }
     Ok(())
 }
 
-fn print_rbac(operators: &[&'static dyn Operator], metrics_secure: bool) -> Result<(), String> {
+fn print_rbac(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {
     let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
     let mut rules: Vec<PolicyRule> = permissions(&plain);
-    if metrics_secure {
+    if matches.get_flag("metrics-secure") {
         rules.extend(metrics_permissions());
     }
     let metadata = ObjectMeta { name: Some("controller-manager".to_owned()), ..ObjectMeta::default() };
@@ -195,7 +209,7 @@ fn print_rbac(operators: &[&'static dyn Operator], metrics_secure: bool) -> Resu
 
 fn print_webhooks(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {
     let given = |id: &str| matches.get_one::<String>(id).cloned().unwrap_or_default();
-    let (service, name) = (given("service"), given("name"));
+    let (service, name) = (given("webhook-service"), given("webhook-configuration"));
     let (namespace, service) = service.split_once('/').ok_or("--webhook-service: expected NAMESPACE/NAME")?;
     let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
     for configuration in webhook_configurations(&plain, &name, namespace, service) {
@@ -204,7 +218,7 @@ fn print_webhooks(operators: &[&'static dyn Operator], matches: &ArgMatches) -> 
     Ok(())
 }
 
-fn print_docs(operators: &[&'static dyn Operator]) -> Result<(), String> {
+fn print_docs(operators: &[&'static dyn Operator], _: &ArgMatches) -> Result<(), String> {
     let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
     let crds: Vec<_> = operators.iter().flat_map(|operator| operator.crds()).collect();
     let manager = declared(&plain);
@@ -213,9 +227,17 @@ fn print_docs(operators: &[&'static dyn Operator]) -> Result<(), String> {
     write!(std::io::stdout(), "{text}").map_err(|error| error.to_string())
 }
 
-fn print_completions(operators: &[&'static dyn Operator], matches: &ArgMatches) {
+fn print_completions(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {
     if let Some(shell) = matches.get_one::<Shell>("shell") {
         clap_complete::generate(*shell, &mut command(operators), "controller-manager", &mut std::io::stdout());
+    }
+    Ok(())
+}
+
+fn smoke_test(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {
+    match smoke::SmokeTest::from_arg_matches(matches) {
+        Ok(flags) => block_on(smoke::run(operators, flags)).flatten(),
+        Err(error) => error.exit(),
     }
 }
 

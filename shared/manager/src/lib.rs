@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! API server ──watch──▶ Informer (one per kind, shared) ──▶ Store: views, indexed by owner and label
-//!                           │ what changed
+//!                           │ Delta: what changed
 //!                           ▼
 //!                       WorkQueue (one per controller): de-duplicates · priority · delay · back-off
 //!                           │ one key at a time
@@ -13,10 +13,17 @@
 //! API server ◀──writes── Context ◀── reconcile() × N workers ──▶ Action | Error
 //! ```
 //!
-//! Reading order: [`operator`](Operator) (what a binary hosts), [`controller`](Controller) (how a controller is declared, and
-//! how its workers run it), [`context`](Context) (what a reconcile may do; `context::apply` is the heart), [`conditions`]
-//! (how health becomes status), `owned` (how 16 bytes decide whether a child is in sync), `store` and `informer` (the
-//! cache), `run` (the life of the process).
+//! Reading order:
+//!
+//! 1. [`operator`](Operator): what a binary hosts. [`controller`](Controller): how a controller is declared.
+//!    `controller::worker`: how a worker runs one reconcile and decides when its key comes back.
+//! 2. [`context`](Context): what a reconcile may do. `context::read` reads the cache and the API server. `context::apply` makes a
+//!    child match its desired state. `context::primary` writes the metadata of the reconciled object and creates children whose
+//!    name is a lock. `context::status_writer` writes the status.
+//! 3. [`conditions`]: how health becomes conditions.
+//! 4. The crate `cache`: `decode` (one object), `owned` (whether our fields of an object have the wanted values), `store` (the
+//!    objects of one kind), `informer` (keeps the store in step with the API server).
+//! 5. `assembly` connects controllers, caches and client. `workers` starts and stops the workers. `run` is the life of the process.
 
 mod api;
 mod assembly;

@@ -48,7 +48,7 @@ pub trait Operator: Send + Sync {
     /// it.
     fn sample(&self) -> &'static str;
 
-    /// Whether the sample also becomes `Ready` without the chart, which may install a service that the operator needs.
+    /// Whether the sample becomes `Ready` only with the chart, because the chart installs a service that the operator needs.
     fn sample_needs_chart(&self) -> bool {
         false
     }

@@ -6,6 +6,7 @@ use clap::{
     Args, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser as _},
 };
+pub use metrics_proxy::duration; // operators use it for their own flags too
 use workloads::SecurityProfile;
 
 /// The parsed flags of `run`. Each setting also has an environment variable.
@@ -292,19 +293,6 @@ impl fmt::Display for BindAddress {
             Some(address) => address.fmt(f),
             None => f.write_str("0"),
         }
-    }
-}
-
-/// Parses the value of a flag such as `30s`, `10m` or `1h30m`. Operators use it for their own flags too.
-///
-/// # Errors
-///
-/// A message that says what is expected.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: Result<jiff::SignedDuration, _> = text.parse();
-    match parsed.map(Duration::try_from) {
-        Ok(Ok(duration)) if duration > Duration::ZERO => Ok(duration),
-        _ => Err("expected a time such as 30s, 10m or 1h30m".to_owned()),
     }
 }
 

@@ -373,7 +373,12 @@ fn patterns(flag: &'static str, patterns: &[String]) -> Result<Patterns, FlagErr
     Patterns::parse(patterns).map_err(|source| FlagError::Paths { flag, source })
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// Parses the value of a flag, a time above zero such as `30s`, `10m` or `1h30m`.
+///
+/// # Errors
+///
+/// A message that says what is expected.
+pub fn duration(text: &str) -> Result<Duration, String> {
     let parsed: Result<jiff::SignedDuration, _> = text.parse();
     match parsed.map(Duration::try_from) {
         Ok(Ok(duration)) if duration > Duration::ZERO => Ok(duration),

@@ -25,7 +25,7 @@ mod refusal;
 mod reviewer;
 
 pub use api_server::{ApiServer, ClientError, client};
-pub use flags::{FlagError, Flags, LogFormat};
+pub use flags::{FlagError, Flags, LogFormat, duration};
 pub use guard::{Admitted, CacheTtls, Guard, Rules, admit};
 pub use metrics::Metrics;
 pub use program::{Fatal, Program, self_signed};

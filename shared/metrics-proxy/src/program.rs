@@ -182,11 +182,6 @@ impl Program {
         self.insecure.as_ref().map(Listener::local_addr)
     }
 
-    /// The address of the proxy's own endpoints.
-    pub fn endpoints_address(&self) -> Option<SocketAddr> {
-        self.endpoints.as_ref().map(Listener::local_addr)
-    }
-
     /// Returns a function that reads the certificate files at once, rather than at the next interval.
     pub fn reloader(&self) -> impl Fn() + Send + 'static {
         let (certificates, authorities) = (self.certificates.clone(), self.authorities.clone());

@@ -1,6 +1,6 @@
 //! The authorities that sign client certificates. They may be replaced at any time.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use parking_lot::RwLock;
 use rustls::{
@@ -39,25 +39,20 @@ impl ClientAuthorities {
 
     /// Reads the bundle from a file, now and every five seconds. Needs a tokio runtime.
     pub fn from_file(bundle: impl Into<PathBuf>) -> Result<Self, CertificateError> {
-        Self::watched(false, files::POLL_INTERVAL, bundle.into())
-    }
-
-    /// Reads the bundle from a file, now and at this interval. Needs a tokio runtime.
-    pub fn from_file_every(every: Duration, bundle: impl Into<PathBuf>) -> Result<Self, CertificateError> {
-        Self::watched(false, every, bundle.into())
+        Self::watched(false, bundle.into())
     }
 
     /// Reads the bundle from a file, now and every five seconds. A client without a certificate is refused in the handshake.
     /// Needs a tokio runtime.
     pub fn required(bundle: impl Into<PathBuf>) -> Result<Self, CertificateError> {
-        Self::watched(true, files::POLL_INTERVAL, bundle.into())
+        Self::watched(true, bundle.into())
     }
 
-    fn watched(required: bool, every: Duration, bundle: PathBuf) -> Result<Self, CertificateError> {
+    fn watched(required: bool, bundle: PathBuf) -> Result<Self, CertificateError> {
         let files = Files::new([bundle]);
         let [bundle] = files.poll().unwrap_or_else(|| Ok(Default::default()))?;
         let authorities = Self::new(required, &bundle, Some(files))?;
-        files::watch(&authorities.shared, every, Shared::reload);
+        files::watch(&authorities.shared, files::POLL_INTERVAL, Shared::reload);
         Ok(authorities)
     }
 

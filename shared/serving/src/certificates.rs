@@ -1,7 +1,7 @@
 //! The serving certificate, which may be replaced at any time.
 
 use std::{
-    fmt, io,
+    fmt,
     path::PathBuf,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -10,50 +10,17 @@ use std::{
 use parking_lot::RwLock;
 use rustls::{
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::{
-    Observer,
+    CertificateError, Observer,
     files::{self, Files},
     observer::NoObserver,
 };
-
-/// Why a certificate, a key or a bundle is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
-    /// The file is missing, or the process may not read it.
-    #[error("could not read {}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The PEM text is broken, perhaps half-written.
-    #[error("the {what} is not PEM text that can be used: {source}")]
-    Pem {
-        /// Which part.
-        what: &'static str,
-        /// Why.
-        source: pem::Error,
-    },
-    /// The text has no certificate.
-    #[error("there is no certificate in the {0}")]
-    Empty(&'static str),
-    /// The certificate cannot be read, or the key does not belong to it.
-    #[error("the certificate and the key cannot be used together")]
-    Pair(#[source] rustls::Error),
-    /// The certificate is not valid X.509.
-    #[error("the certificate is not valid X.509")]
-    Certificate,
-    /// The bundle cannot be used to check client certificates.
-    #[error("clients cannot be checked with the bundle: {0}")]
-    Bundle(String),
-}
 
 /// The serving certificate and its key. The pair may be replaced at any time. Clones share the pair.
 #[derive(Clone)]

@@ -19,6 +19,7 @@ mod authorities;
 mod body;
 mod certificates;
 mod connection;
+mod error;
 mod files;
 mod limits;
 mod listener;
@@ -29,8 +30,9 @@ mod tls;
 
 pub use authorities::ClientAuthorities;
 pub use body::{Body, BodyTimeout};
-pub use certificates::{CertificateError, Certificates};
+pub use certificates::Certificates;
 pub use connection::Peer;
+pub use error::CertificateError;
 pub use limits::{Http2, Limits};
 pub use listener::{Drained, Listener};
 pub use observer::{Dropped, Observer};

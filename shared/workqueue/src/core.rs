@@ -19,9 +19,13 @@ use std::time::Duration;
 
 pub(crate) use slot::Slot;
 
-use crate::backoff::Random;
+use crate::backoff::{Backoff, Random};
+use crate::config::Config;
+use crate::metrics::{Metrics, Unfinished};
 use crate::moment::Moment;
-use crate::{Backoff, Config, Metrics, Outcome, Priority, Shutdown, Unfinished};
+use crate::outcome::Outcome;
+use crate::priority::Priority;
+use crate::shutdown::Shutdown;
 use delay_heap::DelayHeap;
 use entry::{HeapPosition, Neighbours, Waiting};
 use keys::Keys;
@@ -148,11 +152,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
                 }
                 Some(due)
             }
-            Outcome::Failure | Outcome::FailureWith { .. } => {
-                let (base, latest) = match outcome {
-                    Outcome::FailureWith { base, latest } => (base, latest),
-                    _ => (None, None),
-                };
+            Outcome::Failure { base, latest } => {
                 if !run.cut_short {
                     let backoff = Backoff { base: base.unwrap_or(self.backoff.base), ..self.backoff };
                     entry.failures = entry.failures.saturating_add(1);

@@ -2,63 +2,27 @@
 
 use std::fmt;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::TakenItem;
-use crate::{Priority, WorkQueue};
-
-/// How the work on a key ended.
-///
-/// | Outcome | comes back | failures in a row |
-/// |---|---|---|
-/// | `Success` | when it is added | 0 |
-/// | `RequeueAfter(d)` | after `d` | 0 |
-/// | `Failure` | after its back-off | one more, unless this run cut a wait short |
-/// | `FailureWith { base, latest }` | after its back-off, which begins with `base`, or after `latest` if that is earlier | as `Failure` |
-/// | `NotBefore(d)` | after `d`, whatever adds it | as before |
-/// | `WaitForChange` | when it is added | 0 |
-///
-/// A key that was added during the work also comes back for that reason; the earlier time wins, except after `NotBefore`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Done.
-    Success,
-    /// Done, and comes back after this time. Zero means at once, behind the others of its priority.
-    RequeueAfter(Duration),
-    /// Failed, and comes back after the key's back-off.
-    ///
-    /// A run that began before the back-off was over, because the key was added meanwhile, does not increase the back-off, and
-    /// the due time of the next try does not change. Otherwise a burst of unrelated changes to a failing key would raise its
-    /// back-off to the maximum within a second.
-    Failure,
-    /// Failed, and comes back after a back-off of its own kind.
-    FailureWith {
-        /// The first wait of the back-off, instead of the queue's. For an outside system that needs longer waits.
-        base: Option<Duration>,
-        /// The key comes back after this time if that is earlier than its back-off. For work that failed in part, while another
-        /// part has a fixed time. Such a run does not increase the back-off either.
-        latest: Option<Duration>,
-    },
-    /// Failed, and comes back after this time, because the refusal named it (`Retry-After`). Adding the key, before the work
-    /// ended or after, does not bring it back earlier.
-    NotBefore(Duration),
-    /// Failed in a way that a retry cannot fix; comes back when it is added.
-    WaitForChange,
-}
+use crate::outcome::Outcome;
+use crate::priority::Priority;
+use crate::shared::Shared;
 
 /// A key that a worker has taken. No other worker gets it until this one gives it back with [`Item::done`].
 ///
-/// Dropping it instead (a panic, a cancelled task) counts as [`Outcome::Failure`]. So no key is lost, and a key that makes its
+/// Dropping it instead (a panic, a cancelled task) counts as [`Outcome::FAILURE`]. So no key is lost, and a key that makes its
 /// worker panic is retried with back-off.
 #[must_use = "dropping an item counts as a failure; call `done`"]
 pub struct Item<K: Clone + Eq + Hash + Send + Sync + 'static> {
     handed: TakenItem<K>,
-    queue: WorkQueue<K>,
+    queue: Arc<Shared<K>>,
     finished: bool,
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Item<K> {
-    pub(crate) fn new(handed: TakenItem<K>, queue: WorkQueue<K>) -> Self {
+    pub(crate) fn new(handed: TakenItem<K>, queue: Arc<Shared<K>>) -> Self {
         Self { handed, queue, finished: false }
     }
 
@@ -95,14 +59,15 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Item<K> {
 
     fn finish(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.finished, true) {
-            self.queue.finish(self.handed.slot, self.handed.priority, outcome);
+            let (slot, priority) = (self.handed.slot, self.handed.priority);
+            self.queue.change(|core, now| core.done(now, slot, priority, outcome));
         }
     }
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Drop for Item<K> {
     fn drop(&mut self) {
-        self.finish(Outcome::Failure);
+        self.finish(Outcome::FAILURE);
     }
 }
 

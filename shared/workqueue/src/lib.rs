@@ -10,20 +10,30 @@
 //! ```
 //!
 //! Reading order: [`Outcome`] defines how a key comes back. [`WorkQueue`] is the handle. `core` is the whole behaviour, as a
-//! state machine without clock or locks. `core::ready_queue` is the order of hand-out with its ageing. `parking` decides which
-//! sleeping worker to wake, and which one watches the clock.
+//! state machine without clock or locks. `core::ready_queue` is the order of hand-out with its ageing. `shared` puts it behind a
+//! lock. `parking` decides which sleeping worker to wake, and which one watches the clock.
 
 mod backoff;
+mod config;
 mod core;
 mod item;
 mod metrics;
 mod moment;
+mod outcome;
 mod parking;
+mod priority;
 mod queue;
+mod shared;
+mod shutdown;
 #[cfg(test)]
 mod tests;
+mod waiter;
 
 pub use backoff::Backoff;
-pub use item::{Item, Outcome};
+pub use config::Config;
+pub use item::Item;
 pub use metrics::{Metrics, Unfinished};
-pub use queue::{Config, Priority, Shutdown, WorkQueue};
+pub use outcome::Outcome;
+pub use priority::Priority;
+pub use queue::WorkQueue;
+pub use shutdown::Shutdown;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Priority;
+use crate::priority::Priority;
 
 /// The events behind controller-runtime's `workqueue_*` metrics.
 ///
@@ -11,8 +11,9 @@ use crate::Priority;
 pub trait Metrics: Send + Sync + 'static {
     /// One key more (`1`) or fewer (`-1`) is ready at this priority. For `workqueue_depth`.
     ///
-    /// A key whose delay has expired counts from the next call to the queue on. Call [`WorkQueue::len`](crate::WorkQueue::len)
-    /// before a scrape, so that the depth is exact even while all workers are busy.
+    /// A key whose delay has expired counts from the next call to the queue on. Call
+    /// [`WorkQueue::update_depth`](crate::WorkQueue::update_depth) before a scrape, so that the depth is exact even while all
+    /// workers are busy.
     fn depth(&self, priority: Priority, change: i64) {
         let _ = (priority, change);
     }

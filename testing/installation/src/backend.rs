@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use cluster::{Cluster, Nodes, Unsupported};
 
 /// The name of the kind cluster that tests share.
-const KIND: &str = "operators-e2e";
+pub(crate) const KIND: &str = "operators-e2e";
 
 /// The choice of `E2E_CLUSTER`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,25 +50,6 @@ pub fn fresh_cluster() -> Result<Cluster> {
             Err(Unsupported("this test needs a cluster of its own, and E2E_CLUSTER is existing".into()).into())
         }
         Backend::Kind => Cluster::fresh_kind(),
-    }
-}
-
-/// Removes what the suite has left on a cluster of kind or on an existing cluster. Returns a sentence about the result, or `None`
-/// for the local cluster.
-pub fn clean_up() -> Result<Option<String>> {
-    match Backend::chosen()? {
-        Backend::Local => Ok(None), // it stops by itself
-        Backend::Existing => {
-            let cluster = Cluster::existing(None)?;
-            let gone = crate::uninstall(&cluster)?;
-            let said = format!("removed the operators from {}; their CRDs stay", cluster.name());
-            cluster.forget()?;
-            Ok(gone.then_some(said))
-        }
-        Backend::Kind => {
-            cluster::delete_kind(KIND)?;
-            Ok(Some(format!("deleted the kind cluster {KIND}")))
-        }
     }
 }
 

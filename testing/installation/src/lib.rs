@@ -2,12 +2,14 @@
 //! client.
 
 mod backend;
+mod clean_up;
 mod install;
 pub mod metrics;
 pub mod permissions;
 pub mod prometheus;
 
-pub use backend::{Backend, clean_up, fresh_cluster, shared_cluster};
+pub use backend::{Backend, fresh_cluster, shared_cluster};
+pub use clean_up::clean_up;
 pub use install::{
     INSTALLED, Installed, MANAGER, MANAGER_NAMESPACE, image_for, install, make_namespace, uninstall, values,
 };

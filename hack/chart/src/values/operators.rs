@@ -30,7 +30,7 @@ struct Common {
 pub struct Flag {
     /// Keys below the operator's, such as `["image"]`.
     pub value: Vec<String>,
-    /// The flag, such as `--memcached-image`.
+    /// The flag, such as `--<operator>-image`.
     pub flag: String,
     /// The flag's default as text; empty if it has none.
     pub default: String,

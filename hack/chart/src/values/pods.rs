@@ -41,7 +41,7 @@ pub(super) struct NetworkPolicy {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 pub(super) struct BookingServer {
-    /// Whether the booking server runs. With null, it runs if `operators.flightticket` is enabled without `provider.url`.
+    /// Whether the booking server runs. With null, it runs if an operator that needs a provider is enabled without `provider.url`.
     enabled: Option<bool>,
     /// Storage of the bookings.
     persistence: Persistence,

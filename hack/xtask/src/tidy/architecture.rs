@@ -50,37 +50,27 @@ fn operator_crates(files: &[File]) -> impl Iterator<Item = &File> {
     crates(files).filter(|file| file.path.starts_with("operators/") && owner(file).is_none() && name(file) != REGISTRY)
 }
 
-/// Crates that a crate must not depend on, and the reason.
-const NOT_BELOW: &[(&str, &[&str], &str)] = &[
-    ("workqueue", &["kube", "k8s-openapi"], "the queue knows keys, not Kubernetes"),
-    ("workqueue", OURS, "the queue is below everything"),
-    ("leader-election", OURS, "the elector knows nothing of controllers"),
-    ("model-apiserver", OURS, "the model must not share our mistakes"),
-    (
-        "schedule",
-        &["kube", "k8s-openapi", "tokio", "manager", "workloads"],
-        "schedules know neither clusters nor clocks",
-    ),
-    ("workloads", &["manager", "workqueue", "tokio"], "views of built-in kinds are pure"),
-    ("manager", &["manager-testing", "model-apiserver", "controller-manager"], "the runtime is below what uses it"),
-];
-const OURS: &[&str] = &["manager", "workloads", "controller-manager", "serving", "cluster", "images"];
+/// The section of a manifest with the crates that the crate must not depend on, each with the reason.
+const MUST_NOT_USE: &str = "[package.metadata.must-not-use]";
 
 pub(super) fn crates_depend_downwards(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in crates(files) {
         let dependencies = normal_dependencies(file);
-        for (_, forbidden, why) in NOT_BELOW.iter().filter(|(above, ..)| *above == name(file)) {
-            for (dependency, line) in dependencies.iter().filter(|(dependency, _)| forbidden.contains(dependency)) {
-                findings.push(Finding::in_line(
-                    file,
-                    *line,
-                    format!("{} must not depend on {dependency}: {why}", name(file)),
-                ));
+        for (forbidden, why) in forbidden(file) {
+            for (_, line) in dependencies.iter().filter(|(dependency, _)| *dependency == forbidden) {
+                let advice = format!("{} must not depend on {forbidden}: {why}", name(file));
+                findings.push(Finding::in_line(file, *line, advice));
             }
         }
     }
     findings
+}
+
+fn forbidden(manifest: &File) -> impl Iterator<Item = (&str, &str)> {
+    let section = manifest.text.split(MUST_NOT_USE).nth(1).unwrap_or_default();
+    let lines = section.lines().skip(1).take_while(|line| !line.starts_with('['));
+    lines.filter_map(|line| line.split_once(" = ")).map(|(name, why)| (name, why.trim_matches('"')))
 }
 
 /// The dependencies of the product. Tests may depend on any crate.
@@ -118,9 +108,10 @@ pub(super) fn only_the_manager_watches(files: &[File]) -> Vec<Finding> {
         let of_product = file.path.starts_with("operators/") || file.path.starts_with("shared/");
         of_product
             && file.is("rs")
-            && !["shared/manager/", "shared/workqueue/"].iter().any(|at| file.path.starts_with(at))
+            && !["shared/cache/", "shared/manager/", "shared/workqueue/"].iter().any(|at| file.path.starts_with(at))
     };
-    let message = "only `manager` creates watches and queues: declare them with `Controller::of`, `owns` or `watches`";
+    let message =
+        "only `manager` creates informers and queues: declare them with `Controller::of`, `owns` or `watches_labelled`";
     let is_wrong = |line: &str| {
         let imports = line.contains("use kube::{") && line.contains("runtime::");
         imports || line.contains("kube::runtime") || line.contains("WorkQueue::new")
@@ -144,6 +135,9 @@ pub(super) fn permissions_have_no_wildcards(files: &[File]) -> Vec<Finding> {
     rules.flat_map(|file| lines(file, &file.text, message, is_wrong)).collect()
 }
 
+/// Folders whose doc comments become help texts and the descriptions of values.
+const SHOWN: &[&str] = &["hack/chart/src/", "hack/xtask/src/"];
+
 /// Folders of code that serves every operator, also future ones.
 const FOR_ALL: &[&str] = &["shared/", "testing/", "hack/chart/src/", "hack/xtask/src/"];
 
@@ -151,12 +145,17 @@ pub(super) fn shared_code_names_no_operator(files: &[File]) -> Vec<Finding> {
     let (own, tests) = (own_words(files), test_modules(files));
     let is_program = |file: &&File| {
         let is_for_all = FOR_ALL.iter().any(|folder| file.path.starts_with(folder)) && file.path.contains("/src/");
-        file.is("rs") && is_for_all && !tests.iter().any(|module| file.path.starts_with(module))
+        let is_in =
+            |module: &String| file.path.strip_prefix(module.as_str()).is_some_and(|rest| rest.starts_with(['.', '/']));
+        file.is("rs") && is_for_all && !tests.iter().any(is_in)
     };
     let mut findings = Vec::new();
     for file in files.iter().filter(is_program) {
         let program = file.text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        for (number, line) in (1..).zip(without_comments(program).lines()) {
+        let is_shown = |line: &&str| SHOWN.iter().any(|at| file.path.starts_with(at)) && line.trim().starts_with("///");
+        let code = without_comments(program);
+        for (number, (line, text)) in (1..).zip(code.lines().zip(program.lines())) {
+            let line = Some(text).filter(is_shown).unwrap_or(line);
             for (word, owner) in own.iter().filter(|(word, _)| names(line, word)) {
                 let advice =
                     format!("{word} belongs to {owner}, which must say it itself, such as by a method of `Operator`");
@@ -182,7 +181,13 @@ fn test_modules(files: &[File]) -> Vec<String> {
     modules
 }
 
-/// The words that belong to single operators, with the owner: their names, their kinds, and the reasons of their problems.
+/// What stands before the reason of a problem.
+const REASONS: &[&str] = &["ProblemKind::new(\"", "ProblemKind::invalid(\"", "ProblemKind::not_ready(\""];
+/// What stands before the reason of an event. Such a reason is often a usual word, so it only counts in quotes.
+const EVENTS: &[&str] = &["Event::normal(\"", "Event::warning(\""];
+
+/// The words that belong to single operators, with the owner: their names, their kinds, and the reasons of their problems and
+/// events.
 fn own_words(files: &[File]) -> Vec<(String, &str)> {
     let mut words = Vec::new();
     for manifest in operator_crates(files) {
@@ -193,11 +198,14 @@ fn own_words(files: &[File]) -> Vec<(String, &str)> {
         );
         let folder = manifest.path.trim_end_matches("Cargo.toml").to_owned() + "src/";
         for file in files.iter().filter(|file| file.is("rs") && file.path.starts_with(&folder)) {
-            for before in [" kind = \"", "ProblemKind::new(\"", "ProblemKind::invalid(\"", "ProblemKind::not_ready(\""]
-            {
+            let quoted = |before: &str| {
                 let found = file.text.split(before).skip(1).filter_map(|after| after.split('"').next());
-                words.extend(found.map(|word| (word.to_owned(), owner)));
-            }
+                found.map(ToOwned::to_owned).collect::<Vec<_>>()
+            };
+            let kinds = quoted(" kind = \"").into_iter().flat_map(|kind| [format!("{kind}s"), kind]);
+            let reasons = REASONS.iter().flat_map(|before| quoted(before));
+            let events = EVENTS.iter().flat_map(|before| quoted(before)).map(|reason| format!("\"{reason}\""));
+            words.extend(kinds.chain(reasons).chain(events).map(|word| (word, owner)));
         }
     }
     words.sort_unstable();
@@ -259,15 +267,11 @@ mod tests {
 
     #[test]
     fn forbidden_crate_dependency_is_found() {
-        let manifest =
-            "[dependencies]\ntokio.workspace = true\nkube.workspace = true\n[dev-dependencies]\nk8s-openapi = \"1\"\n";
-        let files = [("shared/workqueue/Cargo.toml", manifest), ("shared/manager/Cargo.toml", manifest)];
-        assert_eq!(found(crates_depend_downwards, &files), ["shared/workqueue/Cargo.toml:3"]);
-        let files = [("operators/a-operator/schedule/Cargo.toml", manifest)];
-        assert_eq!(
-            found(crates_depend_downwards, &files),
-            ["operators/a-operator/schedule/Cargo.toml:2", "operators/a-operator/schedule/Cargo.toml:3"]
-        );
+        let manifest = "[package.metadata.must-not-use]\nkube = \"the queue knows keys\"\nk8s-openapi = \"the same\"\n\n\
+                        [dependencies]\ntokio.workspace = true\nkube.workspace = true\n[dev-dependencies]\nk8s-openapi = \"1\"\n";
+        let free = manifest.replace("must-not-use", "other");
+        let files = [("shared/workqueue/Cargo.toml", manifest), ("shared/manager/Cargo.toml", &free)];
+        assert_eq!(found(crates_depend_downwards, &files), ["shared/workqueue/Cargo.toml:7"]);
     }
 
     #[test]

@@ -17,8 +17,8 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use api_errors::Class;
 use cache::{
-    Decoded, Head, Namespaced, ObjectKey, Projected, Undecodable,
-    owned::{dry_run_operations, fingerprint, make_room},
+    Decoded, Head, Metadata, Namespaced, ObjectKey, Projected, Undecodable, Verified,
+    owned::exchange_alternatives,
     resource_name,
 };
 use kube::Resource;
@@ -215,27 +215,23 @@ impl<K: Primary> Context<K> {
         last
     }
 
-    /// Makes the object that was just read match the target. `has_room` is true on the second pass, after a patch that
-    /// exchanged the fields which exclude ours.
+    /// Makes the object that was just read match the target. `exchanged` is true on the second pass, after a patch that
+    /// exchanged other managers' alternatives for ours.
     async fn change<C: Child + Namespaced>(
         &self,
         requests: &Requests,
         target: &Target,
         text: &str,
-        has_room: bool,
+        exchanged: bool,
     ) -> Outcome<C> {
         let broken = requests.undecodable("read", &target.key);
         let live: Value = serde_json::from_str(text).map_err(&broken)?;
         let metadata = serde_json::from_str::<Head<'_>>(text).map_err(&broken)?.metadata;
-        let fixed = C::immutable_difference(&live, &target.fields);
-        let adopted = match self.claim(&metadata, fixed.is_some()) {
-            Claim::Ours if metadata.deletion_timestamp.is_some() => {
-                self.wait_for_collection(requests, &target.key);
-                return Ok(None);
-            }
-            Claim::Ours => false,
+        let immutable = C::immutable_difference(&live, &target.fields);
+        let adopted = match self.claim(&metadata, immutable.is_some()) {
+            Claim::Ours if metadata.deletion_timestamp.is_none() => false,
             Claim::Orphan => true,
-            Claim::Dying => {
+            Claim::Ours | Claim::Dying => {
                 self.wait_for_collection(requests, &target.key);
                 return Ok(None);
             }
@@ -246,11 +242,10 @@ impl<K: Primary> Context<K> {
                 return Ok(None);
             }
         };
-        if let Some(what) = fixed.filter(|_| C::REPLACEABLE) {
+        if let Some(what) = immutable.filter(|_| C::REPLACEABLE) {
             self.remove::<C>(requests, &target.key, &metadata.uid).await?;
             let text = format!("Recreated {} \"{}\" to change its {what}", requests.kind(), target.key.name);
-            let live = self.send_create::<C>(requests, target, "Recreated", text).await?;
-            return Ok(Some(live));
+            return self.send_create::<C>(requests, target, "Recreated", text).await.map(Some);
         }
 
         let difference = Difference::of::<C>(&live, &metadata, requests.manager(), target);
@@ -258,34 +253,26 @@ impl<K: Primary> Context<K> {
             return self.observe::<C>(requests, target, text).map(Some); // equal values in another notation
         }
         let verified = self.store::<C>().known(&target.key).and_then(|known| known.verified);
-        let mut body = target.body_for(requests, &metadata);
-        if verified.is_none() && !adopted {
-            let dry_run = match dry_run_operations(&live, &metadata.uid, &difference.changes) {
-                _ if difference.is_for_an_apply() => Some(requests.dry_run_apply(&target.key, &body).await),
-                Some(operations) => Some(requests.dry_run_patch(&target.key, &operations).await),
-                None => None,
-            };
-            let fingerprint = fingerprint(&live, requests.manager(), &metadata.managed_fields);
-            if let Some(dry_run) = dry_run
-                && self.changes_nothing::<C>(requests, target, fingerprint, dry_run)?
-            {
-                return self.observe::<C>(requests, target, text).map(Some);
-            }
-        }
-        if !has_room
-            && let Some(operations) = make_room(&live, &metadata.uid, &self.reconciliation.uid, &difference.changes)
+        if verified.is_none()
+            && !adopted
+            && self.dry_run_changes_nothing::<C>(requests, target, &live, &metadata, &difference).await?
         {
-            let answer = requests.edit(&target.key, &operations).await?;
+            return self.observe::<C>(requests, target, text).map(Some);
+        }
+        if !exchanged
+            && let Some(operations) =
+                exchange_alternatives(&live, &metadata.uid, &self.reconciliation.uid, &difference.changes)
+        {
+            let answer = requests.json_patch(&target.key, &operations).await?;
             self.controller.children.wrote(requests.kind(), Written::Updated);
-            let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(&broken)?;
-            let changes = applied_changes(difference.changes, &left);
-            self.report_changes(&AppliedWrite { requests, target, metadata: &metadata, verified, changes });
+            self.report_applied::<C>(requests, target, &metadata, verified, difference, &answer)?;
             return Box::pin(self.change::<C>(requests, target, &answer, true)).await;
         }
-        let left = unclaimed_fields::<C>(&live, requests.manager(), target, &metadata);
-        if difference.from_create || left.is_some() {
-            let patch = upgraded(&live, requests.manager(), requests.type_meta().0, &metadata, left);
-            let answer = requests.merge(&target.key, &patch).await?;
+        let mut body = target.body_for(requests, &metadata);
+        let unclaimed = unclaimed_fields::<C>(&live, requests.manager(), target, &metadata);
+        if difference.from_create || unclaimed.is_some() {
+            let patch = upgraded(&live, requests.manager(), requests.type_meta().0, &metadata, unclaimed);
+            let answer = requests.merge_patch(&target.key, &patch).await?;
             let metadata = serde_json::from_str::<Head<'_>>(&answer).map_err(&broken)?.metadata;
             body = target.body_for(requests, &metadata);
         }
@@ -293,19 +280,29 @@ impl<K: Primary> Context<K> {
         self.controller.children.wrote(requests.kind(), Written::Updated);
         let applied = self.observe::<C>(requests, target, &answer)?;
         if adopted {
-            self.child_event(
-                requests,
-                &target.key,
-                &applied.uid,
-                "Adopted",
-                format!("Adopted {} \"{}\"", requests.kind(), target.key.name),
-            );
+            let text = format!("Adopted {} \"{}\"", requests.kind(), target.key.name);
+            self.child_event(requests, &target.key, &applied.uid, "Adopted", text);
         } else {
-            let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(&broken)?;
-            let changes = applied_changes(difference.changes, &left);
-            self.report_changes(&AppliedWrite { requests, target, metadata: &metadata, verified, changes });
+            self.report_applied::<C>(requests, target, &metadata, verified, difference, &answer)?;
         }
         Ok(Some(applied))
+    }
+
+    /// Reports those changes that the answer to a write shows.
+    fn report_applied<C: Child>(
+        &self,
+        requests: &Requests,
+        target: &Target,
+        metadata: &Metadata<'_>,
+        verified: Option<Verified>,
+        difference: Difference,
+        answer: &str,
+    ) -> Result<(), Error> {
+        let broken = requests.undecodable("read", &target.key);
+        let remaining = Difference::read::<C>(answer, requests.manager(), target).map_err(broken)?;
+        let changes = applied_changes(difference.changes, &remaining);
+        self.report_changes(&AppliedWrite { requests, target, metadata, verified, changes });
+        Ok(())
     }
 
     /// Takes the API server's answer into the cache, and remembers that it is in sync with the target.

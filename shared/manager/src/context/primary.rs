@@ -178,7 +178,7 @@ impl<K: Primary> Context<K> {
             self.controller.names.kind
         );
         let patch = json!({"metadata": metadata});
-        let answer = self.controller.requests.merge(&self.reconciliation.key, &patch).await?;
+        let answer = self.controller.requests.merge_patch(&self.reconciliation.key, &patch).await?;
         self.cache_patched(&patch, &answer)
     }
 }

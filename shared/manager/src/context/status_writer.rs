@@ -153,10 +153,10 @@ impl<K: Primary> Context<K> {
         let change = difference(&old, new);
         let basis = if fenced { Some(Basis::version(&*object)) } else { Basis::conditions(&old) };
         let operations = |basis| operations(&self.reconciliation.uid, basis, &old, &change);
-        let answer = match requests.edit_status(key, &operations(basis.as_ref())).await {
+        let answer = match requests.json_patch_status(key, &operations(basis.as_ref())).await {
             Err(error) if error.class() == Class::Conflict && !fenced && self.has_these_conditions().await? => {
                 // The test failed only because the conditions are stored in another notation, such as a time with fractions.
-                requests.edit_status(key, &operations(None)).await
+                requests.json_patch_status(key, &operations(None)).await
             }
             answer => answer,
         };

@@ -85,7 +85,7 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
                 let error = self.panicked(&*panic);
                 metrics.reconcile_errors.with_label_values(&controller).inc();
                 tracing::error!(object = %item.key(), error = error.chain(), "Reconciler error");
-                Ended { result: ERROR, outcome: Outcome::Failure }
+                Ended { result: ERROR, outcome: Outcome::FAILURE }
             });
             if ended.result == ERROR {
                 traced.record("otel.status_code", "ERROR");
@@ -250,9 +250,8 @@ impl Ended {
             (Some(Retry::After(wait)), ..) => (ERROR, Outcome::NotBefore(wait)),
             (Some(Retry::WhenChanged), _, None) => (ERROR, Outcome::WaitForChange),
             (Some(Retry::WhenChanged), _, Some(latest)) => (ERROR, Outcome::RequeueAfter(latest)),
-            (Some(Retry::Backoff), None, None) => (ERROR, Outcome::Failure),
-            (Some(Retry::Backoff), base, latest) => (ERROR, Outcome::FailureWith { base, latest }),
-            (None, Some(_), latest) => ("requeue", Outcome::FailureWith { base, latest }),
+            (Some(Retry::Backoff), base, latest) => (ERROR, Outcome::Failure { base, latest }),
+            (None, Some(_), latest) => ("requeue", Outcome::Failure { base, latest }),
             (None, None, Some(after)) => ("requeue_after", Outcome::RequeueAfter(after)),
             (None, None, None) => ("success", Outcome::Success),
         };
@@ -267,7 +266,7 @@ mod tests {
     #[test]
     fn outcome_follows_from_action_wake_up_and_failure() {
         let seconds = Duration::from_secs;
-        let with = |base, latest| Outcome::FailureWith { base, latest };
+        let with = |base, latest| Outcome::Failure { base, latest };
         for (action, wake, retry, result, outcome) in [
             (Action::Done, None, None, "success", Outcome::Success),
             (Action::Done, Some(seconds(3)), None, "requeue_after", Outcome::RequeueAfter(seconds(3))),
@@ -276,7 +275,7 @@ mod tests {
             (Action::Retry(seconds(1)), None, None, "requeue", with(Some(seconds(1)), None)),
             (Action::Retry(seconds(1)), Some(seconds(3)), None, "requeue", with(Some(seconds(1)), Some(seconds(3)))),
             (Action::NotBefore(seconds(7)), Some(seconds(3)), None, "requeue_after", Outcome::NotBefore(seconds(7))),
-            (Action::Done, None, Some(Retry::Backoff), "error", Outcome::Failure),
+            (Action::Done, None, Some(Retry::Backoff), "error", Outcome::FAILURE),
             (Action::After(seconds(5)), None, Some(Retry::Backoff), "error", with(None, Some(seconds(5)))),
             (Action::Retry(seconds(1)), None, Some(Retry::Backoff), "error", with(Some(seconds(1)), None)),
             (Action::NotBefore(seconds(7)), None, Some(Retry::Backoff), "error", Outcome::NotBefore(seconds(7))),

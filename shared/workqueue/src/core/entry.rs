@@ -1,8 +1,8 @@
 //! The state of one key.
 
 use super::slot::Slot;
-use crate::Priority;
 use crate::moment::Moment;
+use crate::priority::Priority;
 
 /// The state of one key. It takes 48 bytes in addition to the key, so ten thousand delayed keys take half a megabyte.
 #[derive(Debug)]
@@ -74,14 +74,14 @@ impl<K> Entry<K> {
         self.is_blocked = false;
     }
 
-    /// The neighbours of a key that is ready.
+    /// The neighbours in the ready queue of a key that is ready.
     pub(crate) fn place(&self) -> &Neighbours {
-        let Waiting::Ready(place) = &self.waiting else { unreachable!("only ready keys stand in line") };
+        let Waiting::Ready(place) = &self.waiting else { unreachable!("only ready keys are in the ready queue") };
         place
     }
 
     pub(crate) fn place_mut(&mut self) -> &mut Neighbours {
-        let Waiting::Ready(place) = &mut self.waiting else { unreachable!("only ready keys stand in line") };
+        let Waiting::Ready(place) = &mut self.waiting else { unreachable!("only ready keys are in the ready queue") };
         place
     }
 

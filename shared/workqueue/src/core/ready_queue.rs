@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use super::entry::Links;
 use super::keys::Keys;
 use super::slot::Slot;
-use crate::Priority;
+use crate::priority::Priority;
 
 #[derive(Debug)]
 pub(crate) struct ReadyQueue {

@@ -45,11 +45,11 @@ fn delay() -> impl Strategy<Value = Duration> {
 fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         2 => Just(Outcome::Success),
-        3 => Just(Outcome::Failure),
+        3 => Just(Outcome::FAILURE),
         1 => Just(Outcome::WaitForChange),
         2 => delay().prop_map(Outcome::RequeueAfter),
         2 => delay().prop_map(Outcome::NotBefore),
-        3 => (prop::option::of(delay()), prop::option::of(delay())).prop_map(|(base, latest)| Outcome::FailureWith { base, latest }),
+        3 => (prop::option::of(delay()), prop::option::of(delay())).prop_map(|(base, latest)| Outcome::Failure { base, latest }),
     ]
 }
 

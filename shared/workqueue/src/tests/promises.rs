@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use super::*;
 
 fn failure_or_after(latest: Duration) -> Outcome {
-    Outcome::FailureWith { base: None, latest: Some(latest) }
+    Outcome::Failure { base: None, latest: Some(latest) }
 }
 
 // Ageing.
@@ -85,7 +85,7 @@ async fn delay_expired_while_running_requeues_the_key_at_once() {
 async fn every_requeue_outcome_keeps_the_priority() {
     let (queue, _) = queue();
     let timed = [Outcome::RequeueAfter, Outcome::NotBefore, failure_or_after].map(|outcome| outcome(ms(1)));
-    for outcome in timed.into_iter().chain([Outcome::Failure]) {
+    for outcome in timed.into_iter().chain([Outcome::FAILURE]) {
         queue.add("foo", Priority(7));
         take(&queue, "foo").done(outcome);
         let foo = queue.get().await.unwrap();
@@ -128,13 +128,13 @@ async fn back_off_grows_from_5_ms_to_5_min_and_resets_on_success() {
     for failures in 0..25 {
         let foo = queue.get().await.unwrap();
         assert_eq!(foo.failures(), failures);
-        foo.done(Outcome::Failure);
+        foo.done(Outcome::FAILURE);
         assert_eq!(queue.next_ready(), Some(expected));
         expected = (2 * expected).min(Duration::from_mins(5));
     }
     queue.get().await.unwrap().done(Outcome::Success);
     queue.add("foo", Priority::LIVE);
-    take(&queue, "foo").done(Outcome::Failure);
+    take(&queue, "foo").done(Outcome::FAILURE);
     assert_eq!(queue.next_ready(), Some(ms(5)));
 }
 
@@ -144,16 +144,16 @@ async fn triggers_neither_inflate_nor_reset_the_back_off() {
     let (queue, _) = queue();
     queue.add("foo", Priority::LIVE);
     for _ in 0..8 {
-        queue.get().await.unwrap().done(Outcome::Failure);
+        queue.get().await.unwrap().done(Outcome::FAILURE);
     }
     assert_eq!(queue.next_ready(), Some(ms(640)));
     for left in (10..=630).rev().step_by(10) {
         advance(ms(10)).await;
         queue.add("foo", Priority::LIVE);
-        take(&queue, "foo").done(Outcome::Failure);
+        take(&queue, "foo").done(Outcome::FAILURE);
         assert_eq!((queue.failures(&"foo"), queue.next_ready()), (8, Some(ms(left))));
     }
-    queue.get().await.unwrap().done(Outcome::Failure);
+    queue.get().await.unwrap().done(Outcome::FAILURE);
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (9, Some(ms(1280))));
 }
 
@@ -161,7 +161,7 @@ async fn triggers_neither_inflate_nor_reset_the_back_off() {
 async fn not_before_holds_the_key_until_its_time() {
     let (queue, metrics) = queue();
     queue.add("foo", Priority::LOW);
-    take(&queue, "foo").done(Outcome::Failure);
+    take(&queue, "foo").done(Outcome::FAILURE);
     let foo = queue.get().await.unwrap();
     queue.add("foo", Priority(3));
     foo.done(Outcome::NotBefore(ms(30_000)));
@@ -173,7 +173,7 @@ async fn not_before_holds_the_key_until_its_time() {
     assert_eq!(queue.next_ready(), Some(ms(30_000)), "added while it waits");
     let foo = queue.get().await.unwrap();
     assert_eq!((foo.priority(), foo.failures(), foo.waited()), (Priority(5), 1, ms(0)));
-    foo.done(Outcome::Failure);
+    foo.done(Outcome::FAILURE);
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (2, Some(ms(10))));
     queue.add("foo", Priority::LIVE);
     take(&queue, "foo").done(Outcome::Success);
@@ -206,7 +206,7 @@ async fn failure_with_a_latest_time_requeues_at_the_earlier_one() {
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(2000))));
     queue.get().await.unwrap().done(failure_or_after(ms(2000)));
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (10, Some(ms(160))), "the rest of 2560 ms");
-    queue.get().await.unwrap().done(Outcome::Failure);
+    queue.get().await.unwrap().done(Outcome::FAILURE);
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (11, Some(ms(5120))));
 }
 
@@ -215,10 +215,10 @@ async fn back_off_begins_with_the_base_of_the_outcome() {
     let (queue, _) = queue();
     queue.add("foo", Priority::LIVE);
     for wait in [1_000, 2_000, 4_000] {
-        queue.get().await.unwrap().done(Outcome::FailureWith { base: Some(ms(1_000)), latest: None });
+        queue.get().await.unwrap().done(Outcome::Failure { base: Some(ms(1_000)), latest: None });
         assert_eq!(queue.next_ready(), Some(ms(wait)));
     }
-    queue.get().await.unwrap().done(Outcome::Failure);
+    queue.get().await.unwrap().done(Outcome::FAILURE);
     assert_eq!(
         (queue.failures(&"foo"), queue.next_ready()),
         (4, Some(ms(40))),
@@ -231,7 +231,7 @@ async fn requeue_after_and_wait_for_change_reset_the_back_off() {
     let (queue, _) = queue();
     for outcome in [Outcome::RequeueAfter(ms(1)), Outcome::WaitForChange] {
         queue.add("foo", Priority::LIVE);
-        queue.get().await.unwrap().done(Outcome::Failure);
+        queue.get().await.unwrap().done(Outcome::FAILURE);
         queue.get().await.unwrap().done(outcome);
         assert_eq!(queue.failures(&"foo"), 0);
     }
@@ -242,11 +242,11 @@ async fn forget_resets_back_off_but_keeps_the_current_wait() {
     let (queue, _) = queue();
     queue.add("foo", Priority::LIVE);
     for _ in 0..5 {
-        queue.get().await.unwrap().done(Outcome::Failure);
+        queue.get().await.unwrap().done(Outcome::FAILURE);
     }
     queue.forget(&"foo");
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (0, Some(ms(80))));
-    queue.get().await.unwrap().done(Outcome::Failure);
+    queue.get().await.unwrap().done(Outcome::FAILURE);
     assert_eq!((queue.failures(&"foo"), queue.next_ready()), (1, Some(ms(5))));
 }
 
@@ -258,7 +258,7 @@ async fn jitter_spreads_by_a_fifth_and_repeats_with_the_seed() {
         let queue = WorkQueue::new(Config { backoff, seed, ..Config::default() });
         let wait = |key: u32| {
             queue.add(key, Priority::LIVE);
-            queue.try_get().unwrap().done(Outcome::Failure);
+            queue.try_get().unwrap().done(Outcome::FAILURE);
             let wait = queue.next_ready().unwrap();
             queue.add(key, Priority::LIVE);
             queue.try_get().unwrap().done(Outcome::Success);
@@ -321,7 +321,7 @@ async fn reports_waiting_and_working_times() {
     assert_eq!(queue.unfinished(), Unfinished { running: 2, total: ms(70), longest: ms(60) });
     foo.done(Outcome::Success);
     advance(ms(10)).await;
-    bar.done(Outcome::Failure);
+    bar.done(Outcome::FAILURE);
     assert_eq!(queue.unfinished(), Unfinished::default());
     assert_eq!(metrics.seen().waited, [ms(150), ms(100)]);
     assert_eq!(metrics.seen().worked, [ms(60), ms(20)]);
@@ -344,7 +344,7 @@ async fn drain_hands_out_only_ready_keys() {
     queue.shutdown(Shutdown::Drain);
     queue.add("late", Priority::LIVE);
     assert!(queue.is_shut_down());
-    queue.get().await.unwrap().done(Outcome::Failure);
+    queue.get().await.unwrap().done(Outcome::FAILURE);
     assert!(queue.get().await.is_none());
     again.done(Outcome::RequeueAfter(Duration::ZERO));
     assert_eq!(*queue.get().await.unwrap().key(), "again");
@@ -367,7 +367,7 @@ async fn drop_hands_out_nothing_and_may_follow_drain() {
     queue.shutdown(Shutdown::Drain);
     assert!(queue.get().await.is_none());
     metrics.assert_depth([(-100, 0), (0, 0)]);
-    running.done(Outcome::Failure);
+    running.done(Outcome::FAILURE);
     assert!(queue.get().await.is_none());
     assert_eq!(queue.unfinished(), Unfinished::default());
 }
@@ -400,7 +400,7 @@ async fn every_key_is_served_under_load_and_never_twice_at_once() {
                 tokio::task::yield_now().await;
                 let times = served[key].fetch_add(1, SeqCst);
                 assert!(running.lock().unwrap().remove(&key));
-                item.done(if times == 0 { Outcome::Failure } else { Outcome::Success });
+                item.done(if times == 0 { Outcome::FAILURE } else { Outcome::Success });
             }
         })
     });

@@ -346,13 +346,13 @@ async fn when_adding_multiple_items_with_ratelimit_true_they_dont_affect_each_ot
     let (queue, metrics) = queue();
     queue.add("bar", Priority(0));
     for _ in 0..7 {
-        queue.get().await.unwrap().done(Outcome::Failure);
+        queue.get().await.unwrap().done(Outcome::FAILURE);
     }
     queue.add("foo", Priority(0));
-    take(&queue, "foo").done(Outcome::Failure);
+    take(&queue, "foo").done(Outcome::FAILURE);
     queue.get().await.unwrap().done(Outcome::Success);
     assert_eq!((queue.failures(&"foo"), queue.failures(&"bar")), (0, 7));
-    take_at(&queue, "bar", ms(320 - 5)).await.done(Outcome::Failure);
+    take_at(&queue, "bar", ms(320 - 5)).await.done(Outcome::FAILURE);
     take_at(&queue, "bar", ms(640)).await.done(Outcome::Success);
     assert_eq!(metrics.seen().retries, 9);
 }

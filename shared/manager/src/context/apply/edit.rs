@@ -26,7 +26,7 @@ impl<K: Primary> Context<K> {
             return Ok(None);
         }
         let changes = difference.changes;
-        let Some(operations) = owned::edit(&live, &metadata.uid, &self.reconciliation.uid, &changes) else {
+        let Some(operations) = owned::json_patch(&live, &metadata.uid, &self.reconciliation.uid, &changes) else {
             return Ok(None);
         };
         if known.verified.is_none() {
@@ -36,7 +36,7 @@ impl<K: Primary> Context<K> {
                 return Ok(Some(known.item.clone()));
             }
         }
-        let answer = match requests.edit(&target.key, &operations).await {
+        let answer = match requests.json_patch(&target.key, &operations).await {
             Ok(answer) => answer,
             // A test in the patch failed, or the API server refused the result: the caller reads the child and decides.
             Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict | Class::Rejected) => {

@@ -90,7 +90,7 @@ impl Model {
         let entry = &mut self.keys[usize::from(key)];
         let cut_short = entry.running.take().unwrap();
         let (base, latest) = match outcome {
-            Outcome::FailureWith { base, latest } => (base, latest),
+            Outcome::Failure { base, latest } => (base, latest),
             _ => (None, None),
         };
         let base = base.unwrap_or(Duration::from_millis(5));
@@ -99,9 +99,7 @@ impl Model {
         let due = match outcome {
             Outcome::Success | Outcome::WaitForChange => None,
             Outcome::RequeueAfter(delay) | Outcome::NotBefore(delay) => Some(now.plus(delay)),
-            Outcome::Failure | Outcome::FailureWith { .. } => {
-                Some(latest.map_or(backed_off, |latest| backed_off.min(now.plus(latest))))
-            }
+            Outcome::Failure { .. } => Some(latest.map_or(backed_off, |latest| backed_off.min(now.plus(latest)))),
         };
         match outcome {
             Outcome::Success | Outcome::WaitForChange | Outcome::RequeueAfter(_) => {
@@ -117,7 +115,7 @@ impl Model {
                     self.unschedule(key);
                 }
             }
-            Outcome::Failure | Outcome::FailureWith { .. } => {
+            Outcome::Failure { .. } => {
                 entry.failures += u32::from(!cut_short);
                 entry.retry_at = backed_off;
                 entry.blocked &= cut_short;

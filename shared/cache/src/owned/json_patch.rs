@@ -11,7 +11,7 @@ use super::{Change, Path, Step};
 
 /// The JSON patch that makes `changes` in `live`. Its tests guard that it changes only this object, as long as we own it, and
 /// only the intended list elements. `None` when only an apply is exact.
-pub fn edit(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> Option<Value> {
+pub fn json_patch(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> Option<Value> {
     let mut tests = guards(live, uid, owner)?;
     let mut edits = Vec::new();
     for Change { path, live: now, desired } in changes {
@@ -37,7 +37,7 @@ pub fn dry_run_operations(live: &Value, uid: &str, changes: &[Change]) -> Option
 
 /// The JSON patch that replaces another manager's alternative by ours, such as the source of a volume; `None` when there is
 /// none to replace. An apply would only add ours beside the other, and the API server refuses both at once.
-pub fn make_room(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> Option<Value> {
+pub fn exchange_alternatives(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> Option<Value> {
     let in_the_way = |change: &&Change| change.desired.is_none() && change.path.is_alternative();
     let in_the_way: Vec<&Change> = changes.iter().filter(in_the_way).collect();
     let there = |change: &&Change| in_the_way.iter().any(|other| other.path.is_beside(&change.path));
@@ -135,7 +135,7 @@ mod tests {
 
     fn edits(desired: &Value, owned: &Value) -> Option<Value> {
         let live = live();
-        edit(&live, "u", "o", &compare(&live, owned, desired, desired))
+        json_patch(&live, "u", "o", &compare(&live, owned, desired, desired))
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(edits(&json!({"spec": {}}), &json!({"spec": {"replicas": 3}})), None, "a field that goes");
         let live = live();
         let changes = compare(&live, &Value::Null, &json!({"spec": {"replicas": 5}}), &json!({}));
-        assert!(edit(&live, "u", "o", &changes).is_some());
-        assert_eq!(edit(&live, "u", "another-manager", &changes), None);
+        assert!(json_patch(&live, "u", "o", &changes).is_some());
+        assert_eq!(json_patch(&live, "u", "another-manager", &changes), None);
     }
 }

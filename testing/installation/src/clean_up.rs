@@ -1,0 +1,25 @@
+//! Removes what the suite has left on a cluster that it did not start.
+
+use anyhow::Result;
+use cluster::Cluster;
+
+use crate::{Backend, backend::KIND, uninstall};
+
+/// Removes what the suite has left on a cluster of kind or on an existing cluster. Returns a sentence about the result, or `None`
+/// for the local cluster.
+pub fn clean_up() -> Result<Option<String>> {
+    match Backend::chosen()? {
+        Backend::Local => Ok(None), // it stops by itself
+        Backend::Existing => {
+            let cluster = Cluster::existing(None)?;
+            let gone = uninstall(&cluster)?;
+            let said = format!("removed the operators from {}; their CRDs stay", cluster.name());
+            cluster.forget()?;
+            Ok(gone.then_some(said))
+        }
+        Backend::Kind => {
+            cluster::delete_kind(KIND)?;
+            Ok(Some(format!("deleted the kind cluster {KIND}")))
+        }
+    }
+}
