@@ -3,7 +3,7 @@ FROM rust:1.95-bookworm AS build
 WORKDIR /workspace
 COPY . .
 # Link statically, so that the image needs no C library. Naming the target keeps the flag away from procedural macros, which
-# cannot be static. Keep this equal to hack/images/src/operator.rs.
+# cannot be static. Keep this equal to testing/images/src/operator.rs.
 ENV RUSTFLAGS="-C target-feature=+crt-static"
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/workspace/target \
     target="$(uname -m)-unknown-linux-gnu" && \
@@ -17,7 +17,7 @@ RUN mkdir -m 1777 /image/tmp && mkdir /image/etc && \
 
 FROM scratch
 COPY --from=build /image /
-# Keep this equal to hack/images/src/operator.rs.
+# Keep this equal to testing/images/src/operator.rs.
 ENV MALLOC_ARENA_MAX=1
 USER 65532:65532
 ENTRYPOINT ["/controller-manager"]

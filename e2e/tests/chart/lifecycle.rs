@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::kit::{World, earlier};
 
 /// The users' objects as `kubectl` names them, such as `foo/example-foo`: the samples that need nothing but their operator.
-static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| samples().map(|sample| name_of(sample)).collect());
+static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| samples().map(name_of).collect());
 
 const MEMCACHED: &str = "memcached/memcached-sample";
 const CRONTAB: &str = "crontab/my-new-cron-object";

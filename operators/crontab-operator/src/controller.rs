@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::ResourceExt;
-use manager::{Action, Context, Creation, Error};
+use manager::{Action, Context, Creation, Error, Event};
 use schedule::Decision;
 use workloads::JobView;
 
@@ -14,7 +14,7 @@ use crate::{
     config::Config,
     desired::{self, Run},
     history,
-    known::{Event, Known, LiveJob, Missed},
+    known::{Known, LiveJob, Missed},
     metrics::{Runs, Tally},
     status,
     timing::Timing,

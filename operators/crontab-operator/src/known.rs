@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use manager::EventType;
+use manager::Event;
 use schedule::{Anchor, Concurrency, Decision, Due, Situation, Skip};
 use workloads::{JobView, Live};
 use xxhash_rust::xxh3::xxh3_128;
@@ -74,17 +74,6 @@ pub enum Missed {
     TooManyActive,
     /// A Job that this CronTab does not own has its name.
     NameTaken,
-}
-
-/// An event to emit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// The event's type.
-    pub type_: EventType,
-    /// The event's reason.
-    pub reason: &'static str,
-    /// The event's message.
-    pub message: String,
 }
 
 impl<'a> Known<'a> {
@@ -322,18 +311,6 @@ impl From<Skip> for Missed {
             Skip::StillRunning => Self::StillRunning,
             Skip::TooManyActive => Self::TooManyActive,
         }
-    }
-}
-
-impl Event {
-    /// Returns an event of the type Normal.
-    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { type_: EventType::Normal, reason, message: message.into() }
-    }
-
-    /// Returns an event of the type Warning.
-    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { type_: EventType::Warning, reason, message: message.into() }
     }
 }
 

@@ -5,16 +5,18 @@
 
 use std::collections::VecDeque;
 
+use manager::Event;
+
 use crate::{
     FlightTicket,
     api::v1::{DeletionPolicy, Phase, RebookPolicy},
     booking::{Outcome, Refusal, Request, Standing, Why},
     course::{SoFar, TELLING, Wait},
-    status::{self, Event, StatusUpdate},
+    status::{self, StatusUpdate},
     ticket::{BOOKING_ID, FORCE_DELETE, MOST_ATTEMPTS},
 };
 
-/// One visit of a ticket that is being deleted.
+/// One poll of the provider for a ticket that is being deleted.
 #[derive(Debug)]
 pub struct Cancellation<'a> {
     ticket: &'a FlightTicket,
@@ -26,7 +28,7 @@ pub struct Cancellation<'a> {
     wait: Option<Wait>,
 }
 
-/// The result of a visit.
+/// The result of a poll.
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
     /// No booking is left: the finalizer can be removed.
@@ -36,7 +38,7 @@ pub enum End {
 }
 
 impl<'a> Cancellation<'a> {
-    /// Begins a visit. `has_provider` is false if the operator has no `--booking-url`.
+    /// Begins a poll. `has_provider` is false if the operator has no `--booking-url`.
     pub fn of(ticket: &'a FlightTicket, so_far: SoFar, has_provider: bool) -> Self {
         let update = StatusUpdate::stored(ticket);
         let mut cancellation = Self {

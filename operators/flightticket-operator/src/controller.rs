@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use manager::{Action, Context, Deletion, Error};
+use manager::{Action, Context, Deletion, Error, Event};
 
 use crate::{
     FlightTicket,
@@ -10,7 +10,7 @@ use crate::{
     cancellation::{Cancellation, End},
     course::{Course, Step},
     polling::Polling,
-    status::{self, Event, StatusUpdate},
+    status::{self, StatusUpdate},
     ticket::BOOKING_ID,
 };
 

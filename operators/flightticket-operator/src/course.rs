@@ -7,13 +7,13 @@
 use std::{collections::VecDeque, time::Duration};
 
 use jiff::Timestamp;
-use manager::Finding;
+use manager::{Event, Finding};
 
 use crate::{
     FlightTicket,
     api::v1::{FlightTicketStatus, Phase, RebookPolicy},
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
-    status::{self, Event, StatusUpdate},
+    status::{self, StatusUpdate},
     ticket::{ADOPT, BOOKING_ID, MOST_ATTEMPTS},
 };
 
@@ -26,14 +26,14 @@ pub enum Step {
     Note(Option<String>),
     /// Write the status before the next step.
     Remember,
-    /// Write the status, and end the visit. The wait determines the next one.
+    /// Write the status, and end the poll. The wait determines the next one.
     Rest(Wait),
 }
 
-/// When the next visit is due.
+/// When the next poll is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// At the next poll: nothing is left to do.
+    /// At the usual interval: nothing is left to do.
     Poll,
     /// Soon: the provider has not confirmed the booking yet.
     Unconfirmed,
@@ -49,7 +49,7 @@ pub enum Wait {
     Change,
 }
 
-/// What earlier polling in this process have counted.
+/// What earlier polls in this process have counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SoFar {
     /// Requests in a row with an unknown outcome.
@@ -62,10 +62,10 @@ pub struct SoFar {
 pub const TELLING: u32 = 3;
 /// How long a booking must be missing before the operator looks it up by its reference.
 const LAG: Duration = Duration::from_mins(1);
-/// Maximum number of requests in one visit. More means that the provider undoes each change.
+/// Maximum number of requests in one poll. More means that the provider undoes each change.
 const MOST_REQUESTS: u32 = 12;
 
-/// One visit of one ticket: the requests and writes of one reconcile.
+/// One poll of the provider for one ticket: the requests and writes of one reconcile.
 #[derive(Debug)]
 pub struct Course<'a> {
     ticket: &'a FlightTicket,
@@ -74,12 +74,12 @@ pub struct Course<'a> {
     steps: VecDeque<Step>,
     events: Vec<Event>,
     requests: u32,
-    /// Whether this visit repeats a request after a final answer, because the object has changed.
+    /// Whether this poll repeats a request after a final answer, because the object has changed.
     is_retry: bool,
 }
 
 impl<'a> Course<'a> {
-    /// Begins a visit.
+    /// Begins a poll.
     pub fn of(ticket: &'a FlightTicket, so_far: SoFar) -> Self {
         let mut update = StatusUpdate::stored(ticket);
         let settled = update.status.settled.take();
@@ -181,7 +181,7 @@ impl<'a> Course<'a> {
         self.steps.push_back(Step::Rest(wait));
     }
 
-    /// Ends the visit with a final answer: the operator tries nothing more until the user changes the object.
+    /// Ends the poll with a final answer: the operator tries nothing more until the user changes the object.
     fn settle(&mut self, phase: Phase, ready: Finding) {
         let status = &mut self.update.status;
         status.phase = phase;

@@ -1,6 +1,6 @@
 //! The status, the conditions and the events of a ticket.
 
-use manager::{EventType, External, Finding};
+use manager::{Event, External, Finding};
 
 use crate::{
     FlightTicket,
@@ -51,29 +51,6 @@ pub struct StatusUpdate {
     pub ready: Option<Finding>,
     /// `Synced`.
     pub synced: Option<Finding>,
-}
-
-/// An event to emit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// The event's type.
-    pub type_: EventType,
-    /// The event's reason.
-    pub reason: &'static str,
-    /// The event's message.
-    pub message: String,
-}
-
-impl Event {
-    /// Returns an event of the type Normal.
-    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { type_: EventType::Normal, reason, message: message.into() }
-    }
-
-    /// Returns an event of the type Warning.
-    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { type_: EventType::Warning, reason, message: message.into() }
-    }
 }
 
 impl StatusUpdate {

@@ -15,8 +15,8 @@ use workloads::{App, SecurityProfile};
 use crate::Foo;
 
 /// Returns a Deployment of nginx with upstream's selector. nginx starts only as root, so it runs under `Baseline`.
-pub fn deployment(sample: &Foo) -> Deployment {
-    let labels = BTreeMap::from([("app".to_owned(), "nginx".to_owned()), ("controller".to_owned(), sample.name_any())]);
+pub fn deployment(object: &Foo) -> Deployment {
+    let labels = BTreeMap::from([("app".to_owned(), "nginx".to_owned()), ("controller".to_owned(), object.name_any())]);
     let container = Container {
         name: "nginx".to_owned(),
         image: Some("nginx:latest".to_owned()),
@@ -24,9 +24,9 @@ pub fn deployment(sample: &Foo) -> Deployment {
         ..Container::default()
     };
     Deployment {
-        metadata: App::of(sample).metadata(sample.spec.deployment_name.clone()),
+        metadata: App::of(object).metadata(object.spec.deployment_name.clone()),
         spec: Some(DeploymentSpec {
-            replicas: sample.spec.replicas,
+            replicas: object.spec.replicas,
             selector: LabelSelector { match_labels: Some(labels.clone()), ..LabelSelector::default() },
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),

@@ -30,6 +30,7 @@ impl Operator for FooOperator {
     }
 
     fn setup(&self, manager: &mut Manager) {
+        // As upstream: a Deployment that this Foo does not own is a conflict, even if an earlier Foo of the same name left it.
         manager.add(Controller::of::<Foo>().owns::<Deployment>().never_adopts().reconcile(controller::reconcile));
     }
 }

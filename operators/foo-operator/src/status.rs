@@ -7,10 +7,10 @@ use crate::{Foo, api::FooStatus};
 
 manager::standard_status!(FooStatus);
 
-/// Returns the status of `sample`, from its Deployment, if that exists.
-pub fn of(sample: &Foo, deployment: Option<&Live<DeploymentView>>) -> Report<FooStatus> {
+/// Returns the status of `object`, from its Deployment, if that exists.
+pub fn of(object: &Foo, deployment: Option<&Live<DeploymentView>>) -> Report<FooStatus> {
     let available = deployment.map_or(0, |it| it.available());
-    let wanted = sample.spec.replicas.or(deployment.map(|it| it.wanted())).unwrap_or(1);
+    let wanted = object.spec.replicas.or(deployment.map(|it| it.wanted())).unwrap_or(1);
     let says = format!("{available}/{wanted} replicas are available");
     let ready = match deployment {
         Some(deployment) if deployment.is_observed() && available >= wanted => Verdict::yes("Ready", says),
@@ -22,7 +22,7 @@ pub fn of(sample: &Foo, deployment: Option<&Live<DeploymentView>>) -> Report<Foo
 
 /// Whether `after` differs from `before` in generation, available replicas or `Degraded`. The operator then emits upstream's
 /// event `Synced`.
-pub fn has_moved_on(before: Option<&FooStatus>, after: Option<&FooStatus>) -> bool {
+pub fn changed(before: Option<&FooStatus>, after: Option<&FooStatus>) -> bool {
     let degraded = |it: &FooStatus| it.conditions.iter().any(|it| it.type_ == "Degraded" && it.status == "True");
     let told =
         |status: Option<&FooStatus>| status.map(|it| (it.observed_generation, it.available_replicas, degraded(it)));

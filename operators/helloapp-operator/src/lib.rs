@@ -1,7 +1,7 @@
 //! Runs an image in a number of pods, with an address, safe defaults, and clear messages when it does not run.
 //!
 //! Reading order: `controller` (the reconciler) → [`api`] (the custom resource) → [`desired`] (its children) → [`status`] (its
-//! status) → [`rollback`] (what runs instead of a release that does not become available) → [`webhook`] (warnings about unwise
+//! status) → [`rollback`] (what runs instead of a release that does not become available) → [`validation`] (warnings about unwise
 //! settings) → `operator` (the registration).
 
 pub mod api;
@@ -13,7 +13,7 @@ pub mod rollback;
 #[cfg(test)]
 mod samples;
 pub mod status;
-pub mod webhook;
+pub mod validation;
 
 pub use api::HelloApp;
 pub use config::Config;

@@ -7,7 +7,7 @@ use k8s_openapi::{
 use kube::CustomResourceExt;
 use manager::{Controller, FleetMetrics, Manager, Operator, Pods, Webhook};
 
-use crate::{Config, HelloApp, controller, webhook};
+use crate::{Config, HelloApp, controller, validation};
 
 /// The operator of [`HelloApp`].
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ impl Operator for HelloAppOperator {
     }
 
     fn webhooks(&self) -> Vec<Webhook> {
-        vec![Webhook::warning(webhook::review)]
+        vec![Webhook::warning(validation::review)]
     }
 
     fn setup(&self, manager: &mut Manager) {

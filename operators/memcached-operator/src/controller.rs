@@ -18,7 +18,7 @@ use crate::{
     status, validation,
 };
 
-/// Brings the cluster one step closer to the spec of `memcached`.
+/// Makes the children match the spec of `memcached`, and writes the status.
 ///
 /// Deletion needs no code: the children have an owner reference, so the garbage collector deletes them.
 pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>) -> Result<Action, Error> {
@@ -33,12 +33,12 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
     Ok(Action::Done) // watches of the children cause the next reconcile; the Context adds the timers that conditions need
 }
 
-/// Returns the Deployment as it is now.
+/// Writes all children. Returns the Deployment as it is now.
 async fn apply_children(
     memcached: &Memcached,
     ctx: &Context<Memcached>,
 ) -> Result<Option<Arc<Live<DeploymentView>>>, Error> {
-    ctx.annotate(&[(INVALID_SIZE, None)]).await?;
+    ctx.annotate(&[(INVALID_SIZE, None)]).await?; // the size is valid, so a note about an earlier one is outdated
     let deployment = match secrets::read(&memcached.spec, ctx).await? {
         Secrets::Read(hash) => Some(desired::deployment(memcached, ctx.config(), hash.as_deref())),
         Secrets::Missing => None, // running pods keep what they have, and no new ones are created

@@ -1,11 +1,11 @@
 //! The cache of one kind: objects by name, with indices by owner and by application label.
 //!
-//! Only the informer writes it, from lists and watches. Answers to our own writes also enter through the informer
+//! Objects come from two sources: the lists and watch events of the informer, and the API server's answers to requests of ours
 //! ([`Store::observe`]), so that a reconcile reads its own writes. The store keeps an answer that is newer than everything
 //! the watch has delivered. The watch's echo of it then has a known resource version and causes no reconcile.
 //!
-//! Resource versions order changes only within one history of the cluster. After a restore of etcd from a backup, older
-//! versions come back. So a list is the present state, whatever versions the cache holds ([`Store::list`]).
+//! Resource versions give the order of changes only within one history of the cluster. After a restore of etcd from a backup,
+//! older versions come back. So a list is the present state, whatever versions the cache holds ([`Store::list`]).
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -82,7 +82,7 @@ enum ObservedLease {
         fresh: bool,
     },
     /// `since`: when this process first saw this version.
-    ClockReading {
+    Present {
         lease: Box<Lease>,
         since: Moment,
     },
@@ -152,13 +152,13 @@ impl Core {
     /// Whether the lease is known to exist or to have existed.
     #[cfg(test)]
     pub(crate) fn knows_the_lease(&self) -> bool {
-        matches!(self.seen, ObservedLease::ClockReading { .. } | ObservedLease::Absent { fresh: false })
+        matches!(self.seen, ObservedLease::Present { .. } | ObservedLease::Absent { fresh: false })
     }
 
     /// The holder of the lease, as last seen.
     pub(crate) fn holder(&self) -> Option<&str> {
         match &self.seen {
-            ObservedLease::ClockReading { lease, .. } => Some(holder(lease)).filter(|holder| !holder.is_empty()),
+            ObservedLease::Present { lease, .. } => Some(holder(lease)).filter(|holder| !holder.is_empty()),
             ObservedLease::Nothing | ObservedLease::Absent { .. } => None,
         }
     }

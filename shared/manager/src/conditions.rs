@@ -51,7 +51,7 @@ pub(crate) const WAITING: ProblemKind = ProblemKind::new("WaitingForGarbageColle
 pub(crate) fn combine(
     health: &Health,
     refusals: &[Problem],
-    circumstances: ConditionContext<'_>,
+    context: ConditionContext<'_>,
 ) -> (Vec<Condition>, Option<Timestamp>) {
     let waiting = refusals.iter().find(|refusal| refusal.kind == WAITING);
     let mut problems: Vec<&Problem> = health.problems.iter().chain(refusals).filter(|p| p.kind != WAITING).collect();
@@ -74,17 +74,17 @@ pub(crate) fn combine(
     };
 
     let mut conditions = Vec::with_capacity(6);
-    conditions.extend(health.available.as_ref().map(|verdict| circumstances.condition("Available", verdict)));
-    conditions.extend(progressing.as_ref().map(|verdict| circumstances.condition("Progressing", verdict)));
-    conditions.push(circumstances.condition("Degraded", &degraded));
-    conditions.push(circumstances.condition("Ready", &ready));
+    conditions.extend(health.available.as_ref().map(|verdict| context.condition("Available", verdict)));
+    conditions.extend(progressing.as_ref().map(|verdict| context.condition("Progressing", verdict)));
+    conditions.push(context.condition("Degraded", &degraded));
+    conditions.push(context.condition("Ready", &ready));
 
     let mut recheck = health.recheck;
     if degraded.status {
-        let stalled_at = ClockReading::new(circumstances.now, circumstances.stored)
-            .end_of(circumstances.since("Degraded", true), STALLED_AFTER);
+        let stalled_at = ClockReading::new(context.now, context.stored)
+            .end_of(context.since("Degraded", true), STALLED_AFTER);
         // The problem that stalled the object still does: time alone does not end that, even if the clock was put back.
-        let was_stalled = circumstances
+        let was_stalled = context
             .stored
             .iter()
             .any(|stored| stored.type_ == "Stalled" && stored.status == "True" && stored.reason == degraded.reason);
@@ -92,41 +92,41 @@ pub(crate) fn combine(
             Some(then) if problems.first().is_some_and(|first| first.kind.can_pass) && !was_stalled => {
                 recheck = Some(recheck.map_or(then, |other| other.min(then)));
             }
-            _ => conditions.push(circumstances.condition("Stalled", &degraded)),
+            _ => conditions.push(context.condition("Stalled", &degraded)),
         }
     } else if !ready.status {
-        conditions.push(circumstances.condition("Reconciling", &Verdict { status: true, ..ready }));
+        conditions.push(context.condition("Reconciling", &Verdict { status: true, ..ready }));
     }
     (conditions, recheck)
 }
 
 /// Returns the conditions of an object that is not reconciled at the moment: some of its stored ones, and the reason.
-pub(crate) fn halted(halt: &NotReconciled, circumstances: ConditionContext<'_>) -> Vec<Condition> {
+pub(crate) fn halted(halt: &NotReconciled, context: ConditionContext<'_>) -> Vec<Condition> {
     let kept = |names: &[&str]| -> Vec<Condition> {
-        let kept = circumstances.stored.iter().filter(|condition| names.contains(&&*condition.type_)).cloned();
+        let kept = context.stored.iter().filter(|condition| names.contains(&&*condition.type_)).cloned();
         // After a restore from a backup, the restored object may have got a status from the lost time.
-        let capped = |generation: i64| generation.min(circumstances.generation);
+        let capped = |generation: i64| generation.min(context.generation);
         kept.map(|it| Condition { observed_generation: it.observed_generation.map(capped), ..it }).collect()
     };
     match halt {
         NotReconciled::Paused(message) => {
             let mut conditions = kept(&["Available", "Degraded", "Synced"]);
-            if circumstances.stored.iter().any(|condition| condition.type_ == "Progressing") {
+            if context.stored.iter().any(|condition| condition.type_ == "Progressing") {
                 conditions.insert(
                     conditions.iter().take_while(|condition| condition.type_ == "Available").count(),
-                    circumstances.condition("Progressing", &Verdict::no("Paused", message.clone())),
+                    context.condition("Progressing", &Verdict::no("Paused", message.clone())),
                 );
             }
-            let ready = circumstances.condition("Ready", &Verdict::no("Paused", message.clone()));
-            conditions.push(circumstances.timed(Condition { status: "Unknown".to_owned(), ..ready }));
+            let ready = context.condition("Ready", &Verdict::no("Paused", message.clone()));
+            conditions.push(context.timed(Condition { status: "Unknown".to_owned(), ..ready }));
             conditions
         }
         NotReconciled::Invalid(problem) => {
             let mut conditions = kept(&["Available", "Progressing"]);
             let wrong = Verdict::yes(problem.kind.reason, problem.message.clone());
-            conditions.push(circumstances.condition("Degraded", &wrong));
-            conditions.push(circumstances.condition("Ready", &Verdict { status: false, ..wrong.clone() }));
-            conditions.push(circumstances.condition("Stalled", &wrong));
+            conditions.push(context.condition("Degraded", &wrong));
+            conditions.push(context.condition("Ready", &Verdict { status: false, ..wrong.clone() }));
+            conditions.push(context.condition("Stalled", &wrong));
             conditions
         }
     }

@@ -40,6 +40,7 @@ use crate::{
 mod answer;
 mod apply;
 mod capabilities;
+mod create;
 mod lost_children;
 mod memory;
 mod primary;
@@ -48,9 +49,9 @@ mod recent;
 mod status_writer;
 
 pub(crate) use capabilities::Capabilities;
+pub use create::Creation;
 use memory::Rollout;
 pub(crate) use memory::{LastReconciled, Memory};
-pub use primary::Creation;
 pub(crate) use primary::{has_finalizer, is_paused, paused_annotation};
 pub use read::SecretValues;
 pub(crate) use recent::Recent;

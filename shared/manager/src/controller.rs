@@ -44,7 +44,8 @@ use running::WiredController;
 pub(crate) use running::{Running, Start};
 use wake_filter::{Part, WakeFilter};
 
-/// When to reconcile again after a successful reconcile. A change of the object or of a child always requeues the object.
+/// When to reconcile again after a successful reconcile. A change of the object or of a child requeues it earlier, except after
+/// [`Action::NotBefore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Nothing more to do until something changes.
@@ -141,9 +142,18 @@ struct ControllerOptions<K: Primary> {
 }
 
 /// Adds one cache to a controller, and subscribes the controller's queue to it.
-type Source<K> = Box<
-    dyn FnOnce(&mut Informers, &Arc<Informer<Full<K>>>, &WorkQueue<ObjectKey>, &Arc<str>, &Arc<Memory>, &mut Caches),
->;
+type Source<K> = Box<dyn FnOnce(&mut Wiring<'_, K>)>;
+
+/// The parts of a controller that its sources connect.
+struct Wiring<'a, K: Primary> {
+    informers: &'a mut Informers,
+    primary: &'a Arc<Informer<Full<K>>>,
+    queue: &'a WorkQueue<ObjectKey>,
+    /// The value of `app.kubernetes.io/name`.
+    app: &'a Arc<str>,
+    memory: &'a Arc<Memory>,
+    caches: &'a mut Caches,
+}
 
 impl<K: Primary> ControllerBuilder<K> {
     /// Declares that objects of kind `C` are children: their changes wake their owner, and the Context may write them.
@@ -166,19 +176,20 @@ impl<K: Primary> ControllerBuilder<K> {
         // Clusters that enforce owner references (OpenShift does) require this permission for `blockOwnerDeletion`.
         self.rules.push(Rule::of::<K>(&["update"]).subresource("finalizers"));
         self.children.push(C::kind(&()).into_owned());
-        self.sources.push(Box::new(move |informers, primary, queue, app, memory, caches| {
-            let informer = informers.projected::<C>(app);
-            let (primary, queue, app, memory) = (primary.clone(), queue.clone(), app.clone(), memory.clone());
+        self.sources.push(Box::new(move |wiring| {
+            let informer = wiring.informers.projected::<C>(wiring.app);
+            let (primary, memory) = (wiring.primary.clone(), wiring.memory.clone());
+            let (queue, app) = (wiring.queue.clone(), wiring.app.clone());
             informer.subscribe(Box::new(move |delta, origin| {
                 let owner = |owner: &Owner, namespace: &Arc<str>| {
                     let key = owner_key(&primary, owner, namespace)?;
                     memory.record_lost_child(&key, &C::kind(&()), delta);
                     Some(key)
                 };
-                wake_related::<C>(&queue, woken(delta, &app, owner), delta, origin);
+                wake_related::<C>(&queue, affected_primaries(delta, &app, owner), delta, origin);
             }));
-            note(caches, &informer.health);
-            caches.insert(informer);
+            note(wiring.caches, &informer.health);
+            wiring.caches.insert(informer);
         }));
         self
     }
@@ -188,14 +199,14 @@ impl<K: Primary> ControllerBuilder<K> {
     pub fn watches_labelled<C: Viewed + Namespaced>(mut self) -> Self {
         self.rules.push(Rule::of::<C>(&["list", "watch"]));
         self.options.needs.push(resource_name::<C>());
-        self.sources.push(Box::new(|informers, _, queue, app, _, caches| {
-            let informer = informers.projected::<C>(app);
+        self.sources.push(Box::new(|wiring| {
+            let informer = wiring.informers.projected::<C>(wiring.app);
             informer.health.require();
-            let (queue, app) = (queue.clone(), app.clone());
+            let (queue, app) = (wiring.queue.clone(), wiring.app.clone());
             informer.subscribe(Box::new(move |delta, origin| {
-                wake_related::<C>(&queue, woken(delta, &app, |_, _| None), delta, origin);
+                wake_related::<C>(&queue, affected_primaries(delta, &app, |_, _| None), delta, origin);
             }));
-            caches.insert(informer);
+            wiring.caches.insert(informer);
         }));
         self
     }
@@ -313,15 +324,23 @@ impl<K: Primary> ControllerBuilder<K> {
         });
         let (mut caches, memory) = (Caches::default(), Arc::<Memory>::default());
         let filter = WakeFilter::new(self.options.wakes_on.take(), primary.store.clone(), memory.clone());
-        let (filter, woken) = (Arc::new(filter), queue.clone());
-        let passing = filter.clone();
+        let filter = Arc::new(filter);
+        let (primary_queue, primary_filter) = (queue.clone(), filter.clone());
         primary.subscribe(Box::new(move |delta, origin| {
-            if passing.passes(&delta.key) {
-                wake(&woken, delta.key.clone(), priority(origin), &Cause::Change(origin));
+            if primary_filter.passes(&delta.key) {
+                wake(&primary_queue, delta.key.clone(), priority(origin), &Cause::Change(origin));
             }
         }));
+        let mut wiring = Wiring {
+            informers,
+            primary: &primary,
+            queue: &queue,
+            app: &names.app,
+            memory: &memory,
+            caches: &mut caches,
+        };
         for source in std::mem::take(&mut self.sources) {
-            source(informers, &primary, &queue, &names.app, &memory, &mut caches);
+            source(&mut wiring);
         }
         Box::new(WiredController {
             names,
@@ -352,7 +371,11 @@ type Build = Box<dyn FnOnce(&Environment, &mut Informers, ChildMetrics) -> Box<d
 
 /// Returns the objects that a change of a related object wakes: those that its labels name, and its owners, both from before
 /// and from after the change.
-fn woken(delta: &Delta, app: &Arc<str>, owner: impl Fn(&Owner, &Arc<str>) -> Option<ObjectKey>) -> Vec<ObjectKey> {
+fn affected_primaries(
+    delta: &Delta,
+    app: &Arc<str>,
+    owner: impl Fn(&Owner, &Arc<str>) -> Option<ObjectKey>,
+) -> Vec<ObjectKey> {
     let labelled = delta.apps.iter().flatten().filter(|belongs: &&AppKey| belongs.is_of(app));
     let mut keys: Vec<ObjectKey> = labelled.map(|belongs| belongs.instance.clone()).collect();
     keys.extend(delta.owners.iter().flatten().filter_map(|found| owner(found, &delta.key.namespace)));

@@ -228,10 +228,10 @@ fn print_docs(operators: &[&'static dyn Operator], _: &ArgMatches) -> Result<(),
 }
 
 fn print_completions(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {
-    if let Some(shell) = matches.get_one::<Shell>("shell") {
-        clap_complete::generate(*shell, &mut command(operators), "controller-manager", &mut std::io::stdout());
-    }
-    Ok(())
+    let Some(shell) = matches.get_one::<Shell>("shell") else { return Ok(()) };
+    let mut script = Vec::new();
+    clap_complete::generate(*shell, &mut command(operators), "controller-manager", &mut script);
+    std::io::stdout().write_all(&script).map_err(|error| error.to_string())
 }
 
 fn smoke_test(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {

@@ -43,6 +43,29 @@ pub enum EventType {
     Warning,
 }
 
+/// An event to emit: the result of a decision that is a pure function, without a `Context`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The event's type.
+    pub type_: EventType,
+    /// The event's reason.
+    pub reason: &'static str,
+    /// The event's message.
+    pub message: String,
+}
+
+impl Event {
+    /// Returns an event of the type Normal.
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_: EventType::Normal, reason, message: message.into() }
+    }
+
+    /// Returns an event of the type Warning.
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_: EventType::Warning, reason, message: message.into() }
+    }
+}
+
 /// One event, before it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {

@@ -63,7 +63,7 @@ pub use controller::{
 pub use crd::{normalize, printed};
 pub use entry::main;
 pub use error::{Error, Request, Retry};
-pub use events::EventType;
+pub use events::{Event, EventType};
 /// A condition as it is stored.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use metrics::{Described, FleetMetrics, MetricRegistry, Pods};

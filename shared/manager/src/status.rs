@@ -85,7 +85,7 @@ macro_rules! standard_status {
 
 /// Decides when a changed status is written, so that a burst of changes becomes one request.
 ///
-/// The write happens at once if the object has become `Ready`, or if its status was not written lately and the reconcile has
+/// The write happens at once if the caller wants that, as when the object has become `Ready`, or if its status was not written lately and the reconcile has
 /// changed no children. Otherwise it waits, at most for [`WINDOW`]: the events of changed children will change the status
 /// again.
 #[derive(Debug, Default)]
@@ -110,11 +110,11 @@ impl StatusGate {
         &self,
         held: &mut Option<Instant>,
         key: &ObjectKey,
-        became_ready: bool,
+        at_once: bool,
         changed_children: bool,
         now: Instant,
     ) -> Option<Instant> {
-        if became_ready {
+        if at_once {
             return None;
         }
         let due = if let Some(since) = *held {

@@ -13,7 +13,7 @@ pub struct Fence {
     /// The uid of the Lease that the leader held. Epochs of different leases are not compared.
     #[schemars(length(max = 64))]
     pub lease: String,
-    /// The leaseTransitions of that Lease: how often it had changed hands.
+    /// The term in which the leader wrote: leaseTransitions of that Lease, which each acquisition raises.
     pub epoch: i64,
 }
 

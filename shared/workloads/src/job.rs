@@ -81,7 +81,7 @@ mod wire {
     use std::collections::HashMap;
 
     use super::{Deserialize, End, JobView, Timestamp};
-    use crate::text::head;
+    use crate::{condition::Condition, text::head};
 
     /// Limits the memory of a view. Kubernetes's own reasons are shorter.
     const REASON_BYTES: usize = 64;
@@ -106,17 +106,6 @@ mod wire {
         start_time: Option<Timestamp>,
         completion_time: Option<Timestamp>,
         conditions: Vec<Condition>,
-    }
-
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Condition {
-        r#type: Box<str>,
-        status: Box<str>,
-        #[serde(default)]
-        reason: Box<str>,
-        #[serde(default)]
-        last_transition_time: Option<Timestamp>,
     }
 
     impl From<Job> for JobView {

@@ -9,6 +9,7 @@
 
 mod app;
 mod budget;
+mod condition;
 mod config_map;
 mod defaults;
 mod deployed;

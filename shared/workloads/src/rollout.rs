@@ -36,7 +36,7 @@ impl Change {
     }
 
     /// The change that has this reason in a stored condition `Progressing`.
-    pub fn from_reason(reason: &str) -> Option<Self> {
+    pub(crate) fn from_reason(reason: &str) -> Option<Self> {
         [Self::RollingOut, Self::Scaling].into_iter().find(|it| it.reason() == reason)
     }
 }

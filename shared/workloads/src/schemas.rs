@@ -117,7 +117,7 @@ pub fn pods_or_percent(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A number or a percentage of pods, at least 1.
-pub fn some_pods_or_percent(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn some_pods_or_percent(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "minimum": 1,
@@ -125,6 +125,11 @@ pub fn some_pods_or_percent(_: &mut SchemaGenerator) -> Schema {
         "maxLength": 4,
         "pattern": "^([1-9][0-9]?|100)%$",
     })
+}
+
+/// An instant. The schema needs no `maxLength`: the format limits the length.
+pub fn time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "format": "date-time"})
 }
 
 /// `status.conditions`: a list of `Condition` of `meta/v1`.

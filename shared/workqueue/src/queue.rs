@@ -23,8 +23,7 @@ use crate::waiter::Waiter;
 /// * A key is in the queue at most once, and only one worker at a time has it. If it is added during the work, it comes back
 ///   once.
 /// * Adding it again keeps the higher priority and the earlier time. Adding without delay therefore ends every wait, a back-off
-///   too, but neither resets nor lengthens the back-off (see
-///   [`Outcome::Failure`](crate::Outcome::Failure)).
+///   too, but neither resets nor lengthens the back-off (see [`Outcome::Failure`](crate::Outcome::Failure)).
 /// * Higher priorities go first; one hand-out in [`Config::patience`]` + 1` goes to the oldest key instead.
 /// * An idle key takes no memory. A waiting one takes about 60 bytes in addition to the key, which is stored once. The memory of
 ///   a burst is kept until the queue is empty.

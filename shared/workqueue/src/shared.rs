@@ -84,7 +84,7 @@ impl<K: Clone + Eq + Hash> Shared<K> {
         Box::pin(sleep_until(due.unwrap_or_else(|| Instant::now() + Duration::from_hours(24))))
     }
 
-    /// Whether a key could be taken now. Unlike [`Shared::change`], wakes nobody.
+    /// Whether a key could be taken now. Unlike [`Shared::change`], wakes no worker.
     #[cfg(test)]
     pub(crate) fn has_work(&self) -> bool {
         let state = self.state.lock();

@@ -145,6 +145,8 @@ pub(super) fn shared_code_names_no_operator(files: &[File]) -> Vec<Finding> {
     let (own, tests) = (own_words(files), test_modules(files));
     let is_program = |file: &&File| {
         let is_for_all = FOR_ALL.iter().any(|folder| file.path.starts_with(folder)) && file.path.contains("/src/");
+        // Images that stand in for the public ones have the names of those.
+        let is_for_all = is_for_all && !file.path.contains("/fixtures");
         let is_in =
             |module: &String| file.path.strip_prefix(module.as_str()).is_some_and(|rest| rest.starts_with(['.', '/']));
         file.is("rs") && is_for_all && !tests.iter().any(is_in)
@@ -246,6 +248,7 @@ mod tests {
             ("shared/manager/src/lib.rs", "mod a;\n#[cfg(test)]\nmod b;\n"),
             ("shared/manager/src/b.rs", text),
             ("shared/manager/benches/a.rs", text),
+            ("testing/images/src/fixtures.rs", text),
         ];
         let expected = [2, 3, 3, 5].map(|line| format!("shared/manager/src/a.rs:{line}"));
         assert_eq!(found(shared_code_names_no_operator, &files), expected);

@@ -17,7 +17,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{CustomResource, KubeSchema};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use workloads::{Fence, ImagePullPolicy, SecurityProfile, schemas};
 
@@ -251,17 +251,17 @@ pub struct CronTabStatus {
 
     /// The scheduled time of the latest run that was started.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "time")]
+    #[schemars(schema_with = "schemas::time")]
     pub last_schedule_time: Option<Timestamp>,
 
     /// When a run last completed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "time")]
+    #[schemars(schema_with = "schemas::time")]
     pub last_successful_time: Option<Timestamp>,
 
     /// The scheduled time of the latest run that was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "time")]
+    #[schemars(schema_with = "schemas::time")]
     pub last_missed_time: Option<Timestamp>,
 
     /// Why that run was skipped: MissSchedule (too late for startingDeadlineSeconds), JobAlreadyActive, TooManyActiveJobs or
@@ -272,7 +272,7 @@ pub struct CronTabStatus {
 
     /// The scheduled time of the next run; absent while no runs are started.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "time")]
+    #[schemars(schema_with = "schemas::time")]
     pub next_schedule_time: Option<Timestamp>,
 
     /// The latest run that failed.
@@ -340,7 +340,7 @@ pub struct Failure {
     pub job: String,
 
     /// When the Job failed.
-    #[schemars(schema_with = "time")]
+    #[schemars(schema_with = "schemas::time")]
     pub time: Timestamp,
 
     /// The reason from the condition of the Job, such as BackoffLimitExceeded.
@@ -357,7 +357,7 @@ pub struct Since {
     pub hash: String,
 
     /// Only runs that are due after this time are started.
-    #[schemars(schema_with = "time")]
+    #[schemars(schema_with = "schemas::time")]
     pub since: Timestamp,
 }
 
@@ -400,9 +400,4 @@ fn limit(given: Option<i32>, default: usize) -> usize {
 
 fn one() -> i32 {
     1
-}
-
-/// The schema of an instant. It needs no `maxLength`: the format limits the length.
-fn time(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "format": "date-time"})
 }

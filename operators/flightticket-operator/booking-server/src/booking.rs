@@ -201,18 +201,9 @@ impl Order {
 pub struct Booking {
     /// "BK-" and ten letters or digits.
     pub id: String,
-    /// The client's name for it.
-    pub reference: Reference,
-    /// Departure city, as the first request wrote it.
-    pub from: String,
-    /// Destination city, as the first request wrote it.
-    pub to: String,
-    /// Number of seats. It stays when the booking is cancelled or rejected.
-    pub number: u8,
-    /// The day of the trip, if the client gave one.
-    pub date: Option<Date>,
-    /// Which class.
-    pub cabin: Cabin,
+    /// The first order, with the reference and the number of seats that the booking has now. The number stays when the booking is
+    /// cancelled or rejected.
+    pub order: Order,
     /// Its state.
     pub state: State,
     /// The code that the passenger shows; `None` before confirmation.
@@ -221,8 +212,6 @@ pub struct Booking {
     pub seats: Vec<Seat>,
     /// Starts at 1; each change adds one.
     pub version: u32,
-    /// The object that the booking is for.
-    pub contact: Option<Contact>,
     /// A message from the airline.
     pub message: Option<String>,
     /// When the server will confirm a pending booking.
@@ -238,17 +227,17 @@ pub struct Booking {
 impl Booking {
     /// The stock that its seats belong to.
     pub fn route(&self) -> RouteKey {
-        RouteKey::new(&self.from, &self.to, self.date)
+        self.order.route()
     }
 
     /// Whether the order is for the same trip. The number of seats may differ: clients can change the number, but not the trip.
     pub fn is_same_trip(&self, order: &Order) -> bool {
-        self.route() == order.route() && self.cabin == order.cabin
+        self.route() == order.route() && self.order.cabin == order.cabin
     }
 
     /// Whether the flight has left.
     pub fn has_flown(&self, now: Timestamp) -> bool {
-        self.departed || self.date.is_some_and(|date| is_past(date, now))
+        self.departed || self.order.date.is_some_and(|date| is_past(date, now))
     }
 }
 

@@ -4,7 +4,7 @@ use jiff::{Timestamp, civil::Date};
 use rusqlite::{Connection, OptionalExtension as _, Row, params, types::Type};
 
 use crate::{
-    booking::{Booking, Cabin, Contact, MOST_SEATS, Reference, RouteKey, Seat, State},
+    booking::{Booking, Cabin, Contact, MOST_SEATS, Order, Reference, RouteKey, Seat, State},
     ledger::{Availability, Change},
 };
 
@@ -177,12 +177,12 @@ impl Books<'_> {
                 Change::Open(route, seats) => self.open(route, *seats)?,
                 Change::Insert(booking) => {
                     self.insert(booking)?;
-                    self.note(now, Some(&booking.id), &booking.reference, &format!("BOOKED {}", seats(booking)))?;
+                    self.note(now, Some(&booking.id), &booking.order.reference, &format!("BOOKED {}", seats(booking)))?;
                 }
                 Change::Update(event, booking) => {
                     self.update(booking)?;
                     let event = format!("{} {}", event.name(), seats(booking));
-                    self.note(now, Some(&booking.id), &booking.reference, event.trim_end())?;
+                    self.note(now, Some(&booking.id), &booking.order.reference, event.trim_end())?;
                 }
                 Change::Bury(reference) => {
                     let sql = "INSERT INTO tombstones(reference, created_at) VALUES(?1, ?2)";
@@ -195,6 +195,7 @@ impl Books<'_> {
     }
 
     fn insert(self, booking: &Booking) -> Result<()> {
+        let order = &booking.order;
         let (route, _) = self.route(&booking.route())?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
         let sql =
             "INSERT INTO bookings(id, reference, route_id, from_name, to_name, number, travel_date, cabin, state, code,
@@ -202,18 +203,18 @@ impl Books<'_> {
              VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
         self.0.prepare_cached(sql)?.execute(params![
             booking.id,
-            booking.reference.as_str(),
+            order.reference.as_str(),
             route,
-            booking.from,
-            booking.to,
-            booking.number,
-            day(booking.date),
-            booking.cabin.name(),
+            order.from,
+            order.to,
+            order.number,
+            day(order.date),
+            order.cabin.name(),
             booking.state.name(),
             booking.confirmation,
             booking.version,
-            booking.contact.as_ref().map(|contact| &contact.namespace),
-            booking.contact.as_ref().map(|contact| &contact.name),
+            order.contact.as_ref().map(|contact| &contact.namespace),
+            order.contact.as_ref().map(|contact| &contact.name),
             booking.message,
             booking.confirm_at.map(Timestamp::as_millisecond),
             booking.departed,
@@ -230,8 +231,8 @@ impl Books<'_> {
         let route = self.0.prepare_cached(sql)?.query_row(
             params![
                 booking.id,
-                booking.reference.as_str(),
-                booking.number,
+                booking.order.reference.as_str(),
+                booking.order.number,
                 booking.state.name(),
                 booking.confirmation,
                 booking.version,
@@ -318,17 +319,19 @@ fn booking(row: &Row<'_>) -> Result<Booking> {
     };
     Ok(Booking {
         id: row.get(0)?,
-        reference: parsed(row, 1, Reference::parse)?,
-        from: row.get(2)?,
-        to: row.get(3)?,
-        number: row.get(4)?,
-        date: parsed(row, 5, |text| if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) })?,
-        cabin: parsed(row, 6, Cabin::parse)?,
+        order: Order {
+            reference: parsed(row, 1, Reference::parse)?,
+            from: row.get(2)?,
+            to: row.get(3)?,
+            number: row.get(4)?,
+            date: parsed(row, 5, |text| if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) })?,
+            cabin: parsed(row, 6, Cabin::parse)?,
+            contact,
+        },
         state: parsed(row, 7, State::parse)?,
         confirmation: row.get(8)?,
         seats: Vec::new(),
         version: row.get(9)?,
-        contact,
         message: row.get(12)?,
         confirm_at: row.get::<_, Option<i64>>(13)?.map(|_| time(row, 13)).transpose()?,
         departed: row.get(14)?,

@@ -144,17 +144,11 @@ pub fn book(
     let is_pending = policy.confirm_delay > SignedDuration::ZERO;
     let booking = Booking {
         id: fresh.id,
-        reference: order.reference.clone(),
-        from: order.from.clone(),
-        to: order.to.clone(),
-        number: order.number,
-        date: order.date,
-        cabin: order.cabin,
+        order: order.clone(),
         state: if is_pending { State::Pending } else { State::Confirmed },
         confirmation: (!is_pending).then_some(fresh.confirmation),
         seats,
         version: 1,
-        contact: order.contact.clone(),
         message: None,
         confirm_at: is_pending.then(|| now.saturating_add(policy.confirm_delay).unwrap_or(now)),
         departed: false,
@@ -203,16 +197,16 @@ pub fn modify(
         return Err(Problem::new(Code::VersionMismatch, detail));
     }
     ensure_modifiable(&booking, now)?;
-    if number == booking.number {
+    if number == booking.order.number {
         return Ok(Decision::unchanged(booking));
     }
-    if let Some(more) = number.checked_sub(booking.number) {
+    if let Some(more) = number.checked_sub(booking.order.number) {
         booking.seats.extend(take(free, usize::from(more))?);
         booking.seats.sort_unstable();
     } else {
         booking.seats.truncate(usize::from(number));
     }
-    booking.number = number;
+    booking.order.number = number;
     Ok(changed(Event::Modified, booking, now))
 }
 
@@ -301,10 +295,10 @@ pub fn adopt(
     is_new_taken: bool,
     now: Timestamp,
 ) -> Result<Decision<Booking>, Problem> {
-    if booking.reference == *new {
+    if booking.order.reference == *new {
         return Ok(Decision::unchanged(booking));
     }
-    if booking.reference != *expected {
+    if booking.order.reference != *expected {
         let detail = format!("booking {} is not under reference {expected}", booking.id);
         return Err(Problem::new(Code::VersionMismatch, detail));
     }
@@ -313,7 +307,7 @@ pub fn adopt(
         let detail = format!("reference {new} is closed or has a booking");
         return Err(Problem::new(Code::ReferenceTaken, detail));
     }
-    let old = std::mem::replace(&mut booking.reference, new.clone());
+    let old = std::mem::replace(&mut booking.order.reference, new.clone());
     let mut decision = changed(Event::Moved, booking, now);
     decision.changes.push(Change::Bury(old));
     Ok(decision)

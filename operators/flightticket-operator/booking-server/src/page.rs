@@ -160,19 +160,20 @@ fn booking_table(bookings: &[Booking], now: Timestamp) -> Markup {
                 thead { tr { th { "Booking" } th { "State" } th { "Trip" } th.number { "Seats" } th { "Code" } th { "For" } th { "Booked" } } }
                 tbody {
                     @for booking in bookings {
+                        @let order = &booking.order;
                         tr {
-                            td { code { (booking.id) } br; small { code.reference title=(booking.reference) { (booking.reference) } } }
+                            td { code { (booking.id) } br; small { code.reference title=(order.reference) { (order.reference) } } }
                             td {
                                 span.state.(booking.state.name()) { (words(booking.state)) }
                                 @if let Some(message) = &booking.message { br; small { bdi { (message) } } }
                             }
                             td.trip {
-                                bdi { (booking.from) } " → " bdi { (booking.to) }
-                                br; small { (booking.cabin.name()) @if let Some(date) = booking.date { ", " (date) } }
+                                bdi { (order.from) } " → " bdi { (order.to) }
+                                br; small { (order.cabin.name()) @if let Some(date) = order.date { ", " (date) } }
                             }
-                            td.number { (booking.number) br; small { (seats(&booking.seats)) } }
+                            td.number { (order.number) br; small { (seats(&booking.seats)) } }
                             td { @if let Some(code) = &booking.confirmation { code { (code) } } }
-                            td { @if let Some(contact) = &booking.contact { bdi { (contact.namespace) } "/" wbr; bdi { (contact.name) } } }
+                            td { @if let Some(contact) = &order.contact { bdi { (contact.namespace) } "/" wbr; bdi { (contact.name) } } }
                             td { (moment(booking.created_at, now)) }
                         }
                     }

@@ -197,13 +197,14 @@ pub(crate) fn tag(booking: &Booking) -> HeaderValue {
 
 /// A booking in the JSON of the API.
 pub(crate) fn booking(booking: &Booking) -> Value {
+    let order = &booking.order;
     let mut document = json!({
         "id": booking.id,
-        "reference": booking.reference.as_str(),
-        "from": booking.from,
-        "to": booking.to,
-        "number": booking.number,
-        "cabin": booking.cabin.name(),
+        "reference": order.reference.as_str(),
+        "from": order.from,
+        "to": order.to,
+        "number": order.number,
+        "cabin": order.cabin.name(),
         "state": booking.state.name(),
         "confirmationCode": booking.confirmation,
         "seats": booking.seats.iter().map(Seat::to_string).collect::<Vec<_>>(),
@@ -211,7 +212,7 @@ pub(crate) fn booking(booking: &Booking) -> Value {
         "createdAt": booking.created_at.to_string(),
         "updatedAt": booking.updated_at.to_string(),
     });
-    if let Some(date) = booking.date {
+    if let Some(date) = order.date {
         document["departureDate"] = json!(date.to_string());
     }
     if let Some(message) = &booking.message {

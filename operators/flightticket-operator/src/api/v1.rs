@@ -150,7 +150,7 @@ pub struct FlightTicketStatus {
 
     /// When the operator first found the booking confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "time")]
+    #[schemars(schema_with = "schemas::time")]
     pub booked_at: Option<Timestamp>,
 
     /// The provider's message about the booking.
@@ -228,9 +228,4 @@ fn date(_: &mut SchemaGenerator) -> Schema {
         "rule": "self == oldSelf",
         "message": "departureDate cannot be changed; delete this FlightTicket and create another",
     }]})
-}
-
-/// The schema of an instant. It needs no `maxLength`: the format limits the length.
-fn time(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "format": "date-time"})
 }

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_errors::chain;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response, Uri};
@@ -142,11 +143,11 @@ impl Transport for Https {
             // Twice the limit, because it covers connecting too, which `Patient` limits.
             let limit = self.limit * 2;
             let answer = timeout(limit, client.request(request.map(Full::new))).await.map_err(late("answer", limit))?;
-            let (head, body) = answer.map_err(|error| Failure::Broken(causes(&error)))?.into_parts();
+            let (head, body) = answer.map_err(|error| Failure::Broken(chain(&error)))?.into_parts();
             let body = Limited::new(body, LARGEST_BODY).collect();
             let body = timeout(self.limit, body).await.map_err(late("end of the answer", self.limit))?;
             let body = body.map_err(|error| {
-                if error.is::<LengthLimitError>() { Failure::TooLarge } else { Failure::Truncated(causes(&*error)) }
+                if error.is::<LengthLimitError>() { Failure::TooLarge } else { Failure::Truncated(chain(&*error)) }
             })?;
             Ok(Response::from_parts(head, body.to_bytes()))
         })
@@ -182,18 +183,4 @@ where
             timeout(limit, connecting).await.map_err(late)?
         })
     }
-}
-
-/// Formats an error with its causes, because hyper's own message says little.
-fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let next = cause.to_string();
-        if !text.ends_with(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = cause.source();
-    }
-    text
 }

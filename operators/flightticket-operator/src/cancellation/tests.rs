@@ -26,7 +26,7 @@ fn unknown() -> Outcome {
     Outcome::Unknown(Unknown { why: "no answer".to_owned(), retry_after: None, answered: false })
 }
 
-/// Runs a visit. Returns the references that it closed, and its result.
+/// Runs a poll. Returns the references that it closed, and its result.
 fn end(ticket: &FlightTicket, failures: u32, mut answer: impl FnMut(&str) -> Outcome) -> (Vec<String>, End) {
     let mut cancellation = Cancellation::of(ticket, SoFar { failures, missing: None }, true);
     let mut asked = Vec::new();
@@ -78,7 +78,7 @@ fn every_possibly_used_reference_is_closed() {
     let noted = json!({"annotations": {BOOKING_ID: "BK-1"}});
     assert_eq!(count(json!({"status": wiped, "metadata": noted})), 11, "the status was wiped");
     assert_eq!(count(json!({"status": wiped, "spec": {"rebookPolicy": "Always"}})), 11);
-    // An unknown outcome ends the visit. The next one closes all references.
+    // An unknown outcome ends the poll. The next one closes all references.
     assert_eq!(end(&ticket(&json!({"status": third})), 0, |_| unknown()).0.len(), 1);
 }
 

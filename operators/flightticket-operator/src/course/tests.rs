@@ -38,7 +38,7 @@ fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().expect("a time")
 }
 
-/// The result of a visit.
+/// The result of a poll.
 #[derive(Debug)]
 struct PollResult {
     steps: Vec<Step>,
@@ -75,7 +75,7 @@ impl PollResult {
         self.steps.iter().filter_map(op).collect()
     }
 
-    /// Returns the object as stored after the visit.
+    /// Returns the object as stored after the poll.
     fn stored(&self, ticket: &FlightTicket) -> FlightTicket {
         let mut status = self.update.status.clone();
         let External { ready, synced, .. } = self.update.external();
@@ -101,8 +101,8 @@ impl PollResult {
     }
 }
 
-/// Runs a visit in which the provider gives these answers, one after the other.
-fn visit_after(ticket: &FlightTicket, so_far: SoFar, answers: impl IntoIterator<Item = Outcome>) -> PollResult {
+/// Runs a poll in which the provider gives these answers, one after the other.
+fn poll_after(ticket: &FlightTicket, so_far: SoFar, answers: impl IntoIterator<Item = Outcome>) -> PollResult {
     let mut course = Course::of(ticket, so_far);
     let (mut answers, mut steps) = (answers.into_iter(), Vec::new());
     loop {
@@ -121,13 +121,13 @@ fn visit_after(ticket: &FlightTicket, so_far: SoFar, answers: impl IntoIterator<
     PollResult { steps, update: course.update().clone(), events: course.events() }
 }
 
-fn visit(ticket: &FlightTicket, answers: impl IntoIterator<Item = Outcome>) -> PollResult {
-    visit_after(ticket, SoFar::default(), answers)
+fn poll(ticket: &FlightTicket, answers: impl IntoIterator<Item = Outcome>) -> PollResult {
+    poll_after(ticket, SoFar::default(), answers)
 }
 
 fn booked() -> FlightTicket {
     let seed = samples::seed();
-    visit(&seed, [confirmed()]).stored(&seed)
+    poll(&seed, [confirmed()]).stored(&seed)
 }
 
 fn patched(ticket: &FlightTicket, patch: &Value) -> FlightTicket {
@@ -149,7 +149,7 @@ fn json_patch(object: &mut Value, patch: &Value) {
 
 #[test]
 fn booking_uses_the_uid_and_is_annotated_before_the_status() {
-    let visit = visit(&samples::seed(), [confirmed()]);
+    let poll = poll(&samples::seed(), [confirmed()]);
     let order = Order {
         reference: samples::UID.to_owned(),
         from: "Mumbai".to_owned(),
@@ -160,11 +160,11 @@ fn booking_uses_the_uid_and_is_annotated_before_the_status() {
         contact: ("default".to_owned(), "my-flight-ticket".to_owned()),
     };
     let noted = Step::Note(Some("BK-1".to_owned()));
-    assert_eq!(visit.steps, [Step::Ask(Request::Book(order)), noted, Step::Rest(Wait::Poll)]);
-    assert_eq!(visit.said(), "Booked True/Booked True/UpToDate");
-    let status = &visit.update.status;
+    assert_eq!(poll.steps, [Step::Ask(Request::Book(order)), noted, Step::Rest(Wait::Poll)]);
+    assert_eq!(poll.said(), "Booked True/Booked True/UpToDate");
+    let status = &poll.update.status;
     assert_eq!((status.number, status.attempt, status.booked_at), (Some(2), 0, Some(now())));
-    assert_eq!(visit.events, [Event::normal("Booked", "Booked 2 seat(s) Mumbai -> London: ABC123 (BK-1)")]);
+    assert_eq!(poll.events, [Event::normal("Booked", "Booked 2 seat(s) Mumbai -> London: ABC123 (BK-1)")]);
 }
 
 /// Every possible answer to an order.
@@ -223,11 +223,11 @@ fn every_order_answer_has_its_status_and_wait() {
             "",
         ),
     ] {
-        let visit = visit(&seed, [answer.clone()]);
-        assert_eq!((visit.said().as_str(), visit.wait()), (said, wait), "{answer:?}");
-        assert_eq!(visit.reasons().join(" "), events, "{answer:?}");
-        // The next visit repeats nothing.
-        let again = visit.stored(&seed);
+        let poll = poll(&seed, [answer.clone()]);
+        assert_eq!((poll.said().as_str(), poll.wait()), (said, wait), "{answer:?}");
+        assert_eq!(poll.reasons().join(" "), events, "{answer:?}");
+        // The next poll repeats nothing.
+        let again = poll.stored(&seed);
         if wait == Wait::Change {
             assert_eq!(Course::of(&again, SoFar::default()).step(), Step::Rest(Wait::Change));
         }
@@ -237,10 +237,10 @@ fn every_order_answer_has_its_status_and_wait() {
 #[test]
 fn unknown_booking_state_is_reported() {
     let seed = samples::seed();
-    let visit = visit(&seed, [Outcome::Booking(booking(State::Other("ON_HOLD".to_owned())))]);
-    assert_eq!(visit.update.external().ready.message, "Booking BK-1 has the state ON_HOLD at the provider");
+    let poll = poll(&seed, [Outcome::Booking(booking(State::Other("ON_HOLD".to_owned())))]);
+    assert_eq!(poll.update.external().ready.message, "Booking BK-1 has the state ON_HOLD at the provider");
     let ticket = booked();
-    let held = self::visit(&ticket, [Outcome::Booking(booking(State::Other("ON_HOLD".to_owned())))]);
+    let held = self::poll(&ticket, [Outcome::Booking(booking(State::Other("ON_HOLD".to_owned())))]);
     assert_eq!(held.said(), "Booked Unknown/ProviderUnavailable Unknown/ProviderUnavailable");
     assert_eq!(held.update.status.booking_id.as_deref(), Some("BK-1"));
 }
@@ -255,12 +255,12 @@ fn provider_outage_is_reported_at_the_third_failure() {
         (70, "Booked Unknown/ProviderUnavailable Unknown/ProviderUnavailable"),
     ] {
         let so_far = SoFar { failures, ..SoFar::default() };
-        let visit = visit_after(&ticket, so_far, [unknown()]);
-        assert_eq!((visit.said().as_str(), visit.wait()), (said, Wait::Trouble(None)), "{failures}");
-        assert_eq!(visit.update.status.booking_id.as_deref(), Some("BK-1"));
-        assert_eq!(visit.reasons(), if failures < 2 { vec![] } else { vec!["ProviderUnavailable"] });
+        let poll = poll_after(&ticket, so_far, [unknown()]);
+        assert_eq!((poll.said().as_str(), poll.wait()), (said, Wait::Trouble(None)), "{failures}");
+        assert_eq!(poll.update.status.booking_id.as_deref(), Some("BK-1"));
+        assert_eq!(poll.reasons(), if failures < 2 { vec![] } else { vec!["ProviderUnavailable"] });
         if failures > 2 {
-            let back = self::visit(&visit.stored(&ticket), [confirmed()]);
+            let back = self::poll(&poll.stored(&ticket), [confirmed()]);
             assert_eq!(back.said(), "Booked True/Booked True/UpToDate");
             assert_eq!(back.reasons(), Vec::<&str>::new(), "it was booked all the time, so there is no second event");
         }
@@ -272,13 +272,13 @@ fn provider_outage_is_reported_at_the_third_failure() {
 fn booked_seats_follow_the_spec() {
     let ticket = patched(&booked(), &json!({"metadata": {"generation": 2}, "spec": {"number": 4}}));
     let four = || Outcome::Booking(Booking { number: 4, version: 2, ..booking(State::Confirmed) });
-    let done = visit(&ticket, [confirmed(), four()]);
+    let done = poll(&ticket, [confirmed(), four()]);
     let modify = Request::Modify { id: "BK-1".to_owned(), version: 1, number: 4 };
     assert_eq!(done.steps[1], Step::Ask(modify));
     assert_eq!((done.said().as_str(), done.update.status.number), ("Booked True/Booked True/UpToDate", Some(4)));
     assert_eq!(done.events, [Event::normal("Modified", "Booking BK-1 changed from 2 to 4 seat(s)")]);
 
-    let refusal = visit(&ticket, [confirmed(), refused(Why::NoSeats)]);
+    let refusal = poll(&ticket, [confirmed(), refused(Why::NoSeats)]);
     assert_eq!(
         (refusal.said().as_str(), refusal.wait()),
         ("Booked True/Booked False/ModificationRejected", Wait::Seats)
@@ -286,28 +286,28 @@ fn booked_seats_follow_the_spec() {
     assert_eq!(refusal.update.status.number, Some(2));
     let words = "Booking BK-1 stays at 2 seat(s): CODE: words";
     assert_eq!(refusal.events, [Event::warning("ModificationRejected", words)]);
-    let again = visit(&refusal.stored(&ticket), [confirmed(), refused(Why::NoSeats)]);
+    let again = poll(&refusal.stored(&ticket), [confirmed(), refused(Why::NoSeats)]);
     assert_eq!(again.update.external(), refusal.update.external(), "nothing to write");
     assert_eq!(again.events, []);
 
-    let fixed = visit(&ticket, [confirmed(), refused(Why::Fixed)]);
+    let fixed = poll(&ticket, [confirmed(), refused(Why::Fixed)]);
     assert_eq!((fixed.said().as_str(), fixed.wait()), ("Booked True/Booked False/ModificationRejected", Wait::Poll));
 
-    let lost = visit(&ticket, [confirmed(), unknown()]);
+    let lost = poll(&ticket, [confirmed(), unknown()]);
     assert_eq!(lost.said(), "Modifying True/Booked False/ModificationPending");
-    let found = visit(&lost.stored(&ticket), [four()]);
+    let found = poll(&lost.stored(&ticket), [four()]);
     assert_eq!(found.said(), "Booked True/Booked True/UpToDate");
     assert_eq!(found.reasons(), ["Modified"], "also when its answer was lost");
 
-    let stale = visit(&ticket, [confirmed(), refused(Why::Stale), four()]);
+    let stale = poll(&ticket, [confirmed(), refused(Why::Stale), four()]);
     assert_eq!((stale.ops(), stale.wait()), (vec!["get", "modify", "get"], Wait::Poll));
 }
 
 #[test]
 fn modification_loop_with_the_provider_is_bounded() {
     let ticket = patched(&booked(), &json!({"spec": {"number": 4}}));
-    let visit = visit(&ticket, vec![confirmed(); MOST_REQUESTS as usize]);
-    assert_eq!(visit.wait(), Wait::Trouble(None));
+    let poll = poll(&ticket, vec![confirmed(); MOST_REQUESTS as usize]);
+    assert_eq!(poll.wait(), Wait::Trouble(None));
 }
 
 #[test]
@@ -321,25 +321,25 @@ fn diverged_booking_is_reported_and_never_changed() {
         ),
         (Booking { cabin: Some("First".to_owned()), ..booking(State::Confirmed) }, "Booking BK-1 is in First"),
     ] {
-        let visit = visit(&ticket, [Outcome::Booking(theirs)]);
-        assert_eq!((visit.said().as_str(), visit.wait()), ("Booked True/Booked False/Diverged", Wait::Poll));
-        assert_eq!(visit.update.external().synced.message, words);
+        let poll = poll(&ticket, [Outcome::Booking(theirs)]);
+        assert_eq!((poll.said().as_str(), poll.wait()), ("Booked True/Booked False/Diverged", Wait::Poll));
+        assert_eq!(poll.update.external().synced.message, words);
     }
     let same = Booking { from: "MUMBAI".to_owned(), cabin: None, ..booking(State::Confirmed) };
-    assert_eq!(visit(&ticket, [Outcome::Booking(same)]).said(), "Booked True/Booked True/UpToDate");
+    assert_eq!(poll(&ticket, [Outcome::Booking(same)]).said(), "Booked True/Booked True/UpToDate");
 }
 
 #[test]
 fn lost_booking_is_rebooked_only_by_policy() {
     let cancelled = || Outcome::Booking(booking(State::Cancelled));
-    let never = visit(&booked(), [cancelled()]);
+    let never = poll(&booked(), [cancelled()]);
     assert_eq!(never.said(), "Cancelled False/BookingCancelledExternally False/NotBooked for good");
     assert_eq!(never.update.external().ready.message, "Booking BK-1 was cancelled by the provider");
 
     let always = patched(&booked(), &json!({"spec": {"rebookPolicy": "Always"}}));
     let closed = || Outcome::Standing(Standing { state: State::Cancelled, booking_id: Some("BK-1".to_owned()) });
     let next = Booking { id: "BK-2".to_owned(), reference: format!("{}.1", samples::UID), ..booking(State::Confirmed) };
-    let anew = visit(&always, [cancelled(), closed(), Outcome::Booking(next)]);
+    let anew = poll(&always, [cancelled(), closed(), Outcome::Booking(next)]);
     // The operator closes the old reference, and stores the new one before it uses it.
     let [Step::Ask(Request::Get { .. }), Step::Ask(Request::Close { reference }), rest @ ..] = anew.steps.as_slice()
     else {
@@ -355,11 +355,11 @@ fn lost_booking_is_rebooked_only_by_policy() {
     assert_eq!(anew.reasons(), ["BookingCancelledExternally", "Booked"]);
 
     // After a close with an unknown outcome, there is no new booking.
-    assert_eq!(visit(&always, [cancelled(), unknown()]).ops(), ["get", "cancel"]);
+    assert_eq!(poll(&always, [cancelled(), unknown()]).ops(), ["get", "cancel"]);
 
     let often = patched(&always, &json!({"status": {"attempt": 10, "reference": format!("{}.10", samples::UID)}}));
     let last = Booking { reference: format!("{}.10", samples::UID), ..booking(State::Cancelled) };
-    let end = visit(&often, [Outcome::Booking(last)]);
+    let end = poll(&often, [Outcome::Booking(last)]);
     assert_eq!(end.said(), "Cancelled False/BookingCancelledExternally False/NotBooked for good");
 }
 
@@ -369,8 +369,8 @@ fn missing_booking_is_tolerated_for_the_lag_period() {
     let standing = |state, id: Option<&str>| Outcome::Standing(Standing { state, booking_id: id.map(str::to_owned) });
     let missing = |seconds| SoFar { missing: Some(Duration::from_secs(seconds)), ..SoFar::default() };
     for so_far in [SoFar::default(), missing(59)] {
-        let visit = visit_after(&ticket, so_far, [refused(Why::Missing)]);
-        assert_eq!((visit.said().as_str(), visit.wait()), ("Booked True/Booked True/UpToDate", Wait::Missing));
+        let poll = poll_after(&ticket, so_far, [refused(Why::Missing)]);
+        assert_eq!((poll.said().as_str(), poll.wait()), ("Booked True/Booked True/UpToDate", Wait::Missing));
     }
     for (found, said, wait) in [
         (standing(State::Confirmed, Some("BK-1")), "Booked True/Booked True/UpToDate", Wait::Missing),
@@ -383,8 +383,8 @@ fn missing_booking_is_tolerated_for_the_lag_period() {
         (refused(Why::Missing), "Cancelled False/BookingNotFound False/NotBooked for good", Wait::Change),
         (unknown(), "Booked True/Booked True/UpToDate", Wait::Trouble(None)),
     ] {
-        let visit = visit_after(&ticket, missing(60), [refused(Why::Missing), found.clone()]);
-        assert_eq!((visit.said().as_str(), visit.wait()), (said, wait), "{found:?}");
+        let poll = poll_after(&ticket, missing(60), [refused(Why::Missing), found.clone()]);
+        assert_eq!((poll.said().as_str(), poll.wait()), (said, wait), "{found:?}");
     }
 }
 
@@ -397,11 +397,11 @@ fn annotated_object_never_books() {
     };
     let of_another = || Outcome::Booking(Booking { reference: "other".to_owned(), ..booking(State::Confirmed) });
 
-    let ours = visit(&annotated(json!({})), [confirmed()]);
+    let ours = poll(&annotated(json!({})), [confirmed()]);
     assert_eq!((ours.ops(), ours.said().as_str()), (vec!["get"], "Booked True/Booked True/UpToDate"));
     assert_eq!(ours.reasons(), ["Booked"]);
 
-    let held = visit(&annotated(json!({})), [of_another()]);
+    let held = poll(&annotated(json!({})), [of_another()]);
     assert_eq!(held.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
     let words =
         "Booking BK-1 belongs to reference other; set annotation flights.com/adopt-booking=true to take it over";
@@ -409,22 +409,22 @@ fn annotated_object_never_books() {
     assert_eq!(held.update.status.booking_id, None);
 
     let adopting = patched(&held.stored(&annotated(json!({}))), &json!({"metadata": {"annotations": {ADOPT: "true"}}}));
-    let adopted = visit(&adopting, [of_another(), confirmed()]);
+    let adopted = poll(&adopting, [of_another(), confirmed()]);
     let adopt =
         Request::Adopt { id: "BK-1".to_owned(), expect: "other".to_owned(), reference: samples::UID.to_owned() };
     assert_eq!(adopted.steps[1], Step::Ask(adopt));
     assert_eq!(adopted.said(), "Booked True/Booked True/UpToDate");
-    let taken = visit(&adopting, [of_another(), refused(Why::Taken)]);
+    let taken = poll(&adopting, [of_another(), refused(Why::Taken)]);
     assert_eq!(taken.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
 
     let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
-    let gone = visit_after(&annotated(json!({})), missing, [refused(Why::Missing), refused(Why::Missing)]);
+    let gone = poll_after(&annotated(json!({})), missing, [refused(Why::Missing), refused(Why::Missing)]);
     assert_eq!(gone.said(), "Cancelled False/BookingNotFound False/NotBooked for good");
     let mut free = gone.stored(&annotated(json!({})));
     free.metadata.annotations = None;
-    assert_eq!(visit(&free, [confirmed()]).ops(), ["create"], "without the annotation, the operator may book");
+    assert_eq!(poll(&free, [confirmed()]).ops(), ["create"], "without the annotation, the operator may book");
 
-    let odd = visit(&annotated(json!({BOOKING_ID: "../admin"})), []);
+    let odd = poll(&annotated(json!({BOOKING_ID: "../admin"})), []);
     assert_eq!(odd.said(), "Rejected False/BookingNotFound False/NotBooked for good");
 }
 
@@ -434,33 +434,33 @@ fn stale_booking_annotation_skips_no_attempt() {
     let ticket = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}, "status": status["status"]}));
     let closed = Outcome::Standing(Standing { state: State::Cancelled, booking_id: Some("BK-1".to_owned()) });
     let next = Booking { id: "BK-2".to_owned(), reference: format!("{}.1", samples::UID), ..booking(State::Confirmed) };
-    let visit = visit(&ticket, [Outcome::Booking(booking(State::Cancelled)), closed, Outcome::Booking(next)]);
-    assert_eq!((visit.ops(), visit.update.status.attempt), (vec!["get", "cancel", "create"], 1));
+    let poll = poll(&ticket, [Outcome::Booking(booking(State::Cancelled)), closed, Outcome::Booking(next)]);
+    assert_eq!((poll.ops(), poll.update.status.attempt), (vec!["get", "cancel", "create"], 1));
 }
 
 #[test]
 fn rejected_order_is_retried_when_the_object_changes() {
     let seed = samples::seed();
-    let rejected = visit(&seed, [refused(Why::Invalid)]).stored(&seed);
-    assert_eq!(visit(&rejected, []).wait(), Wait::Change);
+    let rejected = poll(&seed, [refused(Why::Invalid)]).stored(&seed);
+    assert_eq!(poll(&rejected, []).wait(), Wait::Change);
     for change in [
         json!({"metadata": {"generation": 2}}),
         json!({"metadata": {"annotations": {RETRY: "1"}}}),
         json!({"status": {"conditions": []}}),
     ] {
-        assert_eq!(visit(&patched(&rejected, &change), [confirmed()]).ops(), ["create"], "{change}");
+        assert_eq!(poll(&patched(&rejected, &change), [confirmed()]).ops(), ["create"], "{change}");
     }
 
     // The reference of a booking that the airline has rejected is free again.
-    let refused_later = visit(&seed, [Outcome::Booking(booking(State::Rejected))]).stored(&seed);
-    assert_eq!(visit(&refused_later, []).wait(), Wait::Change);
+    let refused_later = poll(&seed, [Outcome::Booking(booking(State::Rejected))]).stored(&seed);
+    assert_eq!(poll(&refused_later, []).wait(), Wait::Change);
     let retried = patched(&refused_later, &json!({"metadata": {"annotations": {RETRY: "1"}}}));
-    let visit = visit(&retried, [Outcome::Booking(booking(State::Rejected)), confirmed()]);
-    assert_eq!((visit.ops(), visit.said().as_str()), (vec!["get", "create"], "Booked True/Booked True/UpToDate"));
+    let poll = poll(&retried, [Outcome::Booking(booking(State::Rejected)), confirmed()]);
+    assert_eq!((poll.ops(), poll.said().as_str()), (vec!["get", "create"], "Booked True/Booked True/UpToDate"));
 }
 
 #[test]
 fn booking_adopted_by_another_object_is_not_rebooked() {
     let moved = Outcome::Booking(Booking { reference: "other".to_owned(), ..booking(State::Confirmed) });
-    assert_eq!(visit(&booked(), [moved]).said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
+    assert_eq!(poll(&booked(), [moved]).said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
 }

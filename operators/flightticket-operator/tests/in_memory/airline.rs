@@ -76,7 +76,7 @@ impl Airline {
     pub(crate) fn live(&self) -> Vec<(String, u8)> {
         let books = self.books();
         let live = books.bookings.iter().filter(|booking| booking.state.is_live());
-        live.map(|booking| (booking.reference.to_string(), booking.number)).collect()
+        live.map(|booking| (booking.order.reference.to_string(), booking.order.number)).collect()
     }
 
     /// Returns the number of all handled requests.
@@ -182,7 +182,7 @@ impl Books {
     }
 
     fn current(&self, reference: &Reference) -> Option<Booking> {
-        let has_it = |booking: &&Booking| booking.reference == *reference && booking.state != State::Rejected;
+        let has_it = |booking: &&Booking| booking.order.reference == *reference && booking.state != State::Rejected;
         self.bookings.iter().rev().find(has_it).cloned()
     }
 
@@ -209,9 +209,10 @@ fn missing() -> Problem {
 }
 
 fn shown(booking: &Booking) -> Value {
+    let order = &booking.order;
     json!({
-        "id": booking.id, "reference": booking.reference.as_str(), "from": booking.from, "to": booking.to,
-        "number": booking.number, "cabin": booking.cabin.name(), "state": booking.state.name(),
+        "id": booking.id, "reference": order.reference.as_str(), "from": order.from, "to": order.to,
+        "number": order.number, "cabin": order.cabin.name(), "state": booking.state.name(),
         "confirmationCode": booking.confirmation, "version": booking.version, "message": booking.message,
     })
 }

@@ -69,7 +69,7 @@ fn pod_metadata(spec: &MemcachedSpec, app: &App, secret_hash: Option<&str>) -> O
 
 fn pod(spec: &MemcachedSpec, app: &App, config: &Config) -> PodSpec {
     PodSpec {
-        containers: std::iter::once(node(spec, config)).chain(exporter(spec, config)).collect(),
+        containers: std::iter::once(memcached_container(spec, config)).chain(exporter(spec, config)).collect(),
         affinity: affinity(spec.anti_affinity(), app),
         image_pull_secrets: normalize::list(&spec.image_pull_secrets),
         node_selector: normalize::map(&spec.node_selector),
@@ -82,7 +82,7 @@ fn pod(spec: &MemcachedSpec, app: &App, config: &Config) -> PodSpec {
     }
 }
 
-fn node(spec: &MemcachedSpec, config: &Config) -> Container {
+fn memcached_container(spec: &MemcachedSpec, config: &Config) -> Container {
     let cache = spec.config();
     Container {
         name: CONTAINER.to_owned(),

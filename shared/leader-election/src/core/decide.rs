@@ -37,11 +37,11 @@ impl Core {
         match &self.seen {
             ObservedLease::Nothing => None,
             ObservedLease::Absent { .. } => Some(Moment::ZERO),
-            ObservedLease::ClockReading { lease, since } if is_released(lease) || self.is_claimed(lease) => {
+            ObservedLease::Present { lease, since } if is_released(lease) || self.is_claimed(lease) => {
                 Some(*since)
             }
             // Wait for the longer of the holder's lease duration and ours. An invalid duration of the holder counts as zero.
-            ObservedLease::ClockReading { lease, since } => {
+            ObservedLease::Present { lease, since } => {
                 Some(since.saturating_add(lease::duration(lease).max(self.config.lease_duration)))
             }
         }
@@ -50,7 +50,7 @@ impl Core {
     pub(super) fn claim(&self, wall: Timestamp) -> Request {
         let Config { namespace, name, identity, lease_duration, .. } = &self.config;
         match &self.seen {
-            ObservedLease::ClockReading { lease, .. } => {
+            ObservedLease::Present { lease, .. } => {
                 // Even if we are the holder already: each term has its own number.
                 let transitions = transitions(lease).max(self.highest).saturating_add(1);
                 Request::Replace(Box::new(lease::claimed(lease, identity, *lease_duration, transitions, wall)))
@@ -72,7 +72,7 @@ impl Core {
             return Step::Wait(Some(at.min(term.until)));
         }
         match &self.seen {
-            ObservedLease::ClockReading { lease, .. } if !self.look => {
+            ObservedLease::Present { lease, .. } if !self.look => {
                 // If the time of day stands still or steps back, two renewals must still differ.
                 let wall = wall.max(term.written.saturating_add(SignedDuration::from_micros(1)).unwrap_or(wall));
                 let Config { identity, lease_duration, .. } = &self.config;
@@ -93,10 +93,10 @@ impl Core {
         }
         match &self.seen {
             _ if self.look => Step::Send(Request::Get),
-            ObservedLease::ClockReading { lease, .. } if self.is_claimed(lease) => {
+            ObservedLease::Present { lease, .. } if self.is_claimed(lease) => {
                 Step::Send(Request::Replace(Box::new(lease::released(lease, wall))))
             }
-            ObservedLease::Nothing | ObservedLease::Absent { .. } | ObservedLease::ClockReading { .. } => {
+            ObservedLease::Nothing | ObservedLease::Absent { .. } | ObservedLease::Present { .. } => {
                 self.role = Role::Finished;
                 Step::Finished
             }

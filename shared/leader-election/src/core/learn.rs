@@ -57,9 +57,9 @@ impl Core {
     pub(super) fn see(&mut self, now: Moment, lease: Lease) {
         self.poll_at = now + self.jittered();
         let since = match &self.seen {
-            ObservedLease::ClockReading { lease: before, since } if same(before, &lease) => *since,
-            ObservedLease::ClockReading { lease: before, .. } if uid(before) == uid(&lease) => now,
-            ObservedLease::Nothing | ObservedLease::Absent { .. } | ObservedLease::ClockReading { .. } => {
+            ObservedLease::Present { lease: before, since } if same(before, &lease) => *since,
+            ObservedLease::Present { lease: before, .. } if uid(before) == uid(&lease) => now,
+            ObservedLease::Nothing | ObservedLease::Absent { .. } | ObservedLease::Present { .. } => {
                 self.highest = 0;
                 now
             }
@@ -70,7 +70,7 @@ impl Core {
         if matches!(self.role, Role::Standby) && since == now && !self.is_claimed(&lease) {
             self.claimed = None;
         }
-        self.seen = ObservedLease::ClockReading { lease: Box::new(lease), since };
+        self.seen = ObservedLease::Present { lease: Box::new(lease), since };
     }
 
     pub(super) fn gone(&mut self, now: Moment) {

@@ -28,14 +28,14 @@ pub struct External {
 }
 
 impl External {
-    pub(crate) fn conditions(&self, circumstances: ConditionContext<'_>) -> Vec<Condition> {
+    pub(crate) fn conditions(&self, context: ConditionContext<'_>) -> Vec<Condition> {
         let condition = |type_: &str, finding: &Finding| {
             let Finding { status, reason, message } = finding.clone();
             let verdict = Verdict { status: status == Some(true), reason, message };
-            let found = circumstances.condition(type_, &verdict);
+            let found = context.condition(type_, &verdict);
             match status {
                 Some(_) => found,
-                None => circumstances.timed(Condition { status: "Unknown".to_owned(), ..found }),
+                None => context.timed(Condition { status: "Unknown".to_owned(), ..found }),
             }
         };
         let mut conditions = vec![condition("Ready", &self.ready), condition("Synced", &self.synced)];

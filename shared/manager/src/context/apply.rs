@@ -17,8 +17,7 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use api_errors::Class;
 use cache::{
-    Decoded, Head, Metadata, Namespaced, ObjectKey, Projected, Undecodable, Verified,
-    owned::exchange_alternatives,
+    Decoded, Head, Metadata, Namespaced, ObjectKey, Projected, Undecodable, Verified, owned::exchange_alternatives,
     resource_name,
 };
 use kube::Resource;
@@ -224,9 +223,9 @@ impl<K: Primary> Context<K> {
         text: &str,
         exchanged: bool,
     ) -> Outcome<C> {
-        let broken = requests.undecodable("read", &target.key);
-        let live: Value = serde_json::from_str(text).map_err(&broken)?;
-        let metadata = serde_json::from_str::<Head<'_>>(text).map_err(&broken)?.metadata;
+        let decode_error = requests.undecodable("read", &target.key);
+        let live: Value = serde_json::from_str(text).map_err(&decode_error)?;
+        let metadata = serde_json::from_str::<Head<'_>>(text).map_err(&decode_error)?.metadata;
         let immutable = C::immutable_difference(&live, &target.fields);
         let adopted = match self.claim(&metadata, immutable.is_some()) {
             Claim::Ours if metadata.deletion_timestamp.is_none() => false,
@@ -273,7 +272,7 @@ impl<K: Primary> Context<K> {
         if difference.from_create || unclaimed.is_some() {
             let patch = upgraded(&live, requests.manager(), requests.type_meta().0, &metadata, unclaimed);
             let answer = requests.merge_patch(&target.key, &patch).await?;
-            let metadata = serde_json::from_str::<Head<'_>>(&answer).map_err(&broken)?.metadata;
+            let metadata = serde_json::from_str::<Head<'_>>(&answer).map_err(&decode_error)?.metadata;
             body = target.body_for(requests, &metadata);
         }
         let answer = requests.apply(&target.key, &body).await?;
@@ -298,8 +297,8 @@ impl<K: Primary> Context<K> {
         difference: Difference,
         answer: &str,
     ) -> Result<(), Error> {
-        let broken = requests.undecodable("read", &target.key);
-        let remaining = Difference::read::<C>(answer, requests.manager(), target).map_err(broken)?;
+        let decode_error = requests.undecodable("read", &target.key);
+        let remaining = Difference::read::<C>(answer, requests.manager(), target).map_err(decode_error)?;
         let changes = applied_changes(difference.changes, &remaining);
         self.report_changes(&AppliedWrite { requests, target, metadata, verified, changes });
         Ok(())
@@ -312,8 +311,8 @@ impl<K: Primary> Context<K> {
         target: &Target,
         answer: &str,
     ) -> Result<Arc<Live<C::View>>, Error> {
-        let broken = requests.undecodable("read", &target.key);
-        let decoded = Decoded::read::<Projected<C>>(answer).map_err(&broken)?;
+        let decode_error = requests.undecodable("read", &target.key);
+        let decoded = Decoded::read::<Projected<C>>(answer).map_err(&decode_error)?;
         let store = self.store::<C>();
         self.informer::<C>().observe(&decoded);
         self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());

@@ -166,8 +166,8 @@ impl<K: Primary> Context<K> {
             }
             Err(error) => return Err(error),
         };
-        let broken = requests.undecodable("read", &key);
-        let mut data = serde_json::from_str::<Secret>(&text).map_err(&broken)?.data.unwrap_or_default();
+        let decode_error = requests.undecodable("read", &key);
+        let mut data = serde_json::from_str::<Secret>(&text).map_err(&decode_error)?.data.unwrap_or_default();
         let mut values = BTreeMap::new();
         for wanted in keys {
             let Some(value) = data.remove(*wanted) else {
@@ -193,8 +193,8 @@ impl<K: Primary> Context<K> {
         key: &ObjectKey,
         answer: &str,
     ) -> Result<Arc<Live<C::View>>, Error> {
-        let broken = requests.undecodable("read", key);
-        let decoded = Decoded::read::<Projected<C>>(answer).map_err(&broken)?;
+        let decode_error = requests.undecodable("read", key);
+        let decoded = Decoded::read::<Projected<C>>(answer).map_err(&decode_error)?;
         self.informer::<C>().observe(&decoded);
         decoded.item.map_err(|undecodable| {
             Error::Other(format!("{} \"{}\" does not decode: {}", requests.kind(), key.name, undecodable.error).into())

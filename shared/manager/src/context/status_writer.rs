@@ -40,7 +40,7 @@ impl<K: Primary> Context<K> {
     async fn report(&self, report: Report<K::Status>, may_wait: bool) -> Result<(), Error> {
         let refusals = self.reconciliation.refusals.lock().clone();
         let object = self.object();
-        let (conditions, recheck) = combine(&report.health, &refusals, self.circumstances(&object));
+        let (conditions, recheck) = combine(&report.health, &refusals, self.context(&object));
         if let Some(time) = recheck {
             self.requeue_at(time);
         }
@@ -69,7 +69,7 @@ impl<K: Primary> Context<K> {
     /// cluster. Its conditions show what the operator found there.
     pub async fn apply_external(&self, status: K::Status, external: &External) -> Result<(), Error> {
         let object = self.object();
-        let conditions = external.conditions(self.circumstances(&object));
+        let conditions = external.conditions(self.context(&object));
         if self.write_status(status, conditions, false).await? {
             self.tell_resumed(stored_conditions(&*object));
         }
@@ -80,7 +80,7 @@ impl<K: Primary> Context<K> {
     pub(crate) async fn halt(&self, halt: &NotReconciled) -> Result<(), Error> {
         let object = self.object();
         let status = object.status().cloned().unwrap_or_default();
-        let conditions = halted(halt, self.circumstances(&object));
+        let conditions = halted(halt, self.context(&object));
         let event = match halt {
             NotReconciled::Paused(message) => (EventType::Normal, "Paused", message.clone()),
             NotReconciled::Invalid(problem) => {
@@ -144,10 +144,10 @@ impl<K: Primary> Context<K> {
         if let (Some(fence), Some(present)) = (status.fence_mut(), self.controller.environment.leading.fence()) {
             *fence = Some(present);
         }
-        let broken = requests.undecodable("write the status of", key);
-        let new = serde_json::to_value(&status).map_err(&broken)?;
+        let decode_error = requests.undecodable("write the status of", key);
+        let new = serde_json::to_value(&status).map_err(&decode_error)?;
         let old = match object.status() {
-            Some(old) => serde_json::to_value(old).map_err(&broken)?,
+            Some(old) => serde_json::to_value(old).map_err(&decode_error)?,
             None => Value::Null,
         };
         let change = difference(&old, new);
@@ -180,7 +180,7 @@ impl<K: Primary> Context<K> {
         Ok(stored.is_some_and(|stored| stored_conditions(&*stored) == stored_conditions(&*self.object())))
     }
 
-    fn circumstances<'a>(&self, object: &'a K) -> ConditionContext<'a> {
+    fn context<'a>(&self, object: &'a K) -> ConditionContext<'a> {
         ConditionContext {
             stored: stored_conditions(object),
             generation: object.meta().generation.unwrap_or_default(),

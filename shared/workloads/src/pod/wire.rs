@@ -4,7 +4,10 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{Phase, PodView, Trouble};
-use crate::text::{head, tail};
+use crate::{
+    condition::Condition,
+    text::{head, tail},
+};
 
 /// Limits the memory of a view, since a scheduler's message grows with the cluster. Long enough for a message to the user.
 const MESSAGE_BYTES: usize = 512;
@@ -27,17 +30,6 @@ struct Status {
     conditions: Vec<Condition>,
     init_container_statuses: Vec<Container>,
     container_statuses: Vec<Container>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Condition {
-    r#type: Box<str>,
-    status: Box<str>,
-    #[serde(default)]
-    message: Box<str>,
-    #[serde(default)]
-    last_transition_time: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]

@@ -121,7 +121,7 @@ impl World {
             Step::Adopt { booking, reference } => {
                 let (booking, new) = (self.chosen(booking)?, named(reference));
                 let is_taken = self.books().is_buried(&new).unwrap() || self.books().current(&new).unwrap().is_some();
-                let old = booking.reference.clone();
+                let old = booking.order.reference.clone();
                 booked(self.carry_out(adopt(booking, &new, &old, is_taken, now)))
             }
             Step::Airline { booking, act } => {
@@ -132,7 +132,7 @@ impl World {
 
     fn taken(&self, route: &RouteKey) -> u32 {
         let held = |booking: &Booking| booking.route() == *route && booking.state.is_live();
-        self.all().values().filter(|booking| held(booking)).map(|booking| u32::from(booking.number)).sum()
+        self.all().values().filter(|booking| held(booking)).map(|booking| u32::from(booking.order.number)).sum()
     }
 }
 
@@ -174,16 +174,18 @@ fn check(steps: &[Step], confirm_delay: SignedDuration) {
         for booking in before.values() {
             let now = &after[&booking.id];
             assert!(live(booking) || !live(now), "{step:?} revived {}", booking.id);
-            if booking.state != State::Cancelled && now.state == State::Cancelled || booking.reference != now.reference
+            if booking.state != State::Cancelled && now.state == State::Cancelled
+                || booking.order.reference != now.order.reference
             {
-                world.over.push(booking.reference.clone());
+                world.over.push(booking.order.reference.clone());
             }
         }
         if let (Step::Close { reference }, Told::Standing(_)) = (step, &told) {
             world.over.push(named(*reference));
         }
         for reference in &world.over {
-            let lives = after.values().filter(|booking| live(booking)).any(|booking| booking.reference == *reference);
+            let lives =
+                after.values().filter(|booking| live(booking)).any(|booking| booking.order.reference == *reference);
             assert!(!lives, "{reference} has a live booking after {step:?}");
         }
         // Repeat the same request: the same answer, and no new entry in the journal.

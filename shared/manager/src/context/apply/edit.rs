@@ -18,9 +18,9 @@ impl<K: Primary> Context<K> {
         known: &Known<Live<C::View>>,
     ) -> Outcome<C> {
         let Some(text) = self.store::<C>().text(&target.key) else { return Ok(None) };
-        let broken = requests.undecodable("read", &target.key);
-        let live: Value = serde_json::from_str(&text).map_err(&broken)?;
-        let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(&broken)?.metadata;
+        let decode_error = requests.undecodable("read", &target.key);
+        let live: Value = serde_json::from_str(&text).map_err(&decode_error)?;
+        let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(&decode_error)?.metadata;
         let difference = Difference::of::<C>(&live, &metadata, requests.manager(), target);
         if !difference.from_create || C::immutable_difference(&live, &target.fields).is_some() {
             return Ok(None);
@@ -45,7 +45,7 @@ impl<K: Primary> Context<K> {
             Err(error) => return Err(error),
         };
         self.controller.children.wrote(requests.kind(), Written::Updated);
-        let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(&broken)?;
+        let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(&decode_error)?;
         let is_all = left.remains_after(&changes);
         let changes = applied_changes(changes, &left);
         let verified = known.verified;

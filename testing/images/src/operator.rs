@@ -9,20 +9,9 @@ use crate::{Compression, Digest, ImageSpec, Layer, Reference, Store, closure, sb
 /// The default name of the image. The registry `localhost` ensures that no node pulls the image from the internet.
 pub const DEFAULT_TAG: &str = "localhost/operators/controller-manager:dev";
 
-/// A program in the image, at `/<name>`. Its crate has the same name.
-struct Program {
-    name: &'static str,
-    /// The folder of its crate, from the workspace.
-    folder: &'static str,
-}
-
-/// The programs in the image; the image starts the first one. They are separate programs, because in a single one, code that the
+/// The programs in the image, at `/<name>`; the image starts the first one. The crate of each has the same name. They are separate programs, because in a single one, code that the
 /// manager never runs would count as its memory.
-const PROGRAMS: &[Program] = &[
-    Program { name: "controller-manager", folder: "operators/controller-manager" },
-    Program { name: "metrics-proxy", folder: "shared/metrics-proxy" },
-    Program { name: "booking-server", folder: "operators/flightticket-operator/booking-server" },
-];
+const PROGRAMS: &[&str] = &["controller-manager", "metrics-proxy", "booking-server"];
 
 /// The user `nonroot` of most small images.
 const USER: &str = "65532:65532";
@@ -47,8 +36,7 @@ pub fn build(workspace: &Path, store: &Store, reference: &Reference) -> Result<B
 
 /// The crates that are linked into the programs, for [`sbom`].
 pub fn components(workspace: &Path) -> Result<Vec<sbom::Component>> {
-    let names: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
-    sbom::components(workspace, &names, &target())
+    sbom::components(workspace, PROGRAMS, &target())
 }
 
 /// Builds an image from compiled programs and stores it. The same programs always give the same digest.
@@ -59,12 +47,12 @@ fn pack(programs: &[PathBuf], store: &Store, reference: &Reference) -> Result<Bu
         .file("/etc/passwd", "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532::/:/sbin/nologin\n", 0o644)
         .file("/etc/group", "root:x:0:\nnonroot:x:65532:\n", 0o644);
     for (program, file) in PROGRAMS.iter().zip(programs) {
-        files.copy(&format!("/{}", program.name), file, 0o755)?;
+        files.copy(&format!("/{program}"), file, 0o755)?;
         // Adds nothing to a static program.
         closure::add(&mut files, file, &[])?;
     }
     let label = |name: &str, value: &str| (format!("org.opencontainers.image.{name}"), value.to_owned());
-    let main = PROGRAMS[0].name;
+    let main = PROGRAMS[0];
     let image = ImageSpec {
         references: vec![reference.clone()],
         files,
@@ -87,13 +75,8 @@ fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-fn compile(workspace: &Path, Program { name, folder }: &Program) -> Result<PathBuf> {
-    let manifest = workspace.join(folder).join("Cargo.toml");
-    ensure!(
-        manifest.exists(),
-        "{folder} does not exist in {}: the operator image contains the program of that crate",
-        workspace.display()
-    );
+fn compile(workspace: &Path, name: &str) -> Result<PathBuf> {
+    ensure!(workspace.join("Cargo.toml").exists(), "{} is no workspace: it has no Cargo.toml", workspace.display());
     let target = target();
     // In a separate folder, because the different flags would invalidate the ordinary build.
     let folder = workspace.join("target/image");
@@ -133,9 +116,9 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_crate_is_named() {
+    fn folder_without_a_workspace_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let error = compile(folder.path(), &PROGRAMS[0]).unwrap_err();
-        assert!(error.to_string().starts_with("operators/controller-manager does not exist"), "{error}");
+        let error = compile(folder.path(), PROGRAMS[0]).unwrap_err();
+        assert!(error.to_string().ends_with("is no workspace: it has no Cargo.toml"), "{error}");
     }
 }

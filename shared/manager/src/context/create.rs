@@ -1,0 +1,92 @@
+//! Creates children that must exist at most once: their name is deterministic, so the API server refuses a second create.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use api_errors::Class;
+use cache::{Head, Namespaced, ObjectKey};
+use workloads::{Child, Live};
+
+use super::{Context, Primary};
+use crate::{api::Requests, error::Error, metrics::Written};
+
+/// The result of [`Context::create`].
+#[derive(Debug, Clone)]
+pub enum Creation<V> {
+    /// The child did not exist and was created.
+    Created(Arc<Live<V>>),
+    /// The child already exists: an earlier attempt created it for this same owner.
+    Ours(Arc<Live<V>>),
+    /// A child of an earlier owner of this name is still being garbage-collected, or the present owner itself is gone.
+    Dying,
+    /// Another owner's object, or an unowned one, has the name.
+    Taken,
+    /// The API server refuses the child (admission, quota, permission). The refusal is recorded, and
+    /// [`apply_status`](Context::apply_status) reports it. Holds the error message.
+    Refused(String),
+}
+
+impl<K: Primary> Context<K> {
+    /// Creates a child with a deterministic name: of all attempts, concurrent or after a crash, one succeeds. Never changes an
+    /// existing object, and emits no event. Use [`apply`](Context::apply) for children that are kept in sync.
+    ///
+    /// # Panics
+    ///
+    /// When the controller does not declare the kind with `owns`.
+    pub async fn create<C: Child + Namespaced>(&self, desired: C) -> Result<Creation<C::View>, Error> {
+        let requests = self.requests::<C>();
+        let target = self.target(&requests, desired)?;
+        let (kind, name) = (requests.kind().to_owned(), target.key.name.clone());
+        if self.controller.recent.contains(&self.reconciliation.key, &kind, &name) && !self.still_exists().await? {
+            return Ok(Creation::Dying); // the owner is gone: the garbage collector would delete the next child too
+        }
+        // Recorded before the request is sent, because this reconcile may be cancelled before the answer comes.
+        let child = (kind.clone(), name.clone());
+        self.controller.memory.modify(&self.reconciliation.key, |it| it.unanswered.insert(child));
+        let created = match requests.create(&target.key, &target.body(&requests)).await {
+            Ok(answer) => {
+                self.controller.children.wrote(requests.kind(), Written::Created);
+                self.controller.recent.created(&self.reconciliation.key, &kind, &name);
+                let live = self.cache_answer::<C>(&requests, &target.key, &answer)?;
+                self.reconciliation.changed_children.store(true, Ordering::Relaxed);
+                Creation::Created(live)
+            }
+            Err(error) if error.class() == Class::AlreadyExists => {
+                self.classify_existing::<C>(&requests, &target.key).await?
+            }
+            Err(error) if error.is_open() => return Err(error),
+            Err(error) => {
+                let words = error.chain();
+                self.answered(&kind, &name);
+                return self.report_refusal::<C::View>(Err(error)).map(|_| Creation::Refused(words));
+            }
+        };
+        self.answered(&kind, &name);
+        Ok(created)
+    }
+
+    /// Reads the object that already has the name, and finds out who owns it.
+    async fn classify_existing<C: Child + Namespaced>(
+        &self,
+        requests: &Requests,
+        key: &ObjectKey,
+    ) -> Result<Creation<C::View>, Error> {
+        let text = requests.get(key).await?; // fails if the object is gone again; the next attempt creates the child
+        let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(requests.undecodable("read", key))?.metadata;
+        Ok(match metadata.controller() {
+            Some(owner) if owner.uid == self.reconciliation.uid.as_str() => {
+                Creation::Ours(self.cache_answer::<C>(requests, key, &text)?)
+            }
+            Some(owner) if metadata.deletion_timestamp.is_some() && *owner.name == *self.reconciliation.key.name => {
+                Creation::Dying
+            }
+            _ => Creation::Taken,
+        })
+    }
+
+    /// Clears the entry of this child: the outcome of its create is known.
+    pub(super) fn answered(&self, kind: &str, name: &str) {
+        self.controller.memory.modify(&self.reconciliation.key, |it| {
+            it.unanswered.retain(|child| (&*child.0, &*child.1) != (kind, name));
+        });
+    }
+}
