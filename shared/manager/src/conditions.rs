@@ -81,8 +81,8 @@ pub(crate) fn combine(
 
     let mut recheck = health.recheck;
     if degraded.status {
-        let stalled_at = ClockReading::new(context.now, context.stored)
-            .end_of(context.since("Degraded", true), STALLED_AFTER);
+        let stalled_at =
+            ClockReading::new(context.now, context.stored).end_of(context.since("Degraded", true), STALLED_AFTER);
         // The problem that stalled the object still does: time alone does not end that, even if the clock was put back.
         let was_stalled = context
             .stored

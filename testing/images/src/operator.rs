@@ -9,8 +9,8 @@ use crate::{Compression, Digest, ImageSpec, Layer, Reference, Store, closure, sb
 /// The default name of the image. The registry `localhost` ensures that no node pulls the image from the internet.
 pub const DEFAULT_TAG: &str = "localhost/operators/controller-manager:dev";
 
-/// The programs in the image, at `/<name>`; the image starts the first one. The crate of each has the same name. They are separate programs, because in a single one, code that the
-/// manager never runs would count as its memory.
+/// The programs in the image, at `/<name>`; the image starts the first one. The crate of each has the same name. They are separate
+/// programs, because in a single one, code that the manager never runs would count as its memory.
 const PROGRAMS: &[&str] = &["controller-manager", "metrics-proxy", "booking-server"];
 
 /// The user `nonroot` of most small images.

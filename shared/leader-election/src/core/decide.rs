@@ -37,9 +37,7 @@ impl Core {
         match &self.seen {
             ObservedLease::Nothing => None,
             ObservedLease::Absent { .. } => Some(Moment::ZERO),
-            ObservedLease::Present { lease, since } if is_released(lease) || self.is_claimed(lease) => {
-                Some(*since)
-            }
+            ObservedLease::Present { lease, since } if is_released(lease) || self.is_claimed(lease) => Some(*since),
             // Wait for the longer of the holder's lease duration and ours. An invalid duration of the holder counts as zero.
             ObservedLease::Present { lease, since } => {
                 Some(since.saturating_add(lease::duration(lease).max(self.config.lease_duration)))
