@@ -25,6 +25,9 @@ const PROGRESS: Duration = Duration::from_secs(10);
 const SHRINKING: u64 = 120;
 /// The value of `SIMULATE_TABLE` that makes a cell without an effect a failure.
 const EVERY_CELL: &str = "every cell";
+/// While cells are empty, such a campaign plays on for up to this many times its time: how many worlds fit into a time depends on
+/// the machine.
+const LONGEST: u32 = 5;
 /// How many lines of the trace a failure shows.
 const SHOWN: usize = 60;
 
@@ -71,8 +74,15 @@ impl Campaign {
         eprintln!("{name}: worlds from seed {}", self.seed);
         let (begun, next, sum) = (Instant::now(), AtomicU64::new(0), Mutex::new(Sum::default()));
         let failure: Mutex<Option<(Plan, Played)>> = Mutex::new(None);
+        let shown = std::env::var("SIMULATE_TABLE").unwrap_or_default();
+        let every_cell = shown == EVERY_CELL;
+        let goes_on = || {
+            let elapsed = begun.elapsed();
+            let is_incomplete = || every_cell && !missing(&sum.lock().effects, subject).is_empty();
+            elapsed < self.time || (elapsed < self.time.saturating_mul(LONGEST) && is_incomplete())
+        };
         let play = || {
-            while begun.elapsed() < self.time {
+            while goes_on() {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let failed = failure.lock().is_some();
                 if number >= self.worlds || failed {
@@ -94,14 +104,13 @@ impl Campaign {
         });
         let sum = sum.into_inner();
         eprintln!("{name}: {}", sum.line(begun));
-        let shown = std::env::var("SIMULATE_TABLE").unwrap_or_default();
         if !shown.is_empty() {
             eprintln!("{}", table(&sum.effects, subject));
         }
         if let Some((plan, played)) = failure.into_inner() {
             panic!("{}", explain(&plan, played, subject));
         }
-        if shown == EVERY_CELL {
+        if every_cell {
             let missing = missing(&sum.effects, subject);
             assert!(missing.is_empty(), "{name}: these disturbances never had an effect: {}", missing.join(", "));
         }
