@@ -259,7 +259,7 @@ struct ServiceAccount {
 struct Telemetry {
     /// Address of the OTLP collector that receives traces over gRPC, such as `http://collector.tracing:4317`. Empty: no traces.
     otlp_endpoint: String,
-    /// Log level, or a list of levels by target, such as `info,manager=debug`.
+    /// Log level, or a list of levels by target, such as `info,manager=debug,cache=debug`.
     #[schemars(length(min = 1))]
     log_level: String,
     /// Format of the logs: `json` for log collectors, or human-readable `text`.

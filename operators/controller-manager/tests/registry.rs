@@ -109,7 +109,11 @@ fn printed_definitions_permissions_and_webhooks_are_yaml_for_kubectl() {
         assert!(output.status.success() && text.contains(kind), "{arguments:?}: {}{text}", error_of(&output));
     }
     assert_eq!(run(&["webhooks"]).status.code(), Some(2), "the Service is required");
-    assert_eq!(run(&["webhooks", "--webhook-service", "b"]).status.code(), Some(1), "the namespace is required");
+    for half in ["b", "/b", "a/"] {
+        let output = run(&["webhooks", "--webhook-service", half]);
+        assert_eq!(output.status.code(), Some(2), "{half}");
+        assert!(error_of(&output).contains("expected NAMESPACE/NAME"), "{half}");
+    }
 }
 
 #[test]

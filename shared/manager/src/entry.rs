@@ -73,6 +73,7 @@ fn tasks() -> Vec<(Command, Run)> {
     let service = Arg::new("webhook-service")
         .long("webhook-service")
         .value_name("NAMESPACE/NAME")
+        .value_parser(namespace_and_name)
         .required(true)
         .help("Service through which the API server calls the webhooks");
     let configuration = Arg::new("webhook-configuration")
@@ -107,6 +108,13 @@ fn tasks() -> Vec<(Command, Run)> {
             smoke_test,
         ),
     ]
+}
+
+fn namespace_and_name(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Ok(text.to_owned()),
+        _ => Err("expected NAMESPACE/NAME".to_owned()),
+    }
 }
 
 /// `controller-manager --flag` means `controller-manager run --flag`, as users of other operators expect.
@@ -210,7 +218,7 @@ fn print_rbac(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Resu
 fn print_webhooks(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {
     let given = |id: &str| matches.get_one::<String>(id).cloned().unwrap_or_default();
     let (service, name) = (given("webhook-service"), given("webhook-configuration"));
-    let (namespace, service) = service.split_once('/').ok_or("--webhook-service: expected NAMESPACE/NAME")?;
+    let (namespace, service) = service.split_once('/').unwrap_or_default();
     let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
     for configuration in webhook_configurations(&plain, &name, namespace, service) {
         print_yaml(&configuration)?;

@@ -18,12 +18,13 @@
 //! 1. [`operator`](Operator): what a binary hosts. [`controller`](Controller): how a controller is declared.
 //!    `controller::worker`: how a worker runs one reconcile and decides when its key comes back.
 //! 2. [`context`](Context): what a reconcile may do. `context::read` reads the cache and the API server. `context::apply` makes a
-//!    child match its desired state. `context::primary` writes the metadata of the reconciled object and creates children whose
-//!    name is a lock. `context::status_writer` writes the status.
+//!    child match its desired state. `context::create` creates a child at most once. `context::primary` writes the
+//!    metadata of the reconciled object. `context::status_writer` writes the status.
 //! 3. [`conditions`]: how health becomes conditions.
 //! 4. The crate `cache`: `decode` (one object), `owned` (whether our fields of an object have the wanted values), `store` (the
 //!    objects of one kind), `informer` (keeps the store in step with the API server).
-//! 5. `assembly` connects controllers, caches and client. `workers` starts and stops the workers. `run` is the life of the process.
+//! 5. `assembly` connects controllers, caches and client. `workers` starts and stops the workers. `run` is the life of the
+//!    process.
 
 mod api;
 mod assembly;

@@ -163,7 +163,7 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json, help_heading = "Logging")]
     pub(crate) log_format: LogFormat,
 
-    /// Log level, or levels per target (`info,manager=debug`).
+    /// Log level, or levels per target (`info,manager=debug,cache=debug`).
     #[arg(long, env = "OPERATOR_LOG_LEVEL", default_value = "info", help_heading = "Logging")]
     pub(crate) log_level: String,
 

@@ -85,9 +85,9 @@ macro_rules! standard_status {
 
 /// Decides when a changed status is written, so that a burst of changes becomes one request.
 ///
-/// The write happens at once if the caller wants that, as when the object has become `Ready`, or if its status was not written lately and the reconcile has
-/// changed no children. Otherwise it waits, at most for [`WINDOW`]: the events of changed children will change the status
-/// again.
+/// The write happens at once if the caller wants that, as when the object has become `Ready`, or if its status was not written
+/// lately and the reconcile has changed no children. Otherwise it waits, at most for [`WINDOW`]: the events of changed children
+/// will change the status again.
 #[derive(Debug, Default)]
 pub(crate) struct StatusGate {
     state: Mutex<GateState>,

@@ -44,7 +44,7 @@ const PROXY_HEADERS: [&str; 10] = [
     "x-client-cert",
     "x-original-url",
 ];
-const OURS_BEGIN: [&str; 5] = ["impersonate-", "x-forwarded-", "x-remote-", "x-rewrite-", "ssl-client-"];
+const PROXY_HEADERS_BEGIN: [&str; 5] = ["impersonate-", "x-forwarded-", "x-remote-", "x-rewrite-", "ssl-client-"];
 
 /// Builds the request to the upstream. `None` if the names of the user or the groups do not fit in a header.
 pub(crate) fn request<B: Default>(
@@ -61,7 +61,7 @@ pub(crate) fn request<B: Default>(
     *request.uri_mut() = uri;
     let named = named_by_connection(&from.headers);
     for (name, value) in &from.headers {
-        if !is_ours(name, identity) && !named.contains(name) {
+        if !is_of_proxy(name, identity) && !named.contains(name) {
             request.headers_mut().append(name, value.clone());
         }
     }
@@ -87,13 +87,13 @@ pub(crate) fn response<B>(mut from: Response<B>) -> Response<B> {
     from
 }
 
-fn is_ours(name: &HeaderName, identity: &IdentityHeaders) -> bool {
+fn is_of_proxy(name: &HeaderName, identity: &IdentityHeaders) -> bool {
     // Some upstreams read `X_Remote_User` as `X-Remote-User`.
     let same = name.as_str().replace('_', "-");
     let is = |other: &HeaderName| same == other.as_str().replace('_', "-");
     HOP_BY_HOP.contains(&&*same)
         || PROXY_HEADERS.contains(&&*same)
-        || OURS_BEGIN.iter().any(|begin| same.starts_with(begin))
+        || PROXY_HEADERS_BEGIN.iter().any(|begin| same.starts_with(begin))
         || is(&identity.user)
         || is(&identity.groups)
 }

@@ -2,8 +2,8 @@
 //!
 //! A self-signed certificate authority (CA) signs the serving certificate. Both are renewed after two thirds of their lifetime. A
 //! new CA signs nothing at first: it is added to the bundle that the API server trusts. It takes over when that bundle has been
-//! in place everywhere for a whole step ([`Propagation`]). The old CA stays in the bundle until it expires. So the API server trusts
-//! the certificates of all replicas at any time.
+//! in place everywhere for a whole step ([`Propagation`]). The old CA stays in the bundle until it expires. So the API server
+//! trusts the certificates of all replicas at any time.
 
 use std::time::{Duration, SystemTime};
 

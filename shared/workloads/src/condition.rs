@@ -1,4 +1,4 @@
-//! The wire format of a condition of a Pod or a Job, reduced to the fields that their views need.
+//! The wire format of a condition of a Pod or a Job, reduced to the fields that one of their views needs.
 
 use jiff::Timestamp;
 use serde::Deserialize;

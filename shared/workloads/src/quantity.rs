@@ -20,8 +20,8 @@ pub fn mebibytes(count: i64) -> Quantity {
 
 /// Returns the amount in whole units (bytes, CPUs), rounded up; `None` if the text is not a quantity.
 pub fn whole(quantity: &Quantity) -> Option<i128> {
-    let (parse, _) = read(&quantity.0)?;
-    Some(parse.div_euclid(ONE) + i128::from(parse.rem_euclid(ONE) > 0))
+    let (amount, _) = read(&quantity.0)?;
+    Some(amount.div_euclid(ONE) + i128::from(amount.rem_euclid(ONE) > 0))
 }
 
 /// Whether both values are the same quantity in any notation: `1000m` is `1`. False if one of them is no quantity.
@@ -35,14 +35,14 @@ pub fn same(one: &Value, other: &Value) -> bool {
 /// The amount in billionths. The API server also takes JSON numbers.
 fn parse(value: &Value) -> Option<i128> {
     let number = value.as_number().map(ToString::to_string);
-    let (parse, _) = read(number.as_deref().or(value.as_str())?)?;
-    Some(parse)
+    let (amount, _) = read(number.as_deref().or(value.as_str())?)?;
+    Some(amount)
 }
 
 /// Returns a quantity in the form in which the API server stores it in a container's requests and limits: `1024Mi` is `1Gi`.
 pub(crate) fn normal(text: &str) -> Option<String> {
-    let (parse, form) = read(text)?;
-    let rounded = (parse.div_euclid(MILLI) + i128::from(parse.rem_euclid(MILLI) > 0)) * MILLI;
+    let (amount, form) = read(text)?;
+    let rounded = (amount.div_euclid(MILLI) + i128::from(amount.rem_euclid(MILLI) > 0)) * MILLI;
     Some(form.write(rounded))
 }
 
@@ -55,20 +55,20 @@ enum Form {
 }
 
 impl Form {
-    /// Writes `parse` (in billionths) without a fraction, with the largest suffix that allows this.
-    fn write(self, parse: i128) -> String {
+    /// Writes `amount` (in billionths) without a fraction, with the largest suffix that allows this.
+    fn write(self, amount: i128) -> String {
         match self {
             // The API server writes amounts below 1 Ki, and amounts with a fraction of a unit, in decimal.
-            Self::Binary if parse.abs() >= 1024 * ONE && parse % ONE == 0 => {
-                let (number, steps) = reduce(parse / ONE, 1024, BINARY.len() - 1);
+            Self::Binary if amount.abs() >= 1024 * ONE && amount % ONE == 0 => {
+                let (number, steps) = reduce(amount / ONE, 1024, BINARY.len() - 1);
                 format!("{number}{}", BINARY[steps])
             }
             Self::Binary | Self::Decimal => {
-                let (number, steps) = reduce(parse, 1000, DECIMAL.len() - 1);
+                let (number, steps) = reduce(amount, 1000, DECIMAL.len() - 1);
                 format!("{number}{}", DECIMAL[if number == 0 { 3 } else { steps }])
             }
             Self::Exponent => {
-                let (number, steps) = reduce(parse, 1000, usize::MAX);
+                let (number, steps) = reduce(amount, 1000, usize::MAX);
                 match steps {
                     _ if number == 0 => "0".to_owned(),
                     3 => number.to_string(),
@@ -112,9 +112,9 @@ fn read(text: &str) -> Option<(i128, Form)> {
     // To get billionths, shift the decimal point by nine digits; round up what remains behind it.
     let shift = 9 - decimals;
     let ten_to = 10_i128.checked_pow(shift.unsigned_abs())?;
-    let parse =
+    let amount =
         if shift >= 0 { digits.checked_mul(ten_to)? } else { digits / ten_to + i128::from(digits % ten_to > 0) };
-    Some((sign * parse, form))
+    Some((sign * amount, form))
 }
 
 enum Scale {

@@ -3,9 +3,9 @@
 //! Work goes to the worker that was parked last. The one that was parked first is the *timekeeper*: it alone sets a timer for the
 //! next due key. So one add wakes one worker, an expired delay wakes one worker, and the queue needs no background task.
 //!
-//! **Why no wake-up is lost.** After every change, under the same lock, [`Parking::wake_waiters`] restores this invariant: if a key is
-//! available and a worker is parked, then at least one woken worker has not looked for work yet. Both looking and dropping a
-//! worker end in another `wake_waiters`, so the wake-up of a cancelled worker passes to the next one.
+//! **Why no wake-up is lost.** After every change, under the same lock, [`Parking::wake_waiters`] restores this invariant: if a
+//! key is available and a worker is parked, then at least one woken worker has not looked for work yet. Both looking and dropping
+//! a worker end in another `wake_waiters`, so the wake-up of a cancelled worker passes to the next one.
 
 use std::task::Waker;
 

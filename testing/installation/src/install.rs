@@ -78,7 +78,7 @@ pub fn values(image: &str) -> Result<Value> {
     Ok(json!({
         "image": image,
         "replicas": 2, // a leader and a standby
-        "telemetry": {"logLevel": "info,manager=debug"},
+        "telemetry": {"logLevel": "info,manager=debug,cache=debug,webhooks=debug"},
         "operators": examples,
     }))
 }

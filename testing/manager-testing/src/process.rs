@@ -40,7 +40,7 @@ impl Process {
             .args(["--watch-namespaces", namespace])
             .args(["--metrics-bind-address", &format!("127.0.0.1:{}", metrics.number())])
             .args(["--health-probe-bind-address", &format!("127.0.0.1:{}", probes.number())])
-            .args(["--log-level", "info,manager=debug"])
+            .args(["--log-level", "info,manager=debug,cache=debug,webhooks=debug"])
             .args(flags)
             .env("OPERATOR_TEST_CLOCK", log.with_file_name(format!("{namespace}.clock")))
             .stdin(Stdio::null())

@@ -27,7 +27,7 @@ const SHRINKING: u64 = 120;
 const EVERY_CELL: &str = "every cell";
 /// While cells are empty, such a campaign plays on for up to this many times its time: how many worlds fit into a time depends on
 /// the machine.
-const LONGEST: u32 = 5;
+const LONGEST: u32 = 3;
 /// How many lines of the trace a failure shows.
 const SHOWN: usize = 60;
 

@@ -39,8 +39,8 @@ pub trait Subject: Send + Sync {
     /// kind are immutable.
     fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value>;
 
-    /// Checks that the cluster is as this object requires. The object is neither paused nor being deleted. The world is at rest, or
-    /// the condition `Ready` of the object is true.
+    /// Checks that the cluster is as this object requires. The object is neither paused nor being deleted. The world is at rest,
+    /// or the condition `Ready` of the object is true.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! `flights.com/v1`.
 //!
-//! `kubectl explain` prints the doc comments of this module. All defaults are in the schema, so that the object stores them and the
-//! defaults of a later release do not change existing tickets.
+//! `kubectl explain` prints the doc comments of this module. All defaults are in the schema, so that the object stores them and
+//! the defaults of a later release do not change existing tickets.
 
 #![expect(unreachable_pub, reason = "KubeSchema derives through a hidden copy of the struct")]
 #![expect(clippy::duplicated_attributes, reason = "columns have a type each")]

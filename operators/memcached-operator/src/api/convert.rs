@@ -122,7 +122,8 @@ fn invalid(noted: &str) -> Option<Value> {
     Some(raw).filter(|raw| !raw.is_null() && !is_size)
 }
 
-/// Returns `raw` as JSON of at most [`MAX_NOTE_BYTES`] bytes. Truncated JSON is not JSON, so a longer value becomes a truncated text.
+/// Returns `raw` as JSON of at most [`MAX_NOTE_BYTES`] bytes. Truncated JSON is not JSON, so a longer value becomes a truncated
+/// text.
 fn encoded(raw: &Value) -> String {
     let whole = raw.to_string();
     if whole.len() <= MAX_NOTE_BYTES {

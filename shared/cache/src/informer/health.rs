@@ -133,7 +133,7 @@ impl InformerHealth {
         watches.iter().map(|watch| watch.heard.map(|at| at.elapsed())).collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
-    /// The remark of `/readyz?verbose` on a synced informer, if there is one: a silent watch or a restored cluster.
+    /// The warning of `/readyz?verbose` on a synced informer, if there is one: a silent watch or a restored cluster.
     pub fn warning(&self) -> Option<String> {
         if let Some(silence) = self.silence().filter(|silence| *silence > QUIET_AFTER) {
             return Some(format!("{} not heard of for {}s", self.resource, silence.as_secs()));

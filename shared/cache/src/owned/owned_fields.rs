@@ -46,7 +46,7 @@ impl<'a> OwnedFields<'a> {
         self.fields
     }
 
-    /// The part of `live` in this share.
+    /// The part of `live` in this set.
     pub fn project(&self, live: &Value) -> Value {
         self.project_below(live, &self.fields, &mut Vec::new())
     }

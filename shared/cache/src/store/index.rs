@@ -94,7 +94,7 @@ impl<I> Indices<I> {
     /// Whether the object has this value under the index.
     pub(super) fn has_value(&self, name: &str, value: &str, item: &I) -> bool {
         let index = self.declared.iter().find(|(declared, _)| *declared == name);
-        index.is_some_and(|(name, values)| values_of(name, values, item).iter().any(|values_of| values_of == value))
+        index.is_some_and(|(name, values)| values_of(name, values, item).iter().any(|found| found == value))
     }
 
     fn number(&self, name: &str) -> Option<usize> {

@@ -119,7 +119,8 @@ impl<K: Primary> Context<K> {
     /// leader, the kind is listed once more, with one list for all objects. From then on only this process creates children,
     /// and its own are in the cache at once. If a [`create`](Context::create) was not answered, its child is read by name.
     ///
-    /// The cache then misses no child. What it holds of a child may still be a moment old, see [`get_uncached`](Context::get_uncached).
+    /// The cache then misses no child. What it holds of a child may still be a moment old, see
+    /// [`get_uncached`](Context::get_uncached).
     ///
     /// # Panics
     ///

@@ -1,4 +1,5 @@
-//! A controller between its declaration and its workers: [`WiredController`] has its caches, [`Running`] also has a client and a clock.
+//! A controller between its declaration and its workers: [`WiredController`] has its caches, [`Running`] also has a client and a
+//! clock.
 
 use std::{
     future::Future,
@@ -144,16 +145,16 @@ impl<K: Primary, F: Reconcile<K>> Start for WiredController<K, F> {
                     metrics.show_conditions(kind, key, conditions, aggregated);
                     Some(object)
                 });
-                let run_with_timeout = |work: &mut dyn FnMut()| {
+                let catch_panic = |work: &mut dyn FnMut()| {
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
                         metrics.panics.with_label_values(&[&*counted]).inc();
                         tracing::error!(kind, panic = panic_message(&*panic), "on_scrape failed");
                     }
                 };
                 if let Some(scraped) = &scraped {
-                    run_with_timeout(&mut || scraped(&mut objects));
+                    catch_panic(&mut || scraped(&mut objects));
                 }
-                run_with_timeout(&mut || objects.by_ref().for_each(drop));
+                catch_panic(&mut || objects.by_ref().for_each(drop));
             }),
             keys: Box::new(move || primary.store.keys()),
             work: Box::new(move || Box::pin(worker.clone().work())),

@@ -62,6 +62,16 @@ mod tests {
     use crate::metrics::MetricRegistry;
 
     #[test]
+    fn panics_of_conversions_are_counted_apart() {
+        let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
+        let observer = WebhookMetrics(metrics.clone());
+        webhooks::Observer::panicked(&observer, CONVERT);
+        webhooks::Observer::panicked(&observer, "/validate-a");
+        webhooks::Observer::panicked(&observer, "/validate-b");
+        assert_eq!((metrics.conversion_panics.get(), metrics.webhook_panics.get()), (1, 2));
+    }
+
+    #[test]
     fn certificate_reads_and_read_errors_are_counted() {
         let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
         let [first, second] = [(); 2].map(|()| {

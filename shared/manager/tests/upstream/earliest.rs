@@ -45,7 +45,7 @@ async fn refused_child_does_not_delay_a_scheduled_reconcile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn error_keeps_an_earlier_wake_at() {
+async fn error_keeps_an_earlier_requeue_at() {
     let model = model();
     put(&model, &["a"]);
     let calls = Calls::default();

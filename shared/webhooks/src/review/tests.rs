@@ -112,7 +112,7 @@ fn defaulting_patch_keeps_unknown_fields() {
 }
 
 #[test]
-fn panic_rejects_the_object_and_is_counted() {
+fn panic_rejects_the_object_and_is_reported() {
     let webhook = Webhook::validating(rules);
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
