@@ -124,12 +124,9 @@ impl Subject for CronTab {
             return Err(format!("the operator created a Job for {time}, when none was due"));
         }
         let forbids = object["spec"]["concurrencyPolicy"].as_str().unwrap_or("Forbid") == "Forbid";
-        // A clock that is ahead or behind may move a run at an edge out of the period. The operator does not repeat runs that it
-        // started before the clocks jumped back.
-        let mut time = minute_of(period.from) + 2.minutes();
-        if let Some(last) = last_before(object, period) {
-            time = time.max(minute_of(last) + 1.minute());
-        }
+        // A clock that is ahead or behind may move a run at an edge out of the period. After the clocks were put back, the operator
+        // starts no run again, and no run of a time before the object was created or its schedule was edited.
+        let mut time = minute_of(period.latest_before) + 2.minutes();
         while time < minute_of(period.until) {
             let is_left_out = forbids && is_due(time - 1.minute());
             if is_due(time) && !is_left_out && !made.contains(&time) {
@@ -216,13 +213,6 @@ fn creation_time(job: &Value) -> Option<Timestamp> {
 
 fn last_schedule_time(object: &Value) -> Option<Timestamp> {
     object["status"]["lastScheduleTime"].as_str()?.parse().ok()
-}
-
-/// The `lastScheduleTime` of the object at the begin of the period.
-fn last_before(object: &Value, period: &Period) -> Option<Timestamp> {
-    let is_it = |before: &&Value| before["metadata"]["uid"] == object["metadata"]["uid"];
-    let first = period.changes.iter().filter_map(|change| change.before.as_deref()).find(is_it);
-    last_schedule_time(first.unwrap_or(object))
 }
 
 fn minute_of(time: Timestamp) -> Timestamp {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use manager::normalize;
 use model_apiserver::{Model, Snapshot};
 use parking_lot::{Mutex, MutexGuard};
@@ -43,6 +43,7 @@ struct State {
     network: Option<Arc<Network>>,
     backup: Option<Snapshot>,
     restores: u64,
+    latest_before_jumps: Timestamp,
     /// Whether each process can reach the API server. A crash sets it to false.
     alive: Vec<Arc<AtomicBool>>,
     /// Processes that the world has to end, and how: crash or stop.
@@ -118,6 +119,11 @@ impl Stage {
     /// How often the cluster was restored or lost everything.
     pub(crate) fn restores(&self) -> u64 {
         self.state().restores
+    }
+
+    /// The latest time from which the clocks have jumped.
+    pub(crate) fn latest_before_jumps(&self) -> Timestamp {
+        self.state().latest_before_jumps
     }
 
     /// Takes the processes that the world has to end now, and how.
@@ -240,7 +246,10 @@ impl Stage {
                 true
             }
             Act::ClockJumps => {
-                self.model.set_time(self.model.now() + SignedDuration::from_secs(rng.i64(JUMP)));
+                let now = self.model.now();
+                let mut state = self.state();
+                state.latest_before_jumps = state.latest_before_jumps.max(now);
+                self.model.set_time(now + SignedDuration::from_secs(rng.i64(JUMP)));
                 true
             }
             Act::ExternalService => match (&self.outside, self.users.object(object)) {

@@ -124,6 +124,8 @@ pub trait ExternalService: Send + Sync {
 pub struct Period {
     /// Begin of the period.
     pub from: Timestamp,
+    /// The latest time that the clocks had shown before the period. It is after `from` if they were put back.
+    pub latest_before: Timestamp,
     /// End of the period.
     pub until: Timestamp,
     /// All changes of the cluster in the period.

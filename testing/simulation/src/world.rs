@@ -307,7 +307,12 @@ impl World {
         self.pass(SETTLING).await?;
         let (from, version) = (self.model.now(), self.model.version());
         self.pass(PERIOD).await?;
-        let period = Period { from, until: self.model.now(), changes: self.model.changes_after(version) };
+        let period = Period {
+            from,
+            latest_before: from.max(self.stage.latest_before_jumps()),
+            until: self.model.now(),
+            changes: self.model.changes_after(version),
+        };
         for number in 0..self.plan.objects {
             let Some(object) = self.stage.users.object(number) else { continue };
             if object["metadata"]["annotations"][self.stage.users.own("paused")] != "true" {
