@@ -124,7 +124,7 @@ async fn decide(known: &mut Known<'_>, decided: &mut Decided, ctx: &Context<Cron
         },
     }
 
-    let Some(token) = known.asked() else { return Ok(()) };
+    let Some(token) = known.requested_run() else { return Ok(()) };
     let job = if known.crontab.spec.replicas == 0 {
         None
     } else if let Some(why) = known.against_running_now() {
@@ -167,7 +167,7 @@ async fn start(run: Run<'_>, known: &mut Known<'_>, ctx: &Context<CronTab>) -> R
                 ctx,
                 match run {
                     Run::At(time) => Tally::Started(ctx.now().duration_since(time)),
-                    Run::Now(_) => Tally::Asked,
+                    Run::Now(_) => Tally::Requested,
                 },
             );
         }

@@ -117,20 +117,20 @@ impl<'a> Known<'a> {
     }
 
     /// Returns the token of a `run-now` request that has not been handled.
-    pub fn asked(&self) -> Option<&'a str> {
+    pub fn requested_run(&self) -> Option<&'a str> {
         let token = self.crontab.annotations().get(RUN_NOW)?;
         Some(token.as_str()).filter(|token| self.memory.last_run_now.as_deref() != Some(&*remembered(token)))
     }
 
     /// Whether a run is due or requested.
     pub fn has_to_decide(&self) -> bool {
-        self.asked().is_some() || self.situation().due().is_some()
+        self.requested_run().is_some() || self.situation().due().is_some()
     }
 
     /// Whether the decision depends on which Jobs are active. A stale cache could then make it wrong.
     pub fn depends_on_jobs(&self) -> bool {
         let due = !matches!(self.situation().decide(), Decision::Nothing | Decision::Skip(_, Skip::TooLate));
-        self.crontab.spec.concurrency_policy != ConcurrencyPolicy::Allow && (due || self.asked().is_some())
+        self.crontab.spec.concurrency_policy != ConcurrencyPolicy::Allow && (due || self.requested_run().is_some())
     }
 
     /// Returns why a requested run must be skipped, if it must. `startingDeadlineSeconds` applies only to scheduled runs.
@@ -183,7 +183,7 @@ impl<'a> Known<'a> {
 
     /// Returns the events about Jobs that the status listed as active and no longer does.
     pub fn departed(&self, left: &[JobReference]) -> Vec<Event> {
-        let told = |reference: &JobReference| {
+        let event = |reference: &JobReference| {
             let (name, is) = (&reference.name, |job: &&LiveJob| *job.uid == *reference.uid);
             if self.replaced.iter().any(|job| is(&job)) {
                 return None; // `SuccessfulDelete` has been emitted
@@ -197,7 +197,7 @@ impl<'a> Known<'a> {
             let how = if job.end()?.failure.is_some() { "Failed" } else { "Complete" };
             Some(Event::normal("SawCompletedJob", format!("Saw completed job: {name}, status: {how}")))
         };
-        left.iter().filter_map(told).collect()
+        left.iter().filter_map(event).collect()
     }
 
     /// Returns the event about a skipped run.
@@ -235,12 +235,13 @@ impl<'a> Known<'a> {
 
     /// Whether a skipped run emits an event. While the same run stays active, the first skipped run does, and then one an hour.
     fn tells_again(&self, time: Timestamp, why: Missed) -> bool {
-        let told = self.memory.last_missed.as_ref().filter(|(_, reason)| reason == why.reason()).map(|(time, _)| *time);
+        let reported =
+            self.memory.last_missed.as_ref().filter(|(_, reason)| reason == why.reason()).map(|(time, _)| *time);
         let oldest = self.active().next().map(|job| time_of(job));
-        match (why, oldest, told) {
-            (Missed::StillRunning | Missed::TooManyActive, Some(since), Some(told)) if told > since => {
+        match (why, oldest, reported) {
+            (Missed::StillRunning | Missed::TooManyActive, Some(since), Some(reported)) if reported > since => {
                 let hours = |time: Timestamp| time.duration_since(since).as_secs() / TELL_AGAIN.as_secs().cast_signed();
-                hours(time) > hours(told)
+                hours(time) > hours(reported)
             }
             _ => true,
         }

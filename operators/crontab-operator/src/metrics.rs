@@ -16,7 +16,7 @@ pub(crate) enum Tally {
     /// Its Job was created, this long after its scheduled time.
     Started(SignedDuration),
     /// Its Job was created because the user requested the run.
-    Asked,
+    Requested,
     /// It was skipped.
     Missed(Missed),
     /// Its Job could not be created. The operator tries again.
@@ -57,7 +57,7 @@ impl Runs {
 
 fn result(tally: Tally) -> &'static str {
     match tally {
-        Tally::Started(_) | Tally::Asked => "started",
+        Tally::Started(_) | Tally::Requested => "started",
         Tally::Missed(Missed::StillRunning) => "skipped_forbid",
         Tally::Missed(Missed::TooManyActive) => "skipped_too_many",
         Tally::Missed(Missed::TooLate) => "missed_deadline",

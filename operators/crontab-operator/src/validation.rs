@@ -25,8 +25,8 @@ pub fn review(old: Option<&CronTab>, new: &CronTab) -> ValidationResult {
     }
     // An edit repeats no warning about what it does not change.
     if let Some(old) = old {
-        let told = review(None, old).warnings;
-        findings.warnings.retain(|warning| !told.contains(warning));
+        let earlier = review(None, old).warnings;
+        findings.warnings.retain(|warning| !earlier.contains(warning));
     }
     findings
 }

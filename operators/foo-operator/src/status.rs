@@ -24,7 +24,7 @@ pub fn of(object: &Foo, deployment: Option<&Live<DeploymentView>>) -> Report<Foo
 /// event `Synced`.
 pub fn changed(before: Option<&FooStatus>, after: Option<&FooStatus>) -> bool {
     let degraded = |it: &FooStatus| it.conditions.iter().any(|it| it.type_ == "Degraded" && it.status == "True");
-    let told =
+    let reported =
         |status: Option<&FooStatus>| status.map(|it| (it.observed_generation, it.available_replicas, degraded(it)));
-    told(before) != told(after)
+    reported(before) != reported(after)
 }

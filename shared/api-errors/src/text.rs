@@ -42,7 +42,7 @@ fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
 /// The reason that kube sets for an answer that is not a `Status`, but a page of a proxy or a load balancer.
 pub const NO_STATUS: &str = "Failed to parse error data";
 /// How many characters of such a page go into the message.
-const TOLD: usize = 200;
+const LONGEST: usize = 200;
 
 /// Returns the server's message or, for a page, its first line without the markup.
 pub fn sentence(status: &Status) -> String {
@@ -66,8 +66,8 @@ pub fn sentence(status: &Status) -> String {
         })
         .collect();
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("an empty answer");
-    let told: String = line.chars().take(TOLD).collect();
-    if told.len() < line.len() { told + "…" } else { told }
+    let shortened: String = line.chars().take(LONGEST).collect();
+    if shortened.len() < line.len() { shortened + "…" } else { shortened }
 }
 
 /// Returns the message of a panic.
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a7_load_balancer_page_is_shortened_to_one_line() {
         let long = "x".repeat(5_000);
-        let cut = format!("{}…", "x".repeat(TOLD));
+        let cut = format!("{}…", "x".repeat(LONGEST));
         for (page, told) in [
             (
                 "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body><h1>Sorry</h1></body></html>",

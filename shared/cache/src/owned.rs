@@ -81,7 +81,7 @@ const KEYED_LISTS: &[(&str, &[&str])] = &[
 pub fn fingerprint(live: &Value, manager: &str, entries: &[ManagedFields<'_>]) -> Fingerprint {
     match OwnedFields::of(manager, entries) {
         None => Fingerprint::default(),
-        Some(share) => Fingerprint { hash: hash(&share.project(live)), from_create: share.from_create },
+        Some(fields) => Fingerprint { hash: hash(&fields.project(live)), from_create: fields.from_create },
     }
 }
 

@@ -170,19 +170,19 @@ impl Requests {
         key: &ObjectKey,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<String, Error> {
-        let asked = || self.describe(verb, key);
+        let description = || self.describe(verb, key);
         let request = request
-            .map_err(|error| Error::Api { request: asked(), source: Box::new(kube::Error::BuildRequest(error)) })?;
+            .map_err(|error| Error::Api { request: description(), source: Box::new(kube::Error::BuildRequest(error)) })?;
         // This check is the last step before sending: the leadership may have been lost while this reconcile was computing.
         if !matches!(verb, "get" | "list") && !self.leading.may_write() {
-            return Err(Error::NotLeading { request: asked() });
+            return Err(Error::NotLeading { request: description() });
         }
         let span = self.span(verb, key);
         let answer = within(DEADLINE, text(&self.client, request)).instrument(span.clone()).await;
         record_outcome(&span, verb, answer.as_ref());
         answer
-            .ok_or_else(|| Error::Deadline { request: asked(), after: DEADLINE })?
-            .map_err(|source| Error::Api { request: asked(), source: Box::new(source) })
+            .ok_or_else(|| Error::Deadline { request: description(), after: DEADLINE })?
+            .map_err(|source| Error::Api { request: description(), source: Box::new(source) })
     }
 }
 

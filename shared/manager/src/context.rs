@@ -130,7 +130,7 @@ struct Reconciliation<K> {
     id: Uid,
     notes: Mutex<Vec<Note>>,
     /// Kinds of children in the order in which the reconciler wrote them. Events name them in this order.
-    asked: Mutex<Vec<String>>,
+    kinds: Mutex<Vec<String>>,
     refusals: Mutex<Vec<Problem>>,
     wake: Mutex<Option<Instant>>,
     /// Whether a refused write has to be retried with back-off.
@@ -154,7 +154,7 @@ impl<K: Primary> Context<K> {
             id: Uid::of(&uid),
             uid,
             notes: Mutex::default(),
-            asked: Mutex::default(),
+            kinds: Mutex::default(),
             refusals: Mutex::default(),
             wake: Mutex::default(),
             unfinished: AtomicBool::new(false),
@@ -229,10 +229,10 @@ impl<K: Primary> Context<K> {
 
     /// Posts the collected events, and returns what is left to do.
     pub(crate) fn finish(&self) -> Requeue {
-        let asked = std::mem::take(&mut *self.reconciliation.asked.lock());
+        let kinds = std::mem::take(&mut *self.reconciliation.kinds.lock());
         let mut notes = std::mem::take(&mut *self.reconciliation.notes.lock());
         // Children are written concurrently, so their notes arrive in any order.
-        notes.sort_by_key(|note| note.related.as_ref().map(|child| asked.iter().position(|kind| *kind == child.kind)));
+        notes.sort_by_key(|note| note.related.as_ref().map(|child| kinds.iter().position(|kind| *kind == child.kind)));
         for note in gather(notes) {
             self.controller.environment.recorder.post(&self.controller.names.manager, self.reference(), note);
         }

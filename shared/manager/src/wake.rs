@@ -21,7 +21,7 @@ pub(crate) enum Cause<'a> {
     /// The time of day has jumped.
     Clock,
     /// The object's last reconcile requested a requeue after this time, or the API server did.
-    Asked(Duration),
+    RequeueAfter(Duration),
     /// The object's last reconcile failed.
     Failure,
 }
@@ -74,7 +74,7 @@ impl fmt::Display for Cause<'_> {
             Self::Resync => f.write_str("resync"),
             Self::Served => f.write_str("a resource is served again"),
             Self::Clock => f.write_str("the clock has jumped"),
-            Self::Asked(wait) => write!(f, "requeue after {wait:?}"),
+            Self::RequeueAfter(wait) => write!(f, "requeue after {wait:?}"),
             Self::Failure => f.write_str("failure"),
         }
     }

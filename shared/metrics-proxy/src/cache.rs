@@ -25,12 +25,12 @@ pub(crate) struct Cache<V> {
 struct State<V> {
     answers: HashMap<Key, (V, Instant)>,
     /// Reviews that have no answer yet.
-    asked: HashMap<Key, InFlight<V>>,
+    in_flight: HashMap<Key, InFlight<V>>,
 }
 
 impl<V: Clone + Send + Sync + 'static> Cache<V> {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, state: Arc::new(Mutex::new(State { answers: HashMap::new(), asked: HashMap::new() })) }
+        Self { limit, state: Arc::new(Mutex::new(State { answers: HashMap::new(), in_flight: HashMap::new() })) }
     }
 
     /// Returns the cached answer, or else the one of `ask`. Concurrent callers share one call of `ask`, which runs to its end
@@ -51,12 +51,12 @@ impl<V: Clone + Send + Sync + 'static> Cache<V> {
             {
                 return (Ok(answer.clone()), Known::Remembered);
             }
-            if let Some(flight) = state.asked.get(&key) {
+            if let Some(flight) = state.in_flight.get(&key) {
                 (flight.clone(), Known::Shared)
             } else {
                 let flight = self.ask(key, lasts, ask());
-                state.asked.insert(key, flight.clone());
-                (flight, Known::Asked)
+                state.in_flight.insert(key, flight.clone());
+                (flight, Known::Reviewed)
             }
         };
         (flight.await, known)
@@ -69,7 +69,7 @@ impl<V: Clone + Send + Sync + 'static> Cache<V> {
         let (state, limit) = (self.state.clone(), self.limit);
         let task = tokio::spawn(async move {
             // Dropped also after an error or a panic, so that the next caller can ask again.
-            let _asked = Asked { key, state: &state };
+            let _in_flight = EndOfFlight { key, state: &state };
             let answer = answer.await?;
             let until = Instant::now() + lasts(&answer);
             lock(&state).remember(limit, key, answer.clone(), until);
@@ -88,7 +88,7 @@ pub(crate) enum Known {
     /// From a review that another caller had started.
     Shared,
     /// From a new review.
-    Asked,
+    Reviewed,
 }
 
 impl<V> State<V> {
@@ -107,14 +107,14 @@ impl<V> State<V> {
     }
 }
 
-struct Asked<'a, V> {
+struct EndOfFlight<'a, V> {
     key: Key,
     state: &'a Mutex<State<V>>,
 }
 
-impl<V> Drop for Asked<'_, V> {
+impl<V> Drop for EndOfFlight<'_, V> {
     fn drop(&mut self) {
-        lock(self.state).asked.remove(&self.key);
+        lock(self.state).in_flight.remove(&self.key);
     }
 }
 
@@ -145,11 +145,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn cached_answer_expires_after_ttl() {
         let cache = Cache::new(10);
-        assert_eq!(get(&cache, 1, MINUTE).await, Known::Asked);
+        assert_eq!(get(&cache, 1, MINUTE).await, Known::Reviewed);
         tokio::time::advance(Duration::from_millis(59_999)).await;
         assert_eq!(get(&cache, 1, MINUTE).await, Known::Remembered);
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(get(&cache, 1, MINUTE).await, Known::Asked, "a lookup does not extend the TTL");
+        assert_eq!(get(&cache, 1, MINUTE).await, Known::Reviewed, "a lookup does not extend the TTL");
     }
 
     #[tokio::test(start_paused = true)]
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(answer, failed());
         let (answer, _) = cache.get(key(1), |_| MINUTE, || async { panic!("in a review") }).await;
         assert!(answer.is_err());
-        assert_eq!(get(&cache, 1, MINUTE).await, Known::Asked);
+        assert_eq!(get(&cache, 1, MINUTE).await, Known::Reviewed);
     }
 
     #[tokio::test(start_paused = true)]
@@ -202,6 +202,6 @@ mod tests {
         tokio::time::advance(MINUTE).await;
         get(&cache, 1, MINUTE).await;
         assert_eq!(lock(&cache.state).answers.len(), 2, "a full cache drops expired answers");
-        assert!(lock(&cache.state).asked.is_empty());
+        assert!(lock(&cache.state).in_flight.is_empty());
     }
 }

@@ -61,7 +61,7 @@ impl Default for CacheTtls {
 /// Cached answers of each kind, at most.
 const REMEMBERED: usize = 1024;
 /// Concurrent reviews, at most. Others wait: made-up tokens must not flood the API server.
-const ASKED: usize = 16;
+const CONCURRENT_REVIEWS: usize = 16;
 
 /// Admits or refuses requests.
 pub struct Guard {
@@ -70,7 +70,7 @@ pub struct Guard {
     reviewer: Arc<dyn Reviewer>,
     tokens: Cache<Option<Arc<User>>>,
     accesses: Cache<Decision>,
-    asked: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     metrics: Arc<Metrics>,
 }
 
@@ -87,7 +87,7 @@ impl Guard {
     /// Makes a guard with these rules. The reviewer decides what they leave open.
     pub fn new(rules: Rules, reviewer: Arc<dyn Reviewer>, times: CacheTtls, metrics: Arc<Metrics>) -> Self {
         let (tokens, accesses) = (Cache::new(REMEMBERED), Cache::new(REMEMBERED));
-        Self { rules, times, reviewer, tokens, accesses, asked: Arc::new(Semaphore::new(ASKED)), metrics }
+        Self { rules, times, reviewer, tokens, accesses, slots: Arc::new(Semaphore::new(CONCURRENT_REVIEWS)), metrics }
     }
 
     /// Admits a request, and returns its identity.
@@ -121,8 +121,8 @@ impl Guard {
         let lasts = move |user: &Option<Arc<User>>| if user.is_some() { known } else { no_token };
         let key = Sha256::digest(token.as_bytes()).into();
         let ask = || {
-            let (reviewer, asked, token) = (self.reviewer.clone(), self.asked.clone(), token.to_owned());
-            async move { in_time(review, &asked, reviewer.token(&token)).await.map(|user| user.map(Arc::new)) }
+            let (reviewer, slots, token) = (self.reviewer.clone(), self.slots.clone(), token.to_owned());
+            async move { in_time(review, &slots, reviewer.token(&token)).await.map(|user| user.map(Arc::new)) }
         };
         let (answer, known) = self.tokens.get(key, lasts, ask).await;
         self.metrics.reviewed("token", known, answer.as_ref().map(Option::is_some));
@@ -137,9 +137,9 @@ impl Guard {
         let lasts = move |decision: &Decision| if decision.allowed { allowed } else { denied };
         let key = digest(&(&**user, &wish)).map_err(unavailable)?;
         let ask = || {
-            let (reviewer, asked) = (self.reviewer.clone(), self.asked.clone());
+            let (reviewer, slots) = (self.reviewer.clone(), self.slots.clone());
             let (user, wish) = (user.clone(), wish.clone());
-            async move { in_time(review, &asked, reviewer.access(&user, &wish)).await }
+            async move { in_time(review, &slots, reviewer.access(&user, &wish)).await }
         };
         let (answer, known) = self.accesses.get(key, lasts, ask).await;
         self.metrics.reviewed("access", known, answer.as_ref().map(|decision| decision.allowed));
@@ -154,11 +154,11 @@ impl Guard {
 
 async fn in_time<T>(
     limit: Duration,
-    asked: &Semaphore,
+    slots: &Semaphore,
     answer: impl Future<Output = Result<T, ReviewError>>,
 ) -> Result<T, ReviewError> {
     let answered = async {
-        let _place = asked.acquire().await.map_err(|error| ReviewError(error.to_string()))?;
+        let _slot = slots.acquire().await.map_err(|error| ReviewError(error.to_string()))?;
         answer.await
     };
     let late = |_| Err(ReviewError(format!("no answer within {limit:?}")));

@@ -36,7 +36,7 @@ impl Metrics {
             requests: counter("requests_total", "Requests that were answered, by status.", &["code"])?,
             reviews: counter(
                 "reviews_total",
-                "Reviews of tokens and access, by answer (yes, no, error) and its source (asked, shared, cache).",
+                "Reviews of tokens and access, by answer (yes, no, error) and its source (review, shared, cache).",
                 &["kind", "answer", "from"],
             )?,
             upstream: HistogramVec::new(upstream.buckets(buckets), &["code"])?,
@@ -78,7 +78,7 @@ impl Metrics {
         let from = match known {
             Known::Remembered => "cache",
             Known::Shared => "shared",
-            Known::Asked => "asked",
+            Known::Reviewed => "review",
         };
         self.reviews.with_label_values(&[kind, answer, from]).inc();
     }

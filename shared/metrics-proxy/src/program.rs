@@ -213,12 +213,12 @@ impl Program {
             }
         };
         let main = async {
-            let told = async {
+            let announce_stop = async {
                 stop.cancelled().await;
                 ready.store(false, Ordering::Relaxed);
                 tracing::info!("stopping");
             };
-            tokio::join!(told, serve(secure, "TLS"), serve(insecure, "plain"));
+            tokio::join!(announce_stop, serve(secure, "TLS"), serve(insecure, "plain"));
             done.cancel();
         };
         tokio::join!(main, probes);

@@ -65,21 +65,21 @@ impl CertificateManager {
     async fn step(&mut self, now: Timestamp) -> Result<Round, Error> {
         for _ in 0..ATTEMPTS {
             let (stored, version) = self.store.load().await?;
-            let told = match &stored {
+            let trust = match &stored {
                 Some(material) => Some(self.trust.establish(&material.bundle()).await?),
                 None => None,
             };
-            let trusted = stored.as_ref().zip(told.as_ref()).is_some_and(|(material, told)| {
-                self.propagation.look(&material.bundle(), told.settled, &self.policy, Instant::now())
+            let trusted = stored.as_ref().zip(trust.as_ref()).is_some_and(|(material, trust)| {
+                self.propagation.look(&material.bundle(), trust.settled, &self.policy, Instant::now())
             });
             let Some(planned) = pki::plan(stored.as_ref(), self.served.as_ref(), &self.policy, now, trusted)? else {
-                let Some((material, told)) = stored.zip(told) else { continue };
-                return Ok(Round { material, trusted: told.bundle, remark: told.remark });
+                let Some((material, trust)) = stored.zip(trust) else { continue };
+                return Ok(Round { material, trusted: trust.bundle, remark: trust.remark });
             };
             if self.store.save(&planned, version).await? {
-                let told = self.trust.establish(&planned.bundle()).await?;
-                self.propagation.look(&planned.bundle(), told.settled, &self.policy, Instant::now());
-                return Ok(Round { material: planned, trusted: told.bundle, remark: told.remark });
+                let trust = self.trust.establish(&planned.bundle()).await?;
+                self.propagation.look(&planned.bundle(), trust.settled, &self.policy, Instant::now());
+                return Ok(Round { material: planned, trusted: trust.bundle, remark: trust.remark });
             }
         }
         Err(Error::Contended(self.store.describe()))

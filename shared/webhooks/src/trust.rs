@@ -83,14 +83,14 @@ impl Trust {
     pub(super) async fn establish(&mut self, bundle: &str) -> Result<TrustState, Error> {
         let mut all = TrustState { settled: true, ..TrustState::default() };
         let wanted = validating(&self.configuration, &self.webhooks, &self.endpoint, Some(bundle));
-        let told = self.tell(wanted, bundle).await?;
-        all.add(told);
+        let state = self.update(wanted, bundle).await?;
+        all.add(state);
         let wanted = mutating(&self.configuration, &self.webhooks, &self.endpoint, Some(bundle));
-        let told = self.tell(wanted, bundle).await?;
-        all.add(told);
+        let state = self.update(wanted, bundle).await?;
+        all.add(state);
         for definition in self.webhooks.iter().filter_map(Webhook::definition).collect::<Vec<_>>() {
-            let told = self.tell_definition(&definition, bundle).await?;
-            all.add(told);
+            let state = self.update_definition(&definition, bundle).await?;
+            all.add(state);
         }
         Ok(all)
     }
@@ -123,7 +123,7 @@ impl Trust {
         }
     }
 
-    async fn tell<C: Configuration>(&self, wanted: Option<C>, bundle: &str) -> Result<TrustState, Error> {
+    async fn update<C: Configuration>(&self, wanted: Option<C>, bundle: &str) -> Result<TrustState, Error> {
         let Some(wanted) = wanted else { return Ok(TrustState { settled: true, ..TrustState::default() }) };
         let api = Api::<C>::all(self.client.clone());
         let (name, kind) = (&self.configuration, C::kind(&()));
@@ -185,7 +185,7 @@ impl Trust {
         }
     }
 
-    async fn tell_definition(&mut self, name: &str, bundle: &str) -> Result<TrustState, Error> {
+    async fn update_definition(&mut self, name: &str, bundle: &str) -> Result<TrustState, Error> {
         let api = Api::<CustomResourceDefinition>::all(self.client.clone());
         let stored = ask(&format!("cannot read CustomResourceDefinition {name}"), api.get_opt(name)).await?;
         let Some(stored) = stored else {

@@ -185,11 +185,11 @@ impl Bench {
     }
 
     async fn steady(&mut self, operator: &Operator, provider: Option<&Provider>) -> Result<()> {
-        let asked = async || match provider {
+        let provider_requests = async || match provider {
             Some(provider) => provider.requests().await,
             None => Ok(0.0),
         };
-        let (cpu, before, questions) = (operator.cpu()?, self.requests()?, asked().await?);
+        let (cpu, before, questions) = (operator.cpu()?, self.requests()?, provider_requests().await?);
         tokio::time::sleep(Duration::from_secs(self.args.window)).await;
         let minutes = self.args.window as f64 / 60.0;
         let cpu = (operator.cpu()? - cpu) / minutes;
@@ -197,7 +197,7 @@ impl Bench {
         let requests = self.requests()?.since(&before).total() as f64;
         self.table.add("steady requests", "/min", requests / minutes, "the lease's included");
         if provider.is_some() {
-            let questions = asked().await? - questions;
+            let questions = provider_requests().await? - questions;
             self.table.add("steady questions", "/min", questions / minutes, "to the provider");
         }
         Ok(())

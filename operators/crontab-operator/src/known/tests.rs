@@ -127,14 +127,14 @@ fn run_now_token_is_handled_once() {
         crontab.status = None;
         let timing = timing(&crontab);
         let mut known = Known::of(&crontab, &timing, vec![], at("2026-11-20T10:00:00Z"));
-        assert_eq!(known.asked(), Some(token));
+        assert_eq!(known.requested_run(), Some(token));
         assert!(known.has_to_decide() && known.depends_on_jobs());
         known.answered(token, None);
-        assert_eq!(known.asked(), None);
+        assert_eq!(known.requested_run(), None);
         let status = crate::status::of(&known, &[]).status;
         assert!(status.last_run_now.as_ref().is_some_and(|token| token.len() <= 128));
         let again = CronTab { status: Some(status), ..crontab.clone() };
-        assert_eq!(Known::of(&again, &timing, vec![], at("2026-11-20T10:00:00Z")).asked(), None);
+        assert_eq!(Known::of(&again, &timing, vec![], at("2026-11-20T10:00:00Z")).requested_run(), None);
     }
 }
 

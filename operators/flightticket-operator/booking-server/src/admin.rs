@@ -81,8 +81,8 @@ fn probe(name: &str, checks: &[(&str, Result<(), String>)]) -> Response {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Answer {
-    let asked = Arc::clone(&app);
-    app.store.read(move |books| Ok(asked.metrics.refresh(books.0)?)).await?;
+    let writer = Arc::clone(&app);
+    app.store.read(move |books| Ok(writer.metrics.refresh(books.0)?)).await?;
     let text = app.metrics.render().map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
 }

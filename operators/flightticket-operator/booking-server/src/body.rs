@@ -17,7 +17,7 @@ pub(crate) async fn json(request: Request) -> Result<Value, Problem> {
     if !is_json(request.headers()) {
         return Err(Problem::new(Code::UnsupportedMediaType, "send JSON, with Content-Type: application/json"));
     }
-    let bytes = to_bytes(request.into_body(), LIMIT).await.map_err(|error| told(&error))?;
+    let bytes = to_bytes(request.into_body(), LIMIT).await.map_err(|error| problem_of(&error))?;
     serde_json::from_slice(&bytes)
         .map_err(|error| Problem::new(Code::Malformed, format!("the body is not JSON: {error}")))
 }
@@ -28,7 +28,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     matches!(essence.as_str(), "application/json" | "application/merge-patch+json")
 }
 
-fn told(error: &axum::Error) -> Problem {
+fn problem_of(error: &axum::Error) -> Problem {
     let mut cause: Option<&dyn Error> = Some(error);
     while let Some(error) = cause {
         if error.is::<LengthLimitError>() {

@@ -133,7 +133,7 @@ impl Store {
             TrySendError::Disconnected(_) => Problem::unavailable("the server is stopping"),
         })?;
         let result = answered.await.unwrap_or_else(|_| Err(Problem::new(Code::Internal, "the writer failed").into()));
-        result.map_err(told)
+        result.map_err(problem_of)
     }
 
     /// Reads from a consistent snapshot.
@@ -144,8 +144,8 @@ impl Store {
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await.map_err(|_| Problem::unavailable("the server is stopping"))?;
         let store = Arc::clone(self);
-        let asked = tokio::task::spawn_blocking(move || store.ask(ask)).await;
-        asked.unwrap_or_else(|_| Err(Problem::new(Code::Internal, "the read failed").into())).map_err(told)
+        let answer = tokio::task::spawn_blocking(move || store.ask(ask)).await;
+        answer.unwrap_or_else(|_| Err(Problem::new(Code::Internal, "the read failed").into())).map_err(problem_of)
     }
 
     fn ask<T>(&self, ask: impl FnOnce(Books<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
@@ -264,7 +264,7 @@ fn is_busy(code: ErrorCode) -> bool {
 }
 
 /// Converts a failure to the answer for the client. The database's own message goes only to the log.
-fn told(failure: Failure) -> Problem {
+fn problem_of(failure: Failure) -> Problem {
     match failure {
         Failure::Refused(problem) => problem,
         Failure::Database(error) => {

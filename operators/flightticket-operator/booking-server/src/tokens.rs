@@ -105,8 +105,8 @@ fn hashes(text: &str) -> Vec<Hash> {
 
 /// Takes constant time, whichever token matches, and however much of it.
 fn accepts(hashes: &[Hash], token: &str) -> bool {
-    let asked: Hash = Sha256::digest(token).into();
-    hashes.iter().fold(Choice::from(0), |found, hash| found | hash.ct_eq(&asked)).into()
+    let hash_of_token: Hash = Sha256::digest(token).into();
+    hashes.iter().fold(Choice::from(0), |found, hash| found | hash.ct_eq(&hash_of_token)).into()
 }
 
 /// The token in an `Authorization` header: `Bearer TOKEN`.

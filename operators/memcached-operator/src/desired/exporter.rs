@@ -28,7 +28,7 @@ pub(super) fn exporter(spec: &MemcachedSpec, config: &Config) -> Option<Containe
         limits: Some([quantity("memory", "64Mi")].into()),
         claims: None,
     };
-    let asked = client_auth(spec).is_some_and(|it| it != ClientAuth::None);
+    let verifies_clients = client_auth(spec).is_some_and(|it| it != ClientAuth::None);
     Some(Container {
         name: "exporter".to_owned(),
         image: Some(settings.image.clone().unwrap_or_else(|| config.default_exporter_image())),
@@ -44,7 +44,7 @@ pub(super) fn exporter(spec: &MemcachedSpec, config: &Config) -> Option<Containe
             Some(resources) => normalize::resources(resources),
             None => Some(small),
         },
-        volume_mounts: asked.then(|| {
+        volume_mounts: verifies_clients.then(|| {
             let mounts = secrets::mounts(spec).into_iter();
             mounts.filter(|mount| mount.mount_path == TLS_FOLDER).collect()
         }),

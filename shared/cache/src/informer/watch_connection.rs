@@ -34,12 +34,12 @@ pub(super) struct WatchConnection {
     /// Which of the informer's watches this is.
     pub(super) watch: usize,
     /// `Retry-After` of the last 429 or 503 in seconds; [`RetryDelay::next_wait`] takes it and resets it to 0.
-    asked: AtomicU32,
+    retry_after: AtomicU32,
 }
 
 impl WatchConnection {
     pub(super) fn new(health: Arc<InformerHealth>, watch: usize) -> Arc<Self> {
-        Arc::new(Self { health, watch, asked: AtomicU32::new(0) })
+        Arc::new(Self { health, watch, retry_after: AtomicU32::new(0) })
     }
 
     /// Wraps `client`: a client whose requests go over this connection.
@@ -59,7 +59,7 @@ impl WatchConnection {
                 let (head, body) = answer.await.map_err(|_| Silent)??;
                 connection.health.heard(connection.watch);
                 if let StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE = head.status {
-                    connection.asked.store(retry_after_seconds(&head.headers).unwrap_or(0), Ordering::Relaxed);
+                    connection.retry_after.store(retry_after_seconds(&head.headers).unwrap_or(0), Ordering::Relaxed);
                 }
                 if is_watch && head.status.is_success() {
                     connection.health.synced(connection.watch);
@@ -108,8 +108,8 @@ impl RetryDelay {
             if self.connection.health.is_optional_and_missing() { LONGEST_WAIT_FOR_MISSING_KIND } else { LONGEST_WAIT };
         let ceiling = Duration::from_millis(200).saturating_mul(1 << self.failures.min(12)).min(longest);
         self.failures += 1;
-        let asked = Duration::from_secs(self.connection.asked.swap(0, Ordering::Relaxed).into());
-        let wait = ceiling.mul_f64(self.random.f64().mul_add(0.5, 0.5)).max(asked);
+        let retry_after = Duration::from_secs(self.connection.retry_after.swap(0, Ordering::Relaxed).into());
+        let wait = ceiling.mul_f64(self.random.f64().mul_add(0.5, 0.5)).max(retry_after);
         self.due = Some(Instant::now() + wait);
         wait
     }

@@ -65,8 +65,8 @@ fn fingerprint_of(live: &Value) -> Fingerprint {
 fn ours(live: &Value) -> Value {
     let text = live.to_string();
     let head: Head<'_> = serde_json::from_str(&text).expect("metadata");
-    let share = OwnedFields::of("memcached-controller", &head.metadata.managed_fields);
-    share.map_or(Value::Null, |share| share.project(live))
+    let fields = OwnedFields::of("memcached-controller", &head.metadata.managed_fields);
+    fields.map_or(Value::Null, |fields| fields.project(live))
 }
 
 fn changes(live: &Value, desired: &Value, defaulted: &Value) -> Vec<String> {

@@ -25,7 +25,7 @@ pub(crate) struct Remembered {
     /// Children whose create request was sent but not answered, by kind and name: they may exist.
     pub(super) unanswered: BTreeSet<(String, Arc<str>)>,
     /// What the last reconcile acted on, for controllers that filter what wakes them.
-    acted_on: LastReconciled,
+    last_reconciled: LastReconciled,
     /// The last child of each kind that may have lost our label, see [`lost_children`](super::lost_children).
     pub(super) lost_children: BTreeMap<String, ObjectKey>,
 }
@@ -77,12 +77,12 @@ impl Memory {
         self.0.lock().get(key).map(|remembered| read(remembered)).unwrap_or_default()
     }
 
-    pub(crate) fn acted_on(&self, key: &ObjectKey) -> LastReconciled {
-        self.read(key, |it| it.acted_on)
+    pub(crate) fn last_reconciled(&self, key: &ObjectKey) -> LastReconciled {
+        self.read(key, |it| it.last_reconciled)
     }
 
-    pub(crate) fn record_acted_on(&self, key: &ObjectKey, acted_on: LastReconciled) {
-        self.modify(key, |it| it.acted_on = acted_on);
+    pub(crate) fn record_reconciled(&self, key: &ObjectKey, reconciled: LastReconciled) {
+        self.modify(key, |it| it.last_reconciled = reconciled);
     }
 
     /// Drops everything about an object that is gone.

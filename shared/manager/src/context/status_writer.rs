@@ -119,9 +119,9 @@ impl<K: Primary> Context<K> {
         let object = self.object();
         *status.conditions_mut() = conditions;
         *status.observed_generation_mut() = object.meta().generation;
-        let asked = format!("{}/reconcile-requested-at", self.controller.names.group);
+        let request = format!("{}/reconcile-requested-at", self.controller.names.group);
         *status.last_handled_reconcile_at_mut() =
-            annotation(&*object, &asked).map(|token| cut(token, ECHO_BYTES).to_owned());
+            annotation(&*object, &request).map(|token| cut(token, ECHO_BYTES).to_owned());
 
         // A new fence alone is no reason to write: keep the stored one here, and raise it only when something else differs.
         let stored_fence = object.status().and_then(Status::fence).cloned();

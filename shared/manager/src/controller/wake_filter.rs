@@ -44,7 +44,7 @@ impl<K: Primary> WakeFilter<K> {
     /// [`ReconcileGuard::end`] answers for it.
     pub(super) fn passes(&self, key: &ObjectKey) -> bool {
         let Some(part) = &self.part else { return true };
-        match self.memory.acted_on(key) {
+        match self.memory.last_reconciled(key) {
             LastReconciled::Unknown => true,
             LastReconciled::Running => false,
             LastReconciled::Hash(hash) => self.store.get(key).is_none_or(|object| hash_of(part, &object) != hash),
@@ -57,9 +57,9 @@ impl<K: Primary> WakeFilter<K> {
         ReconcileGuard { filter: self, key }
     }
 
-    fn record(&self, key: &ObjectKey, acted_on: LastReconciled) {
+    fn record(&self, key: &ObjectKey, reconciled: LastReconciled) {
         if self.part.is_some() {
-            self.memory.record_acted_on(key, acted_on);
+            self.memory.record_reconciled(key, reconciled);
         }
     }
 }

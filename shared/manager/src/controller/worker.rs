@@ -95,7 +95,7 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
             metrics.reconcile_total.with_label_values(&[controller[0], ended.result]).inc();
             match ended.outcome {
                 Outcome::Success | Outcome::WaitForChange => {}
-                Outcome::RequeueAfter(wait) => explain(item.key(), &Cause::Asked(wait)),
+                Outcome::RequeueAfter(wait) => explain(item.key(), &Cause::RequeueAfter(wait)),
                 _ => explain(item.key(), &Cause::Failure),
             }
             item.done(ended.outcome);
@@ -236,7 +236,7 @@ impl Ended {
     /// retry if the reconcile failed. The earliest time counts, except that nothing comes before a time that another system has
     /// named.
     fn of(action: Action, wake: Option<Duration>, retry: Option<Retry>) -> Self {
-        let (asked, base) = match action {
+        let (requeue, base) = match action {
             Action::Done => (None, None),
             Action::After(wait) => (Some(wait), None),
             Action::Retry(base) => (None, Some(base)),
@@ -245,7 +245,7 @@ impl Ended {
                 return Self { result, outcome: Outcome::NotBefore(wait) };
             }
         };
-        let latest = asked.into_iter().chain(wake).min();
+        let latest = requeue.into_iter().chain(wake).min();
         let (result, outcome) = match (retry, base, latest) {
             (Some(Retry::After(wait)), ..) => (ERROR, Outcome::NotBefore(wait)),
             (Some(Retry::WhenChanged), _, None) => (ERROR, Outcome::WaitForChange),

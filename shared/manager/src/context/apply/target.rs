@@ -21,7 +21,7 @@ impl<K: Primary> Context<K> {
         requests: &Requests,
         desired: C,
     ) -> Result<Target, Error> {
-        self.reconciliation.asked.lock().push(requests.kind().to_owned());
+        self.reconciliation.kinds.lock().push(requests.kind().to_owned());
         let name = desired.meta().name.clone().unwrap_or_default();
         let key = ObjectKey { namespace: self.reconciliation.key.namespace.clone(), name: name.into() };
         let Value::Object(mut fields) = serde_json::to_value(desired).map_err(requests.undecodable("write", &key))?
