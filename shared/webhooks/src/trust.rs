@@ -15,10 +15,10 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams},
     core::ClusterResourceScope,
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
@@ -39,6 +39,25 @@ pub(super) struct Trust {
     pub(super) webhooks: Vec<Webhook>,
     /// CRDs as they were before we wrote our URL into them.
     pub(super) before: Vec<OriginalCrd>,
+}
+
+/// The part of a CRD that this module reads. Its schemas are far larger, so nothing decodes them.
+#[derive(Debug, Clone, Resource, Deserialize)]
+#[resource(inherit = CustomResourceDefinition)]
+struct Definition {
+    metadata: ObjectMeta,
+    spec: DefinitionSpec,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct DefinitionSpec {
+    conversion: Option<CustomResourceConversion>,
+    versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct DefinitionVersion {
+    served: bool,
 }
 
 /// A CRD's conversion and served versions, to be restored at the end.
@@ -109,7 +128,7 @@ impl Trust {
             ask(what, validating.delete(&name, &parameters)).await.map(drop),
             ask(what, mutating.delete(&name, &parameters)).await.map(drop),
         ];
-        let definitions = Api::<CustomResourceDefinition>::all(self.client.clone());
+        let definitions = Api::<Definition>::all(self.client.clone());
         let mut failures: Vec<Error> =
             results.into_iter().filter_map(Result::err).filter(|error| !gone(error)).collect();
         for before in std::mem::take(&mut self.before) {
@@ -186,7 +205,7 @@ impl Trust {
     }
 
     async fn update_definition(&mut self, name: &str, bundle: &str) -> Result<TrustState, Error> {
-        let api = Api::<CustomResourceDefinition>::all(self.client.clone());
+        let api = Api::<Definition>::all(self.client.clone());
         let stored = ask(&format!("cannot read CustomResourceDefinition {name}"), api.get_opt(name)).await?;
         let Some(stored) = stored else {
             return Ok(TrustState { settled: true, bundle: None, remark: Some(format!("crd {name} not installed")) });

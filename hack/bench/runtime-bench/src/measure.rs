@@ -14,7 +14,7 @@ use cluster::{Cluster, Nodes};
 
 use crate::{
     kind::Kind,
-    operator::{BUILT, Operator, Requests, USER},
+    operator::{BUILT, Memory, Operator, Requests, USER},
     provider::Provider,
     table::Table,
     world::{Change, World},
@@ -97,9 +97,9 @@ impl Bench {
         tokio::time::sleep(SETTLE).await;
         let full = operator.memory()?;
         self.table.add("RSS with objects", "MiB", full.rss(), "");
-        self.table.add("of which heap", "MiB", full.anonymous, "");
-        let each = (full.rss() - idle) * 1_024.0 / self.args.objects as f64;
-        self.table.add("memory", "KiB", each, "an object with its children");
+        self.table.add("heap with objects", "MiB", full.anonymous, "");
+        let each = (full.anonymous - idle.anonymous) * 1_024.0 / self.args.objects as f64;
+        self.table.add("memory", "KiB", each, "heap of an object with its children");
         if kind.has_deployment() {
             self.changes(&world).await?;
         }
@@ -110,8 +110,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures the idle program, without objects. Returns the RSS in MiB.
-    async fn idle(&mut self, world: &World) -> Result<f64> {
+    /// Measures the idle program, without objects. Returns its memory.
+    async fn idle(&mut self, world: &World) -> Result<Memory> {
         let mut operator = self.start()?;
         self.table.add("exec to ready", "s", operator.until_ready().await?, "/readyz answers 200");
         self.table.add("exec to lease", "s", world.until_leader(&operator).await?, "it leads");
@@ -124,9 +124,9 @@ impl Bench {
         self.table.add("idle requests", "/min", requests / minutes, "the lease's included");
         let idle = operator.memory()?;
         self.table.add("idle RSS", "MiB", idle.rss(), "without objects");
-        self.table.add("of which heap", "MiB", idle.anonymous, "");
+        self.table.add("idle heap", "MiB", idle.anonymous, "");
         operator.terminate().await?;
-        Ok(idle.rss())
+        Ok(idle)
     }
 
     /// Measures the start with many objects that wait for the program.
@@ -207,7 +207,9 @@ impl Bench {
         let mut standby = self.start()?;
         standby.until_ready().await?;
         tokio::time::sleep(SETTLE).await;
-        self.table.add("standby RSS", "MiB", standby.memory()?.rss(), "while the other one leads");
+        let memory = standby.memory()?;
+        self.table.add("standby RSS", "MiB", memory.rss(), "while the other one leads");
+        self.table.add("standby heap", "MiB", memory.anonymous, "");
         let seconds = world.hand_over(0, async || operator.terminate().await).await?;
         self.table.add("hand-over", "s", seconds, "SIGTERM to the leader until the standby's first write");
         if self.args.kill {
