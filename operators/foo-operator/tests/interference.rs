@@ -2,7 +2,7 @@
 
 use foo_operator::FooOperator;
 use manager::Operator;
-use manager_testing::{Story, interfere};
+use manager_testing::{Story, interfere, survive_any_spec};
 use serde_json::{Value, json};
 
 struct Example;
@@ -39,4 +39,9 @@ impl Story for Example {
 #[tokio::test(start_paused = true)]
 async fn no_change_during_a_request_is_missed() {
     interfere(Example, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c1_any_spec_that_the_schema_allows_gets_a_status() {
+    survive_any_spec(Example, 60).await;
 }

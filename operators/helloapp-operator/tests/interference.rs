@@ -2,7 +2,7 @@
 
 use helloapp_operator::HelloAppOperator;
 use manager::Operator;
-use manager_testing::{Story, interfere};
+use manager_testing::{Story, interfere, survive_any_spec};
 use serde_json::{Value, json};
 
 struct Application;
@@ -46,4 +46,9 @@ impl Story for Application {
 #[tokio::test(start_paused = true)]
 async fn no_change_during_a_request_is_missed() {
     interfere(Application, 100).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c1_any_spec_that_the_schema_allows_gets_a_status() {
+    survive_any_spec(Application, 60).await;
 }

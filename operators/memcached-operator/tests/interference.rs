@@ -1,7 +1,7 @@
 //! The operator misses no change that other clients make while it works, at any moment of any of its requests.
 
 use manager::Operator;
-use manager_testing::{Story, interfere};
+use manager_testing::{Story, interfere, survive_any_spec};
 use memcached_operator::MemcachedOperator;
 use serde_json::{Value, json};
 
@@ -43,4 +43,9 @@ impl Story for Cache {
 #[tokio::test(start_paused = true)]
 async fn no_change_during_a_request_is_missed() {
     interfere(Cache, 150).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c1_any_spec_that_the_schema_allows_gets_a_status() {
+    survive_any_spec(Cache, 60).await;
 }

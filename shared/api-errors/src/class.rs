@@ -13,7 +13,7 @@ pub enum Class {
     AlreadyExists,
     /// Another client changed the object, or replaced it, since we read it.
     Conflict,
-    /// Admission, Pod Security or validation refuses the object: a user has to fix something.
+    /// Admission, Pod Security or validation refuses the object, or it cannot be merged: a user has to fix something.
     Rejected,
     /// A quota is used up.
     Quota,
@@ -25,6 +25,10 @@ pub enum Class {
 
 /// The API server's message about a JSON patch that cannot be carried out: `patchResource` in its `handlers/patch.go`.
 const PATCH_DOES_NOT_APPLY: &str = "the server rejected our request due to an error in our request";
+
+/// The begin of the API server's message about an apply whose object it cannot merge, for example because two elements of a list
+/// have the same key: `structuredmerge.go` in apimachinery. Its code is 500, but the same object is always refused.
+const CANNOT_BE_MERGED: &str = "failed to create typed patch object";
 
 /// Returns the class of an error.
 pub fn classify(error: &kube::Error) -> Class {
@@ -38,6 +42,7 @@ pub fn classify(error: &kube::Error) -> Class {
         // A test of a JSON patch that does not hold, or a path that is not there any more.
         422 if status.message == PATCH_DOES_NOT_APPLY => Class::Conflict,
         422 | 400 => Class::Rejected,
+        500 if status.message.starts_with(CANNOT_BE_MERGED) => Class::Rejected,
         403 => forbidden(status),
         _ => Class::Transient,
     }
@@ -93,6 +98,7 @@ mod tests {
             (api(403, "Forbidden", pod_security), Class::Rejected),
             (api(429, "TooManyRequests", "x"), Class::Transient),
             (api(500, "InternalError", "x"), Class::Transient),
+            (api(500, "", "failed to create typed patch object (n/a; apps/v1, Kind=Deployment): x"), Class::Rejected),
         ] {
             assert_eq!(classify(&error), class, "{error}");
         }

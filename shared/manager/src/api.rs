@@ -171,8 +171,13 @@ impl Requests {
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<String, Error> {
         let description = || self.describe(verb, key);
-        let request = request
-            .map_err(|error| Error::Api { request: description(), source: Box::new(kube::Error::BuildRequest(error)) })?;
+        if let Some(error) = impossible(key) {
+            return Err(Error::Api { request: description(), source: Box::new(error) });
+        }
+        let request = request.map_err(|error| Error::Api {
+            request: description(),
+            source: Box::new(kube::Error::BuildRequest(error)),
+        })?;
         // This check is the last step before sending: the leadership may have been lost while this reconcile was computing.
         if !matches!(verb, "get" | "list") && !self.leading.may_write() {
             return Err(Error::NotLeading { request: description() });
@@ -184,6 +189,19 @@ impl Requests {
             .ok_or_else(|| Error::Deadline { request: description(), after: DEADLINE })?
             .map_err(|source| Error::Api { request: description(), source: Box::new(source) })
     }
+}
+
+/// Returns the answer for a name that no object can have. Names come from specs: in a URL, `../x` would lead to another object, and a
+/// space would make the URL invalid.
+fn impossible(key: &ObjectKey) -> Option<kube::Error> {
+    let is_possible = |name: &str| {
+        !matches!(name, "." | "..") && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte))
+    };
+    if is_possible(&key.name) && is_possible(&key.namespace) {
+        return None;
+    }
+    let message = format!("{:?} is not a valid name of an object", key.name);
+    Some(kube::Error::Api(Box::new(Status::failure(&message, "NotFound").with_code(404))))
 }
 
 /// Sets the content type of a JSON patch. kube's own type would have to be built from the operations first.
@@ -235,4 +253,21 @@ async fn text(client: &Client, request: http::Request<Vec<u8>>) -> Result<String
 
 async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, work).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_that_would_change_the_url_is_not_sent() {
+        let is_sent = |namespace: &str, name: &str| impossible(&ObjectKey::new(namespace, name)).is_none();
+        for name in ["a", "memcached-tls.v2", "system:controller:x", "..a", "a_b"] {
+            assert!(is_sent("default", name), "{name}");
+        }
+        for name in [".", "..", "../b", "a/../../c/secrets/d", "a b", "a%2fb", "a?b", "a#b", "ä", "a\nb"] {
+            assert!(!is_sent("default", name), "{name}");
+            assert!(!is_sent(name, "a"), "{name}");
+        }
+    }
 }

@@ -127,9 +127,14 @@ impl InMemory {
 
     /// The number of reconciles that the running operator has finished.
     pub fn reconciles(&self) -> u64 {
+        self.metric("controller_runtime_reconcile_total")
+    }
+
+    /// The sum of all series of this metric of the running operator.
+    pub fn metric(&self, name: &str) -> u64 {
         let scrape = self.running.as_ref().map(Harness::scrape).unwrap_or_default();
-        let counts = scrape.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total{"));
-        counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+        let is_of_metric = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        scrape.lines().filter(is_of_metric).filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
     /// All writes of the operator so far, without dry runs.

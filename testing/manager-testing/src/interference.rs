@@ -125,7 +125,7 @@ pub async fn interfere(story: impl Story + Send + Sync + 'static, sample: usize)
             shown = Instant::now();
             eprintln!("{number} of {count}, {} failed; now {line}", failed.len());
         }
-        match told(&story, &line).await {
+        match play(&story, &line).await {
             Ok(true) => {}
             Ok(false) => idle += 1,
             Err(why) => failed.push(format!("INTERFERENCES='{line}'\n    {why}")),
@@ -144,20 +144,20 @@ pub async fn interfere(story: impl Story + Send + Sync + 'static, sample: usize)
 /// Runs the story undisturbed and returns the operator's requests. Watches deliver the operator's own writes late; these must
 /// cause no reconcile.
 async fn undisturbed(story: &Arc<dyn Story + Send + Sync>) -> Vec<Entry> {
-    let mut telling = Telling::begin(story);
-    telling.memory.plan(&"frame * * own -> delay 100s".parse().expect("a plan"));
-    for step in 0..telling.steps() {
-        telling.act(step).await;
-        telling.memory.until_quiet().await;
-        let reconciles = telling.memory.reconciles();
-        telling.memory.pass(IDLE).await;
+    let mut run = Run::begin(story);
+    run.memory.plan(&"frame * * own -> delay 100s".parse().expect("a plan"));
+    for step in 0..run.steps() {
+        run.act(step).await;
+        run.memory.until_quiet().await;
+        let reconciles = run.memory.reconciles();
+        run.memory.pass(IDLE).await;
         if story.sleeps() {
-            assert_eq!(telling.memory.reconciles(), reconciles, "step {step}: an own write's echo causes a reconcile");
+            assert_eq!(run.memory.reconciles(), reconciles, "step {step}: an own write's echo causes a reconcile");
         }
-        telling.settle().await;
-        telling.memory.pass(IDLE).await; // until all delayed events have arrived
+        run.settle().await;
+        run.memory.pass(IDLE).await; // until all delayed events have arrived
     }
-    telling.memory.requests()
+    run.memory.requests()
 }
 
 /// Makes the plans: every moment of every request, with every interference and every combination of lagging watches.
@@ -189,28 +189,28 @@ fn plans(story: &Arc<dyn Story + Send + Sync>, record: &[Entry]) -> Vec<String> 
 }
 
 /// Runs the story until the plan has applied. Returns whether it did, or what the operator missed.
-async fn told(story: &Arc<dyn Story + Send + Sync>, line: &str) -> Result<bool, String> {
+async fn play(story: &Arc<dyn Story + Send + Sync>, line: &str) -> Result<bool, String> {
     let plan: Plan = line.parse().map_err(|error| format!("{error}"))?;
-    let mut telling = Telling::begin(story);
-    let (acting, model) = (story.clone(), telling.memory.model.clone());
+    let mut run = Run::begin(story);
+    let (acting, model) = (story.clone(), run.memory.model.clone());
     let planned = Arc::new(Planned::with_signals(&plan, move |name| {
         let interference = ALL.into_iter().find(|it| it.name() == name).expect("an interference");
         let (acting, model) = (acting.clone(), model.clone());
         Box::pin(async move { User::of(&model, &*acting).act(interference).await })
     }));
-    telling.memory.model.set_shared_faults(planned.clone());
+    run.memory.model.set_shared_faults(planned.clone());
     let acted = || planned.unused().iter().all(|rule| !rule.actions().iter().any(is_signal));
-    for step in 0..telling.steps() {
-        telling.act(step).await;
+    for step in 0..run.steps() {
+        run.act(step).await;
         for _ in 0..3 {
-            telling.memory.until_quiet().await;
+            run.memory.until_quiet().await;
             if acted() {
                 // Play no other controller now: its events would cause a reconcile, and so hide a missed change.
-                telling.memory.pass(LATE).await;
-                telling.memory.until_quiet().await;
-                return telling.check().await.map(|()| true);
+                run.memory.pass(LATE).await;
+                run.memory.until_quiet().await;
+                return run.check().await.map(|()| true);
             }
-            story.play(&telling.memory.model);
+            story.play(&run.memory.model);
         }
     }
     Ok(false)
@@ -221,14 +221,14 @@ fn is_signal(action: &fault_plan::Action) -> bool {
 }
 
 /// One run of a story.
-struct Telling {
-    story: Arc<dyn Story + Send + Sync>,
-    memory: InMemory,
-    user: User,
+pub(crate) struct Run {
+    pub(crate) story: Arc<dyn Story + Send + Sync>,
+    pub(crate) memory: InMemory,
+    pub(crate) user: User,
 }
 
-impl Telling {
-    fn begin(story: &Arc<dyn Story + Send + Sync>) -> Self {
+impl Run {
+    pub(crate) fn begin(story: &Arc<dyn Story + Send + Sync>) -> Self {
         let memory = InMemory::new(story.operator(), &["--resync-interval=10000h"]);
         let user = User::of(&memory.model, &**story);
         Self { story: story.clone(), memory, user }
@@ -240,7 +240,7 @@ impl Telling {
     }
 
     /// Does the user's part of a step.
-    async fn act(&mut self, step: usize) {
+    pub(crate) async fn act(&mut self, step: usize) {
         let changes = self.story.changes();
         if step == 0 {
             self.user.create().await;
@@ -253,7 +253,7 @@ impl Telling {
     }
 
     /// Lets the operator and the other controllers finish, also with delayed watches.
-    async fn settle(&mut self) {
+    pub(crate) async fn settle(&mut self) {
         for _ in 0..2 {
             self.memory.pass(LATE).await;
             self.memory.until_quiet().await;
@@ -264,6 +264,14 @@ impl Telling {
 
     /// Checks that the operator has reacted to everything.
     async fn check(&mut self) -> Result<(), String> {
+        self.check_reaction().await?;
+        self.memory.no_plan();
+        self.memory.until_quiet().await;
+        self.check_restart().await
+    }
+
+    /// Checks that the object reports what was last required of it, and that the operator rests.
+    pub(crate) async fn check_reaction(&mut self) -> Result<(), String> {
         if let Some(object) = self.user.object() {
             let (metadata, status) = (&object["metadata"], &object["status"]);
             let group = self.user.group();
@@ -292,8 +300,11 @@ impl Telling {
         if self.story.sleeps() && self.memory.reconciles() != reconciles {
             return Err("reconciles without a cause".to_owned());
         }
-        self.memory.no_plan();
-        self.memory.until_quiet().await;
+        Ok(())
+    }
+
+    /// Checks that a new process of the operator finds nothing to write.
+    pub(crate) async fn check_restart(&mut self) -> Result<(), String> {
         self.memory.restart().await;
         let writes = self.memory.until_quiet().await;
         let late: Vec<String> = writes
@@ -306,7 +317,7 @@ impl Telling {
 }
 
 /// The user and other clients that change the object and its children.
-struct User {
+pub(crate) struct User {
     model: Model,
     object: Value,
     change: Value,
@@ -322,11 +333,11 @@ impl User {
         Self { model: model.clone(), object, change: story.other_change(), children, resource }
     }
 
-    fn api(&self) -> Api<DynamicObject> {
+    pub(crate) fn api(&self) -> Api<DynamicObject> {
         Api::namespaced_with(self.model.client_named("user"), NAMESPACE, &self.resource)
     }
 
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.object["metadata"]["name"].as_str().expect("a name")
     }
 
@@ -334,7 +345,7 @@ impl User {
         &self.resource.group
     }
 
-    fn object(&self) -> Option<Value> {
+    pub(crate) fn object(&self) -> Option<Value> {
         let resource = format!("{}.{}", self.resource.plural, self.resource.group);
         self.model.object(&resource, NAMESPACE, self.name())
     }

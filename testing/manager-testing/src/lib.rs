@@ -7,6 +7,8 @@
 //! [`InMemory`] runs the same operator against a model of the API server in simulated time: for tests that take days, and for a
 //! kill at every possible moment.
 //!
+//! [`survive_any_spec`] gives the operator specs that its schema allows, whether or not they make sense.
+//!
 //! [`Races`] makes pairs of changes a few milliseconds apart, and counts the changes to which the operator does not react.
 //!
 //! ```ignore
@@ -17,6 +19,7 @@
 
 #![expect(clippy::missing_panics_doc, reason = "a test kit reports failures by panicking")]
 
+mod any_spec;
 mod audit;
 mod campaign;
 mod clock;
@@ -31,6 +34,7 @@ mod races;
 mod seed;
 mod world;
 
+pub use any_spec::survive_any_spec;
 pub use audit::Requests;
 pub use campaign::{Campaign, Life, Subject};
 pub use end_state::EndState;
