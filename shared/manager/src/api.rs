@@ -171,7 +171,7 @@ impl Requests {
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<String, Error> {
         let description = || self.describe(verb, key);
-        if let Some(error) = impossible(key) {
+        if let Some(error) = impossible(verb, key) {
             return Err(Error::Api { request: description(), source: Box::new(error) });
         }
         let request = request.map_err(|error| Error::Api {
@@ -191,17 +191,17 @@ impl Requests {
     }
 }
 
-/// Returns the answer for a name that no object can have. Names come from specs: in a URL, `../x` would lead to another object, and a
-/// space would make the URL invalid.
-fn impossible(key: &ObjectKey) -> Option<kube::Error> {
+/// Returns the answer for a name that no object can have, if the request would contain it in its URL. Such names come from specs: in a
+/// URL, `../x` would lead to another object, and a space would make the URL invalid.
+fn impossible(verb: &str, key: &ObjectKey) -> Option<kube::Error> {
     let is_possible = |name: &str| {
         !matches!(name, "." | "..") && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte))
     };
-    if is_possible(&key.name) && is_possible(&key.namespace) {
-        return None;
-    }
-    let message = format!("{:?} is not a valid name of an object", key.name);
-    Some(kube::Error::Api(Box::new(Status::failure(&message, "NotFound").with_code(404))))
+    let name = if verb == "create" { "" } else { &*key.name }; // only the body contains it
+    let wrong = [&*key.namespace, name].into_iter().find(|name| !is_possible(name))?;
+    let message = format!("{wrong:?} cannot be the name of an object");
+    let (reason, code) = if verb == "get" { ("NotFound", 404) } else { ("Invalid", 422) };
+    Some(kube::Error::Api(Box::new(Status::failure(&message, reason).with_code(code))))
 }
 
 /// Sets the content type of a JSON patch. kube's own type would have to be built from the operations first.
@@ -257,17 +257,27 @@ async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> 
 
 #[cfg(test)]
 mod tests {
+    use api_errors::{Class, classify};
+
     use super::*;
 
     #[test]
     fn name_that_would_change_the_url_is_not_sent() {
-        let is_sent = |namespace: &str, name: &str| impossible(&ObjectKey::new(namespace, name)).is_none();
+        let class = |verb, namespace: &str, name: &str| {
+            impossible(verb, &ObjectKey::new(namespace, name)).map(|error| classify(&error))
+        };
         for name in ["a", "memcached-tls.v2", "system:controller:x", "..a", "a_b"] {
-            assert!(is_sent("default", name), "{name}");
+            assert_eq!(class("get", "default", name), None, "{name}");
         }
         for name in [".", "..", "../b", "a/../../c/secrets/d", "a b", "a%2fb", "a?b", "a#b", "ä", "a\nb"] {
-            assert!(!is_sent("default", name), "{name}");
-            assert!(!is_sent(name, "a"), "{name}");
+            assert_eq!(class("get", "default", name), Some(Class::NotFound), "{name}");
+            assert_eq!(class("apply", "default", name), Some(Class::Rejected), "{name}");
+            assert_eq!(
+                class("create", "default", name),
+                None,
+                "{name}: the API server refuses it with a better message"
+            );
+            assert_eq!(class("create", name, "a"), Some(Class::Rejected), "{name}");
         }
     }
 }
