@@ -191,8 +191,8 @@ impl Requests {
     }
 }
 
-/// Returns the answer for a name that no object can have, if the request would contain it in its URL. Such names come from specs: in a
-/// URL, `../x` would lead to another object, and a space would make the URL invalid.
+/// Returns the answer for a name that no object can have, if the request would contain it in its URL. Such names come from specs.
+/// In a URL, `../x` would lead to another object, and a space would make the URL invalid.
 fn impossible(verb: &str, key: &ObjectKey) -> Option<kube::Error> {
     let is_possible = |name: &str| {
         !matches!(name, "." | "..") && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte))
