@@ -22,7 +22,7 @@ use crate::workspace;
 /// The file with the last result of each mutant.
 const KEPT: &str = "hack/mutants.txt";
 /// The test programs that need no cluster, in addition to the unit tests.
-const IN_MEMORY: [&str; 2] = ["in_memory", "interference"];
+const IN_MEMORY: [&str; 3] = ["in_memory", "interference", "upstream"];
 /// The time-out of the in-memory tests of all packages. Without a mutant they take less than two minutes.
 const LIMIT: Duration = Duration::from_mins(6);
 /// A sample is one of this many shards.
@@ -127,31 +127,46 @@ fn choose<'a>(args: &Args, all: &'a [Mutant], has_survived: impl Fn(&Mutant) -> 
     all.iter().filter(is_asked_for).skip(shard.number).step_by(shard.of).collect()
 }
 
-/// Tries mutants: first against the unit tests of their package. Tries survivors against the in-memory tests of all packages.
+/// Tries mutants against the unit tests of their package. Tries survivors against the in-memory tests of their package, and those
+/// that survive again against the in-memory tests of all packages.
 fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>) -> Result<Fates> {
     let copy = CheckoutCopy::new()?;
     let mut fates = Fates::read(&tried(&copy, all, &chosen, &["--cargo-arg=--lib".to_owned()])?, names)?;
+    let packages = with_tests_in_memory()?;
+    for (package, tests) in &packages {
+        let survivors: BTreeSet<&String> = fates.survivors().collect();
+        let is_left = |it: &&&Mutant| it.package == *package && survivors.contains(&names.0[&it.name]);
+        let left: Vec<&Mutant> = chosen.iter().filter(is_left).copied().collect();
+        if !left.is_empty() {
+            eprintln!("{} survived; trying them against the in-memory tests of {package}", left.len());
+            fates.0.extend(Fates::read(&tried(&copy, all, &left, &selected(tests))?, names)?.0);
+        }
+    }
     let survivors: BTreeSet<&String> = fates.survivors().collect();
     let left: Vec<&Mutant> = chosen.into_iter().filter(|it| survivors.contains(&names.0[&it.name])).collect();
     if !left.is_empty() {
-        eprintln!("{} survived the unit tests; trying them against the in-memory tests", left.len());
-        let packages = with_tests_in_memory()?;
+        eprintln!("{} survived; trying them against the in-memory tests of all packages", left.len());
         check_unchanged(&copy, &packages)?;
-        let tests = IN_MEMORY.map(|name| format!("--cargo-arg=--test={name}"));
-        let packages = packages.into_iter().map(|package| format!("--test-package={package}"));
+        let tests: Vec<String> = packages.values().flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect();
+        let packages = packages.keys().map(|package| format!("--test-package={package}"));
         let limit = format!("--timeout={}", LIMIT.as_secs());
-        let more: Vec<String> = packages.chain(tests).chain(["--baseline=skip".to_owned(), limit]).collect();
+        let more = packages.chain(selected(&tests)).chain(["--baseline=skip".to_owned(), limit]).collect::<Vec<_>>();
         fates.0.extend(Fates::read(&tried(&copy, all, &left, &more)?, names)?.0);
     }
     Ok(fates)
 }
 
+/// The arguments of cargo-mutants that select test programs.
+fn selected(tests: &[String]) -> Vec<String> {
+    tests.iter().map(|name| format!("--cargo-arg=--test={name}")).collect()
+}
+
 /// Checks that the in-memory tests pass without a mutant. cargo-mutants cannot do this itself: it would look for these tests in the
 /// packages of the mutants.
-fn check_unchanged(copy: &CheckoutCopy, packages: &[String]) -> Result<()> {
+fn check_unchanged(copy: &CheckoutCopy, packages: &BTreeMap<String, Vec<String>>) -> Result<()> {
     let mut tests = copy.cargo(workspace::cargo());
     tests.args(["test", "--quiet"]).args(IN_MEMORY.iter().flat_map(|name| ["--test", name]));
-    tests.args(packages.iter().flat_map(|name| ["--package", name])).env("RUST_BACKTRACE", "0");
+    tests.args(packages.keys().flat_map(|name| ["--package", name])).env("RUST_BACKTRACE", "0");
     workspace::run(&mut tests, "the in-memory tests fail without a mutant, see above")
 }
 
@@ -182,13 +197,16 @@ fn tried(copy: &CheckoutCopy, all: &[Mutant], chosen: &[&Mutant], more: &[String
     fs::read_to_string(output.join("outcomes.json")).context("cargo-mutants has written no outcomes")
 }
 
-/// Returns the packages that have in-memory tests.
-fn with_tests_in_memory() -> Result<Vec<String>> {
+/// Returns the in-memory test programs of each package that has any.
+fn with_tests_in_memory() -> Result<BTreeMap<String, Vec<String>>> {
     let output = workspace::cargo().args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
     let metadata: Metadata = serde_json::from_slice(&output.stdout).context("could not read the metadata of cargo")?;
     let in_memory = |target: &Target| target.kind == ["test"] && IN_MEMORY.contains(&&*target.name);
-    let packages = metadata.packages.into_iter().filter(|package| package.targets.iter().any(in_memory));
-    Ok(packages.map(|package| package.name).collect())
+    let tests = |package: Package| {
+        let targets = package.targets.into_iter().filter(in_memory).map(|target| target.name).collect::<Vec<_>>();
+        (package.name, targets)
+    };
+    Ok(metadata.packages.into_iter().map(tests).filter(|(_, tests)| !tests.is_empty()).collect())
 }
 
 impl Shard {
@@ -425,6 +443,6 @@ mod tests {
 
     #[test]
     fn packages_with_tests_in_memory_are_found() {
-        assert!(!with_tests_in_memory().unwrap().is_empty());
+        assert_eq!(with_tests_in_memory().unwrap()["manager"], ["upstream"]);
     }
 }

@@ -13,13 +13,12 @@ use std::{
 };
 
 use api_errors::panic_message;
-use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
 };
-use workloads::{Live, Viewed};
+use workloads::{Live, Scoped, Viewed};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
@@ -27,18 +26,23 @@ use crate::{
     owned::{Fingerprint, fingerprint},
 };
 
+mod primary;
+
 /// The annotation in which `kubectl apply` keeps a copy of the whole object.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What the cache keeps of a kind's objects.
 pub trait Representation: Send + Sync + 'static {
     /// The kind of the objects.
-    type Kind: Resource<DynamicType = ()> + Debug;
+    type Kind: Scoped + Debug;
     /// What reconcilers read of an object.
     type Item: Debug + Send + Sync + 'static;
 
     /// Decodes the item from the object's JSON.
     fn decode(json: &str, metadata: &Metadata<'_>, key: &ObjectKey) -> Result<Self::Item, serde_json::Error>;
+
+    /// What a change of the object has to change to be of interest.
+    fn fingerprint(json: &str, metadata: &Metadata<'_>) -> Fingerprint;
 
     /// The part of the object's JSON that the cache keeps.
     fn text(json: &str, meta: &CachedMeta) -> Option<String>;
@@ -73,7 +77,7 @@ pub struct Projected<C>(PhantomData<fn() -> C>);
 
 impl<K> Representation for Full<K>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Scoped + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     type Kind = K;
     type Item = K;
@@ -82,6 +86,11 @@ where
         let mut object: K = serde_json::from_str(json)?;
         object.meta_mut().managed_fields = None;
         Ok(object)
+    }
+
+    fn fingerprint(json: &str, _: &Metadata<'_>) -> Fingerprint {
+        // 0 stands for an object that cannot be read. It differs from every other one.
+        Fingerprint { hash: primary::hash(json).unwrap_or_default(), from_create: false }
     }
 
     fn text(json: &str, _: &CachedMeta) -> Option<String> {
@@ -115,6 +124,11 @@ impl<C: Viewed> Representation for Projected<C> {
             deleting: metadata.deletion_timestamp,
             view: serde_json::from_str(json)?,
         })
+    }
+
+    /// The fingerprint for the operator that the object's label names.
+    fn fingerprint(json: &str, metadata: &Metadata<'_>) -> Fingerprint {
+        own_fingerprint(metadata, json)
     }
 
     /// Keeps the JSON only of objects in which fields are ours, so that changing them needs no read.
@@ -169,7 +183,7 @@ pub struct CachedMeta {
     pub owner: Option<Owner>,
     /// The primary that it belongs to according to its labels.
     pub app: Option<AppKey>,
-    /// Which of its fields are ours.
+    /// Which of its fields are ours; for a custom resource of ours, the hash of what is of interest to its controller.
     pub fingerprint: Fingerprint,
 }
 
@@ -218,7 +232,7 @@ impl<I> Decoded<I> {
             .map_err(|panic| format!("panic: {}", panic_message(&*panic)))
             .and_then(|decoded| decoded.map(Arc::new).map_err(|error| error.to_string()))
             .map_err(|error| Undecodable { uid: metadata.uid.as_ref().into(), error: error.into() });
-        let meta = CachedMeta::of(&metadata, &key, json);
+        let meta = CachedMeta::of(&metadata, &key, R::fingerprint(json, &metadata));
         let text = item.as_ref().ok().and_then(|_| R::text(json, &meta));
         Ok(Self { key, meta, item, text })
     }
@@ -272,7 +286,7 @@ fn without_status(json: &str) -> Result<String, serde_json::Error> {
 }
 
 impl CachedMeta {
-    fn of(metadata: &Metadata<'_>, key: &ObjectKey, json: &str) -> Self {
+    fn of(metadata: &Metadata<'_>, key: &ObjectKey, fingerprint: Fingerprint) -> Self {
         let name = |text: &str| if *text == *key.name { key.name.clone() } else { shared(text) };
         let app = match (&metadata.labels.name, &metadata.labels.instance) {
             (Some(app), Some(instance)) => {
@@ -285,7 +299,7 @@ impl CachedMeta {
             version: metadata.version(),
             owner: metadata.controller().map(|owner| Owner { uid: Uid::of(&owner.uid), name: name(&owner.name) }),
             app,
-            fingerprint: own_fingerprint(metadata, json),
+            fingerprint,
         }
     }
 }
@@ -319,6 +333,10 @@ mod tests {
 
         fn decode(_: &str, _: &Metadata<'_>, _: &ObjectKey) -> Result<(), serde_json::Error> {
             panic!("an operator's defect")
+        }
+
+        fn fingerprint(_: &str, _: &Metadata<'_>) -> Fingerprint {
+            Fingerprint::default()
         }
 
         fn revive(_: &str) -> Option<()> {

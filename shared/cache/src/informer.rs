@@ -8,14 +8,12 @@ use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use futures::StreamExt;
-use kube::{
-    Client, Resource,
-    core::{NamespaceResourceScope, WatchEvent},
-};
+use kube::{Client, Resource, core::WatchEvent};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+use workloads::Scoped;
 
 use crate::{
     decode::{Decoded, Representation},
@@ -45,7 +43,7 @@ pub struct Informer<R: Representation> {
     /// The state of the watches.
     pub health: Arc<InformerHealth>,
     /// [`Informer::run`] takes them out: a subscriber holds references back to the informer, which would leak as a cycle.
-    subscribers: Mutex<Vec<Subscriber>>,
+    subscribers: Mutex<Vec<Subscriber<R::Item>>>,
     /// The newest term for which a caller requested a list, see [`Informer::list_for`].
     wanted: Observed<u64>,
     /// For each watch, the term in which its last complete list began.
@@ -55,7 +53,7 @@ pub struct Informer<R: Representation> {
 }
 
 /// The informer's task calls it for each change, in order. It must not block.
-pub type Subscriber = Box<dyn Fn(&Delta, Origin) + Send + Sync>;
+pub type Subscriber<I> = Box<dyn Fn(&Delta<I>, Origin) + Send + Sync>;
 
 /// Whether a change came from the watch or from a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,11 +70,7 @@ pub fn resource_name<K: Resource<DynamicType = ()>>() -> String {
     if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
 }
 
-impl<R> Informer<R>
-where
-    R: Representation,
-    R::Kind: Resource<Scope = NamespaceResourceScope>,
-{
+impl<R: Representation> Informer<R> {
     /// An informer that does not run yet. All informers of a process share `alarm`.
     pub fn new(alarm: Arc<RestoreAlarm>) -> Self {
         Self {
@@ -101,7 +95,7 @@ where
     }
 
     /// Adds a subscriber. Has no effect after [`Informer::run`] has begun.
-    pub fn subscribe(&self, subscriber: Subscriber) {
+    pub fn subscribe(&self, subscriber: Subscriber<R::Item>) {
         self.subscribers.lock().push(subscriber);
     }
 
@@ -118,7 +112,8 @@ where
         self.listed.until(covers).await;
     }
 
-    /// Lists and watches until `stop`: all namespaces in one watch, or one watch for each of `namespaces`.
+    /// Lists and watches until `stop`: the whole cluster in one watch, or one watch for each of `namespaces`. Objects of a
+    /// cluster-scoped kind are in no namespace, so one watch reads them all.
     pub async fn run(
         self: Arc<Self>,
         client: Client,
@@ -128,8 +123,9 @@ where
         stop: CancellationToken,
     ) {
         let subscribers = std::mem::take(&mut *self.subscribers.lock());
-        // An empty scope means all namespaces.
-        let scopes = if namespaces.is_empty() { vec![String::new()] } else { namespaces };
+        // An empty scope means the whole cluster.
+        let is_whole = namespaces.is_empty() || !R::Kind::IS_NAMESPACED;
+        let scopes = if is_whole { vec![String::new()] } else { namespaces };
         self.health.begin(scopes.len());
         self.store.watch(&scopes);
         *self.listed.get() = vec![None; scopes.len()];
@@ -153,7 +149,7 @@ struct Watch<'a, R: Representation> {
     index: usize,
     connection: Arc<WatchConnection>,
     reflector: Reflector,
-    subscribers: &'a [Subscriber],
+    subscribers: &'a [Subscriber<R::Item>],
 }
 
 /// The result of a complete list.
@@ -297,7 +293,7 @@ impl<R: Representation> Watch<'_, R> {
         Ok(())
     }
 
-    fn notify(&self, delta: &Delta, origin: Origin) {
+    fn notify(&self, delta: &Delta<R::Item>, origin: Origin) {
         for subscriber in self.subscribers {
             subscriber(delta, origin);
         }

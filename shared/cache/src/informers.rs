@@ -16,7 +16,7 @@ use workloads::Viewed;
 use crate::{
     decode::{Full, Projected, Representation},
     informer::{Informer, InformerHealth, RestoreAlarm},
-    object::{MANAGED_BY, Namespaced},
+    object::MANAGED_BY,
 };
 
 /// The registry of informers. Getting one does no I/O; [`Informers::start`] runs them all.
@@ -30,8 +30,10 @@ struct Entry {
     informer: Arc<dyn Any + Send + Sync>,
     health: Arc<InformerHealth>,
     run: RunInformer,
-    /// The operators whose children are watched, for the label selector; empty for a kind without a selector.
+    /// The operators whose children are watched, for the label selector.
     managed_by: BTreeSet<String>,
+    /// Whether all objects are watched, without a selector.
+    is_whole: bool,
 }
 
 /// The task of one informer. It runs until the token that stops it.
@@ -43,15 +45,23 @@ impl Informers {
     pub fn full<K>(&mut self) -> Arc<Informer<Full<K>>>
     where
         Full<K>: Representation<Kind = K>,
-        K: Namespaced,
     {
-        self.entry::<Full<K>>().0
+        let (informer, entry) = self.entry::<Full<K>>();
+        entry.is_whole = true;
+        informer
     }
 
     /// The informer of a kind whose objects are kept as views. Adds the children of `app`'s operator to its label selector.
-    pub fn projected<C: Viewed + Namespaced>(&mut self, app: &str) -> Arc<Informer<Projected<C>>> {
+    pub fn projected<C: Viewed>(&mut self, app: &str) -> Arc<Informer<Projected<C>>> {
         let (informer, entry) = self.entry::<Projected<C>>();
         entry.managed_by.insert(format!("{app}-operator"));
+        informer
+    }
+
+    /// The informer of a kind whose objects are kept as views, all of them, whatever their labels.
+    pub fn projected_whole<C: Viewed>(&mut self) -> Arc<Informer<Projected<C>>> {
+        let (informer, entry) = self.entry::<Projected<C>>();
+        entry.is_whole = true;
         informer
     }
 
@@ -69,18 +79,14 @@ impl Informers {
             .into_iter()
             .map(|entry| {
                 let operators: Vec<String> = entry.managed_by.into_iter().collect();
-                let selector = (!operators.is_empty()).then(|| format!("{MANAGED_BY} in ({})", operators.join(",")));
+                let selector = (!entry.is_whole).then(|| format!("{MANAGED_BY} in ({})", operators.join(",")));
                 let task = (entry.run)(client.clone(), random.fork(), namespaces.to_vec(), selector, stop.clone());
                 (entry.health.clone(), (format!("informer of {}", entry.health.kind), task))
             })
             .unzip()
     }
 
-    fn entry<R>(&mut self) -> (Arc<Informer<R>>, &mut Entry)
-    where
-        R: Representation,
-        R::Kind: Namespaced,
-    {
+    fn entry<R: Representation>(&mut self) -> (Arc<Informer<R>>, &mut Entry) {
         let alarm = self.alarm.clone();
         let entry = self.entries.entry(TypeId::of::<R>()).or_insert_with(|| {
             let informer = Arc::new(Informer::<R>::new(alarm));
@@ -92,6 +98,7 @@ impl Informers {
                     Box::pin(running.run(client, random, namespaces, selector, stop))
                 }),
                 managed_by: BTreeSet::new(),
+                is_whole: false,
             }
         });
         let informer = entry.informer.clone().downcast().unwrap_or_else(|_| unreachable!("keyed by type"));

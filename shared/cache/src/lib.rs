@@ -29,7 +29,6 @@ pub use decode::{
 pub use informer::{Informer, InformerFigures, InformerHealth, Origin, Phase, RestoreAlarm, Subscriber, resource_name};
 pub use informers::{InformerTask, Informers};
 pub use object::{
-    AppLabels, Head, INSTANCE, MANAGED_BY, ManagedFields, Metadata, NAME, Namespaced, ObjectKey, OwnerReference, Uid,
-    field_manager,
+    AppLabels, Head, INSTANCE, MANAGED_BY, ManagedFields, Metadata, NAME, ObjectKey, OwnerReference, Uid, field_manager,
 };
 pub use store::{Delta, Known, Store, Values, Verified};

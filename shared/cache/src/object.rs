@@ -3,7 +3,6 @@
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use jiff::Timestamp;
-use kube::{Resource, core::NamespaceResourceScope};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use xxhash_rust::xxh3::xxh3_128;
@@ -40,10 +39,6 @@ impl fmt::Display for ObjectKey {
         if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
     }
 }
-
-/// A kind whose objects live in namespaces, as everything does that operators own.
-pub trait Namespaced: Resource<DynamicType = (), Scope = NamespaceResourceScope> {}
-impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Namespaced for K {}
 
 /// An object's uid in 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

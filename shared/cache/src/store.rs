@@ -75,9 +75,11 @@ pub struct Known<I> {
 
 /// A change of the store, passed to subscribers, which decide whether to reconcile.
 #[derive(Debug)]
-pub struct Delta {
+pub struct Delta<I> {
     /// The changed object.
     pub key: ObjectKey,
+    /// The object before and after. Objects that are cached as JSON have none before: decoding it would cost time.
+    pub items: [Option<Arc<I>>; 2],
     /// The owner before and after. When a child changes its owner, both are reconciled.
     pub owners: [Option<Owner>; 2],
     /// The primary that the labels name, before and after.
@@ -169,6 +171,18 @@ impl<R: Representation> Store<R> {
         slots.into_iter().filter_map(Self::item).filter(|item| state.indices.has_value(name, value, item)).collect()
     }
 
+    /// The keys of the objects in this namespace that may have `value` under the index, in no order. A few may not have it.
+    ///
+    /// # Panics
+    ///
+    /// When no index has this name.
+    pub fn indexed_keys(&self, name: &str, namespace: &str, value: &str) -> Vec<ObjectKey> {
+        let state = self.read();
+        let candidates = state.indices.candidates(name, namespace, value);
+        let slots = candidates.into_iter().filter_map(|position| state.objects.slot(position));
+        slots.filter(|slot| *slot.key.namespace == *namespace).map(|slot| slot.key.clone()).collect()
+    }
+
     /// The number of cached objects, and of those that do not decode.
     pub fn counts(&self) -> (usize, usize) {
         let state = self.read();
@@ -188,7 +202,7 @@ impl<R: Representation> Store<R> {
     }
 
     /// Stores an object from a watch event.
-    pub fn deliver(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta>, WentBack> {
+    pub fn deliver(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta<R::Item>>, WentBack> {
         let mut state = self.write();
         state.watches[watch].advance(decoded.meta.version)?;
         if state.gone.contains_key(&decoded.meta.uid) {
@@ -198,7 +212,7 @@ impl<R: Representation> Store<R> {
     }
 
     /// Removes an object after a watch event of its deletion.
-    pub fn deliver_gone(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta>, WentBack> {
+    pub fn deliver_gone(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta<R::Item>>, WentBack> {
         let mut state = self.write();
         state.watches[watch].advance(decoded.meta.version)?;
         state.gone.remove(&decoded.meta.uid);
@@ -275,7 +289,7 @@ impl<R: Representation> Store<R> {
 
     /// Stores an object from the list, even if its version is older than the known one. Only a version that is newer than the
     /// list itself wins over the list: it comes from an answer to our own write.
-    pub fn list(&self, watch: usize, decoded: &Decoded<R::Item>) -> Option<Delta> {
+    pub fn list(&self, watch: usize, decoded: &Decoded<R::Item>) -> Option<Delta<R::Item>> {
         let state = &mut *self.write();
         let progress = &mut state.watches[watch];
         progress.saw(&decoded.key);
@@ -297,7 +311,7 @@ impl<R: Representation> Store<R> {
 
     /// Completes the list. Returns the objects that it no longer contains, and whether it had older versions of objects than
     /// the cache. In that case the cluster went back in time, even if the list's own version is higher than the known one.
-    pub fn end_list(&self, watch: usize) -> (Vec<Delta>, bool) {
+    pub fn end_list(&self, watch: usize) -> (Vec<Delta<R::Item>>, bool) {
         let state = &mut *self.write();
         let Some((progress, listing)) = state.watches[watch].end_list() else { return (Vec::new(), false) };
         let is_missing = |key: &ObjectKey| progress.covers(&key.namespace) && !listing.seen.contains(key);
@@ -333,6 +347,14 @@ pub struct Observation {
     pub contradicts: bool,
 }
 
+/// The item of a slot that keeps it.
+fn kept_item<I>(slot: &Slot<I>) -> Option<Arc<I>> {
+    match &slot.content {
+        Content::Item(item, _) => Some(item.clone()),
+        Content::Text(_) => None,
+    }
+}
+
 /// Whether both have the same content, apart from their resource versions.
 fn same<R: Representation>(old: &Slot<R::Item>, new: &Decoded<R::Item>) -> bool {
     let is_same_item = || match (&old.content, &new.item) {
@@ -364,7 +386,7 @@ impl<I> State<I> {
         self.watches.iter().find(|watch| watch.covers(&key.namespace))
     }
 
-    fn upsert<R: Representation<Item = I>>(&mut self, decoded: &Decoded<I>) -> Option<Delta> {
+    fn upsert<R: Representation<Item = I>>(&mut self, decoded: &Decoded<I>) -> Option<Delta<I>> {
         let key = &decoded.key;
         let item = match &decoded.item {
             Ok(item) => item.clone(),
@@ -382,12 +404,19 @@ impl<I> State<I> {
         let verified = old.filter(|old| old.meta.uid == decoded.meta.uid).and_then(|old| old.verified);
         let delta = Delta {
             key: key.clone(),
+            items: [old.and_then(kept_item), Some(item.clone())],
             owners: [old.and_then(|old| old.meta.owner.clone()), decoded.meta.owner.clone()],
             apps: [old.and_then(|old| old.meta.app.clone()), decoded.meta.app.clone()],
             undecodable: None,
         };
-        // A text always counts as changed: it differs at least in the version.
-        let changed = old.is_none_or(|old| matches!(old.content, Content::Text(_)) || !same::<R>(old, decoded));
+        let changed = old.is_none_or(|old| match old.content {
+            Content::Text(_) => {
+                old.meta.uid != decoded.meta.uid
+                    || old.meta.fingerprint != decoded.meta.fingerprint
+                    || !decoded.meta.fingerprint.is_some()
+            }
+            Content::Item(..) => !same::<R>(old, decoded),
+        });
         let position = self.objects.put(Slot {
             key: key.clone(),
             meta: decoded.meta.clone(),
@@ -399,20 +428,28 @@ impl<I> State<I> {
     }
 
     /// Records an object that does not decode, and removes its last good form from the cache, which is stale.
-    fn record_undecodable(&mut self, key: &ObjectKey, error: &Undecodable) -> Option<Delta> {
+    fn record_undecodable(&mut self, key: &ObjectKey, error: &Undecodable) -> Option<Delta<I>> {
         let known = self.undecodable.insert(key.clone(), error.clone());
         let removed = self.remove(key);
         if removed.is_none() && known.is_some_and(|known| known == *error) {
             return None;
         }
-        Some(Delta { key: key.clone(), owners: [None, None], apps: [None, None], undecodable: Some(error.clone()) })
+        let before = removed.and_then(|delta| delta.items.into_iter().flatten().next());
+        Some(Delta {
+            key: key.clone(),
+            items: [before, None],
+            owners: [None, None],
+            apps: [None, None],
+            undecodable: Some(error.clone()),
+        })
     }
 
-    fn remove(&mut self, key: &ObjectKey) -> Option<Delta> {
+    fn remove(&mut self, key: &ObjectKey) -> Option<Delta<I>> {
         self.indices.remove(self.objects.position(key)?);
         let slot = self.objects.remove(key)?;
         Some(Delta {
             key: key.clone(),
+            items: [kept_item(&slot), None],
             owners: [slot.meta.owner, None],
             apps: [slot.meta.app, None],
             undecodable: None,

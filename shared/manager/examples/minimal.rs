@@ -3,31 +3,22 @@ use std::{process::ExitCode, sync::Arc};
 
 use k8s_openapi::{api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions};
 use kube::{CustomResource, CustomResourceExt, api::ObjectMeta};
-use manager::{Action, Condition, Context, Controller, Error, Health, Manager, Operator, Report, Verdict};
+use manager::{Action, Context, Controller, Error, Health, Manager, Operator, StandardStatus, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
-#[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced, status = "GreetingStatus")]
+#[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced, status = "StandardStatus")]
 struct GreetingSpec {
     text: String,
 }
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-struct GreetingStatus {
-    observed_generation: Option<i64>,
-    last_handled_reconcile_at: Option<String>,
-    conditions: Vec<Condition>,
-}
-manager::standard_status!(GreetingStatus);
 
 async fn reconcile(greeting: Arc<Greeting>, ctx: Context<Greeting>) -> Result<Action, Error> {
     let metadata = ObjectMeta { name: greeting.metadata.name.clone(), ..ObjectMeta::default() };
     let data = Some([("text".to_owned(), greeting.spec.text.clone())].into());
     ctx.apply(ConfigMap { metadata, data, ..ConfigMap::default() }).await?;
     let health = Health::of(Verdict::yes("Ready", "the greeting is written"));
-    ctx.apply_status(Report { status: GreetingStatus::default(), health }).await?;
+    ctx.apply_status(health.into()).await?;
     Ok(Action::Done)
 }
 

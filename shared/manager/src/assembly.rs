@@ -106,10 +106,15 @@ impl Assembly {
             .into_iter()
             .map(|(declared, children)| (declared.build)(environment, &mut informers, children))
             .collect();
-        let controllers: Arc<Vec<Running>> =
-            Arc::new(built.into_iter().map(|built| built.start(environment.clone())).collect());
+        let (controllers, streams): (Vec<Running>, Vec<_>) =
+            built.into_iter().map(|built| built.start(environment.clone())).unzip();
+        let controllers = Arc::new(controllers);
         let (informers, mut tasks) =
             informers.start(&environment.client, environment.random.rng(), &settings.watch_namespaces, stop);
+        for (controller, streams) in controllers.iter().zip(streams) {
+            let name = format!("stream that wakes objects of kind {}", controller.kind);
+            tasks.extend(streams.into_iter().map(|stream| (name.clone(), until(stream, stop))));
+        }
         for Background { name, start } in manager.background {
             tasks.push((name.to_owned(), start(stop.clone())));
         }
@@ -153,6 +158,14 @@ impl Assembly {
             (controller.scrape)(metrics);
         }
     }
+}
+
+/// Returns a task that ends with `work` or when `stop` is cancelled.
+fn until(work: Task, stop: &CancellationToken) -> Task {
+    let stop = stop.clone();
+    Box::pin(async move {
+        stop.run_until_cancelled(work).await;
+    })
 }
 
 async fn resync(

@@ -21,6 +21,13 @@ pub struct Report<S> {
     pub health: Health,
 }
 
+/// The report of a kind whose status has no fields of its own.
+impl<S: Default> From<Health> for Report<S> {
+    fn from(health: Health) -> Self {
+        Self { status: S::default(), health }
+    }
+}
+
 /// What the runtime knows in addition to the operator's findings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConditionContext<'a> {

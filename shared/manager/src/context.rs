@@ -16,9 +16,9 @@ use std::{
     time::Duration,
 };
 
-use cache::{AppKey, Full, Informer, InformerHealth, Namespaced, ObjectKey, Projected, Store, Uid};
+use cache::{AppKey, Full, Informer, InformerHealth, ObjectKey, Projected, Store, Uid};
 use jiff::Timestamp;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt, core::NamespaceResourceScope};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use workloads::{Live, Viewed};
@@ -173,7 +173,10 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns` or `watches_labelled`.
-    pub fn labelled<C: Viewed + Namespaced>(&self) -> Vec<Arc<Live<C::View>>> {
+    pub fn labelled<C: Viewed>(&self) -> Vec<Arc<Live<C::View>>>
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+    {
         let app = AppKey::new(&self.controller.names.app, self.reconciliation.key.clone());
         self.store::<C>().labelled(&app)
     }
@@ -247,11 +250,11 @@ impl<K: Primary> Context<K> {
         *wake = Some(wake.map_or(at, |other| other.min(at)));
     }
 
-    fn store<C: Viewed + Namespaced>(&self) -> &Store<Projected<C>> {
+    fn store<C: Viewed>(&self) -> &Store<Projected<C>> {
         &self.informer::<C>().store
     }
 
-    fn informer<C: Viewed + Namespaced>(&self) -> &Informer<Projected<C>> {
+    fn informer<C: Viewed>(&self) -> &Informer<Projected<C>> {
         let informer = self.controller.caches.get::<Informer<Projected<C>>>();
         match informer {
             Some(informer) => informer,

@@ -12,13 +12,12 @@
 //! The declaration does no I/O. The runtime derives the rest from it: which informers run, which changes wake an object, and
 //! which permissions the operator needs.
 
-use std::{future::Future, hash::Hash, sync::Arc, time::Duration};
+use std::{future::Future, hash::Hash, pin::Pin, sync::Arc, time::Duration};
 
-use cache::{
-    AppKey, Delta, Full, Informer, InformerHealth, Informers, Namespaced, ObjectKey, Origin, Owner, Values,
-    resource_name,
-};
-use workloads::{Child, Viewed};
+use cache::{Full, Informer, InformerHealth, Informers, ObjectKey, Origin, Values, resource_name};
+use futures::Stream;
+use kube::{Resource, core::NamespaceResourceScope};
+use workloads::{Child, Live, MayOwn, Viewed};
 use workqueue::{Priority, WorkQueue};
 
 use crate::{
@@ -32,6 +31,7 @@ use crate::{
 
 mod deletion;
 mod queue_metrics;
+mod related;
 mod running;
 mod wake_filter;
 mod worker;
@@ -40,6 +40,7 @@ use deletion::Cleanup;
 pub use deletion::{Deletion, Finalize};
 
 use queue_metrics::QueueMetrics;
+use related::{by_labels, by_labels_and_owner, by_map, by_reference, waking};
 use running::WiredController;
 pub(crate) use running::{Running, Start};
 use wake_filter::{Part, WakeFilter};
@@ -101,7 +102,14 @@ impl Controller {
             wakes_on: None,
             workers: None,
         };
-        ControllerBuilder { sources: Vec::new(), children: Vec::new(), rules, indices: Vec::new(), options }
+        ControllerBuilder {
+            sources: Vec::new(),
+            children: Vec::new(),
+            rules,
+            indices: Vec::new(),
+            streams: Vec::new(),
+            options,
+        }
     }
 }
 
@@ -123,8 +131,12 @@ pub struct ControllerBuilder<K: Primary> {
     children: Vec<String>,
     rules: Vec<Rule>,
     indices: Vec<(&'static str, Values<K>)>,
+    streams: Vec<KeyStream>,
     options: ControllerOptions<K>,
 }
+
+/// Makes a stream of the keys of objects to reconcile.
+type KeyStream = Box<dyn FnOnce() -> Pin<Box<dyn Stream<Item = ObjectKey> + Send>> + Send>;
 
 /// The parts of a declaration that the running controller needs.
 struct ControllerOptions<K: Primary> {
@@ -158,36 +170,34 @@ struct Wiring<'a, K: Primary> {
 impl<K: Primary> ControllerBuilder<K> {
     /// Declares that objects of kind `C` are children: their changes wake their owner, and the Context may write them.
     ///
-    /// The watch selects by the label `app.kubernetes.io/managed-by`, so objects that are not ours cost nothing.
-    pub fn owns<C: Child + Namespaced>(mut self) -> Self {
+    /// The watch selects by the label `app.kubernetes.io/managed-by`, so objects that are not ours cost nothing. Use
+    /// [`Whole`](workloads::Whole) for a kind of another crate.
+    pub fn owns<C: Child>(mut self) -> Self
+    where
+        K::Scope: MayOwn<C::Scope>,
+    {
         self.options.needs.push(resource_name::<C>());
         self.source_of_children::<C>(|_, health| health.require())
     }
 
     /// Like [`owns`](Self::owns), for a kind that not every cluster has, such as `ServiceMonitor`. While its definition is not
     /// installed, such children are left out ([`Context::installed`]). Once it is installed, all objects are reconciled again.
-    pub fn owns_if_installed<C: Child + Namespaced>(mut self) -> Self {
+    pub fn owns_if_installed<C: Child>(mut self) -> Self
+    where
+        K::Scope: MayOwn<C::Scope>,
+    {
         self.options.capabilities.optional.insert(resource_name::<C>());
         self.source_of_children::<C>(|caches, health| caches.optional.push(health.clone()))
     }
 
-    fn source_of_children<C: Child + Namespaced>(mut self, note: fn(&mut Caches, &Arc<InformerHealth>)) -> Self {
+    fn source_of_children<C: Child>(mut self, note: fn(&mut Caches, &Arc<InformerHealth>)) -> Self {
         self.rules.push(Rule::of::<C>(&["get", "list", "watch", "create", "patch", "delete"]));
         // Clusters that enforce owner references (OpenShift does) require this permission for `blockOwnerDeletion`.
         self.rules.push(Rule::of::<K>(&["update"]).subresource("finalizers"));
         self.children.push(C::kind(&()).into_owned());
         self.sources.push(Box::new(move |wiring| {
             let informer = wiring.informers.projected::<C>(wiring.app);
-            let (primary, memory) = (wiring.primary.clone(), wiring.memory.clone());
-            let (queue, app) = (wiring.queue.clone(), wiring.app.clone());
-            informer.subscribe(Box::new(move |delta, origin| {
-                let owner = |owner: &Owner, namespace: &Arc<str>| {
-                    let key = owner_key(&primary, owner, namespace)?;
-                    memory.record_lost_child(&key, &C::kind(&()), delta);
-                    Some(key)
-                };
-                wake_related::<C>(&queue, affected_primaries(delta, &app, owner), delta, origin);
-            }));
+            informer.subscribe(waking::<C>(wiring.queue, by_labels_and_owner::<K, C>(wiring)));
             note(wiring.caches, &informer.health);
             wiring.caches.insert(informer);
         }));
@@ -196,24 +206,82 @@ impl<K: Primary> ControllerBuilder<K> {
 
     /// Declares that the reconciler reads objects of kind `C` that carry the labels of the reconciled object, and that their
     /// changes wake it: for pods that a child's own controller creates.
-    pub fn watches_labelled<C: Viewed + Namespaced>(mut self) -> Self {
-        self.rules.push(Rule::of::<C>(&["list", "watch"]));
-        self.options.needs.push(resource_name::<C>());
+    ///
+    /// The watch selects by the label `app.kubernetes.io/managed-by`, as that of [`owns`](Self::owns).
+    pub fn watches_labelled<C: Viewed>(mut self) -> Self
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+    {
+        self.watch::<C>();
         self.sources.push(Box::new(|wiring| {
             let informer = wiring.informers.projected::<C>(wiring.app);
             informer.health.require();
-            let (queue, app) = (wiring.queue.clone(), wiring.app.clone());
-            informer.subscribe(Box::new(move |delta, origin| {
-                wake_related::<C>(&queue, affected_primaries(delta, &app, |_, _| None), delta, origin);
-            }));
+            informer.subscribe(waking::<C>(wiring.queue, by_labels::<K, C>(wiring.app)));
             wiring.caches.insert(informer);
         }));
         self
     }
 
+    /// Declares that the reconciler reads objects of kind `C`, its own or not, and that a change of one wakes the objects whose
+    /// keys `map` returns. `map` is called with the object as it was and as it is. It must depend on the object alone.
+    ///
+    /// The watch has no selector: the cache holds the view of every object of the kind that the process may read. If `map`
+    /// panics, the change wakes all objects.
+    pub fn watches<C: Viewed>(
+        mut self,
+        map: impl Fn(&Live<C::View>) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.watch::<C>();
+        self.sources.push(Box::new(move |wiring| {
+            let informer = wiring.informers.projected_whole::<C>();
+            informer.health.require();
+            informer.subscribe(waking::<C>(wiring.queue, by_map::<K, C, _>(wiring.primary, map)));
+            wiring.caches.insert(informer);
+        }));
+        self
+    }
+
+    /// Like [`watches`](Self::watches), for objects that the reconciled object names: a change of one wakes the objects in the same
+    /// namespace whose `references` contain its name.
+    ///
+    /// `references` must depend on the object alone. A reference takes as much memory as a value of an [`index`](Self::index).
+    pub fn watches_referenced<C>(mut self, references: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self
+    where
+        C: Viewed + Resource<Scope = K::Scope>,
+    {
+        self.watch::<C>();
+        let index = std::any::type_name::<C>();
+        self.indices.push((index, Box::new(references)));
+        self.sources.push(Box::new(move |wiring| {
+            let informer = wiring.informers.projected_whole::<C>();
+            informer.health.require();
+            informer.subscribe(waking::<C>(wiring.queue, by_reference::<K, C>(wiring.primary, index)));
+            wiring.caches.insert(informer);
+        }));
+        self
+    }
+
+    fn watch<C: Viewed>(&mut self) {
+        self.rules.push(Rule::of::<C>(&["list", "watch"]));
+        self.options.needs.push(resource_name::<C>());
+    }
+
+    /// Wakes the objects whose keys a stream delivers: for changes outside of the cluster, such as messages of a queue or calls of
+    /// a webhook. `stream` makes the stream when the process starts. Keys of objects that do not exist do no harm.
+    ///
+    /// The stream runs on a standby too, so the first reconciles of a new leader know what it delivered. If the stream ends, the
+    /// process ends with an error: from then on it would miss changes.
+    pub fn wakes_from<S>(mut self, stream: impl FnOnce() -> S + Send + 'static) -> Self
+    where
+        S: Stream<Item = ObjectKey> + Send + 'static,
+    {
+        self.streams.push(Box::new(move || Box::pin(stream())));
+        self
+    }
+
     /// Declares that reconciles read objects of kind `C` by name ([`Context::secret`]): without a cache, without a watch, and
     /// without the permission to list them.
-    pub fn reads<C: Namespaced>(mut self) -> Self {
+    pub fn reads<C: Resource<DynamicType = ()>>(mut self) -> Self {
         self.rules.push(Rule::of::<C>(&["get"]));
         self.options.capabilities.reads.insert(C::plural(&()).into_owned());
         self
@@ -342,8 +410,10 @@ impl<K: Primary> ControllerBuilder<K> {
         for source in std::mem::take(&mut self.sources) {
             source(&mut wiring);
         }
+        let streams = std::mem::take(&mut self.streams);
         Box::new(WiredController {
             names,
+            streams,
             children,
             primary,
             queue,
@@ -368,33 +438,6 @@ pub struct DeclaredController {
 
 /// Creates the caches of a declared controller, and subscribes its queue to them.
 type Build = Box<dyn FnOnce(&Environment, &mut Informers, ChildMetrics) -> Box<dyn Start>>;
-
-/// Returns the objects that a change of a related object wakes: those that its labels name, and its owners, both from before
-/// and from after the change.
-fn affected_primaries(
-    delta: &Delta,
-    app: &Arc<str>,
-    owner: impl Fn(&Owner, &Arc<str>) -> Option<ObjectKey>,
-) -> Vec<ObjectKey> {
-    let labelled = delta.apps.iter().flatten().filter(|belongs: &&AppKey| belongs.is_of(app));
-    let mut keys: Vec<ObjectKey> = labelled.map(|belongs| belongs.instance.clone()).collect();
-    keys.extend(delta.owners.iter().flatten().filter_map(|found| owner(found, &delta.key.namespace)));
-    keys.sort_unstable();
-    keys.dedup();
-    keys
-}
-
-fn wake_related<C: Namespaced>(queue: &WorkQueue<ObjectKey>, woken: Vec<ObjectKey>, delta: &Delta, origin: Origin) {
-    for key in woken {
-        wake(queue, key, priority(origin), &Cause::Related { kind: &C::kind(&()), key: &delta.key, origin });
-    }
-}
-
-/// Returns the key of the object that an owner reference names, if that object is in the cache and has the reference's uid.
-fn owner_key<K: Primary>(primary: &Informer<Full<K>>, owner: &Owner, namespace: &Arc<str>) -> Option<ObjectKey> {
-    let key = ObjectKey { namespace: namespace.clone(), name: owner.name.clone() };
-    primary.store.uid(&key).filter(|uid| *uid == owner.uid).map(|_| key)
-}
 
 /// Live changes overtake the listed objects that a start or a gap in the watch puts into the queue.
 fn priority(origin: Origin) -> Priority {

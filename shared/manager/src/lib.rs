@@ -23,7 +23,9 @@
 //! 3. [`conditions`]: how health becomes conditions.
 //! 4. The crate `cache`: `decode` (one object), `owned` (whether our fields of an object have the wanted values), `store` (the
 //!    objects of one kind), `informer` (keeps the store in step with the API server).
-//! 5. `assembly` connects controllers, caches and client. `workers` starts and stops the workers. `run` is the life of the
+//! 5. `examples`: whole operators of other shapes, each one file: a cluster-scoped kind, children without a view, other objects as
+//!    input, messages from outside of the cluster.
+//! 6. `assembly` connects controllers, caches and client. `workers` starts and stops the workers. `run` is the life of the
 //!    process.
 
 mod api;
@@ -55,7 +57,7 @@ mod wake;
 mod webhook_plan;
 mod workers;
 
-pub use cache::{Namespaced, ObjectKey};
+pub use cache::ObjectKey;
 pub use conditions::{External, Finding, Health, Problem, ProblemKind, Report, Verdict};
 pub use context::{Context, Creation, JoinAll, SecretValues};
 pub use controller::{
@@ -74,7 +76,7 @@ pub use operator::{
 };
 pub use settings::{Settings, duration};
 pub use shared_token::SharedToken;
-pub use status::{Primary, Status};
+pub use status::{Primary, StandardStatus, Status};
 pub use telemetry::traceparent;
 pub use webhooks::{FieldError, Reviewed, ValidationResult, Webhook};
-pub use workloads::Fence;
+pub use workloads::{Fence, Scoped};

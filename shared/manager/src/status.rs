@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
-use cache::{Namespaced, ObjectKey};
+use cache::ObjectKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::object::HasStatus;
 use parking_lot::Mutex;
-use serde::{Serialize, de::DeserializeOwned};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
-use workloads::Fence;
+use workloads::{Fence, Scoped, schemas};
 
 /// A status whose conditions and `observedGeneration` the runtime fills in.
 pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + Debug + Send + Sync + 'static {
@@ -35,14 +36,34 @@ pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + D
     }
 }
 
+/// The status of a kind that reports nothing but conditions. A kind with more fields has a struct of its own, see
+/// [`standard_status!`](crate::standard_status).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct StandardStatus {
+    /// The generation of the object that this status describes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// The last value of the annotation reconcile-requested-at that the operator has handled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub last_handled_reconcile_at: Option<String>,
+
+    /// Ready and Degraded; Reconciling and Stalled while they are true.
+    #[schemars(schema_with = "schemas::conditions")]
+    pub conditions: Vec<Condition>,
+}
+crate::standard_status!(StandardStatus);
+
 /// A custom resource that a controller reconciles: any `#[derive(CustomResource)]` type with a [`Status`].
 pub trait Primary:
-    Namespaced + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+    Scoped + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
 {
 }
 
 impl<K> Primary for K where
-    K: Namespaced + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+    K: Scoped + HasStatus<Status: Status> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
 {
 }
 

@@ -12,6 +12,8 @@ pub(crate) enum Cause<'a> {
     Change(Origin),
     /// A child or another related object changed, or a list contains it.
     Related { kind: &'a str, key: &'a ObjectKey, origin: Origin },
+    /// Something outside of the cluster changed.
+    External,
     /// An answer to a request of its own reconcile shows a change on which that reconcile did not act.
     Answer,
     /// The object has not been reconciled for long.
@@ -70,6 +72,7 @@ impl fmt::Display for Cause<'_> {
         match self {
             Self::Change(origin) => write!(f, "{}", seen(*origin)),
             Self::Related { kind, key, origin } => write!(f, "{kind} {key} {}", seen(*origin)),
+            Self::External => f.write_str("a stream names it"),
             Self::Answer => f.write_str("an answer shows a change"),
             Self::Resync => f.write_str("resync"),
             Self::Served => f.write_str("a resource is served again"),

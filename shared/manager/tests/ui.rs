@@ -48,9 +48,20 @@ fn non_async_reconciler_is_rejected_as_not_a_future() {
 }
 
 #[test]
-fn non_child_kind_error_points_to_workloads() {
+fn non_child_kind_error_names_the_wrapper() {
     assert_compiler_output(
         "child_without_a_view",
-        &["`DaemonSet` cannot be a child yet", "add its view to `workloads`"],
+        &["`DaemonSet` cannot be a child yet", "use `Whole<DaemonSet>` for one of another crate"],
+    );
+}
+
+#[test]
+fn cluster_scoped_child_of_a_namespaced_kind_is_explained() {
+    assert_compiler_output(
+        "cluster_scoped_child",
+        &[
+            "an object in a namespace cannot own a cluster-scoped object",
+            "the garbage collector would delete the child",
+        ],
     );
 }

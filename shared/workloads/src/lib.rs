@@ -8,6 +8,7 @@
 //! schemas, and their normal form).
 
 mod app;
+mod as_view;
 mod budget;
 mod condition;
 mod config_map;
@@ -32,12 +33,14 @@ mod problem;
 pub mod quantity;
 pub mod rollout;
 pub mod schemas;
+mod scope;
 mod security;
 mod service;
 mod service_monitor;
 mod text;
 
 pub use app::App;
+pub use as_view::{As, ViewOf, Whole, WholeView};
 pub use budget::{BudgetMode, DisruptionBudget};
 pub use config_map::ConfigMapView;
 pub use deployed::{RolloutStrategy, deployment, service};
@@ -53,6 +56,7 @@ pub use network_policy::NetworkPolicyView;
 pub use pod::{Phase, PodView, Trouble};
 pub use present::ClockReading;
 pub use problem::{Problem, ProblemKind};
+pub use scope::{MayOwn, Scope, Scoped};
 pub use security::SecurityProfile;
 pub use service::ServiceView;
 pub use service_monitor::{Endpoint, ServiceMonitor, ServiceMonitorSpec, ServiceMonitorView, service_monitor};

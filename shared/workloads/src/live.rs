@@ -6,15 +6,17 @@ use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+use crate::Scoped;
+
 /// A kind whose objects are cached as a [`View`](Viewed::View): a small struct with only the fields that
 /// reconcilers read, decoded straight from the wire.
 ///
 /// A typed Deployment takes 12 to 20 KB of memory, its view less than 200 bytes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be cached yet",
-    note = "add its view to `workloads`, as `workloads/src/config_map.rs` does for the simplest kind"
+    note = "implement `Viewed` for a kind of your own; use `Whole<{Self}>` for one of another crate"
 )]
-pub trait Viewed: kube::Resource<DynamicType = ()> + Debug + Send + Sync + 'static {
+pub trait Viewed: Scoped + Debug + Send + Sync + 'static {
     /// The part of an object that the cache keeps. It is decoded from the whole object, so it nests as the object does
     /// (`spec.replicas`) and must tolerate absent fields. [`Live`] holds the identity.
     type View: DeserializeOwned + Debug + PartialEq + Send + Sync + 'static;
@@ -23,14 +25,16 @@ pub trait Viewed: kube::Resource<DynamicType = ()> + Debug + Send + Sync + 'stat
 /// A kind that operators create as a child of their own objects.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a child yet",
-    note = "add its view to `workloads`, as `workloads/src/config_map.rs` does for the simplest kind"
+    note = "implement `Child` for a kind of your own; use `Whole<{Self}>` for one of another crate"
 )]
 pub trait Child: Viewed + Serialize {
     /// Sets the defaults that the API server sets when an object of this kind is created.
     ///
     /// After a create, the runtime compares the result with the fields that our field manager then owns. A default that is
     /// missing here costs one read and one write in the life of a child, never a wrong decision.
-    fn set_defaults(object: &mut Value);
+    fn set_defaults(object: &mut Value) {
+        let _ = object;
+    }
 
     /// Names the difference between `live` and `desired` that the API server does not allow to update, in one word for an event
     /// (`type`). Returns `None` if an update is possible.

@@ -22,11 +22,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `binary` with a kubeconfig, for one namespace, with additional flags.
+    /// Starts `binary` with a kubeconfig and additional flags. It watches one namespace, or all if `watched` is empty.
     pub(crate) fn start(
         binary: &Path,
         kubeconfig: &Path,
         namespace: &str,
+        watched: &str,
         log: PathBuf,
         flags: &[&str],
     ) -> Result<Self> {
@@ -37,7 +38,7 @@ impl Process {
             .arg("run")
             .arg("--kubeconfig")
             .arg(kubeconfig)
-            .args(["--watch-namespaces", namespace])
+            .args((!watched.is_empty()).then(|| format!("--watch-namespaces={watched}")))
             .args(["--metrics-bind-address", &format!("127.0.0.1:{}", metrics.number())])
             .args(["--health-probe-bind-address", &format!("127.0.0.1:{}", probes.number())])
             .args(["--log-level", "info,manager=debug,cache=debug,webhooks=debug"])

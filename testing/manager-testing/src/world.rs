@@ -15,7 +15,7 @@ use k8s_openapi::{
     api::{
         core::v1::Namespace,
         events::v1::Event,
-        rbac::v1::{ClusterRole, Role, RoleBinding},
+        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -80,6 +80,8 @@ pub struct World {
 struct Program {
     binary: PathBuf,
     kubeconfig: PathBuf,
+    /// The namespaces to watch; empty for all.
+    watched: String,
 }
 
 /// Starts the same operator any number of times.
@@ -88,6 +90,7 @@ pub(crate) struct Starter {
     binary: PathBuf,
     kubeconfig: PathBuf,
     namespace: String,
+    watched: String,
     log: PathBuf,
     flags: Vec<String>,
 }
@@ -99,7 +102,7 @@ impl Starter {
 
     pub(crate) fn start(&self) -> Process {
         let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
-        Process::start(&self.binary, &self.kubeconfig, &self.namespace, self.log.clone(), &flags)
+        Process::start(&self.binary, &self.kubeconfig, &self.namespace, &self.watched, self.log.clone(), &flags)
             .expect("the operator starts")
     }
 }
@@ -122,7 +125,11 @@ impl World {
         let mut world = Self::visit(operator.name(), cluster).await?;
         world.user = format!("operator:{}", world.namespace);
         let kubeconfig = world.cluster.kubeconfig_for(&world.user, &[]).expect("a kubeconfig");
-        world.program = Some(Program { binary: binary.as_ref().to_path_buf(), kubeconfig });
+        world.program = Some(Program {
+            binary: binary.as_ref().to_path_buf(),
+            kubeconfig,
+            watched: if is_cluster_scoped(operator) { String::new() } else { world.namespace.clone() },
+        });
         world.install(operator).await;
         Some(world)
     }
@@ -168,6 +175,7 @@ impl World {
             binary: self.program().binary.clone(),
             kubeconfig: kubeconfig.to_path_buf(),
             namespace: self.namespace.clone(),
+            watched: self.program().watched.clone(),
             log: self.log_file(name),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
         }
@@ -311,7 +319,8 @@ impl World {
         namespaces.patch(&self.namespace, &apply, &Patch::Apply(&namespace)).await.expect("the namespace is accepted");
     }
 
-    /// Installs the operator's CRDs and grants the permissions that its code declares. A second call changes nothing.
+    /// Installs the operator's CRDs and grants the permissions that its code declares: in the namespace or, if a kind is
+    /// cluster-scoped, in the whole cluster. A second call changes nothing.
     pub async fn install(&self, operator: &'static dyn Operator) {
         let apply = PatchParams::apply("test").force();
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
@@ -338,13 +347,23 @@ impl World {
         roles.patch(&role, &apply, &Patch::Apply(&body)).await.expect("the role is accepted");
         let bindings: Api<RoleBinding> = self.api();
         self.allow_election(&bindings).await;
-        let body = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "operator"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.user}],
-        });
-        bindings.patch("operator", &apply, &Patch::Apply(&body)).await.expect("the binding is accepted");
+        let binding = |kind: &str, name: &str| {
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.user}],
+            })
+        };
+        if is_cluster_scoped(operator) {
+            let bindings: Api<ClusterRoleBinding> = Api::all(self.client.clone());
+            let body = binding("ClusterRoleBinding", &self.namespace);
+            bindings.patch(&self.namespace, &apply, &Patch::Apply(&body)).await.expect("the binding is accepted");
+        } else {
+            let body = binding("RoleBinding", "operator");
+            bindings.patch("operator", &apply, &Patch::Apply(&body)).await.expect("the binding is accepted");
+        }
     }
+
     async fn allow_election(&self, bindings: &Api<RoleBinding>) {
         let apply = PatchParams::apply("test").force();
         let role = json!({
@@ -359,6 +378,11 @@ impl World {
         });
         bindings.patch("leader-election", &apply, &Patch::Apply(&binding)).await.expect("the binding is valid");
     }
+}
+
+/// Whether a kind of the operator is cluster-scoped. Such an operator watches the whole cluster.
+fn is_cluster_scoped(operator: &dyn Operator) -> bool {
+    operator.crds().iter().any(|crd| crd.spec.scope == "Cluster")
 }
 
 /// A string that is unique among all tests of this run.

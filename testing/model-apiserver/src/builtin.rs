@@ -36,6 +36,11 @@ pub(crate) fn kinds() -> Vec<Kind> {
         core("secrets", "Secret", defaults::secret),
         core("configmaps", "ConfigMap", defaults::nothing),
         Kind { returns_deleted: true, ..core("serviceaccounts", "ServiceAccount", defaults::nothing) },
+        subject(core("resourcequotas", "ResourceQuota", defaults::nothing)),
+        Kind {
+            prepare: Some(claim),
+            ..subject(core("persistentvolumeclaims", "PersistentVolumeClaim", defaults::claim))
+        },
         subject(core("nodes", "Node", defaults::with_status)).cluster_scoped(),
         Kind {
             generation: Generation::SpecAndAnnotations,
@@ -139,7 +144,8 @@ fn zero_of(kind: &str) -> fn() -> Value {
             || json!({"spec": {"jobTemplate": {"metadata": {}, "spec": {"template": template()}}}, "status": {}})
         }
         "Service" => || json!({"spec": {}, "status": {"loadBalancer": {}}}),
-        "Namespace" | "Node" | "PodDisruptionBudget" => || json!({"spec": {}, "status": {}}),
+        "Namespace" | "Node" | "PodDisruptionBudget" | "ResourceQuota" => || json!({"spec": {}, "status": {}}),
+        "PersistentVolumeClaim" => || json!({"spec": {"resources": {}}, "status": {}}),
         "Lease" => || json!({"spec": {}}),
         "NetworkPolicy" => || json!({"spec": {"podSelector": {}}}),
         "Event" => {
@@ -191,6 +197,13 @@ fn namespace(object: &mut Value, old: Option<&Value>, _: u64) {
     if old.is_none() {
         object["spec"] = json!({"finalizers": ["kubernetes"]});
         object["status"] = json!({"phase": "Active"});
+    }
+}
+
+/// Does what the admission plugin `StorageObjectInUseProtection` does.
+fn claim(object: &mut Value, old: Option<&Value>, _: u64) {
+    if old.is_none() {
+        child(object, "metadata")["finalizers"] = json!(["kubernetes.io/pvc-protection"]);
     }
 }
 

@@ -62,6 +62,11 @@ pub(crate) fn namespace(object: &mut Value) {
     child(object, "status");
 }
 
+pub(crate) fn claim(object: &mut Value) {
+    fill(child(object, "spec"), "volumeMode", "Filesystem");
+    fill(child(object, "status"), "phase", "Pending");
+}
+
 pub(crate) fn secret(object: &mut Value) {
     fill(object, "type", "Opaque");
     let Some(texts) = object.as_object_mut().and_then(|object| object.remove("stringData")) else { return };

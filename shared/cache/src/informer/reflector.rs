@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use kube::{
-    Client, Resource,
+    Client,
     api::{ListParams, WatchParams},
-    core::{NamespaceResourceScope, Request, Status, WatchEvent},
+    core::{Request, Status, WatchEvent},
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
+use workloads::Scoped;
 
 use crate::store::WentBack;
 
@@ -82,11 +83,8 @@ impl<'a> Page<'a> {
 }
 
 impl Reflector {
-    /// A reflector of the namespace `scope`, or of all namespaces if `scope` is empty.
-    pub(super) fn new<K>(client: Client, scope: &str, selector: Option<String>) -> Self
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
+    /// A reflector of the namespace `scope`, or of the whole cluster if `scope` is empty.
+    pub(super) fn new<K: Scoped>(client: Client, scope: &str, selector: Option<String>) -> Self {
         let namespace = (!scope.is_empty()).then_some(scope);
         Self { client, request: Request::new(K::url_path(&(), namespace)), selector }
     }

@@ -17,6 +17,24 @@ pub(super) enum Step {
     Member(Value),
 }
 
+impl Step {
+    /// The key of this step in a field set, if it is there.
+    fn selector(&self, fields: &Map<String, Value>) -> Option<String> {
+        let wanted = match self {
+            Self::Field(name) => format!("f:{name}"),
+            Self::Member(value) => format!("v:{value}"),
+            Self::Element(identity) => {
+                let is_it = |selector: &&String| {
+                    let keys = selector.strip_prefix("k:").and_then(|text| serde_json::from_str(text).ok());
+                    keys.is_some_and(|keys: Map<String, Value>| keys == *identity)
+                };
+                return fields.keys().find(is_it).cloned();
+            }
+        };
+        fields.contains_key(&wanted).then_some(wanted)
+    }
+}
+
 impl Path {
     /// Whether the path begins with these plain fields, such as `["spec", "replicas"]`.
     pub fn starts_with(&self, fields: &[&str]) -> bool {
@@ -72,20 +90,25 @@ impl Path {
             if map.is_empty() {
                 return true; // an atomic value above the path: its owner owns everything below it
             }
-            let next = match step {
-                Step::Field(name) => map.get(&format!("f:{name}")),
-                Step::Element(identity) => map.iter().find_map(|(selector, inner)| {
-                    let keys: Map<String, Value> = serde_json::from_str(selector.strip_prefix("k:")?).ok()?;
-                    (keys == *identity).then_some(inner)
-                }),
-                Step::Member(value) => map.get(&format!("v:{value}")),
-            };
-            match next {
+            match step.selector(map).and_then(|selector| map.get(&selector)) {
                 Some(inner) => at = inner,
                 None => return false,
             }
         }
         true
+    }
+
+    /// Removes the path, and everything below it, from a field set (`fieldsV1`). Returns `None` if the set does not name it, for
+    /// instance because it names an atomic value above it.
+    pub fn remove_from(&self, fields: &mut Value) -> Option<()> {
+        let (last, parents) = self.0.split_last()?;
+        let mut at = fields;
+        for step in parents {
+            let map = at.as_object_mut()?;
+            at = map.get_mut(&step.selector(map)?)?;
+        }
+        let map = at.as_object_mut()?;
+        map.remove(&last.selector(map)?).map(drop)
     }
 }
 

@@ -22,11 +22,11 @@ fn object(name: &str, uid: &str, version: u64, replicas: i64) -> Decoded<Live<De
     Decoded::read::<Projected<Deployment>>(&object.to_string()).expect("a name")
 }
 
-fn deliver(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> Option<Delta> {
+fn deliver(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> Option<Delta<Live<DeploymentView>>> {
     store.deliver(0, object).expect("versions grow")
 }
 
-fn deliver_gone(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> Option<Delta> {
+fn deliver_gone(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> Option<Delta<Live<DeploymentView>>> {
     store.deliver_gone(0, object).expect("versions grow")
 }
 
@@ -34,7 +34,8 @@ fn deliver_gone(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> 
 fn list(store: &Deployments, version: u64, objects: &[Decoded<Live<DeploymentView>>]) -> (Vec<ObjectKey>, bool) {
     store.begin_list(0);
     let back = store.listed_at(0, version).is_err();
-    let mut deltas: Vec<Delta> = objects.iter().filter_map(|object| store.list(0, object)).collect();
+    let mut deltas: Vec<Delta<Live<DeploymentView>>> =
+        objects.iter().filter_map(|object| store.list(0, object)).collect();
     let (gone, rewritten) = store.end_list(0);
     deltas.extend(gone);
     (deltas.into_iter().map(|delta| delta.key).collect(), back || rewritten)

@@ -17,8 +17,7 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use api_errors::Class;
 use cache::{
-    Decoded, Head, Metadata, Namespaced, ObjectKey, Projected, Undecodable, Verified, owned::exchange_alternatives,
-    resource_name,
+    Decoded, Head, Metadata, ObjectKey, Projected, Undecodable, Verified, owned::exchange_alternatives, resource_name,
 };
 use kube::Resource;
 use serde_json::Value;
@@ -43,7 +42,7 @@ mod events;
 mod target;
 
 use claim::Claim;
-use csaupgrade::{unclaimed_fields, upgraded};
+use csaupgrade::{unclaimed_fields, upgraded, without_defaults};
 use difference::{Difference, applied_changes};
 use events::AppliedWrite;
 pub(super) use target::Target;
@@ -65,7 +64,7 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub fn apply<C: Child + Namespaced>(&self, desired: C) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, C> {
+    pub fn apply<C: Child>(&self, desired: C) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, C> {
         // Serialize here, outside of the `async` block, so that the future does not hold a whole typed object.
         let requests = self.requests::<C>();
         let target = self.target(&requests, desired);
@@ -81,7 +80,7 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub fn apply_or_delete<C: Child + Namespaced>(
+    pub fn apply_or_delete<C: Child>(
         &self,
         desired: Option<C>,
     ) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, C> {
@@ -107,7 +106,7 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub fn apply_or_keep<C: Child + Namespaced>(
+    pub fn apply_or_keep<C: Child + Resource<Scope = K::Scope>>(
         &self,
         name: &str,
         desired: Option<C>,
@@ -123,7 +122,7 @@ impl<K: Primary> Context<K> {
     }
 
     /// Makes the child match the target. Sends nothing if it already does.
-    async fn ensure<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
+    async fn ensure<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         if self.controller.capabilities.optional.contains(&resource_name::<C>()) && !self.installed::<C>() {
             self.report_missing(requests);
             return Ok(None);
@@ -159,7 +158,7 @@ impl<K: Primary> Context<K> {
         self.report_refusal(written)
     }
 
-    async fn create_or_update<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
+    async fn create_or_update<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         match self.post::<C>(requests, target).await {
             // The name is taken: by an object that is not ours, an orphan, or our own create whose answer was lost.
             Err(error) if error.class() == Class::AlreadyExists => self.update::<C>(requests, target).await,
@@ -167,7 +166,7 @@ impl<K: Primary> Context<K> {
         }
     }
 
-    async fn post<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
+    async fn post<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         let (owner, kind, name) = (&self.reconciliation.key, requests.kind(), &target.key.name);
         if self.controller.recent.contains(owner, kind, name) && !self.still_exists().await? {
             return Ok(None); // the owner is gone: the garbage collector would delete the next child too
@@ -183,7 +182,7 @@ impl<K: Primary> Context<K> {
     }
 
     /// Creates the child, and emits an event about it.
-    async fn send_create<C: Child + Namespaced>(
+    async fn send_create<C: Child>(
         &self,
         requests: &Requests,
         target: &Target,
@@ -197,7 +196,7 @@ impl<K: Primary> Context<K> {
         Ok(live)
     }
 
-    async fn update<C: Child + Namespaced>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
+    async fn update<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         let mut last = Ok(None);
         for _ in 0..ATTEMPTS {
             let written = match requests.get(&target.key).await {
@@ -216,13 +215,7 @@ impl<K: Primary> Context<K> {
 
     /// Makes the object that was just read match the target. `exchanged` is true on the second pass, after a patch that
     /// exchanged other managers' alternatives for ours.
-    async fn change<C: Child + Namespaced>(
-        &self,
-        requests: &Requests,
-        target: &Target,
-        text: &str,
-        exchanged: bool,
-    ) -> Outcome<C> {
+    async fn change<C: Child>(&self, requests: &Requests, target: &Target, text: &str, exchanged: bool) -> Outcome<C> {
         let decode_error = requests.undecodable("read", &target.key);
         let live: Value = serde_json::from_str(text).map_err(&decode_error)?;
         let metadata = serde_json::from_str::<Head<'_>>(text).map_err(&decode_error)?.metadata;
@@ -256,7 +249,14 @@ impl<K: Primary> Context<K> {
             && !adopted
             && self.dry_run_changes_nothing::<C>(requests, target, &live, &metadata, &difference).await?
         {
-            return self.observe::<C>(requests, target, text).map(Some);
+            let defaults = difference.is_only_defaults().then_some(&difference.changes);
+            let version = requests.type_meta().0;
+            let patch =
+                defaults.and_then(|defaults| without_defaults(&live, requests.manager(), version, &metadata, defaults));
+            let Some(patch) = patch else { return self.observe::<C>(requests, target, text).map(Some) };
+            // A kind without a table of defaults. From now on the hashes agree, also in the next process.
+            let answer = requests.merge_patch(&target.key, &patch).await?;
+            return self.observe::<C>(requests, target, &answer).map(Some);
         }
         if !exchanged
             && let Some(operations) =
@@ -305,7 +305,7 @@ impl<K: Primary> Context<K> {
     }
 
     /// Takes the API server's answer into the cache, and remembers that it is in sync with the target.
-    fn observe<C: Child + Namespaced>(
+    fn observe<C: Child>(
         &self,
         requests: &Requests,
         target: &Target,

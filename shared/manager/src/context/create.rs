@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use api_errors::Class;
-use cache::{Head, Namespaced, ObjectKey};
+use cache::{Head, ObjectKey};
 use workloads::{Child, Live};
 
 use super::{Context, Primary};
@@ -32,20 +32,21 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub async fn create<C: Child + Namespaced>(&self, desired: C) -> Result<Creation<C::View>, Error> {
+    pub async fn create<C: Child>(&self, desired: C) -> Result<Creation<C::View>, Error> {
         let requests = self.requests::<C>();
         let target = self.target(&requests, desired)?;
-        let (kind, name) = (requests.kind().to_owned(), target.key.name.clone());
-        if self.controller.recent.contains(&self.reconciliation.key, &kind, &name) && !self.still_exists().await? {
+        let kind = requests.kind().to_owned();
+        let (owner, name) = (&self.reconciliation.key, &target.key.name);
+        if self.controller.recent.contains(owner, &kind, name) && !self.still_exists().await? {
             return Ok(Creation::Dying); // the owner is gone: the garbage collector would delete the next child too
         }
         // Recorded before the request is sent, because this reconcile may be cancelled before the answer comes.
-        let child = (kind.clone(), name.clone());
-        self.controller.memory.modify(&self.reconciliation.key, |it| it.unanswered.insert(child));
+        let child = (kind.clone(), target.key.clone());
+        self.controller.memory.modify(owner, |it| it.unanswered.insert(child));
         let created = match requests.create(&target.key, &target.body(&requests)).await {
             Ok(answer) => {
                 self.controller.children.wrote(requests.kind(), Written::Created);
-                self.controller.recent.created(&self.reconciliation.key, &kind, &name);
+                self.controller.recent.created(owner, &kind, name);
                 let live = self.cache_answer::<C>(&requests, &target.key, &answer)?;
                 self.reconciliation.changed_children.store(true, Ordering::Relaxed);
                 Creation::Created(live)
@@ -56,16 +57,16 @@ impl<K: Primary> Context<K> {
             Err(error) if error.is_open() => return Err(error),
             Err(error) => {
                 let words = error.chain();
-                self.answered(&kind, &name);
+                self.answered(&kind, &target.key);
                 return self.report_refusal::<C::View>(Err(error)).map(|_| Creation::Refused(words));
             }
         };
-        self.answered(&kind, &name);
+        self.answered(&kind, &target.key);
         Ok(created)
     }
 
     /// Reads the object that already has the name, and finds out who owns it.
-    async fn classify_existing<C: Child + Namespaced>(
+    async fn classify_existing<C: Child>(
         &self,
         requests: &Requests,
         key: &ObjectKey,
@@ -84,9 +85,9 @@ impl<K: Primary> Context<K> {
     }
 
     /// Clears the entry of this child: the outcome of its create is known.
-    pub(super) fn answered(&self, kind: &str, name: &str) {
+    pub(super) fn answered(&self, kind: &str, key: &ObjectKey) {
         self.controller.memory.modify(&self.reconciliation.key, |it| {
-            it.unanswered.retain(|child| (&*child.0, &*child.1) != (kind, name));
+            it.unanswered.retain(|child| (&*child.0, &child.1) != (kind, key));
         });
     }
 }

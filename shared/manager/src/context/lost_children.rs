@@ -2,8 +2,8 @@
 //! label by which they are watched. In the second case a child that is no longer wanted can still be found and deleted.
 
 use api_errors::Class;
-use cache::{Delta, Head, Namespaced, ObjectKey};
-use workloads::Child;
+use cache::{Delta, Head, ObjectKey};
+use workloads::{Child, Live};
 
 use super::{Context, Memory, Primary};
 use crate::error::Error;
@@ -11,7 +11,7 @@ use crate::error::Error;
 impl Memory {
     /// Takes in a change of a child of `owner`, an object that exists. For a child that is still wanted, the next write clears
     /// the entry. A child that is no longer wanted is read once; otherwise it would stay for ever.
-    pub(crate) fn record_lost_child(&self, owner: &ObjectKey, kind: &str, delta: &Delta) {
+    pub(crate) fn record_lost_child<V>(&self, owner: &ObjectKey, kind: &str, delta: &Delta<Live<V>>) {
         match &delta.owners {
             [Some(_), None] => {
                 self.modify(owner, |it| it.lost_children.insert(kind.to_owned(), delta.key.clone()));
@@ -29,7 +29,7 @@ impl Memory {
 
 impl<K: Primary> Context<K> {
     /// Deletes the child of this kind that left the watch, if it still exists and still belongs to this object.
-    pub(super) async fn delete_lost_children<C: Child + Namespaced>(&self) -> Result<(), Error> {
+    pub(super) async fn delete_lost_children<C: Child>(&self) -> Result<(), Error> {
         let requests = self.requests::<C>();
         let Some(key) =
             self.controller.memory.read(&self.reconciliation.key, |it| it.lost_children.get(requests.kind()).cloned())

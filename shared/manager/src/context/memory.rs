@@ -1,9 +1,6 @@
 //! What a controller remembers of single objects, beside the cache.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use cache::ObjectKey;
 use parking_lot::Mutex;
@@ -22,8 +19,8 @@ pub(crate) struct Remembered {
     pub(super) held_status: Option<Instant>,
     /// The kinds of children that are not installed and for which an event was emitted.
     pub(super) reported_missing: BTreeSet<String>,
-    /// Children whose create request was sent but not answered, by kind and name: they may exist.
-    pub(super) unanswered: BTreeSet<(String, Arc<str>)>,
+    /// Children whose create request was sent but not answered, by kind and key: they may exist.
+    pub(super) unanswered: BTreeSet<(String, ObjectKey)>,
     /// What the last reconcile acted on, for controllers that filter what wakes them.
     last_reconciled: LastReconciled,
     /// The last child of each kind that may have lost our label, see [`lost_children`](super::lost_children).

@@ -4,8 +4,9 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use api_errors::Class;
-use cache::{Decoded, Namespaced, ObjectKey, Projected};
+use cache::{Decoded, ObjectKey, Projected};
 use k8s_openapi::api::core::v1::Secret;
+use kube::{Resource, core::NamespaceResourceScope};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use workloads::{Live, Viewed};
@@ -25,13 +26,22 @@ const PRESENT: Duration = Duration::from_mins(1);
 
 impl<K: Primary> Context<K> {
     /// Returns the object of kind `C` with this name in the namespace of the reconciled object. From the cache, which holds
-    /// only children and pods of this operator.
+    /// only what the controller declares.
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns` or `watches_labelled`.
-    pub fn get<C: Viewed + Namespaced>(&self, name: &str) -> Option<Arc<Live<C::View>>> {
+    /// When the controller does not declare the kind with `owns` or `watches…`.
+    pub fn get<C: Viewed + Resource<Scope = K::Scope>>(&self, name: &str) -> Option<Arc<Live<C::View>>> {
         self.store::<C>().get(&self.neighbour(name))
+    }
+
+    /// Like [`get`](Self::get), for any namespace. The namespace of a cluster-scoped object is empty.
+    ///
+    /// # Panics
+    ///
+    /// When the controller does not declare the kind with `owns` or `watches…`.
+    pub fn get_in<C: Viewed>(&self, namespace: &str, name: &str) -> Option<Arc<Live<C::View>>> {
+        self.store::<C>().get(&ObjectKey::new(namespace, name))
     }
 
     /// Returns the objects of kind `C` whose controller is the reconciled object, sorted by name. From the cache.
@@ -39,7 +49,7 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub fn owned<C: Viewed + Namespaced>(&self) -> Vec<Arc<Live<C::View>>> {
+    pub fn owned<C: Viewed>(&self) -> Vec<Arc<Live<C::View>>> {
         let store = self.store::<C>();
         store.owned(self.reconciliation.id).iter().filter_map(|key| store.get(key)).collect()
     }
@@ -50,7 +60,7 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind.
-    pub fn installed<C: Viewed + Namespaced>(&self) -> bool {
+    pub fn installed<C: Viewed>(&self) -> bool {
         self.informer::<C>().health.is_installed()
     }
 
@@ -71,10 +81,17 @@ impl<K: Primary> Context<K> {
     ///
     /// When the controller does not declare the kind with `owns`: for a kind that is only watched, the derived permissions
     /// have no `get`.
-    pub async fn get_uncached<C: Viewed + Namespaced>(&self, name: &str) -> Result<Option<Arc<Live<C::View>>>, Error> {
-        let (requests, key) = (self.requests::<C>(), self.neighbour(name));
-        match requests.get(&key).await {
-            Ok(text) => self.cache_answer::<C>(&requests, &key, &text).map(Some),
+    pub async fn get_uncached<C>(&self, name: &str) -> Result<Option<Arc<Live<C::View>>>, Error>
+    where
+        C: Viewed + Resource<Scope = K::Scope>,
+    {
+        self.read_child::<C>(&self.neighbour(name)).await
+    }
+
+    async fn read_child<C: Viewed>(&self, key: &ObjectKey) -> Result<Option<Arc<Live<C::View>>>, Error> {
+        let requests = self.requests::<C>();
+        match requests.get(key).await {
+            Ok(text) => self.cache_answer::<C>(&requests, key, &text).map(Some),
             Err(error) if error.class() == Class::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -125,13 +142,13 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub async fn sync_cache<C: Viewed + Namespaced>(&self) -> Result<(), Error> {
+    pub async fn sync_cache<C: Viewed>(&self) -> Result<(), Error> {
         self.informer::<C>().list_for(self.controller.environment.leading.times_elected()).await;
         let kind = self.requests::<C>().kind().to_owned();
         let unanswered = self.controller.memory.read(&self.reconciliation.key, |it| it.unanswered.clone());
-        for (_, name) in unanswered.iter().filter(|(other, _)| *other == kind) {
-            self.get_uncached::<C>(name).await?;
-            self.answered(&kind, name);
+        for (_, key) in unanswered.iter().filter(|(other, _)| *other == kind) {
+            self.read_child::<C>(key).await?;
+            self.answered(&kind, key);
         }
         Ok(())
     }
@@ -145,7 +162,10 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare `.reads::<Secret>()`.
-    pub async fn secret(&self, name: &str, keys: &[&str]) -> Result<Option<SecretValues>, Error> {
+    pub async fn secret(&self, name: &str, keys: &[&str]) -> Result<Option<SecretValues>, Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+    {
         assert!(
             self.controller.capabilities.reads.contains("secrets"),
             "{}'s controller reads a Secret but does not declare it: add .reads::<Secret>()",
@@ -182,13 +202,13 @@ impl<K: Primary> Context<K> {
         Ok(Some(SecretValues { values }))
     }
 
-    /// Returns the key of an object in the same namespace. There are no references into other namespaces.
+    /// Returns the key of an object in the same namespace, or of a cluster-scoped one if this one is.
     pub(super) fn neighbour(&self, name: &str) -> ObjectKey {
         ObjectKey { namespace: self.reconciliation.key.namespace.clone(), name: name.into() }
     }
 
     /// Takes an answer of the API server into the cache.
-    pub(super) fn cache_answer<C: Viewed + Namespaced>(
+    pub(super) fn cache_answer<C: Viewed>(
         &self,
         requests: &Requests,
         key: &ObjectKey,

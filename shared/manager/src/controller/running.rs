@@ -11,9 +11,10 @@ use std::{
 
 use api_errors::panic_message;
 use cache::{Full, Informer, InformerHealth, ObjectKey, Subscriber, Undecodable};
+use futures::StreamExt;
 use workqueue::{Priority, WorkQueue};
 
-use super::{ControllerOptions, Reconcile, WakeFilter, worker::Worker};
+use super::{ControllerOptions, KeyStream, Reconcile, WakeFilter, worker::Worker};
 use crate::{
     api::Requests,
     context::{Caches, ControllerState, Environment, Memory, Names, Recent},
@@ -25,7 +26,8 @@ use crate::{
 
 /// A controller with its caches, which can be started with a client and a clock.
 pub(crate) trait Start {
-    fn start(self: Box<Self>, environment: Arc<Environment>) -> Running;
+    /// Returns the running controller, and the tasks that wake its objects when something outside of the cluster changes.
+    fn start(self: Box<Self>, environment: Arc<Environment>) -> (Running, Vec<Work>);
 }
 
 /// A started controller: what the manager needs to run and to observe it.
@@ -50,7 +52,7 @@ pub(crate) struct Running {
     pub(crate) work: Box<dyn Fn() -> Work + Send + Sync>,
 }
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Running {
     /// Puts every object of the kind into the queue.
@@ -90,6 +92,7 @@ impl Running {
 
 pub(super) struct WiredController<K: Primary, F> {
     pub(super) names: Names,
+    pub(super) streams: Vec<KeyStream>,
     pub(super) children: ChildMetrics,
     pub(super) primary: Arc<Informer<Full<K>>>,
     pub(super) queue: WorkQueue<ObjectKey>,
@@ -101,8 +104,8 @@ pub(super) struct WiredController<K: Primary, F> {
 }
 
 impl<K: Primary, F: Reconcile<K>> Start for WiredController<K, F> {
-    fn start(self: Box<Self>, environment: Arc<Environment>) -> Running {
-        let Self { names, children, primary, queue, filter, memory, caches, options, reconciler } = *self;
+    fn start(self: Box<Self>, environment: Arc<Environment>) -> (Running, Vec<Work>) {
+        let Self { names, streams, children, primary, queue, filter, memory, caches, options, reconciler } = *self;
         let ControllerOptions { needs, state, capabilities, cleanup, gone, scraped, workers, wakes_on: _ } = options;
         let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
@@ -125,7 +128,8 @@ impl<K: Primary, F: Reconcile<K>> Start for WiredController<K, F> {
         let (shown, limit) = (primary.clone(), controller.environment.settings.metrics_max_objects);
         let worker = Arc::new(Worker { controller, queue: queue.clone(), filter, reconciler, cleanup, gone });
         let counted = name.clone();
-        Running {
+        let streams = streams.into_iter().map(|stream| wake_from(stream, queue.clone())).collect();
+        let running = Running {
             name,
             kind,
             group,
@@ -158,12 +162,23 @@ impl<K: Primary, F: Reconcile<K>> Start for WiredController<K, F> {
             }),
             keys: Box::new(move || primary.store.keys()),
             work: Box::new(move || Box::pin(worker.clone().work())),
-        }
+        };
+        (running, streams)
     }
 }
 
+/// Wakes the objects whose keys the stream delivers, until it ends.
+fn wake_from(stream: KeyStream, queue: WorkQueue<ObjectKey>) -> Work {
+    Box::pin(async move {
+        let mut keys = stream();
+        while let Some(key) = keys.next().await {
+            wake(&queue, key, Priority::LIVE, &Cause::External);
+        }
+    })
+}
+
 /// Logs an object that does not decode, and emits an event about it. Such an object never reaches a reconciler.
-fn report_undecodable<K: Primary>(controller: &Arc<ControllerState<K>>) -> Subscriber {
+fn report_undecodable<K: Primary>(controller: &Arc<ControllerState<K>>) -> Subscriber<K> {
     let controller = controller.clone();
     Box::new(move |delta, _| {
         let Some(Undecodable { uid, error }) = &delta.undecodable else { return };

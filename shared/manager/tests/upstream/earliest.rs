@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use manager::{Action, Health, Report, Verdict};
+use manager::{Action, Health, Verdict};
 use model_apiserver::{Model, NoFaults};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use crate::kit::{Calls, MOMENT, TOYS, ToyStatus, change, failure, keep, model, plan, put, run, until};
+use crate::kit::{Calls, MOMENT, TOYS, change, failure, keep, model, plan, put, run, until};
 
 const QUOTA: &str = r#"before create services.core -> answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"services \\\"a\\\" is forbidden: exceeded quota: q\",\"code\":403}""#;
 
@@ -102,7 +102,7 @@ async fn delayed_status_is_written_despite_a_later_error() {
         let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": port}});
         context.apply::<Service>(serde_json::from_value(service).expect("a Service")).await?;
         let health = Health::of(Verdict::no("Waiting", "it waits"));
-        context.apply_status(Report { status: ToyStatus::default(), health }).await?;
+        context.apply_status(health.into()).await?;
         Err(failure())
     });
     sleep(1_000 * MOMENT).await; // the back-off has grown

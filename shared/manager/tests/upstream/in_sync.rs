@@ -8,16 +8,17 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::{apps::v1::Deployment, networking::v1::NetworkPolicy};
 use kube::{
-    Api,
+    Api, Resource,
     api::{ApiResource, DynamicObject, PostParams},
+    core::NamespaceResourceScope,
 };
-use manager::{Action, Context, Controller, Error, Health, Manager, Namespaced, Report, Verdict, harness::Harness};
+use manager::{Action, Context, Controller, Error, Health, Manager, Verdict, harness::Harness};
 use model_apiserver::{Entry, Kind, Model};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use workloads::Child;
 
-use crate::kit::{NO_RESYNC, Toy, ToyStatus, Toys, model};
+use crate::kit::{NO_RESYNC, Toy, Toys, model};
 
 const NAME: &str = "a";
 /// Longer than any write is delayed.
@@ -30,7 +31,11 @@ struct World<C> {
     kind: std::marker::PhantomData<fn() -> C>,
 }
 
-impl<C: Child + Namespaced + DeserializeOwned> World<C> {
+/// A kind of child in a namespace.
+trait NamespacedChild: Child + Resource<Scope = NamespaceResourceScope> + DeserializeOwned {}
+impl<C: Child + Resource<Scope = NamespaceResourceScope> + DeserializeOwned> NamespacedChild for C {}
+
+impl<C: NamespacedChild> World<C> {
     fn new() -> Self {
         let model = model();
         model.register(Kind::custom("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor"));
@@ -54,7 +59,7 @@ impl<C: Child + Namespaced + DeserializeOwned> World<C> {
                 async move {
                     context.apply(child.map_err(|error| Error::Other(error.into()))?).await?;
                     let health = Health::of(Verdict::yes("Ready", "it is there"));
-                    context.apply_status(Report { status: ToyStatus::default(), health }).await?;
+                    context.apply_status(health.into()).await?;
                     Ok(Action::Done)
                 }
             };

@@ -15,7 +15,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use manager::{
-    Action, Condition, Context, Controller, Error, Health, Manager, Operator, Report, Verdict, harness::Harness,
+    Action, Context, Controller, Error, Health, Manager, Operator, StandardStatus, Verdict, harness::Harness,
 };
 use model_apiserver::{Model, Planned};
 use schemars::JsonSchema;
@@ -29,19 +29,10 @@ pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 pub(crate) const NO_RESYNC: &str = "--resync-interval=10000h";
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
-#[kube(group = "tests.example.com", version = "v1", kind = "Toy", namespaced, status = "ToyStatus")]
+#[kube(group = "tests.example.com", version = "v1", kind = "Toy", namespaced, status = "StandardStatus")]
 pub(crate) struct ToySpec {
     pub(crate) size: i32,
 }
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct ToyStatus {
-    observed_generation: Option<i64>,
-    last_handled_reconcile_at: Option<String>,
-    conditions: Vec<Condition>,
-}
-manager::standard_status!(ToyStatus);
 
 /// An operator of the kind `Toy`. The function adds its controllers.
 pub(crate) struct Toys<F>(pub(crate) F);
@@ -153,14 +144,14 @@ pub(crate) async fn keep(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action,
         context.apply::<Service>(serde_json::from_value(service).map_err(|error| Error::Other(error.into()))?).await?;
     let verdict =
         if kept.is_some() { Verdict::yes("Ready", "it is there") } else { Verdict::no("Missing", "it is not") };
-    context.apply_status(Report { status: ToyStatus::default(), health: Health::of(verdict) }).await?;
+    context.apply_status(Health::of(verdict).into()).await?;
     Ok(Action::Done)
 }
 
 /// A reconciler that writes the object's size into the message of `Ready`.
 pub(crate) async fn report_size(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
     let verdict = Verdict::yes("Ready", format!("size {}", toy.spec.size));
-    context.apply_status_at_once(Report { status: ToyStatus::default(), health: Health::of(verdict) }).await?;
+    context.apply_status_at_once(Health::of(verdict).into()).await?;
     Ok(Action::Done)
 }
 

@@ -4,6 +4,8 @@
 //! Controllers run as they do in a process, but against a model of the API server and in tokio's paused time: a wait of one hour
 //! takes no real time, and exactly one hour of simulated time.
 
+mod any_kind;
+mod cluster_scoped;
 mod declaring;
 mod earliest;
 mod extremes;
@@ -15,6 +17,7 @@ mod metrics;
 mod optional;
 mod outcomes;
 mod panics;
+mod related;
 mod restored;
 mod starting;
 mod status;

@@ -9,19 +9,19 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use manager::{Action, Context, Error, Health, Report, Verdict, harness::Harness};
+use manager::{Action, Context, Error, Health, Verdict, harness::Harness};
 use model_apiserver::{Model, NoFaults};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::kit::{MOMENT, TOYS, Toy, ToyStatus, keep, model, plan, port, put, run, until};
+use crate::kit::{MOMENT, TOYS, Toy, keep, model, plan, port, put, run, until};
 
 /// Keeps one Service, and writes the number of earlier reconciles into the message of `Ready`.
 async fn count(toy: Arc<Toy>, context: Context<Toy>, looks: Arc<AtomicUsize>) -> Result<Action, Error> {
     keep(toy, context.clone()).await?;
     let look = looks.fetch_add(1, Ordering::Relaxed);
     let health = Health::of(Verdict::yes("Ready", format!("look {look}")));
-    context.apply_status_at_once(Report { status: ToyStatus::default(), health }).await?;
+    context.apply_status_at_once(health.into()).await?;
     Ok(Action::Done)
 }
 

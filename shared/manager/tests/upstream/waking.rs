@@ -47,6 +47,41 @@ async fn annotate(model: &Model, name: &str, value: &str) {
     patch(model, json!({"metadata": {"annotations": {name: value}}})).await;
 }
 
+/// Starts a controller without a filter, which writes a status.
+fn run_without_a_filter(model: &Model, calls: &Calls) -> Harness {
+    let calls = calls.clone();
+    crate::kit::run(model, &[], move |toy, context| {
+        calls.note(&toy);
+        crate::kit::report_size(toy, context)
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreign_write_that_changes_only_managed_fields_wakes_no_object() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["a"]);
+    let _harness = run_without_a_filter(&model, &calls);
+    sleep(20 * MOMENT).await;
+    let toy = || model.object(crate::kit::TOYS, "default", "a").expect("it exists");
+    let before = calls.count();
+    let api: Api<Toy> = Api::namespaced(model.client(), "default");
+    let mine =
+        json!({"apiVersion": "tests.example.com/v1", "kind": "Toy", "metadata": {"name": "a"}, "spec": {"size": 1}});
+    let version = toy()["metadata"]["resourceVersion"].clone();
+    api.patch("a", &PatchParams::apply("other").force(), &Patch::Apply(&mine)).await.expect("the patch is accepted");
+    sleep(5 * MOMENT).await;
+    assert_ne!(toy()["metadata"]["resourceVersion"], version, "it was written");
+    assert_eq!(calls.count(), before);
+
+    let patch = Patch::Merge(json!({"status": {"conditions": [], "lastHandledReconcileAt": "theirs"}}));
+    api.patch_status("a", &PatchParams::default(), &patch).await.expect("the API server accepts the patch");
+    sleep(5 * MOMENT).await;
+    assert_eq!(calls.count(), before + 1);
+    let status = toy()["status"].clone();
+    assert_eq!(status["conditions"].as_array().map(Vec::len), Some(2), "they are put back");
+    assert_eq!(status["lastHandledReconcileAt"], Value::Null);
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_changes_of_the_part_wake_the_object() {
     let (model, calls) = (model(), Calls::default());

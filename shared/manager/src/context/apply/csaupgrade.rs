@@ -2,7 +2,7 @@
 
 use cache::{
     MANAGED_BY, Metadata,
-    owned::{OwnedFields, Writers, merge, unclaimed},
+    owned::{Change, OwnedFields, Writers, merge, unclaimed},
 };
 use serde_json::{Value, json};
 use workloads::Child;
@@ -49,12 +49,35 @@ pub(super) fn upgraded(
     metadata: &Metadata<'_>,
     left: Option<Value>,
 ) -> Value {
+    // The API server would keep only one of two entries with the same identity, so they are united first.
+    let mut fields = owned(manager, metadata);
+    merge(&mut fields, left.unwrap_or_else(|| json!({})));
+    with_apply_entry(live, manager, api_version, metadata, fields)
+}
+
+/// Returns a merge patch that turns our create entry into an apply entry without the fields of `defaults`. So an apply of the
+/// desired object would leave the entry as it is. Returns `None` if the entry does not name one of them.
+pub(super) fn without_defaults(
+    live: &Value,
+    manager: &str,
+    api_version: &str,
+    metadata: &Metadata<'_>,
+    defaults: &[Change],
+) -> Option<Value> {
+    let mut fields = owned(manager, metadata);
+    for change in defaults {
+        change.path.remove_from(&mut fields)?;
+    }
+    Some(with_apply_entry(live, manager, api_version, metadata, fields))
+}
+
+fn owned(manager: &str, metadata: &Metadata<'_>) -> Value {
+    OwnedFields::of(manager, &metadata.managed_fields).map_or_else(|| json!({}), OwnedFields::into_fields)
+}
+
+fn with_apply_entry(live: &Value, manager: &str, api_version: &str, metadata: &Metadata<'_>, fields: Value) -> Value {
     let mut entries = live.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
     let ours = |entry: &Value| entry["manager"] == manager && entry.get("subresource").is_none();
-    // The API server would keep only one of two entries with the same identity, so they are united first.
-    let mut fields =
-        OwnedFields::of(manager, &metadata.managed_fields).map_or_else(|| json!({}), OwnedFields::into_fields);
-    merge(&mut fields, left.unwrap_or_else(|| json!({})));
     let mut kept = entries
         .iter()
         .find(|entry| ours(entry))

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use api_errors::Class;
-use cache::{Namespaced, ObjectKey, Uid};
+use cache::{ObjectKey, Uid};
 use workloads::{Child, Live};
 
 use super::Context;
@@ -15,7 +15,7 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub async fn delete<C: Child + Namespaced>(&self, child: &Live<C::View>) -> Result<(), Error> {
+    pub async fn delete<C: Child>(&self, child: &Live<C::View>) -> Result<(), Error> {
         let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
         let requests = self.requests::<C>();
         if child.deleting.is_some() {
@@ -24,7 +24,7 @@ impl<K: Primary> Context<K> {
         self.delete_unwanted::<C>(&requests, &key, &child.uid).await
     }
 
-    pub(in crate::context) async fn delete_unwanted<C: Child + Namespaced>(
+    pub(in crate::context) async fn delete_unwanted<C: Child>(
         &self,
         requests: &Requests,
         key: &ObjectKey,
@@ -43,13 +43,13 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub async fn delete_quietly<C: Child + Namespaced>(&self, child: &Live<C::View>) -> Result<bool, Error> {
+    pub async fn delete_quietly<C: Child>(&self, child: &Live<C::View>) -> Result<bool, Error> {
         let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
         self.remove::<C>(&self.requests::<C>(), &key, &child.uid).await
     }
 
     /// Deletes the object if it still has this uid. Returns whether it existed.
-    pub(super) async fn remove<C: Child + Namespaced>(
+    pub(super) async fn remove<C: Child>(
         &self,
         requests: &Requests,
         key: &ObjectKey,

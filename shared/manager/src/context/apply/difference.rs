@@ -47,6 +47,11 @@ impl Difference {
         !self.from_create || self.changes.iter().all(|change| change.desired.is_some())
     }
 
+    /// Whether we only own fields too many, those that the API server set when it created the child.
+    pub(super) fn is_only_defaults(&self) -> bool {
+        self.from_create && self.covered && self.changes.iter().all(|change| change.desired.is_none())
+    }
+
     /// Whether every difference is one that `tried` did not change either: then the cluster itself keeps it so.
     pub(super) fn remains_after(&self, tried: &[Change]) -> bool {
         self.covered && self.changes.iter().all(|left| tried.iter().any(|change| change.path == left.path))

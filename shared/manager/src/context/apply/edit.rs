@@ -1,7 +1,7 @@
 //! The cheapest change of a child: one JSON patch, decided from the cached text.
 
 use api_errors::Class;
-use cache::{Head, Known, Namespaced, owned};
+use cache::{Head, Known, owned};
 use serde_json::Value;
 use workloads::{Child, Live};
 
@@ -11,7 +11,7 @@ use crate::{api::Requests, metrics::Written};
 impl<K: Primary> Context<K> {
     /// Changes our child by one JSON patch, if only plain fields have to be set. Returns `None` if a patch would not be exact,
     /// or if the child differs from the cache.
-    pub(super) async fn edit<C: Child + Namespaced>(
+    pub(super) async fn edit<C: Child>(
         &self,
         requests: &Requests,
         target: &Target,

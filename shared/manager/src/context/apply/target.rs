@@ -1,6 +1,7 @@
 //! The desired child: the body to send, and the fields to compare.
 
-use cache::{INSTANCE, Known, MANAGED_BY, Metadata, NAME, Namespaced, ObjectKey, Verified, owned::hash};
+use cache::{INSTANCE, Known, MANAGED_BY, Metadata, NAME, ObjectKey, Verified, owned::hash};
+use kube::api::ObjectMeta;
 use serde_json::{Map, Value, json};
 use workloads::{Child, Live};
 
@@ -16,14 +17,9 @@ pub(in crate::context) struct Target {
 }
 
 impl<K: Primary> Context<K> {
-    pub(in crate::context) fn target<C: Child + Namespaced>(
-        &self,
-        requests: &Requests,
-        desired: C,
-    ) -> Result<Target, Error> {
+    pub(in crate::context) fn target<C: Child>(&self, requests: &Requests, desired: C) -> Result<Target, Error> {
         self.reconciliation.kinds.lock().push(requests.kind().to_owned());
-        let name = desired.meta().name.clone().unwrap_or_default();
-        let key = ObjectKey { namespace: self.reconciliation.key.namespace.clone(), name: name.into() };
+        let key = self.child_key::<C>(desired.meta())?;
         let Value::Object(mut fields) = serde_json::to_value(desired).map_err(requests.undecodable("write", &key))?
         else {
             return Ok(Target::empty(key));
@@ -54,6 +50,25 @@ impl<K: Primary> Context<K> {
     }
 }
 
+impl<K: Primary> Context<K> {
+    /// Returns the key of a desired child. The children of a namespaced object are in its namespace. Those of a cluster-scoped
+    /// object name theirs.
+    fn child_key<C: Child>(&self, desired: &ObjectMeta) -> Result<ObjectKey, Error> {
+        let name = desired.name.as_deref().unwrap_or_default();
+        let namespace = match &desired.namespace {
+            _ if !C::IS_NAMESPACED => "".into(),
+            _ if K::IS_NAMESPACED => self.reconciliation.key.namespace.clone(),
+            Some(namespace) => namespace.as_str().into(),
+            None => {
+                let (kind, owner) = (C::kind(&()), &self.controller.names.kind);
+                let message = format!("the desired {kind} \"{name}\" of a cluster-scoped {owner} names no namespace");
+                return Err(Error::Other(message.into()));
+            }
+        };
+        Ok(ObjectKey { namespace, name: name.into() })
+    }
+}
+
 impl Target {
     fn empty(key: ObjectKey) -> Self {
         Self { key, fields: Value::Null, hash: 0 }
@@ -70,7 +85,9 @@ impl Target {
         body["apiVersion"] = json!(api_version);
         body["kind"] = json!(kind);
         body["metadata"]["name"] = json!(&*self.key.name);
-        body["metadata"]["namespace"] = json!(&*self.key.namespace);
+        if !self.key.namespace.is_empty() {
+            body["metadata"]["namespace"] = json!(&*self.key.namespace);
+        }
         body
     }
 

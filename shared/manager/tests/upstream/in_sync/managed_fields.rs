@@ -13,15 +13,12 @@ use kube::{
     Api,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
-use manager::Namespaced;
 use model_apiserver::{Planned, Signalled};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use workloads::Child;
 
-use super::{CONTAINER_FALSE, NAME, World, deployment, without, writes};
+use super::{CONTAINER_FALSE, NAME, NamespacedChild, World, deployment, without, writes};
 
-impl<C: Child + Namespaced + DeserializeOwned> World<C> {
+impl<C: NamespacedChild> World<C> {
     /// Replaces the `managedFields` of the child whenever the plan signals. Returns a counter of the replacements.
     fn replace_managed_fields_at(&self, faults: &str, entries: &Value) -> Arc<AtomicUsize> {
         let resource = ApiResource::erase::<C>(&());

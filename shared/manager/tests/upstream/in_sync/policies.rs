@@ -7,12 +7,10 @@ use k8s_openapi::api::{
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
 };
-use manager::Namespaced;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use workloads::{Child, ServiceMonitor};
+use workloads::ServiceMonitor;
 
-use super::{NAME, World, deployment, take, without, writes};
+use super::{NAME, NamespacedChild, World, deployment, take, without, writes};
 
 /// Finds the JSON pointers of all leaves of `value`: scalars, and empty objects and lists.
 fn leaves(value: &Value, at: &str, found: &mut Vec<String>) {
@@ -30,10 +28,7 @@ fn leaves(value: &Value, at: &str, found: &mut Vec<String>) {
 
 /// For each single field of a child, a policy removes or rewrites this field. Then a process must come to rest, and the next
 /// process must write nothing and emit no event. `other` is the desired object of a new operator version.
-async fn assert_in_sync_under_every_policy<C>(desired: Value, other: Value)
-where
-    C: Child + Namespaced + DeserializeOwned,
-{
+async fn assert_in_sync_under_every_policy<C: NamespacedChild>(desired: Value, other: Value) {
     let mut places = Vec::new();
     leaves(&desired, "", &mut places);
     places.retain(|place| place.starts_with("/spec") || place.starts_with("/data"));

@@ -1,0 +1,100 @@
+//! Other objects as input: a Banner shows a text of a `ConfigMap` in the colour of a Theme.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::{
+    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{CustomResource, CustomResourceExt, ResourceExt, api::ObjectMeta};
+use manager::{Action, Context, Controller, Error, Health, Manager, Operator, StandardStatus, Verdict};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use workloads::{Viewed, Whole};
+
+/// A text in the colour of a theme.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(group = "examples.example.com", version = "v1", kind = "Banner", namespaced, status = "StandardStatus")]
+pub struct BannerSpec {
+    /// The `ConfigMap` with the text, under the key `text`.
+    #[schemars(length(min = 1, max = 253))]
+    config: String,
+    /// The Theme with the colour.
+    #[schemars(length(min = 1, max = 253))]
+    theme: String,
+}
+
+/// A colour. Users write it.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(group = "examples.example.com", version = "v1", kind = "Theme", namespaced)]
+pub struct ThemeSpec {
+    /// The colour.
+    #[schemars(length(max = 20))]
+    colour: String,
+}
+
+/// The part of a Theme that the reconciler reads.
+#[derive(Debug, PartialEq, Deserialize)]
+pub struct ThemeView {
+    spec: Colour,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Colour {
+    colour: String,
+}
+
+impl Viewed for Theme {
+    type View = ThemeView;
+}
+
+/// The operator of [`Banner`].
+#[derive(Debug)]
+pub struct Banners;
+
+impl Operator for Banners {
+    fn name(&self) -> &'static str {
+        "banners"
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        vec![Banner::crd(), Theme::crd()]
+    }
+
+    fn sample(&self) -> &'static str {
+        "{apiVersion: examples.example.com/v1, kind: Banner, metadata: {name: door}, spec: {config: door, theme: dark}}"
+    }
+
+    fn setup(&self, manager: &mut Manager) {
+        manager.add(
+            Controller::of::<Banner>()
+                .owns::<ConfigMap>()
+                .watches_referenced::<Whole<ConfigMap>>(|banner| vec![banner.spec.config.clone()])
+                .watches_referenced::<Theme>(|banner| vec![banner.spec.theme.clone()])
+                .reconcile(reconcile),
+        );
+    }
+}
+
+async fn reconcile(banner: Arc<Banner>, ctx: Context<Banner>) -> Result<Action, Error> {
+    let (config, theme) = (&banner.spec.config, &banner.spec.theme);
+    let text = ctx.get::<Whole<ConfigMap>>(config).and_then(|map| map.data.as_ref()?.get("text").cloned());
+    let verdict = match (text, ctx.get::<Theme>(theme)) {
+        (Some(text), Some(theme)) => {
+            ctx.apply(page(&banner.name_any(), &text, &theme.spec.colour)).await?;
+            Verdict::yes("Ready", format!("{} characters are shown", text.chars().count()))
+        }
+        (None, _) => Verdict::no("NoText", format!("ConfigMap \"{config}\" has no text")),
+        (_, None) => Verdict::no("NoTheme", format!("Theme \"{theme}\" is not there")),
+    };
+    ctx.apply_status(Health::of(verdict).into()).await?;
+    Ok(Action::Done)
+}
+
+fn page(banner: &str, text: &str, colour: &str) -> ConfigMap {
+    let page = format!("<body style=\"color: {colour}\">{text}</body>");
+    ConfigMap {
+        metadata: ObjectMeta { name: Some(format!("{banner}-page")), ..ObjectMeta::default() },
+        data: Some(BTreeMap::from([("index.html".to_owned(), page)])),
+        ..ConfigMap::default()
+    }
+}

@@ -1,0 +1,150 @@
+//! Messages from outside of the cluster: a Track keeps the newest version of a program in a `ConfigMap`.
+//!
+//! A message only wakes the object; the reconciler then asks the [`Registry`]. So a message may come twice, late or for an object
+//! that does not exist.
+
+use std::{collections::HashMap, io, net::SocketAddr, sync::Arc};
+
+use clap::{Args, Command};
+use futures::{Stream, stream};
+use k8s_openapi::{
+    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{CustomResource, CustomResourceExt, ResourceExt, api::ObjectMeta};
+use manager::{Action, Context, Controller, Error, Health, Manager, ObjectKey, Operator, StandardStatus, Verdict};
+use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    net::TcpListener,
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+};
+
+/// The newest version of a program.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(group = "examples.example.com", version = "v1", kind = "Track", namespaced, status = "StandardStatus")]
+pub struct TrackSpec {}
+
+/// A stand-in for a registry of programs and its message queue.
+#[derive(Debug)]
+pub struct Registry {
+    versions: Mutex<HashMap<ObjectKey, String>>,
+    sender: UnboundedSender<ObjectKey>,
+    receiver: Mutex<Option<UnboundedReceiver<ObjectKey>>>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        let (sender, receiver) = unbounded_channel();
+        Self { versions: Mutex::default(), sender, receiver: Mutex::new(Some(receiver)) }
+    }
+}
+
+impl Registry {
+    /// Publishes a version, and sends a message about it.
+    pub fn publish(&self, track: ObjectKey, version: &str) {
+        self.versions.lock().insert(track.clone(), version.to_owned());
+        drop(self.sender.send(track)); // fails only without a receiver
+    }
+
+    fn version(&self, track: &ObjectKey) -> Option<String> {
+        self.versions.lock().get(track).cloned()
+    }
+
+    /// The messages. Only the first call gets them.
+    fn messages(&self) -> impl Stream<Item = ObjectKey> + use<> {
+        let mut receiver = self.receiver.lock().take();
+        stream::poll_fn(move |context| match &mut receiver {
+            Some(receiver) => receiver.poll_recv(context),
+            None => std::task::Poll::Pending,
+        })
+    }
+
+    /// Publishes what clients send: lines `NAMESPACE/NAME VERSION`.
+    ///
+    /// # Errors
+    ///
+    /// The address is taken.
+    pub async fn listen(&self, address: SocketAddr) -> io::Result<()> {
+        let listener = TcpListener::bind(address).await?;
+        loop {
+            let (stream, _) = listener.accept().await?;
+            let mut lines = BufReader::new(stream).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let parts = line.split_once(' ').and_then(|(key, version)| Some((key.split_once('/')?, version)));
+                if let Some(((namespace, name), version)) = parts {
+                    self.publish(ObjectKey::new(namespace, name), version.trim());
+                }
+            }
+        }
+    }
+}
+
+/// The flags of the operator.
+#[derive(Debug, Args)]
+struct Flags {
+    /// Address on which to take versions, in lines `NAMESPACE/NAME VERSION`
+    #[arg(long, value_name = "ADDRESS")]
+    tracks_listen: Option<SocketAddr>,
+}
+
+/// The operator of [`Track`].
+#[derive(Debug, Default)]
+pub struct Tracks {
+    /// Where the versions come from.
+    pub registry: Arc<Registry>,
+}
+
+impl Operator for Tracks {
+    fn name(&self) -> &'static str {
+        "tracks"
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        vec![Track::crd()]
+    }
+
+    fn sample(&self) -> &'static str {
+        "{apiVersion: examples.example.com/v1, kind: Track, metadata: {name: browser}, spec: {}}"
+    }
+
+    fn args(&self, command: Command) -> Command {
+        Flags::augment_args(command)
+    }
+
+    fn setup(&self, manager: &mut Manager) {
+        if let Some(address) = manager.args::<Flags>().tracks_listen {
+            let registry = self.registry.clone();
+            manager.run("registry of versions", move |stop| async move {
+                drop(stop.run_until_cancelled(registry.listen(address)).await);
+            });
+        }
+        let (messages, registry) = (self.registry.clone(), self.registry.clone());
+        manager.add(
+            Controller::of::<Track>()
+                .owns::<ConfigMap>()
+                .wakes_from(move || messages.messages())
+                .config(registry)
+                .reconcile(reconcile),
+        );
+    }
+}
+
+async fn reconcile(track: Arc<Track>, ctx: Context<Track>) -> Result<Action, Error> {
+    let name = track.name_any();
+    let key = ObjectKey::new(track.namespace().unwrap_or_default(), &*name);
+    let version = ctx.config::<Arc<Registry>>().version(&key);
+    let map = version.as_ref().map(|version| ConfigMap {
+        metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+        data: Some([("version".to_owned(), version.clone())].into()),
+        ..ConfigMap::default()
+    });
+    ctx.apply_or_keep(&name, map).await?;
+    let verdict = match version {
+        Some(version) => Verdict::yes("Ready", format!("the newest version is {version}")),
+        None => Verdict::no("NoVersion", "the registry has published no version"),
+    };
+    ctx.apply_status(Health::of(verdict).into()).await?;
+    Ok(Action::Done)
+}

@@ -1,0 +1,117 @@
+//! The examples on a real API server.
+
+use std::{io::Write, net::TcpStream};
+
+use cluster::{Cluster, Nodes, Port};
+use example_operators::{banners::Banners, ledgers::Ledgers, tenants::Tenants, tracks::Tracks};
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
+    discovery::ApiResource,
+};
+use manager::Operator;
+use manager_testing::World;
+use serde_json::{Value, json};
+
+fn object(kind: &str, name: &str, spec: &Value) -> String {
+    json!({"apiVersion": "examples.example.com/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}).to_string()
+}
+
+fn resource(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("examples.example.com", "v1", kind))
+}
+
+/// Waits until `Ready` has this message.
+async fn until_says(world: &World, api: &Api<DynamicObject>, name: &str, message: &str) {
+    world
+        .until(message, async || {
+            let object = api.get(name).await.ok()?;
+            let conditions = object.data["status"]["conditions"].as_array()?;
+            conditions.iter().find(|it| it["type"] == "Ready" && it["message"] == message).map(drop)
+        })
+        .await;
+}
+
+/// Checks that the operator has not sent a request that it may not send.
+fn assert_permitted(world: &World) {
+    let requests = world.requests();
+    let forbidden = requests.forbidden();
+    assert!(forbidden.is_empty(), "{forbidden:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ledger_gets_its_children() {
+    let Some(world) = World::start(&Ledgers, env!("CARGO_BIN_EXE_ledgers")).await else { return };
+    world.apply(&object("Ledger", "books", &json!({"replicas": 1}))).await;
+    let api = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Ledger"));
+    until_says(&world, &api, "books", "0 of 1 replicas are ready").await;
+    let password = world.get::<Secret>("books").await.expect("a Secret").data;
+    assert!(world.get::<PersistentVolumeClaim>("books").await.is_some());
+    world.patch_status::<StatefulSet>("books", json!({"replicas": 1, "readyReplicas": 1})).await;
+    until_says(&world, &api, "books", "1 of 1 replicas are ready").await;
+    world.patch::<StatefulSet>("books", json!({"spec": {"replicas": 5}})).await;
+    world
+        .until("the replicas are put back", async || {
+            let set = world.get::<StatefulSet>("books").await?;
+            (set.spec?.replicas == Some(1)).then_some(())
+        })
+        .await;
+    assert_eq!(world.get::<Secret>("books").await.expect("a Secret").data, password);
+    assert_permitted(&world);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn banner_follows_its_text_and_its_theme() {
+    let Some(world) = World::start(&Banners, env!("CARGO_BIN_EXE_banners")).await else { return };
+    world.apply(Banners.sample()).await;
+    let api = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Banner"));
+    until_says(&world, &api, "door", "ConfigMap \"door\" has no text").await;
+    world.create::<ConfigMap>(json!({"metadata": {"name": "door"}, "data": {"text": "hello"}})).await;
+    until_says(&world, &api, "door", "Theme \"dark\" is not there").await;
+    world.apply(&object("Theme", "dark", &json!({"colour": "black"}))).await;
+    until_says(&world, &api, "door", "5 characters are shown").await;
+    world.patch::<ConfigMap>("door", json!({"data": {"text": "hi"}})).await;
+    until_says(&world, &api, "door", "2 characters are shown").await;
+    assert_permitted(&world);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenant_gets_a_namespace_with_a_quota() {
+    let Some(world) = World::start(&Tenants, env!("CARGO_BIN_EXE_tenants")).await else { return };
+    let name = format!("{}-red", world.namespace);
+    let api: Api<DynamicObject> = Api::all_with(world.client.clone(), &resource("Tenant"));
+    let tenant = json!({
+        "apiVersion": "examples.example.com/v1", "kind": "Tenant", "metadata": {"name": name}, "spec": {"pods": 10},
+    });
+    api.patch(&name, &PatchParams::apply("kubectl"), &Patch::Apply(&tenant)).await.expect("it is accepted");
+    until_says(&world, &api, &name, "0 of 10 pods are used").await;
+    let namespace = Api::<Namespace>::all(world.client.clone()).get(&name).await.expect("a namespace");
+    assert_eq!(namespace.owner_references()[0].kind, "Tenant");
+    let quotas: Api<ResourceQuota> = Api::namespaced(world.client.clone(), &name);
+    quotas.delete("tenant", &DeleteParams::default()).await.expect("it is deleted");
+    world.until("the quota is made again", async || quotas.get_opt("tenant").await.ok()?).await;
+    assert_permitted(&world);
+    api.delete(&name, &DeleteParams::default()).await.expect("it is deleted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn track_follows_the_messages_of_its_registry() {
+    let operator = Box::leak(Box::<Tracks>::default());
+    let binary = env!("CARGO_BIN_EXE_tracks");
+    let Some(mut world) = World::prepare(operator, binary, || Cluster::shared(Nodes::None)).await else { return };
+    let port = Port::reserve().expect("a port");
+    let address = format!("127.0.0.1:{}", port.number());
+    world.run(&[&format!("--tracks-listen={address}")]);
+    world.apply(&object("Track", "browser", &json!({}))).await;
+    let api = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Track"));
+    until_says(&world, &api, "browser", "the registry has published no version").await;
+    let mut stream = TcpStream::connect(&address).expect("the registry listens");
+    writeln!(stream, "{}/browser 1.0", world.namespace).expect("it is read");
+    until_says(&world, &api, "browser", "the newest version is 1.0").await;
+    assert_permitted(&world);
+}

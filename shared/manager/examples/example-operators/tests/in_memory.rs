@@ -1,0 +1,144 @@
+//! The examples against a model of the API server, in simulated time.
+
+use std::{sync::Arc, time::Duration};
+
+use example_operators::{
+    banners::Banners,
+    ledgers::Ledgers,
+    tenants::Tenants,
+    tracks::{Registry, Tracks},
+};
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::ConfigMap};
+use kube::{
+    Api,
+    api::{DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
+    discovery::ApiResource,
+};
+use manager::{ObjectKey, Operator, harness::Harness, normalize};
+use model_apiserver::Model;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// A cluster with the definitions of `operator`, which runs.
+fn start(operator: &dyn Operator) -> (Model, Harness) {
+    let model = Model::new();
+    for crd in operator.crds() {
+        model.install(&normalize(&crd));
+    }
+    let clock = model.clone();
+    let harness =
+        Harness::start(operator, &["--resync-interval=10000h"], model.client_named(operator.name()), move || {
+            clock.now()
+        });
+    (model, harness)
+}
+
+async fn put(model: &Model, kind: &str, namespace: &str, name: &str, spec: Value) {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("examples.example.com", "v1", kind));
+    let api: Api<DynamicObject> = match namespace {
+        "" => Api::all_with(model.client(), &resource),
+        _ => Api::namespaced_with(model.client(), namespace, &resource),
+    };
+    let object = json!({
+        "apiVersion": "examples.example.com/v1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+    });
+    api.patch(name, &PatchParams::apply("user").force(), &Patch::Apply(object)).await.expect("the object is accepted");
+    sleep(MOMENT).await;
+}
+
+async fn configure(model: &Model, name: &str, text: &str) {
+    let maps: Api<ConfigMap> = Api::namespaced(model.client(), "default");
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}});
+    maps.patch(name, &PatchParams::apply("user").force(), &Patch::Apply(map)).await.expect("it is accepted");
+    sleep(MOMENT).await;
+}
+
+/// The status, the reason and the message of `Ready`.
+fn ready(model: &Model, resource: &str, namespace: &str, name: &str) -> String {
+    let object = model.object(&format!("{resource}.examples.example.com"), namespace, name).expect("it exists");
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let ready = conditions.into_iter().find(|it| it["type"] == "Ready").expect("it is reconciled");
+    let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
+    format!("{} {}: {}", text("status"), text("reason"), text("message"))
+}
+
+/// Checks that nothing is written any more.
+async fn rests(model: &Model) {
+    let before = model.requests().len();
+    sleep(600 * MOMENT).await;
+    let requests = model.requests();
+    let writes: Vec<_> =
+        requests[before..].iter().filter(|it| it.verb.writes() && !it.resource.starts_with("leases")).collect();
+    assert!(writes.is_empty(), "{writes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenant_gets_a_namespace_with_a_quota() {
+    let (model, _harness) = start(&Tenants);
+    put(&model, "Tenant", "", "red", json!({"pods": 10})).await;
+    assert_eq!(ready(&model, "tenants", "", "red"), "True Ready: 0 of 10 pods are used");
+    let hard =
+        |model: &Model| model.object("resourcequotas", "red", "tenant").expect("a quota")["spec"]["hard"].clone();
+    assert_eq!(hard(&model), json!({"pods": "10"}));
+    rests(&model).await;
+    put(&model, "Tenant", "", "red", json!({"pods": 20})).await;
+    assert_eq!(hard(&model), json!({"pods": "20"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ledger_keeps_its_password_and_follows_its_database() {
+    let (model, _harness) = start(&Ledgers);
+    put(&model, "Ledger", "default", "books", json!({"replicas": 1})).await;
+    assert_eq!(ready(&model, "ledgers", "default", "books"), "False StillStarting: 0 of 1 replicas are ready");
+    let password = model.object("secrets", "default", "books").expect("a Secret")["data"].clone();
+    assert!(model.object("persistentvolumeclaims", "default", "books").is_some());
+
+    let sets: Api<StatefulSet> = Api::namespaced(model.client(), "default");
+    let patch = Patch::Merge(json!({"status": {"replicas": 1, "readyReplicas": 1}}));
+    sets.patch_status("books", &PatchParams::default(), &patch).await.expect("it is accepted");
+    sleep(MOMENT).await;
+    assert_eq!(ready(&model, "ledgers", "default", "books"), "True Ready: 1 of 1 replicas are ready");
+    rests(&model).await;
+    put(&model, "Ledger", "default", "books", json!({"replicas": 2})).await;
+    let set = model.object("statefulsets.apps", "default", "books").expect("a StatefulSet");
+    assert_eq!(set["spec"]["replicas"], 2);
+    assert_eq!(model.object("secrets", "default", "books").expect("a Secret")["data"], password);
+}
+
+#[tokio::test(start_paused = true)]
+async fn banner_follows_its_text_and_its_theme() {
+    let (model, _harness) = start(&Banners);
+    put(&model, "Banner", "default", "door", json!({"config": "text", "theme": "dark"})).await;
+    let says = |model: &Model| ready(model, "banners", "default", "door");
+    let page =
+        |model: &Model| model.object("configmaps", "default", "door-page").map(|map| map["data"]["index.html"].clone());
+    assert_eq!(says(&model), "False NoText: ConfigMap \"text\" has no text");
+    configure(&model, "text", "hello").await;
+    assert_eq!((says(&model), page(&model)), ("False NoTheme: Theme \"dark\" is not there".to_owned(), None));
+    put(&model, "Theme", "default", "dark", json!({"colour": "black"})).await;
+    assert_eq!(says(&model), "True Ready: 5 characters are shown");
+    assert_eq!(page(&model), Some(json!("<body style=\"color: black\">hello</body>")));
+    put(&model, "Theme", "default", "dark", json!({"colour": "navy"})).await;
+    configure(&model, "text", "hi").await;
+    assert_eq!(page(&model), Some(json!("<body style=\"color: navy\">hi</body>")));
+    rests(&model).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn track_follows_the_messages_of_its_registry() {
+    let registry = Arc::<Registry>::default();
+    let (model, _harness) = start(&Tracks { registry: registry.clone() });
+    put(&model, "Track", "default", "browser", json!({})).await;
+    assert_eq!(ready(&model, "tracks", "default", "browser"), "False NoVersion: the registry has published no version");
+    for version in ["1.0", "1.1"] {
+        registry.publish(ObjectKey::new("default", "browser"), version);
+        registry.publish(ObjectKey::new("default", "unknown"), version);
+        sleep(MOMENT).await;
+        let map = model.object("configmaps", "default", "browser").expect("a ConfigMap");
+        assert_eq!(map["data"]["version"], version);
+    }
+    rests(&model).await;
+}

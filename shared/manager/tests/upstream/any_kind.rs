@@ -1,0 +1,148 @@
+//! Children of kinds without a view in `workloads`: cached whole, or as a view of the operator's own.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Secret};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use manager::{Action, Context, Controller, Error, Health, Manager, Verdict, harness::Harness};
+use model_apiserver::Model;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use workloads::{As, ViewOf, Whole};
+
+use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, model, put, writes};
+
+/// The part of a `StatefulSet` that the reconciler reads.
+#[derive(Debug, PartialEq, Deserialize)]
+struct SetView {
+    spec: SetSpec,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct SetSpec {
+    replicas: Option<i32>,
+}
+
+impl ViewOf<StatefulSet> for SetView {}
+
+type Set = As<StatefulSet, SetView>;
+
+fn typed<T: serde::de::DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).expect("an object of that kind")
+}
+
+/// Keeps a Secret, and a `StatefulSet` with one replica per size.
+async fn keep(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let name = toy.name_any();
+    let secret: Secret = typed(json!({"metadata": {"name": name}, "data": {"size": "MQ=="}, "type": "Opaque"}));
+    let secret = context.apply(Whole::from(secret)).await?;
+    let set: StatefulSet = typed(json!({"metadata": {"name": name}, "spec": {
+        "replicas": toy.spec.size, "serviceName": name, "selector": {"matchLabels": {"app": name}},
+        "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"containers": [{"name": "a", "image": "a", "ports": [{"containerPort": 80}]}]},
+        },
+    }}));
+    let set = context.apply(Set::from(set)).await?;
+    let replicas = set.and_then(|set| set.spec.replicas);
+    let has_data = secret.is_some_and(|secret| secret.data.as_ref().is_some_and(|data| data.contains_key("size")));
+    let verdict = Verdict::yes("Ready", format!("{replicas:?} replicas, data: {has_data}"));
+    context.apply_status(Health::of(verdict).into()).await?;
+    Ok(Action::Done)
+}
+
+fn start(model: &Model, calls: &Calls) -> Harness {
+    let (clock, calls) = (model.clone(), calls.clone());
+    let setup = move |manager: &mut Manager| {
+        let calls = calls.clone();
+        manager.add(Controller::of::<Toy>().owns::<Set>().owns::<Whole<Secret>>().reconcile(
+            move |toy: Arc<Toy>, context| {
+                calls.note(&toy);
+                keep(toy, context)
+            },
+        ));
+    };
+    Harness::start(&Toys(setup), &[NO_RESYNC], model.client_named("toys"), move || clock.now())
+}
+
+fn message(model: &Model) -> Value {
+    let toy = model.object(crate::kit::TOYS, "default", "a").expect("it exists");
+    let conditions = toy["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.filter(|it| it["type"] == "Ready").map(|it| it["message"].clone()).next().unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_without_a_view_are_kept_in_sync() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["a"]);
+    let _harness = start(&model, &calls);
+    sleep(MOMENT).await;
+    assert_eq!(message(&model), "Some(1) replicas, data: true");
+    let before = writes(&model).len();
+    sleep(600 * MOMENT).await;
+    assert_eq!(writes(&model).len(), before, "nothing is written once the state is reached");
+
+    change(&model, "a", 3).await;
+    sleep(MOMENT).await;
+    assert_eq!(model.object("statefulsets.apps", "default", "a").expect("it exists")["spec"]["replicas"], 3);
+
+    let secrets: Api<Secret> = Api::namespaced(model.client(), "default");
+    let patch = Patch::Merge(json!({"data": {"size": "Mg=="}}));
+    secrets.patch("a", &PatchParams::default(), &patch).await.expect("the patch is accepted");
+    sleep(MOMENT).await;
+    assert_eq!(model.object("secrets", "default", "a").expect("it exists")["data"]["size"], "MQ==", "it is put back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_process_gives_up_the_defaults_and_the_third_sends_nothing() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["a"]);
+    let harness = start(&model, &calls);
+    sleep(MOMENT).await;
+    harness.crash().await;
+    let spec = |model: &Model| model.object("statefulsets.apps", "default", "a").expect("it exists")["spec"].clone();
+    let before = (writes(&model).len(), spec(&model));
+    let harness = start(&model, &calls);
+    sleep(60 * MOMENT).await;
+    harness.crash().await;
+    let once = writes(&model).len();
+    assert_eq!(once, before.0 + 2, "a dry run, and a patch of managedFields: {:?}", writes(&model));
+    assert_eq!(spec(&model), before.1);
+
+    let requests = model.requests().len();
+    let harness = start(&model, &calls);
+    sleep(60 * MOMENT).await;
+    let sent = model.requests().split_off(requests);
+    let sent: Vec<_> =
+        sent.iter().filter(|it| it.resource == "statefulsets.apps" && it.verb.as_str() != "watch").collect();
+    assert!(sent.len() <= 1, "only the list of the cache: {sent:?}");
+
+    change(&model, "a", 4).await;
+    sleep(MOMENT).await;
+    assert_eq!(spec(&model)["replicas"], 4, "later changes work");
+    let sets: Api<StatefulSet> = Api::namespaced(model.client(), "default");
+    let patch = Patch::Merge(json!({"spec": {"replicas": 9, "podManagementPolicy": "Parallel"}}));
+    sets.patch("a", &PatchParams::default(), &patch).await.expect("the patch is accepted");
+    sleep(MOMENT).await;
+    assert_eq!((&spec(&model)["replicas"], &spec(&model)["podManagementPolicy"]), (&json!(4), &json!("Parallel")));
+    drop(harness);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookkeeping_of_a_whole_child_wakes_nothing() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["a"]);
+    let _harness = start(&model, &calls);
+    sleep(MOMENT).await;
+    let before = calls.count();
+    let secrets: Api<Secret> = Api::namespaced(model.client(), "default");
+    // Another manager applies what is there already: only `managedFields` change.
+    let mine = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "type": "Opaque"});
+    secrets.patch("a", &PatchParams::apply("other"), &Patch::Apply(&mine)).await.expect("the patch is accepted");
+    sleep(MOMENT).await;
+    assert_eq!(calls.count(), before);
+}

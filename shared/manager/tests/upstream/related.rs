@@ -1,0 +1,173 @@
+//! Objects that wake a primary although they are not its children: those that a map names, those that the primary refers to, and
+//! the keys of a stream.
+
+use std::sync::Arc;
+
+use futures::stream;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, CustomResource, CustomResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use manager::{Action, Controller, ControllerBuilder, Manager, ObjectKey, harness::Harness, normalize, permissions};
+use model_apiserver::Model;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::{sync::mpsc, time::sleep};
+use workloads::{Viewed, Whole};
+
+use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, model, put};
+
+/// A kind that names a Toy, as a route names its gateway.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(group = "tests.example.com", version = "v1", kind = "Ribbon", namespaced, derive = "PartialEq")]
+struct RibbonSpec {
+    toy: String,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct RibbonView {
+    spec: RibbonSpec,
+}
+
+impl Viewed for Ribbon {
+    type View = RibbonView;
+}
+
+/// Starts a controller that only records its calls.
+fn start(
+    model: &Model,
+    calls: &Calls,
+    declare: impl Fn(ControllerBuilder<Toy>) -> ControllerBuilder<Toy> + Send + Sync + 'static,
+) -> Harness {
+    let (clock, calls) = (model.clone(), calls.clone());
+    let setup = move |manager: &mut Manager| {
+        let calls = calls.clone();
+        manager.add(declare(Controller::of::<Toy>()).reconcile(move |toy: Arc<Toy>, _| {
+            calls.note(&toy);
+            async { Ok(Action::Done) }
+        }));
+    };
+    Harness::start(&Toys(setup), &[NO_RESYNC], model.client_named("toys"), move || clock.now())
+}
+
+async fn set(model: &Model, name: &str, value: &str) {
+    let maps: Api<ConfigMap> = Api::namespaced(model.client(), "default");
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": value}});
+    maps.patch(name, &PatchParams::apply("user"), &Patch::Apply(map)).await.expect("it is accepted");
+}
+
+async fn tie(model: &Model, ribbon: &str, toy: &str) {
+    let ribbons: Api<Ribbon> = Api::namespaced(model.client(), "default");
+    let object = Ribbon::new(ribbon, RibbonSpec { toy: toy.to_owned() });
+    ribbons.patch(ribbon, &PatchParams::apply("user"), &Patch::Apply(object)).await.expect("it is accepted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_of_a_referenced_object_wakes_those_that_refer_to_it() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["a", "b"]);
+    change(&model, "b", 2).await;
+    let references = |toy: &Toy| vec![format!("size-{}", toy.spec.size)];
+    let _harness = start(&model, &calls, move |it| it.watches_referenced::<Whole<ConfigMap>>(references));
+    sleep(MOMENT).await;
+    let mut expected = (1, 1);
+    let check = |expected: (usize, usize), what: &str| assert_eq!((calls.of("a"), calls.of("b")), expected, "{what}");
+    check(expected, "the start");
+
+    set(&model, "size-1", "x").await;
+    sleep(MOMENT).await;
+    expected.0 += 1;
+    check(expected, "a referenced object appears");
+    set(&model, "size-1", "y").await;
+    sleep(MOMENT).await;
+    expected.0 += 1;
+    check(expected, "it changes");
+    set(&model, "size-1", "y").await;
+    set(&model, "other", "y").await;
+    sleep(MOMENT).await;
+    check(expected, "nothing that is referenced changes");
+    change(&model, "b", 1).await;
+    sleep(MOMENT).await;
+    expected.1 += 1;
+    let maps: Api<ConfigMap> = Api::namespaced(model.client(), "default");
+    maps.delete("size-1", &DeleteParams::default()).await.expect("it is deleted");
+    sleep(MOMENT).await;
+    check((expected.0 + 1, expected.1 + 1), "it is deleted, and both refer to it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_of_a_mapped_object_wakes_the_old_and_the_new_target() {
+    let (model, calls) = (model(), Calls::default());
+    model.install(&normalize(&Ribbon::crd()));
+    put(&model, &["a", "b", "c"]);
+    let _harness = start(&model, &calls, |it| {
+        it.watches::<Ribbon>(|ribbon| vec![ObjectKey::new(ribbon.namespace.clone(), &*ribbon.view.spec.toy)])
+    });
+    sleep(MOMENT).await;
+    tie(&model, "r", "a").await;
+    sleep(MOMENT).await;
+    assert_eq!((calls.of("a"), calls.of("b"), calls.of("c")), (2, 1, 1));
+    tie(&model, "r", "b").await;
+    sleep(MOMENT).await;
+    assert_eq!((calls.of("a"), calls.of("b"), calls.of("c")), (3, 2, 1));
+    let ribbons: Api<Ribbon> = Api::namespaced(model.client(), "default");
+    ribbons.delete("r", &DeleteParams::default()).await.expect("it is deleted");
+    sleep(MOMENT).await;
+    assert_eq!((calls.of("a"), calls.of("b"), calls.of("c")), (3, 3, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn panicking_map_wakes_all_objects() {
+    let (model, calls) = (model(), Calls::default());
+    model.install(&normalize(&Ribbon::crd()));
+    put(&model, &["a", "b"]);
+    let _harness = start(&model, &calls, |it| it.watches::<Ribbon>(|_| panic!("an operator's defect")));
+    sleep(MOMENT).await;
+    tie(&model, "r", "a").await;
+    sleep(MOMENT).await;
+    assert_eq!((calls.of("a"), calls.of("b")), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn stream_wakes_the_objects_that_it_names() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["a", "b"]);
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let receiver = Arc::new(parking_lot::Mutex::new(Some(receiver)));
+    let _harness = start(&model, &calls, move |it| {
+        let receiver = receiver.clone();
+        it.wakes_from(move || {
+            let mut receiver = receiver.lock().take().expect("one start");
+            stream::poll_fn(move |context| receiver.poll_recv(context))
+        })
+    });
+    sleep(MOMENT).await;
+    for name in ["a", "a", "unknown"] {
+        sender.send(ObjectKey::new("default", name)).expect("it is read");
+    }
+    sleep(MOMENT).await;
+    assert_eq!((calls.of("a"), calls.of("b")), (2, 1));
+}
+
+#[test]
+fn watched_kinds_are_only_listed_and_watched() {
+    let setup = |manager: &mut Manager| {
+        manager.add(
+            Controller::of::<Toy>()
+                .watches::<Ribbon>(|_| Vec::new())
+                .watches_referenced::<Whole<ConfigMap>>(|_| Vec::new())
+                .reconcile(|_, _| async { Ok(Action::Done) }),
+        );
+    };
+    let rules = permissions(&[&Toys(setup)]);
+    for resource in ["ribbons", "configmaps"] {
+        let rule = rules.iter().find(|rule| rule.resources.iter().flatten().any(|it| it == resource));
+        assert_eq!(
+            rule.map(|rule| rule.verbs.clone()),
+            Some(vec!["list".to_owned(), "watch".to_owned()]),
+            "{resource}"
+        );
+    }
+}
