@@ -26,6 +26,12 @@ const DYING: Duration = Duration::from_secs(1);
 const DELETED_AT_ONCE: usize = 50;
 const NEXT_DELETION: Duration = Duration::from_secs(1);
 
+/// What all reconciles share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) runs: Runs,
+}
+
 /// The decisions of one reconcile. Events and metrics about them follow only after the status has been written.
 #[derive(Default)]
 struct Decided {
@@ -42,7 +48,7 @@ struct Decided {
 ///
 /// The order matters. A run is started before the status records it, because the name of its Job prevents a second start. The
 /// status records the run before its Job is deleted, because afterwards the status is the only record.
-pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab>) -> Result<Action, Error> {
+pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Shared>) -> Result<Action, Error> {
     let cached = ctx.owned::<Job>();
     let timing = match Timing::of(&crontab.spec) {
         Ok(timing) => timing,
@@ -97,7 +103,7 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab>) -> R
 }
 
 /// Starts the run that is due and the run that the user requests with `run-now`, or decides to skip them.
-async fn decide(known: &mut Known<'_>, decided: &mut Decided, ctx: &Context<CronTab>) -> Result<(), Error> {
+async fn decide(known: &mut Known<'_>, decided: &mut Decided, ctx: &Context<CronTab, Shared>) -> Result<(), Error> {
     if known.depends_on_jobs() {
         let jobs = present(&known.jobs, ctx).await?;
         known.look(jobs);
@@ -147,7 +153,11 @@ async fn decide(known: &mut Known<'_>, decided: &mut Decided, ctx: &Context<Cron
 }
 
 /// Creates the Job of a run. With `Replace`, it first deletes the active Jobs.
-async fn start(run: Run<'_>, known: &mut Known<'_>, ctx: &Context<CronTab>) -> Result<Creation<JobView>, Error> {
+async fn start(
+    run: Run<'_>,
+    known: &mut Known<'_>,
+    ctx: &Context<CronTab, Shared>,
+) -> Result<Creation<JobView>, Error> {
     if known.crontab.spec.concurrency_policy == ConcurrencyPolicy::Replace {
         let replaced: Vec<LiveJob> = known.active().filter(|job| job.deleting.is_none()).cloned().collect();
         for job in &replaced {
@@ -157,7 +167,7 @@ async fn start(run: Run<'_>, known: &mut Known<'_>, ctx: &Context<CronTab>) -> R
         }
         known.replace(replaced);
     }
-    let job = desired::job(known.crontab, run, &known.timing.zone, ctx.config::<Config>());
+    let job = desired::job(known.crontab, run, &known.timing.zone, &ctx.config().config);
     let name = job.name_any();
     let creation = ctx.create(job).await.inspect_err(|_| count(ctx, Tally::Failed))?;
     match &creation {
@@ -181,7 +191,7 @@ async fn start(run: Run<'_>, known: &mut Known<'_>, ctx: &Context<CronTab>) -> R
 }
 
 /// Deletes a Job. Returns whether it still existed.
-async fn delete(job: &LiveJob, ctx: &Context<CronTab>) -> Result<bool, Error> {
+async fn delete(job: &LiveJob, ctx: &Context<CronTab, Shared>) -> Result<bool, Error> {
     ctx.delete_quietly::<Job>(job).await.inspect_err(|error| {
         // Other errors are usually transient, and the runtime reports those that are not.
         if error.reason() == "Forbidden" {
@@ -192,7 +202,11 @@ async fn delete(job: &LiveJob, ctx: &Context<CronTab>) -> Result<bool, Error> {
 }
 
 /// Adds to the cached Jobs those that the status lists as active and the cache does not contain. Reads them from the API server.
-async fn with_unseen(crontab: &CronTab, mut jobs: Vec<LiveJob>, ctx: &Context<CronTab>) -> Result<Vec<LiveJob>, Error> {
+async fn with_unseen(
+    crontab: &CronTab,
+    mut jobs: Vec<LiveJob>,
+    ctx: &Context<CronTab, Shared>,
+) -> Result<Vec<LiveJob>, Error> {
     for reference in crontab.status.iter().flat_map(|status| &status.active) {
         if jobs.iter().all(|job| *job.uid != *reference.uid) {
             let found = ctx.get_uncached::<Job>(&reference.name).await?;
@@ -204,7 +218,7 @@ async fn with_unseen(crontab: &CronTab, mut jobs: Vec<LiveJob>, ctx: &Context<Cr
 
 /// Returns all existing Jobs. Reads those that have not ended from the API server. Also looks up the `known` Jobs that the cache
 /// does not contain, because another client may have removed their labels.
-async fn present(known: &[LiveJob], ctx: &Context<CronTab>) -> Result<Vec<LiveJob>, Error> {
+async fn present(known: &[LiveJob], ctx: &Context<CronTab, Shared>) -> Result<Vec<LiveJob>, Error> {
     ctx.sync_cache::<Job>().await?;
     let mut jobs = ctx.owned::<Job>();
     let unseen = known.iter().filter(|job| jobs.iter().all(|other| other.uid != job.uid));
@@ -220,10 +234,10 @@ async fn present(known: &[LiveJob], ctx: &Context<CronTab>) -> Result<Vec<LiveJo
     Ok(present)
 }
 
-fn emit(ctx: &Context<CronTab>, Event { type_, reason, message }: Event) {
+fn emit(ctx: &Context<CronTab, Shared>, Event { type_, reason, message }: Event) {
     ctx.event(type_, reason, message);
 }
 
-fn count(ctx: &Context<CronTab>, tally: Tally) {
-    ctx.config::<Runs>().count(tally);
+fn count(ctx: &Context<CronTab, Shared>, tally: Tally) {
+    ctx.config().runs.count(tally);
 }

@@ -12,7 +12,12 @@ use kube::CustomResourceExt;
 use manager::{Controller, Manager, Operator, Subcommand, Webhook};
 use schedule::command::{self, Command};
 
-use crate::{Config, CronTab, controller, metrics, validation};
+use crate::{
+    Config, CronTab,
+    controller::{self, Shared},
+    metrics::{self, Runs},
+    validation,
+};
 
 /// Concurrent reconciles. All objects are due at the start of a minute, and each reconcile then waits for two answers of the API
 /// server.
@@ -51,8 +56,7 @@ impl Operator for CronTabOperator {
         manager.add(
             Controller::of::<CronTab>()
                 .workers(WORKERS)
-                .config(Config { security_profile })
-                .config(metrics::Runs::new(manager.metrics()))
+                .config(Shared { config: Config { security_profile }, runs: Runs::new(manager.metrics()) })
                 .owns::<Job>()
                 .watches_labelled::<Pod>()
                 .on_scrape(metrics::gauges(manager.metrics()))

@@ -14,12 +14,19 @@ use crate::{
     ticket::BOOKING_ID,
 };
 
+/// How the operator reaches the provider.
+pub(crate) struct Booking {
+    /// `None` if no provider is configured.
+    pub(crate) client: Option<Client>,
+    pub(crate) polling: Arc<Polling>,
+}
+
 /// Carries out the steps of a [`Course`] until it has nothing more to request from the provider for now.
 ///
 /// Every step is idempotent: after a crash, the next reconcile takes the same steps again.
-pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTicket>) -> Result<Action, Error> {
-    let polling = ctx.config::<Arc<Polling>>();
-    let Some(provider) = ctx.config::<Option<Client>>() else {
+pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTicket, Booking>) -> Result<Action, Error> {
+    let Booking { client, polling } = ctx.config();
+    let Some(provider) = client else {
         publish(&ctx, &status::not_configured(&ticket), Vec::new()).await?;
         return Ok(Action::Done);
     };
@@ -52,10 +59,9 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
 }
 
 /// Cancels the booking of a deleted ticket, and closes its references so that no late request can book.
-pub(crate) async fn clean_up(_: Arc<FlightTicket>, ctx: Context<FlightTicket>) -> Result<Deletion, Error> {
-    let polling = ctx.config::<Arc<Polling>>();
+pub(crate) async fn clean_up(_: Arc<FlightTicket>, ctx: Context<FlightTicket, Booking>) -> Result<Deletion, Error> {
+    let Booking { client: provider, polling } = ctx.config();
     let Some(ticket) = ctx.refresh_status().await? else { return Ok(Deletion::Pending(Action::Done)) };
-    let provider = ctx.config::<Option<Client>>();
 
     let mut cancellation = Cancellation::of(&ticket, polling.so_far(&ticket), provider.is_some());
     while let (Some(provider), Some(request)) = (provider, cancellation.request()) {
@@ -76,13 +82,13 @@ pub(crate) async fn clean_up(_: Arc<FlightTicket>, ctx: Context<FlightTicket>) -
 }
 
 /// Writes the status, and then emits the events.
-async fn publish(ctx: &Context<FlightTicket>, update: &StatusUpdate, events: Vec<Event>) -> Result<(), Error> {
+async fn publish(ctx: &Context<FlightTicket, Booking>, update: &StatusUpdate, events: Vec<Event>) -> Result<(), Error> {
     ctx.apply_external(update.status.clone(), &update.external()).await?;
     emit(ctx, events);
     Ok(())
 }
 
-fn emit(ctx: &Context<FlightTicket>, events: Vec<Event>) {
+fn emit(ctx: &Context<FlightTicket, Booking>, events: Vec<Event>) {
     for Event { type_, reason, message } in events {
         ctx.event(type_, reason, message);
     }

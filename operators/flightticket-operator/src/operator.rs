@@ -74,8 +74,7 @@ pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> De
     let polling = Arc::new(Polling::every(config.poll_interval));
     let left = polling.clone();
     Controller::of::<FlightTicket>()
-        .config(client)
-        .config(polling)
+        .config(controller::Booking { client, polling })
         .wakes_on(FlightTicket::intent)
         .workers(config.concurrency.into())
         .on_delete(FINALIZER, controller::clean_up)

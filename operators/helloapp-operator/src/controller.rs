@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use manager::{Action, Context, Error};
 
 use crate::{
-    HelloApp, desired,
+    Config, HelloApp, desired,
     rollback::Memory,
     status::{self, Observed},
 };
@@ -14,7 +14,7 @@ use crate::{
 /// Brings the cluster one step closer to the spec of `hello`.
 ///
 /// Deletion needs no code: the children have an owner reference, so the garbage collector deletes them.
-pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp>) -> Result<Action, Error> {
+pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp, Config>) -> Result<Action, Error> {
     let wanted = desired::deployment(&hello, ctx.config());
     let template = wanted.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
 

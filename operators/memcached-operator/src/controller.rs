@@ -9,6 +9,7 @@ use manager::{Action, Context, Error};
 use workloads::{DeploymentView, Live};
 
 use crate::{
+    Config,
     api::{
         Memcached,
         convert::{INVALID_SIZE, invalid_size},
@@ -21,7 +22,7 @@ use crate::{
 /// Makes the children match the spec of `memcached`, and writes the status.
 ///
 /// Deletion needs no code: the children have an owner reference, so the garbage collector deletes them.
-pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>) -> Result<Action, Error> {
+pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached, Config>) -> Result<Action, Error> {
     validation::review(None, &memcached).check()?;
     let deployment = match invalid_size(&memcached) {
         None => apply_children(&memcached, &ctx).await?,
@@ -36,7 +37,7 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached>
 /// Writes all children. Returns the Deployment as it is now.
 async fn apply_children(
     memcached: &Memcached,
-    ctx: &Context<Memcached>,
+    ctx: &Context<Memcached, Config>,
 ) -> Result<Option<Arc<Live<DeploymentView>>>, Error> {
     ctx.annotate(&[(INVALID_SIZE, None)]).await?; // the size is valid, so a note about an earlier one is outdated
     let deployment = match secrets::read(&memcached.spec, ctx).await? {

@@ -6,6 +6,7 @@ use manager::{Context, Error, SecretValues};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    Config,
     api::{
         Memcached,
         v1::{ClientAuth, MemcachedSpec},
@@ -26,7 +27,7 @@ pub(crate) enum Secrets {
 }
 
 /// Reads the Secrets that `spec` names.
-pub(crate) async fn read(spec: &MemcachedSpec, ctx: &Context<Memcached>) -> Result<Secrets, Error> {
+pub(crate) async fn read(spec: &MemcachedSpec, ctx: &Context<Memcached, Config>) -> Result<Secrets, Error> {
     let mut hashes = Vec::new();
     let mut complete = true;
     for Mounted { purpose, secret, keys, .. } in mounted(spec) {

@@ -26,8 +26,6 @@ use crate::{
     owned::{Fingerprint, fingerprint},
 };
 
-mod primary;
-
 /// The annotation in which `kubectl apply` keeps a copy of the whole object.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -40,9 +38,6 @@ pub trait Representation: Send + Sync + 'static {
 
     /// Decodes the item from the object's JSON.
     fn decode(json: &str, metadata: &Metadata<'_>, key: &ObjectKey) -> Result<Self::Item, serde_json::Error>;
-
-    /// What a change of the object has to change to be of interest.
-    fn fingerprint(json: &str, metadata: &Metadata<'_>) -> Fingerprint;
 
     /// The part of the object's JSON that the cache keeps.
     fn text(json: &str, meta: &CachedMeta) -> Option<String>;
@@ -88,11 +83,6 @@ where
         Ok(object)
     }
 
-    fn fingerprint(json: &str, _: &Metadata<'_>) -> Fingerprint {
-        // 0 stands for an object that cannot be read. It differs from every other one.
-        Fingerprint { hash: primary::hash(json).unwrap_or_default(), from_create: false }
-    }
-
     fn text(json: &str, _: &CachedMeta) -> Option<String> {
         Some(without_bookkeeping(json).unwrap_or_else(|_| json.to_owned()))
     }
@@ -124,11 +114,6 @@ impl<C: Viewed> Representation for Projected<C> {
             deleting: metadata.deletion_timestamp,
             view: serde_json::from_str(json)?,
         })
-    }
-
-    /// The fingerprint for the operator that the object's label names.
-    fn fingerprint(json: &str, metadata: &Metadata<'_>) -> Fingerprint {
-        own_fingerprint(metadata, json)
     }
 
     /// Keeps the JSON only of objects in which fields are ours, so that changing them needs no read.
@@ -183,7 +168,7 @@ pub struct CachedMeta {
     pub owner: Option<Owner>,
     /// The primary that it belongs to according to its labels.
     pub app: Option<AppKey>,
-    /// Which of its fields are ours; for a custom resource of ours, the hash of what is of interest to its controller.
+    /// Which of its fields are ours.
     pub fingerprint: Fingerprint,
 }
 
@@ -232,7 +217,7 @@ impl<I> Decoded<I> {
             .map_err(|panic| format!("panic: {}", panic_message(&*panic)))
             .and_then(|decoded| decoded.map(Arc::new).map_err(|error| error.to_string()))
             .map_err(|error| Undecodable { uid: metadata.uid.as_ref().into(), error: error.into() });
-        let meta = CachedMeta::of(&metadata, &key, R::fingerprint(json, &metadata));
+        let meta = CachedMeta::of(&metadata, &key, json);
         let text = item.as_ref().ok().and_then(|_| R::text(json, &meta));
         Ok(Self { key, meta, item, text })
     }
@@ -286,7 +271,7 @@ fn without_status(json: &str) -> Result<String, serde_json::Error> {
 }
 
 impl CachedMeta {
-    fn of(metadata: &Metadata<'_>, key: &ObjectKey, fingerprint: Fingerprint) -> Self {
+    fn of(metadata: &Metadata<'_>, key: &ObjectKey, json: &str) -> Self {
         let name = |text: &str| if *text == *key.name { key.name.clone() } else { shared(text) };
         let app = match (&metadata.labels.name, &metadata.labels.instance) {
             (Some(app), Some(instance)) => {
@@ -299,7 +284,7 @@ impl CachedMeta {
             version: metadata.version(),
             owner: metadata.controller().map(|owner| Owner { uid: Uid::of(&owner.uid), name: name(&owner.name) }),
             app,
-            fingerprint,
+            fingerprint: own_fingerprint(metadata, json),
         }
     }
 }
@@ -333,10 +318,6 @@ mod tests {
 
         fn decode(_: &str, _: &Metadata<'_>, _: &ObjectKey) -> Result<(), serde_json::Error> {
             panic!("an operator's defect")
-        }
-
-        fn fingerprint(_: &str, _: &Metadata<'_>) -> Fingerprint {
-            Fingerprint::default()
         }
 
         fn revive(_: &str) -> Option<()> {

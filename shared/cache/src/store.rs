@@ -238,13 +238,16 @@ impl<R: Representation> Store<R> {
         let mut state = self.write();
         let delivered = state.watch_of(&decoded.key).map_or(0, Progress::delivered);
         let is_deleted = decoded.meta.version <= delivered && state.objects.get(&decoded.key).is_none();
-        if is_deleted || decoded.item.is_err() || state.gone.contains_key(&decoded.meta.uid) {
+        let Ok(item) = &decoded.item else { return Observation { is_known: false, contradicts: false } };
+        if is_deleted || state.gone.contains_key(&decoded.meta.uid) {
             return Observation { is_known: false, contradicts: false };
         }
         let had_version = |slot: &Slot<R::Item>| slot.meta.version == decoded.meta.version;
         let contradicts =
             state.objects.get(&decoded.key).is_some_and(|old| had_version(old) && !same::<R>(old, decoded));
-        state.upsert::<R>(decoded);
+        if state.is_news::<R>(decoded) {
+            state.put::<R>(decoded, item);
+        }
         Observation { is_known: state.objects.get(&decoded.key).is_some_and(had_version), contradicts }
     }
 
@@ -372,6 +375,18 @@ fn same<R: Representation>(old: &Slot<R::Item>, new: &Decoded<R::Item>) -> bool 
         && is_same_item()
 }
 
+/// Whether two texts of an object differ at most in the resource version. Texts are without `managedFields`, so a write that changes
+/// only those causes no reconcile.
+fn same_but_version(old: Option<&str>, new: Option<&str>) -> bool {
+    let without_version = |text: Option<&str>| {
+        let mut object = json_of(text)?;
+        object["metadata"].as_object_mut()?.remove("resourceVersion");
+        Some(object)
+    };
+    let old = without_version(old);
+    old.is_some() && old == without_version(new)
+}
+
 /// Parses an object without `apiVersion` and `kind`: objects in a list may lack them, those of events and answers do not.
 fn json_of(text: Option<&str>) -> Option<serde_json::Value> {
     let mut object: serde_json::Value = serde_json::from_str(text?).ok()?;
@@ -386,22 +401,24 @@ impl<I> State<I> {
         self.watches.iter().find(|watch| watch.covers(&key.namespace))
     }
 
+    /// Stores the object if it is news. Returns the change if it is of interest to reconcilers.
     fn upsert<R: Representation<Item = I>>(&mut self, decoded: &Decoded<I>) -> Option<Delta<I>> {
         let key = &decoded.key;
         let item = match &decoded.item {
-            Ok(item) => item.clone(),
+            Ok(item) => item,
             Err(error) => return self.record_undecodable(key, error),
         };
-        self.undecodable.remove(key);
-        let old = self.objects.get(key);
-        // Skip the echo of our own write, and whatever is older. Equal versions alone do not make an echo: a restored cluster
-        // uses versions again, and a CRD that changes its defaults changes objects without a new version.
-        let is_older = |old: &Slot<I>| old.meta.version > decoded.meta.version;
-        let is_echo = |old: &Slot<I>| old.meta.version == decoded.meta.version && same::<R>(old, decoded);
-        if old.is_some_and(|old| is_older(old) || is_echo(old)) {
+        if !self.is_news::<R>(decoded) {
+            self.undecodable.remove(key);
             return None;
         }
-        let verified = old.filter(|old| old.meta.uid == decoded.meta.uid).and_then(|old| old.verified);
+        let old = self.objects.get(key);
+        let changed = old.is_none_or(|old| match &old.content {
+            Content::Text(text) => {
+                old.meta.uid != decoded.meta.uid || !same_but_version(text.text().as_deref(), decoded.text.as_deref())
+            }
+            Content::Item(..) => !same::<R>(old, decoded),
+        });
         let delta = Delta {
             key: key.clone(),
             items: [old.and_then(kept_item), Some(item.clone())],
@@ -409,22 +426,30 @@ impl<I> State<I> {
             apps: [old.and_then(|old| old.meta.app.clone()), decoded.meta.app.clone()],
             undecodable: None,
         };
-        let changed = old.is_none_or(|old| match old.content {
-            Content::Text(_) => {
-                old.meta.uid != decoded.meta.uid
-                    || old.meta.fingerprint != decoded.meta.fingerprint
-                    || !decoded.meta.fingerprint.is_some()
-            }
-            Content::Item(..) => !same::<R>(old, decoded),
-        });
+        self.put::<R>(decoded, item);
+        changed.then_some(delta)
+    }
+
+    /// Whether the object is neither the echo of our own write nor older than the known one. Equal versions alone do not make an
+    /// echo: a restored cluster uses versions again, and a CRD that changes its defaults changes objects without a new version.
+    fn is_news<R: Representation<Item = I>>(&self, decoded: &Decoded<I>) -> bool {
+        let is_older = |old: &Slot<I>| old.meta.version > decoded.meta.version;
+        let is_echo = |old: &Slot<I>| old.meta.version == decoded.meta.version && same::<R>(old, decoded);
+        self.objects.get(&decoded.key).is_none_or(|old| !is_older(old) && !is_echo(old))
+    }
+
+    fn put<R: Representation<Item = I>>(&mut self, decoded: &Decoded<I>, item: &Arc<I>) {
+        let key = &decoded.key;
+        self.undecodable.remove(key);
+        let old = self.objects.get(key);
+        let verified = old.filter(|old| old.meta.uid == decoded.meta.uid).and_then(|old| old.verified);
         let position = self.objects.put(Slot {
             key: key.clone(),
             meta: decoded.meta.clone(),
             verified,
-            content: R::content(&item, decoded.text.as_ref().map(|text| self.packer.pack(text))),
+            content: R::content(item, decoded.text.as_ref().map(|text| self.packer.pack(text))),
         });
-        self.indices.put(position, key, &item);
-        changed.then_some(delta)
+        self.indices.put(position, key, item);
     }
 
     /// Records an object that does not decode, and removes its last good form from the cache, which is stale.

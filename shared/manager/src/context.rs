@@ -5,7 +5,7 @@
 //! requeue.
 
 use std::{
-    any::{Any, TypeId, type_name},
+    any::{Any, TypeId},
     collections::HashMap,
     fmt::Debug,
     future::Future,
@@ -56,12 +56,17 @@ pub(crate) use primary::{has_finalizer, is_paused, paused_annotation};
 pub use read::SecretValues;
 pub(crate) use recent::Recent;
 
-/// The handle of one reconcile of one object of kind `K`. Clones belong to the same reconcile.
-#[derive(Debug)]
-pub struct Context<K: Primary> {
+/// The handle of one reconcile of one object of kind `K`. Clones belong to the same reconcile. `S` is the type of the controller's
+/// [`config`](crate::ControllerBuilder::config).
+pub struct Context<K: Primary, S = ()> {
     controller: Arc<ControllerState<K>>,
     reconciliation: Arc<Reconciliation<K>>,
+    config: Arc<S>,
 }
+
+/// A type that reconciles share.
+pub trait Shared: Send + Sync + 'static {}
+impl<S: Send + Sync + 'static> Shared for S {}
 
 /// The state that all reconciles of one controller share.
 pub(crate) struct ControllerState<K: Primary> {
@@ -72,7 +77,6 @@ pub(crate) struct ControllerState<K: Primary> {
     pub(crate) queue: WorkQueue<ObjectKey>,
     pub(crate) primary: Arc<Informer<Full<K>>>,
     pub(crate) caches: Caches,
-    pub(crate) state: StateMap,
     pub(crate) gate: StatusGate,
     pub(crate) capabilities: Capabilities,
     pub(crate) memory: Arc<Memory>,
@@ -115,10 +119,6 @@ pub(crate) struct Caches {
     pub(crate) optional: Vec<Arc<InformerHealth>>,
 }
 
-/// Values that an operator registers with its controller, by type.
-#[derive(Default, Clone)]
-pub(crate) struct StateMap(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
-
 /// The state of one reconcile.
 #[derive(Debug)]
 struct Reconciliation<K> {
@@ -145,8 +145,8 @@ pub(crate) struct Requeue {
     pub(crate) unfinished: bool,
 }
 
-impl<K: Primary> Context<K> {
-    pub(crate) fn new(controller: Arc<ControllerState<K>>, object: Arc<K>, key: ObjectKey) -> Self {
+impl<K: Primary, S: Shared> Context<K, S> {
+    pub(crate) fn new(controller: Arc<ControllerState<K>>, config: Arc<S>, object: Arc<K>, key: ObjectKey) -> Self {
         let uid = object.uid().unwrap_or_default();
         let reconciliation = Reconciliation {
             object: Mutex::new(object),
@@ -160,7 +160,7 @@ impl<K: Primary> Context<K> {
             unfinished: AtomicBool::new(false),
             changed_children: AtomicBool::new(false),
         };
-        Self { controller, reconciliation: Arc::new(reconciliation) }
+        Self { controller, reconciliation: Arc::new(reconciliation), config }
     }
 
     /// Returns the reconciled object, with this reconcile's own writes.
@@ -181,20 +181,14 @@ impl<K: Primary> Context<K> {
         self.store::<C>().labelled(&app)
     }
 
-    /// Returns a value that the operator registered with its controller, such as its configuration or a client.
-    ///
-    /// # Panics
-    ///
-    /// When the controller was registered without a value of this type.
-    pub fn config<T: Send + Sync + 'static>(&self) -> &T {
-        let value = self.controller.state.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
-        value.unwrap_or_else(|| {
-            panic!(
-                "{}'s controller has no {}: register it with .config(…)",
-                self.controller.names.kind,
-                type_name::<T>()
-            )
-        })
+    /// Returns the value that the controller was declared with, such as the operator's configuration or a client.
+    pub fn config(&self) -> &S {
+        &self.config
+    }
+
+    /// Returns the same Context for a function that does not take the value.
+    pub(crate) fn without_config(self) -> Context<K> {
+        Context { controller: self.controller, reconciliation: self.reconciliation, config: Arc::new(()) }
     }
 
     /// Returns a random number in `0.0..1.0`, for jitter.
@@ -292,9 +286,17 @@ enum Again {
     After(Duration),
 }
 
-impl<K: Primary> Clone for Context<K> {
+impl<K: Primary, S> Clone for Context<K, S> {
     fn clone(&self) -> Self {
-        Self { controller: self.controller.clone(), reconciliation: self.reconciliation.clone() }
+        let Self { controller, reconciliation, config } = self;
+        Self { controller: controller.clone(), reconciliation: reconciliation.clone(), config: config.clone() }
+    }
+}
+
+impl<K: Primary, S> Debug for Context<K, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (kind, key) = (&self.controller.names.kind, &self.reconciliation.key);
+        f.debug_struct("Context").field("kind", kind).field("key", key).finish_non_exhaustive()
     }
 }
 
@@ -326,14 +328,6 @@ impl Caches {
 
     fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.by_type.get(&TypeId::of::<T>())?.downcast_ref()
-    }
-}
-
-impl StateMap {
-    pub(crate) fn with<T: Send + Sync + 'static>(&self, value: T) -> Self {
-        let mut map = (*self.0).clone();
-        map.insert(TypeId::of::<T>(), Arc::new(value));
-        Self(Arc::new(map))
     }
 }
 

@@ -21,7 +21,7 @@ use workloads::{Child, Live, MayOwn, Viewed};
 use workqueue::{Priority, WorkQueue};
 
 use crate::{
-    context::{Caches, Capabilities, Context, Environment, Memory, Names, StateMap},
+    context::{Caches, Capabilities, Context, Environment, Memory, Names, Shared},
     error::Error,
     metrics::ChildMetrics,
     rbac::Rule,
@@ -66,20 +66,21 @@ pub enum Action {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a reconciler of `{K}`",
     label = "expected `async fn(Arc<{K}>, Context<{K}>) -> Result<Action, Error>`",
-    note = "the Error is `manager::Error`, and everything held across an await must be `Send`"
+    note = "after `.config(…)` the Context is `Context<{K}, {S}>`; the Error is `manager::Error`; everything held across an await must be `Send`"
 )]
-pub trait Reconcile<K: Primary>: Send + Sync + 'static {
+pub trait Reconcile<K: Primary, S = ()>: Send + Sync + 'static {
     /// Calls the function.
-    fn call(&self, object: Arc<K>, context: Context<K>) -> impl Future<Output = Result<Action, Error>> + Send;
+    fn call(&self, object: Arc<K>, context: Context<K, S>) -> impl Future<Output = Result<Action, Error>> + Send;
 }
 
-impl<K, F, R> Reconcile<K> for F
+impl<K, S, F, R> Reconcile<K, S> for F
 where
     K: Primary,
-    F: Fn(Arc<K>, Context<K>) -> R + Send + Sync + 'static,
+    S: Shared,
+    F: Fn(Arc<K>, Context<K, S>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Action, Error>> + Send,
 {
-    fn call(&self, object: Arc<K>, context: Context<K>) -> impl Future<Output = Result<Action, Error>> + Send {
+    fn call(&self, object: Arc<K>, context: Context<K, S>) -> impl Future<Output = Result<Action, Error>> + Send {
         self(object, context)
     }
 }
@@ -94,7 +95,6 @@ impl Controller {
         let rules = vec![Rule::of::<K>(&["get", "list", "watch"]), Rule::of::<K>(&["patch"]).subresource("status")];
         let options = ControllerOptions {
             needs: vec![resource_name::<K>()],
-            state: StateMap::default(),
             capabilities: Capabilities::default(),
             cleanup: None,
             gone: None,
@@ -109,6 +109,7 @@ impl Controller {
             indices: Vec::new(),
             streams: Vec::new(),
             options,
+            config: (),
         }
     }
 }
@@ -125,26 +126,26 @@ type Gone = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 /// A controller that is being declared. Does nothing until [`reconcile`](ControllerBuilder::reconcile) completes it and
 /// [`Manager::add`](crate::Manager::add) takes it.
 #[must_use = "a controller does nothing until it is given a reconciler and added to the manager"]
-pub struct ControllerBuilder<K: Primary> {
+pub struct ControllerBuilder<K: Primary, S = ()> {
     sources: Vec<Source<K>>,
     /// Kinds of children.
     children: Vec<String>,
     rules: Vec<Rule>,
     indices: Vec<(&'static str, Values<K>)>,
     streams: Vec<KeyStream>,
-    options: ControllerOptions<K>,
+    options: ControllerOptions<K, S>,
+    config: S,
 }
 
 /// Makes a stream of the keys of objects to reconcile.
 type KeyStream = Box<dyn FnOnce() -> Pin<Box<dyn Stream<Item = ObjectKey> + Send>> + Send>;
 
 /// The parts of a declaration that the running controller needs.
-struct ControllerOptions<K: Primary> {
+struct ControllerOptions<K: Primary, S> {
     /// The resources whose caches must be filled before the workers start.
     needs: Vec<String>,
-    state: StateMap,
     capabilities: Capabilities,
-    cleanup: Option<Cleanup<K>>,
+    cleanup: Option<Cleanup<K, S>>,
     gone: Option<Gone>,
     scraped: Option<Scraped<K>>,
     /// The part of an object whose changes wake it; `None` for the whole object.
@@ -168,6 +169,21 @@ struct Wiring<'a, K: Primary> {
 }
 
 impl<K: Primary> ControllerBuilder<K> {
+    /// Sets the value that reconciles read with [`Context::config`], such as the operator's configuration or a client. Several
+    /// values are the fields of a struct. The reconciler then takes a `Context<K, S>`, and so does a function of
+    /// [`on_delete`](Self::on_delete) that is declared later.
+    pub fn config<S: Shared>(self, config: S) -> ControllerBuilder<K, S> {
+        let Self { sources, children, rules, indices, streams, options, config: () } = self;
+        let ControllerOptions { needs, capabilities, cleanup, gone, scraped, wakes_on, workers } = options;
+        let cleanup = cleanup.map(|cleanup| -> Cleanup<K, S> {
+            Box::new(move |object, context| cleanup(object, context.without_config()))
+        });
+        let options = ControllerOptions { needs, capabilities, cleanup, gone, scraped, wakes_on, workers };
+        ControllerBuilder { sources, children, rules, indices, streams, options, config }
+    }
+}
+
+impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// Declares that objects of kind `C` are children: their changes wake their owner, and the Context may write them.
     ///
     /// The watch selects by the label `app.kubernetes.io/managed-by`, so objects that are not ours cost nothing. Use
@@ -271,9 +287,9 @@ impl<K: Primary> ControllerBuilder<K> {
     ///
     /// The stream runs on a standby too, so the first reconciles of a new leader know what it delivered. If the stream ends, the
     /// process ends with an error: from then on it would miss changes.
-    pub fn wakes_from<S>(mut self, stream: impl FnOnce() -> S + Send + 'static) -> Self
+    pub fn wakes_from<T>(mut self, stream: impl FnOnce() -> T + Send + 'static) -> Self
     where
-        S: Stream<Item = ObjectKey> + Send + 'static,
+        T: Stream<Item = ObjectKey> + Send + 'static,
     {
         self.streams.push(Box::new(move || Box::pin(stream())));
         self
@@ -305,7 +321,7 @@ impl<K: Primary> ControllerBuilder<K> {
     ///
     /// The runtime never adds the finalizer by itself. The reconciler adds it with [`Context::ensure_finalizer`], before it
     /// does anything outside of the cluster. The runtime removes it when `cleanup` returns [`Deletion::Finished`].
-    pub fn on_delete<F: Finalize<K>>(mut self, finalizer: &'static str, cleanup: F) -> Self {
+    pub fn on_delete<F: Finalize<K, S>>(mut self, finalizer: &'static str, cleanup: F) -> Self {
         self.options.capabilities.finalizer = Some(finalizer);
         let cleanup = Arc::new(cleanup);
         self.options.cleanup = Some(Box::new(move |object, context| {
@@ -353,14 +369,8 @@ impl<K: Primary> ControllerBuilder<K> {
         self
     }
 
-    /// Registers a value that reconciles read with [`Context::config`], such as the operator's configuration or a client.
-    pub fn config<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.options.state = self.options.state.with(value);
-        self
-    }
-
     /// Completes the controller with its reconciler.
-    pub fn reconcile<F: Reconcile<K>>(self, reconciler: F) -> DeclaredController {
+    pub fn reconcile<F: Reconcile<K, S>>(self, reconciler: F) -> DeclaredController {
         let names = Names::of::<K>();
         DeclaredController {
             names: names.clone(),
@@ -372,7 +382,7 @@ impl<K: Primary> ControllerBuilder<K> {
         }
     }
 
-    fn build<F: Reconcile<K>>(
+    fn build<F: Reconcile<K, S>>(
         mut self,
         names: Names,
         reconciler: F,
@@ -421,6 +431,7 @@ impl<K: Primary> ControllerBuilder<K> {
             memory,
             caches,
             options: self.options,
+            config: Arc::new(self.config),
             reconciler,
         })
     }

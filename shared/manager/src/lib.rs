@@ -59,7 +59,7 @@ mod workers;
 
 pub use cache::ObjectKey;
 pub use conditions::{External, Finding, Health, Problem, ProblemKind, Report, Verdict};
-pub use context::{Context, Creation, JoinAll, SecretValues};
+pub use context::{Context, Creation, JoinAll, SecretValues, Shared};
 pub use controller::{
     Action, Controller, ControllerBuilder, DeclaredController, Deletion, Finalize, Objects, Reconcile,
 };

@@ -10,7 +10,7 @@ use cache::{Decoded, Full, Head, LAST_APPLIED, ManagedFields};
 use serde_json::{Map, Value};
 use workqueue::Priority;
 
-use super::{Context, Primary};
+use super::{Context, Primary, Shared};
 use crate::{
     error::Error,
     wake::{Cause, wake_after},
@@ -26,7 +26,7 @@ struct Taken<K> {
     is_known: bool,
 }
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Takes in the object as it was just read; the reconcile goes on with it. Returns `None` if a different object has the
     /// name now: it is requeued, for a reconcile of its own.
     pub(super) fn cache_and_continue(&self, answer: &str) -> Result<Option<Arc<K>>, Error> {

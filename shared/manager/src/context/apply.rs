@@ -24,7 +24,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use workloads::{Child, Live};
 
-use super::{Again, Context, Primary, Rollout};
+use super::{Again, Context, Primary, Rollout, Shared};
 use crate::{
     api::Requests,
     conditions::{Problem, ProblemKind, WAITING},
@@ -53,7 +53,7 @@ const POLL_INTERVAL: Duration = Duration::from_mins(1);
 /// How many times to try a write whose object changes between read and write.
 const ATTEMPTS: usize = 4;
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Makes sure that `desired` exists as a child of this object and has these fields. Fields of other managers stay; fields
     /// of ours that are no longer in `desired` are removed. Sends nothing if nothing has to change.
     ///
@@ -64,7 +64,7 @@ impl<K: Primary> Context<K> {
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
-    pub fn apply<C: Child>(&self, desired: C) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, C> {
+    pub fn apply<C: Child>(&self, desired: C) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, S, C> {
         // Serialize here, outside of the `async` block, so that the future does not hold a whole typed object.
         let requests = self.requests::<C>();
         let target = self.target(&requests, desired);
@@ -83,7 +83,7 @@ impl<K: Primary> Context<K> {
     pub fn apply_or_delete<C: Child>(
         &self,
         desired: Option<C>,
-    ) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, C> {
+    ) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, S, C> {
         let requests = self.requests::<C>();
         let target = desired.map(|desired| self.target(&requests, desired));
         async move {
@@ -110,7 +110,7 @@ impl<K: Primary> Context<K> {
         &self,
         name: &str,
         desired: Option<C>,
-    ) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, C> {
+    ) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, S, C> {
         let requests = self.requests::<C>();
         let target = desired.map(|desired| self.target(&requests, desired)).ok_or_else(|| self.get::<C>(name));
         async move {

@@ -6,7 +6,7 @@ use api_errors::Class;
 use cache::{Head, ObjectKey};
 use workloads::{Child, Live};
 
-use super::{Context, Primary};
+use super::{Context, Primary, Shared};
 use crate::{api::Requests, error::Error, metrics::Written};
 
 /// The result of [`Context::create`].
@@ -25,7 +25,7 @@ pub enum Creation<V> {
     Refused(String),
 }
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Creates a child with a deterministic name: of all attempts, concurrent or after a crash, one succeeds. Never changes an
     /// existing object, and emits no event. Use [`apply`](Context::apply) for children that are kept in sync.
     ///

@@ -5,7 +5,7 @@ use api_errors::Class;
 use cache::{Delta, Head, ObjectKey};
 use workloads::{Child, Live};
 
-use super::{Context, Memory, Primary};
+use super::{Context, Memory, Primary, Shared};
 use crate::error::Error;
 
 impl Memory {
@@ -27,7 +27,7 @@ impl Memory {
     }
 }
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Deletes the child of this kind that left the watch, if it still exists and still belongs to this object.
     pub(super) async fn delete_lost_children<C: Child>(&self) -> Result<(), Error> {
         let requests = self.requests::<C>();

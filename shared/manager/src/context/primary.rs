@@ -5,10 +5,10 @@ use std::sync::Arc;
 use api_errors::Class;
 use serde_json::{Map, Value, json};
 
-use super::{Context, Primary};
+use super::{Context, Primary, Shared};
 use crate::error::Error;
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Sets annotations of the reconciled object; `None` removes one. Sends nothing if they already have these values.
     /// Returns the object with these annotations. Changes of other clients in the meantime are left to the next reconcile.
     ///

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use workloads::{Live, Viewed};
 
-use super::{Again, Context, Primary};
+use super::{Again, Context, Primary, Shared};
 use crate::{
     api::Requests,
     conditions::{Problem, ProblemKind},
@@ -24,7 +24,7 @@ const MISSING: Duration = Duration::from_secs(30);
 /// How often to read a Secret again. Secrets are not watched, so that the operator needs no right to list them.
 const PRESENT: Duration = Duration::from_mins(1);
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Returns the object of kind `C` with this name in the namespace of the reconciled object. From the cache, which holds
     /// only what the controller declares.
     ///

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Context, Primary,
+    Context, Primary, Shared,
     memory::{Remembered, Rollout},
     primary::annotation,
 };
@@ -21,7 +21,7 @@ use crate::{
 /// The largest size of `lastHandledReconcileAt` in bytes. It echoes an annotation, which may be much longer.
 const ECHO_BYTES: usize = 1_024;
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Writes the status if it differs from the stored one. It holds the operator's own fields, and conditions made from the
     /// operator's findings and from the refused writes of this reconcile. Sets `observedGeneration`, keeps the times of
     /// conditions that did not change, and requeues the object for the time at which a condition changes by itself.

@@ -3,7 +3,11 @@
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use super::Action;
-use crate::{context::Context, error::Error, status::Primary};
+use crate::{
+    context::{Context, Shared},
+    error::Error,
+    status::Primary,
+};
 
 /// The progress of the clean-up for an object that is being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,22 +27,23 @@ pub enum Deletion {
     label = "expected `async fn(Arc<{K}>, Context<{K}>) -> Result<Deletion, Error>`",
     note = "the Error is `manager::Error`, and everything held across an await must be `Send`"
 )]
-pub trait Finalize<K: Primary>: Send + Sync + 'static {
+pub trait Finalize<K: Primary, S = ()>: Send + Sync + 'static {
     /// Calls the function.
-    fn call(&self, object: Arc<K>, context: Context<K>) -> impl Future<Output = Result<Deletion, Error>> + Send;
+    fn call(&self, object: Arc<K>, context: Context<K, S>) -> impl Future<Output = Result<Deletion, Error>> + Send;
 }
 
-impl<K, F, R> Finalize<K> for F
+impl<K, S, F, R> Finalize<K, S> for F
 where
     K: Primary,
-    F: Fn(Arc<K>, Context<K>) -> R + Send + Sync + 'static,
+    S: Shared,
+    F: Fn(Arc<K>, Context<K, S>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Deletion, Error>> + Send,
 {
-    fn call(&self, object: Arc<K>, context: Context<K>) -> impl Future<Output = Result<Deletion, Error>> + Send {
+    fn call(&self, object: Arc<K>, context: Context<K, S>) -> impl Future<Output = Result<Deletion, Error>> + Send {
         self(object, context)
     }
 }
 
 /// A type-erased [`Finalize`]. Deletions are rare, so the box costs little.
-pub(super) type Cleanup<K> = Box<dyn Fn(Arc<K>, Context<K>) -> Cleaning + Send + Sync>;
+pub(super) type Cleanup<K, S> = Box<dyn Fn(Arc<K>, Context<K, S>) -> Cleaning + Send + Sync>;
 pub(super) type Cleaning = Pin<Box<dyn Future<Output = Result<Deletion, Error>> + Send>>;

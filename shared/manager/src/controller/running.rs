@@ -17,7 +17,7 @@ use workqueue::{Priority, WorkQueue};
 use super::{ControllerOptions, KeyStream, Reconcile, WakeFilter, worker::Worker};
 use crate::{
     api::Requests,
-    context::{Caches, ControllerState, Environment, Memory, Names, Recent},
+    context::{Caches, ControllerState, Environment, Memory, Names, Recent, Shared},
     events::{EventType, Note, Reference},
     metrics::{ChildMetrics, Metrics},
     status::{Primary, Status, StatusGate},
@@ -90,7 +90,7 @@ impl Running {
     }
 }
 
-pub(super) struct WiredController<K: Primary, F> {
+pub(super) struct WiredController<K: Primary, S, F> {
     pub(super) names: Names,
     pub(super) streams: Vec<KeyStream>,
     pub(super) children: ChildMetrics,
@@ -99,14 +99,16 @@ pub(super) struct WiredController<K: Primary, F> {
     pub(super) filter: Arc<WakeFilter<K>>,
     pub(super) memory: Arc<Memory>,
     pub(super) caches: Caches,
-    pub(super) options: ControllerOptions<K>,
+    pub(super) options: ControllerOptions<K, S>,
+    pub(super) config: Arc<S>,
     pub(super) reconciler: F,
 }
 
-impl<K: Primary, F: Reconcile<K>> Start for WiredController<K, F> {
+impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, F> {
     fn start(self: Box<Self>, environment: Arc<Environment>) -> (Running, Vec<Work>) {
-        let Self { names, streams, children, primary, queue, filter, memory, caches, options, reconciler } = *self;
-        let ControllerOptions { needs, state, capabilities, cleanup, gone, scraped, workers, wakes_on: _ } = options;
+        let Self { names, streams, children, primary, queue, filter, memory, caches, options, config, reconciler } =
+            *self;
+        let ControllerOptions { needs, capabilities, cleanup, gone, scraped, workers, wakes_on: _ } = options;
         let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
@@ -118,7 +120,6 @@ impl<K: Primary, F: Reconcile<K>> Start for WiredController<K, F> {
             queue: queue.clone(),
             primary: primary.clone(),
             caches,
-            state,
             capabilities,
             gate: StatusGate::default(),
             memory,
@@ -126,7 +127,7 @@ impl<K: Primary, F: Reconcile<K>> Start for WiredController<K, F> {
         });
         primary.subscribe(report_undecodable(&controller));
         let (shown, limit) = (primary.clone(), controller.environment.settings.metrics_max_objects);
-        let worker = Arc::new(Worker { controller, queue: queue.clone(), filter, reconciler, cleanup, gone });
+        let worker = Arc::new(Worker { controller, config, queue: queue.clone(), filter, reconciler, cleanup, gone });
         let counted = name.clone();
         let streams = streams.into_iter().map(|stream| wake_from(stream, queue.clone())).collect();
         let running = Running {

@@ -19,7 +19,7 @@ use workqueue::{Item, Outcome, Priority, WorkQueue};
 use super::{Action, Cleanup, Deletion, Gone, Reconcile, WakeFilter};
 use crate::{
     conditions::{NotReconciled, Problem, ProblemKind},
-    context::{Context, ControllerState, has_finalizer, is_paused, paused_annotation},
+    context::{Context, ControllerState, Shared, has_finalizer, is_paused, paused_annotation},
     error::{Error, Retry},
     events::EventType,
     status::Primary,
@@ -28,12 +28,13 @@ use crate::{
 };
 
 /// The state that the workers of one controller share.
-pub(super) struct Worker<K: Primary, F> {
+pub(super) struct Worker<K: Primary, S, F> {
+    pub(super) config: Arc<S>,
     pub(super) controller: Arc<ControllerState<K>>,
     pub(super) queue: WorkQueue<ObjectKey>,
     pub(super) filter: Arc<WakeFilter<K>>,
     pub(super) reconciler: F,
-    pub(super) cleanup: Option<Cleanup<K>>,
+    pub(super) cleanup: Option<Cleanup<K, S>>,
     pub(super) gone: Option<Gone>,
 }
 
@@ -61,7 +62,7 @@ impl Drop for Active {
     }
 }
 
-impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
+impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
     /// Works until the queue is shut down.
     pub(super) async fn work(self: Arc<Self>) {
         while let Some(item) = self.queue.get().await {
@@ -130,7 +131,7 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
             return Ended::of(Action::Done, None, None);
         };
         let acting = self.filter.begin(key);
-        let context = Context::new(self.controller.clone(), object.clone(), key.clone());
+        let context = Context::new(self.controller.clone(), self.config.clone(), object.clone(), key.clone());
         let result = if object.meta().deletion_timestamp.is_none() {
             self.reconcile(object, &context).await
         } else {
@@ -152,7 +153,7 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
     }
 
     /// Reconciles an object that is not being deleted.
-    async fn reconcile(&self, object: Arc<K>, context: &Context<K>) -> Result<Action, Error> {
+    async fn reconcile(&self, object: Arc<K>, context: &Context<K, S>) -> Result<Action, Error> {
         if is_paused(&*object) {
             let annotation = paused_annotation::<K>();
             context
@@ -172,7 +173,7 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
 
     /// Runs the clean-up for an object that is being deleted. Does nothing if the object does not carry our finalizer. The
     /// garbage collector deletes its children.
-    async fn clean_up(&self, object: Arc<K>, context: &Context<K>) -> Result<Action, Error> {
+    async fn clean_up(&self, object: Arc<K>, context: &Context<K, S>) -> Result<Action, Error> {
         let Some(cleanup) = &self.cleanup else { return Ok(Action::Done) };
         if !has_finalizer(&*object, context.finalizer()) {
             return Ok(Action::Done);
@@ -205,7 +206,7 @@ impl<K: Primary, F: Reconcile<K>> Worker<K, F> {
     }
 
     /// Logs and counts the error; from the third failure in a row it also emits an event. Returns how to retry.
-    fn failed(&self, error: &Error, item: &Item<ObjectKey>, context: &Context<K>) -> Retry {
+    fn failed(&self, error: &Error, item: &Item<ObjectKey>, context: &Context<K, S>) -> Retry {
         let metrics = &self.controller.environment.metrics;
         let controller = [&*self.controller.names.app];
         metrics.reconcile_errors.with_label_values(&controller).inc();

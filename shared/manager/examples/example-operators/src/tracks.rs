@@ -131,10 +131,10 @@ impl Operator for Tracks {
     }
 }
 
-async fn reconcile(track: Arc<Track>, ctx: Context<Track>) -> Result<Action, Error> {
+async fn reconcile(track: Arc<Track>, ctx: Context<Track, Arc<Registry>>) -> Result<Action, Error> {
     let name = track.name_any();
     let key = ObjectKey::new(track.namespace().unwrap_or_default(), &*name);
-    let version = ctx.config::<Arc<Registry>>().version(&key);
+    let version = ctx.config().version(&key);
     let map = version.as_ref().map(|version| ConfigMap {
         metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
         data: Some([("version".to_owned(), version.clone())].into()),

@@ -3,7 +3,7 @@
 use cache::{Known, Metadata};
 use workloads::Live;
 
-use super::Context;
+use super::{Context, Shared};
 use crate::status::Primary;
 
 /// Who owns the object that has the name we want.
@@ -16,7 +16,7 @@ pub(super) enum Claim {
     Foreign,
 }
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Whether the cached child belongs to this object.
     pub(super) fn owns<V>(&self, known: &Known<Live<V>>) -> bool {
         known.owner.as_ref().is_some_and(|owner| owner.uid == self.reconciliation.id)

@@ -6,10 +6,10 @@ use api_errors::Class;
 use cache::{ObjectKey, Uid};
 use workloads::{Child, Live};
 
-use super::Context;
+use super::{Context, Shared};
 use crate::{api::Requests, error::Error, metrics::Written, status::Primary};
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Deletes a child if it still has the uid of `child`. The garbage collector deletes its dependents in the background.
     ///
     /// # Panics

@@ -14,10 +14,10 @@ use cache::{
 use serde_json::Value;
 use workloads::Child;
 
-use super::{Context, Difference, Primary, Target};
+use super::{Context, Difference, Primary, Shared, Target};
 use crate::{api::Requests, error::Error};
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Sends the change as a dry run. Returns whether it would change nothing of ours.
     pub(super) async fn dry_run_changes_nothing<C: Child>(
         &self,

@@ -5,10 +5,10 @@ use cache::{Head, Known, owned};
 use serde_json::Value;
 use workloads::{Child, Live};
 
-use super::{AppliedWrite, Context, Difference, Outcome, Primary, Target, difference::applied_changes};
+use super::{AppliedWrite, Context, Difference, Outcome, Primary, Shared, Target, difference::applied_changes};
 use crate::{api::Requests, metrics::Written};
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Changes our child by one JSON patch, if only plain fields have to be set. Returns `None` if a patch would not be exact,
     /// or if the child differs from the cache.
     pub(super) async fn edit<C: Child>(

@@ -7,7 +7,7 @@ use cache::{
 use serde_json::Value;
 
 use super::{
-    super::{Context, Primary, Rollout},
+    super::{Context, Primary, Rollout, Shared},
     Target,
 };
 use crate::{
@@ -30,7 +30,7 @@ pub(super) struct AppliedWrite<'a> {
     pub(super) changes: Vec<Change>,
 }
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     pub(super) fn child_event(
         &self,
         requests: &Requests,

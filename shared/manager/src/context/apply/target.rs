@@ -5,7 +5,7 @@ use kube::api::ObjectMeta;
 use serde_json::{Map, Value, json};
 use workloads::{Child, Live};
 
-use super::super::{Context, Primary};
+use super::super::{Context, Primary, Shared};
 use crate::{api::Requests, error::Error};
 
 /// A desired child, ready to be sent and compared.
@@ -16,7 +16,7 @@ pub(in crate::context) struct Target {
     pub(super) hash: u64,
 }
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     pub(in crate::context) fn target<C: Child>(&self, requests: &Requests, desired: C) -> Result<Target, Error> {
         self.reconciliation.kinds.lock().push(requests.kind().to_owned());
         let key = self.child_key::<C>(desired.meta())?;
@@ -50,7 +50,7 @@ impl<K: Primary> Context<K> {
     }
 }
 
-impl<K: Primary> Context<K> {
+impl<K: Primary, S: Shared> Context<K, S> {
     /// Returns the key of a desired child. The children of a namespaced object are in its namespace. Those of a cluster-scoped
     /// object name theirs.
     fn child_key<C: Child>(&self, desired: &ObjectMeta) -> Result<ObjectKey, Error> {
