@@ -30,6 +30,7 @@ const SAMPLES: usize = 150;
 
 /// Change the code in small ways, one at a time, and check that the unit and in-memory tests fail
 #[derive(Default, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub(crate) struct Args {
     /// Try only mutants of these packages
     #[arg(long, value_name = "NAME")]
@@ -40,8 +41,11 @@ pub(crate) struct Args {
     /// Which part of the mutants to try, 0/N to N-1/N [default: a random one of 150; all with --package or --survivors]
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
+    /// Use only the tests of each mutant's own package, which is faster; --survivors then tries the rest
+    #[arg(long)]
+    own: bool,
     /// Try no mutant; print the stored results
-    #[arg(long, conflicts_with_all = ["package", "survivors", "shard"])]
+    #[arg(long, conflicts_with_all = ["package", "survivors", "shard", "own"])]
     known: bool,
     /// Store the results in hack/mutants.txt
     #[arg(long)]
@@ -80,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut lost = 0;
     if !args.known {
         let chosen = choose(args, &all, |mutant| known.0.get(&names.0[&mutant.name]) == Some(&Fate::Survived));
-        let tried = attempt(&all, &names, chosen)?;
+        let tried = attempt(&all, &names, chosen, args.own)?;
         eprintln!("\n{}", tried.score(tried.0.len()));
         for name in tried.survivors() {
             let was_killed = known.0.get(name) == Some(&Fate::Killed);
@@ -129,7 +133,9 @@ fn choose<'a>(args: &Args, all: &'a [Mutant], has_survived: impl Fn(&Mutant) -> 
 
 /// Tries mutants against the unit tests of their package. Tries survivors against the in-memory tests of their package, and those
 /// that survive again against the in-memory tests of all packages.
-fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>) -> Result<Fates> {
+///
+/// With `own`, leaves out the last step.
+fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>, own: bool) -> Result<Fates> {
     let copy = CheckoutCopy::new()?;
     let mut fates = Fates::read(&tried(&copy, all, &chosen, &["--cargo-arg=--lib".to_owned()])?, names)?;
     let packages = with_tests_in_memory()?;
@@ -144,7 +150,7 @@ fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>) -> Result<Fates>
     }
     let survivors: BTreeSet<&String> = fates.survivors().collect();
     let left: Vec<&Mutant> = chosen.into_iter().filter(|it| survivors.contains(&names.0[&it.name])).collect();
-    if !left.is_empty() {
+    if !own && !left.is_empty() {
         eprintln!("{} survived; trying them against the in-memory tests of all packages", left.len());
         check_unchanged(&copy, &packages)?;
         let tests: Vec<String> = packages.values().flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect();

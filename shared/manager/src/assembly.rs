@@ -1,7 +1,12 @@
 //! Wires the controllers to their caches, client and clock. A real process ([`run`](crate::run)) and an in-memory test
 //! ([`harness`](crate::harness)) differ only in the [`Connections`] that they bring.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use cache::{InformerHealth, Informers};
 use jiff::SignedDuration;
@@ -73,8 +78,17 @@ pub(crate) fn wire(manager: Manager, connections: Connections) -> Wired {
     });
     let leading = if elector.is_some() { Leading::elected() } else { Leading::default() };
     let settings = manager.settings().clone();
-    let environment =
-        Arc::new(Environment { client, clock, random, recorder, metrics, settings, leading: leading.clone() });
+    let environment = Environment {
+        client,
+        clock,
+        random,
+        recorder,
+        metrics,
+        settings,
+        leading: leading.clone(),
+        guarded: OnceLock::new(),
+    };
+    let environment = Arc::new(environment);
     for token in &manager.tokens {
         token.connect(&environment);
     }

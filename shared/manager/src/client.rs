@@ -19,8 +19,10 @@ use crate::{
     settings::{ClusterFlags, Settings},
 };
 
+mod guarded;
 mod limit;
 
+pub(crate) use guarded::guarded;
 use limit::Limit;
 
 /// Why no client could be set up.

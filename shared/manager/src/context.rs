@@ -10,7 +10,7 @@ use std::{
     fmt::Debug,
     future::Future,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -26,6 +26,7 @@ use workqueue::WorkQueue;
 
 use crate::{
     api::Requests,
+    client,
     clock::Clock,
     conditions::Problem,
     error::Error,
@@ -93,6 +94,8 @@ pub(crate) struct Environment {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) settings: Settings,
     pub(crate) leading: Leading,
+    /// The client of reconcilers, made when the first one needs it.
+    pub(crate) guarded: OnceLock<Client>,
 }
 
 /// The names under which a controller writes. They are part of the API and never change.
@@ -184,6 +187,15 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// Returns the value that the controller was declared with, such as the operator's configuration or a client.
     pub fn config(&self) -> &S {
         &self.config
+    }
+
+    /// Returns a client for objects that are not children: to evict a pod, or to scale or patch an object of another owner. It
+    /// sends a write only while this process leads. [`permits`](crate::ControllerBuilder::permits) declares what it may do.
+    ///
+    /// For children use [`apply`](Self::apply) and its relatives: only they keep the cache in step and report what they do.
+    pub fn client(&self) -> Client {
+        let Environment { client, leading, guarded, .. } = &*self.controller.environment;
+        guarded.get_or_init(|| client::guarded(client.clone(), leading.clone())).clone()
     }
 
     /// Returns the same Context for a function that does not take the value.

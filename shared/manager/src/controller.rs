@@ -24,7 +24,7 @@ use crate::{
     context::{Caches, Capabilities, Context, Environment, Memory, Names, Shared},
     error::Error,
     metrics::ChildMetrics,
-    rbac::Rule,
+    rbac::Permission,
     status::Primary,
     wake::{Cause, wake},
 };
@@ -92,7 +92,8 @@ pub struct Controller;
 impl Controller {
     /// A controller of all objects of kind `K`.
     pub fn of<K: Primary>() -> ControllerBuilder<K> {
-        let rules = vec![Rule::of::<K>(&["get", "list", "watch"]), Rule::of::<K>(&["patch"]).subresource("status")];
+        let rules =
+            vec![Permission::on::<K>(&["get", "list", "watch"]), Permission::on::<K>(&["patch"]).subresource("status")];
         let options = ControllerOptions {
             needs: vec![resource_name::<K>()],
             capabilities: Capabilities::default(),
@@ -130,7 +131,7 @@ pub struct ControllerBuilder<K: Primary, S = ()> {
     sources: Vec<Source<K>>,
     /// Kinds of children.
     children: Vec<String>,
-    rules: Vec<Rule>,
+    rules: Vec<Permission>,
     indices: Vec<(&'static str, Values<K>)>,
     streams: Vec<KeyStream>,
     options: ControllerOptions<K, S>,
@@ -207,9 +208,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     }
 
     fn source_of_children<C: Child>(mut self, note: fn(&mut Caches, &Arc<InformerHealth>)) -> Self {
-        self.rules.push(Rule::of::<C>(&["get", "list", "watch", "create", "patch", "delete"]));
+        self.rules.push(Permission::on::<C>(&["get", "list", "watch", "create", "patch", "delete"]));
         // Clusters that enforce owner references (OpenShift does) require this permission for `blockOwnerDeletion`.
-        self.rules.push(Rule::of::<K>(&["update"]).subresource("finalizers"));
+        self.rules.push(Permission::on::<K>(&["update"]).subresource("finalizers"));
         self.children.push(C::kind(&()).into_owned());
         self.sources.push(Box::new(move |wiring| {
             let informer = wiring.informers.projected::<C>(wiring.app);
@@ -278,7 +279,7 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     }
 
     fn watch<C: Viewed>(&mut self) {
-        self.rules.push(Rule::of::<C>(&["list", "watch"]));
+        self.rules.push(Permission::on::<C>(&["list", "watch"]));
         self.options.needs.push(resource_name::<C>());
     }
 
@@ -298,14 +299,20 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// Declares that reconciles read objects of kind `C` by name ([`Context::secret`]): without a cache, without a watch, and
     /// without the permission to list them.
     pub fn reads<C: Resource<DynamicType = ()>>(mut self) -> Self {
-        self.rules.push(Rule::of::<C>(&["get"]));
+        self.rules.push(Permission::on::<C>(&["get"]));
         self.options.capabilities.reads.insert(C::plural(&()).into_owned());
+        self
+    }
+
+    /// Declares a permission of [`Context::client`].
+    pub fn permits(mut self, permission: Permission) -> Self {
+        self.rules.push(permission);
         self
     }
 
     /// Declares that reconciles write annotations of the object itself ([`Context::annotate`]).
     pub fn annotates(mut self) -> Self {
-        self.rules.push(Rule::of::<K>(&["patch"]));
+        self.rules.push(Permission::on::<K>(&["patch"]));
         self.options.capabilities.annotates = true;
         self
     }
@@ -441,7 +448,7 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
 #[must_use = "a controller does nothing until it is added to the manager"]
 pub struct DeclaredController {
     pub(crate) names: Names,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<Permission>,
     /// Kinds of children.
     pub(crate) children: Vec<String>,
     pub(crate) build: Build,

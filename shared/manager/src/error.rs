@@ -21,6 +21,13 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// A request of [`Context::client`](crate::Context::client) failed.
+    #[error("a request failed")]
+    Client {
+        /// The answer, or why there was none.
+        #[source]
+        source: Box<kube::Error>,
+    },
     /// The API server did not answer in time.
     #[error("could not {request}: no answer within {}s", after.as_secs())]
     Deadline {
@@ -64,6 +71,12 @@ impl From<FieldError> for Error {
     }
 }
 
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        Self::Client { source: Box::new(error) }
+    }
+}
+
 /// How the queue retries a failed key. An enum, so that two answers can never contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
@@ -93,7 +106,7 @@ impl Error {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Invalid { .. } => Retry::WhenChanged,
-            Self::Api { source, .. } => match classify(source) {
+            Self::Api { source, .. } | Self::Client { source } => match classify(source) {
                 Class::NamespaceTerminating => Retry::WhenChanged,
                 _ => retry_after(source).map_or(Retry::Backoff, Retry::After),
             },
@@ -105,7 +118,7 @@ impl Error {
     /// nothing to do with the object and ends by itself within this time: an expired token.
     pub(crate) fn no_later_than(&self) -> Option<Duration> {
         match self {
-            Self::Api { source, .. } if is_unauthorized(source) => Some(TOKEN_IS_READ),
+            Self::Api { source, .. } | Self::Client { source } if is_unauthorized(source) => Some(TOKEN_IS_READ),
             _ => None,
         }
     }
@@ -114,14 +127,14 @@ impl Error {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Invalid { .. } => "InvalidSpec",
-            Self::Api { source, .. } if classify(source) == Class::Forbidden => "Forbidden",
+            Self::Api { source, .. } | Self::Client { source } if classify(source) == Class::Forbidden => "Forbidden",
             _ => "ReconcileError",
         }
     }
 
     pub(crate) fn class(&self) -> Class {
         match self {
-            Self::Api { source, .. } => classify(source),
+            Self::Api { source, .. } | Self::Client { source } => classify(source),
             _ => Class::Transient,
         }
     }

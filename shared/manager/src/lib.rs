@@ -74,6 +74,7 @@ pub use operator::{
     Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, metrics_permissions, permissions,
     shared_token_permissions, webhook_configurations, webhook_permissions,
 };
+pub use rbac::Permission;
 pub use settings::{Settings, duration};
 pub use shared_token::SharedToken;
 pub use status::{Primary, StandardStatus, Status};

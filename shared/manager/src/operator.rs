@@ -13,7 +13,7 @@ use webhooks::{Endpoint, Webhook, assert_paths_differ};
 use crate::{
     controller::DeclaredController,
     metrics::{ChildMetrics, MetricRegistry},
-    rbac::{Rule, policy_rules},
+    rbac::{Permission, policy_rules},
     settings::Settings,
     shared_token::SharedToken,
 };
@@ -279,7 +279,7 @@ pub fn webhook_configurations(operators: &[&dyn Operator], name: &str, namespace
 /// When an operator's flags have no defaults.
 pub fn permissions(operators: &[&dyn Operator]) -> Vec<PolicyRule> {
     let rules = declared(operators).controllers.into_iter().flat_map(|(controller, _)| controller.rules);
-    policy_rules(rules.chain([Rule::events()]))
+    policy_rules(rules.chain([Permission::events()]))
 }
 
 /// Returns the command `run`, with the flags of the runtime and every operator's own.

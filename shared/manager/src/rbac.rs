@@ -7,14 +7,15 @@ use kube::Resource;
 
 /// The verbs that a controller needs on one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub struct Permission {
     group: String,
     resource: String,
     verbs: BTreeSet<&'static str>,
 }
 
-impl Rule {
-    pub(crate) fn of<K: Resource<DynamicType = ()>>(verbs: &[&'static str]) -> Self {
+impl Permission {
+    /// These verbs, such as `patch`, on the objects of a kind.
+    pub fn on<K: Resource<DynamicType = ()>>(verbs: &[&'static str]) -> Self {
         Self {
             group: K::group(&()).into_owned(),
             resource: K::plural(&()).into_owned(),
@@ -22,7 +23,8 @@ impl Rule {
         }
     }
 
-    pub(crate) fn subresource(mut self, name: &str) -> Self {
+    /// The same verbs on a subresource of the kind instead, such as `eviction`.
+    pub fn subresource(mut self, name: &str) -> Self {
         self.resource = format!("{}/{name}", self.resource);
         self
     }
@@ -34,7 +36,7 @@ impl Rule {
 }
 
 /// Returns one rule for each resource, in a stable order, without wildcards.
-pub(crate) fn policy_rules(rules: impl IntoIterator<Item = Rule>) -> Vec<PolicyRule> {
+pub(crate) fn policy_rules(rules: impl IntoIterator<Item = Permission>) -> Vec<PolicyRule> {
     let mut united: BTreeMap<(String, String), BTreeSet<&'static str>> = BTreeMap::new();
     for rule in rules {
         united.entry((rule.group, rule.resource)).or_default().extend(rule.verbs);

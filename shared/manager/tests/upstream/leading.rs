@@ -10,12 +10,17 @@ use std::{
     time::Duration,
 };
 
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use manager::{Action, Context, Error};
 use model_apiserver::{Model, NoFaults};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::kit::{
-    Calls, MOMENT, Toy, change, is_ready, keep, keeper, model, plan, port, put, run_as, until, value, writes,
+    Calls, MOMENT, TOYS, Toy, change, is_ready, keep, keeper, model, plan, port, put, run_as, until, value, writes,
 };
 
 const ELECT: &[&str] = &["--leader-elect", "--leader-election-namespace=default", "--reconcile-timeout=10h"];
@@ -211,4 +216,41 @@ async fn l9_flapping_api_server_does_not_end_leadership() {
         Some(1.0)
     );
     assert_eq!(model.objects("toys.tests.example.com").first().map(|toy| toy["metadata"]["name"] == "a"), Some(true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn l1_client_of_a_reconcile_sends_no_write_after_losing_the_lease() {
+    let model = model();
+    put(&model, &["a"]);
+    let late = Arc::new(AtomicUsize::new(0));
+    let count = late.clone();
+    let harness = run_as(&model, "toys-1", ELECT, move |_, context| {
+        let late = count.clone();
+        async move {
+            let toys: Api<Toy> = Api::namespaced(context.client(), "default");
+            resize(&toys, 2).await?;
+            // A separate task, which the runtime cannot cancel.
+            let task = tokio::spawn(async move {
+                sleep(60 * MOMENT).await;
+                assert!(toys.get("a").await.is_ok(), "it may read");
+                let error = resize(&toys, 9).await.expect_err("it may not write");
+                assert!(Error::from(error).chain().ends_with("the write was not sent: this process is not the leader"));
+                late.fetch_add(1, Ordering::Relaxed);
+            });
+            drop(task.await);
+            Ok(Action::Done)
+        }
+    });
+    let size = || model.object(TOYS, "default", "a").expect("it exists")["spec"]["size"].clone();
+    until("the first write", || size() == 2).await;
+    plan(&model, "before * leases.coordination.k8s.io -> drop");
+    sleep(90 * MOMENT).await;
+    assert_eq!(late.load(Ordering::Relaxed), 1, "the task has ended");
+    assert_eq!(size(), 2);
+    drop(harness);
+}
+
+async fn resize(toys: &Api<Toy>, size: i32) -> Result<(), kube::Error> {
+    let patch = Patch::Merge(json!({"spec": {"size": size}}));
+    toys.patch("a", &PatchParams::default(), &patch).await.map(drop)
 }

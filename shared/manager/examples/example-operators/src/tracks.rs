@@ -1,4 +1,5 @@
-//! Messages from outside of the cluster: a Track keeps the newest version of a program in a `ConfigMap`.
+//! Messages from outside of the cluster, and writes to what is not a child: a Track restarts a Deployment of another owner whenever
+//! a new version of its program is published.
 //!
 //! A message only wakes the object; the reconciler then asks the [`Registry`]. So a message may come twice, late or for an object
 //! that does not exist.
@@ -8,23 +9,64 @@ use std::{collections::HashMap, io, net::SocketAddr, sync::Arc};
 use clap::{Args, Command};
 use futures::{Stream, stream};
 use k8s_openapi::{
-    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::apps::v1::Deployment, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{CustomResource, CustomResourceExt, ResourceExt, api::ObjectMeta};
-use manager::{Action, Context, Controller, Error, Health, Manager, ObjectKey, Operator, StandardStatus, Verdict};
+use kube::{
+    Api, CustomResource, CustomResourceExt, ResourceExt,
+    api::{ObjectMeta, Patch, PatchParams},
+};
+use manager::{
+    Action, Context, Controller, Error, Health, Manager, ObjectKey, Operator, Permission, StandardStatus, Verdict,
+};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     net::TcpListener,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
+use workloads::{As, ViewOf};
 
-/// The newest version of a program.
+/// The annotation of pods that names their version.
+const VERSION: &str = "examples.example.com/version";
+
+/// Keeps a Deployment at the newest version of its program.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(group = "examples.example.com", version = "v1", kind = "Track", namespaced, status = "StandardStatus")]
-pub struct TrackSpec {}
+pub struct TrackSpec {
+    /// The Deployment. It may belong to a user or to another operator.
+    #[schemars(length(min = 1, max = 253))]
+    deployment: String,
+}
+
+/// The part of a Deployment that the reconciler reads.
+#[derive(Debug, PartialEq, Deserialize)]
+pub struct Annotations {
+    spec: Template,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Template {
+    template: Pod,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Pod {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
+impl Annotations {
+    fn version(&self) -> Option<&String> {
+        self.spec.template.metadata.annotations.as_ref()?.get(VERSION)
+    }
+}
+
+impl ViewOf<Deployment> for Annotations {}
+
+type Tracked = As<Deployment, Annotations>;
 
 /// A stand-in for a registry of programs and its message queue.
 #[derive(Debug)]
@@ -106,7 +148,7 @@ impl Operator for Tracks {
     }
 
     fn sample(&self) -> &'static str {
-        "{apiVersion: examples.example.com/v1, kind: Track, metadata: {name: browser}, spec: {}}"
+        "{apiVersion: examples.example.com/v1, kind: Track, metadata: {name: browser}, spec: {deployment: browser}}"
     }
 
     fn args(&self, command: Command) -> Command {
@@ -123,7 +165,8 @@ impl Operator for Tracks {
         let (messages, registry) = (self.registry.clone(), self.registry.clone());
         manager.add(
             Controller::of::<Track>()
-                .owns::<ConfigMap>()
+                .watches_referenced::<Tracked>(|track| vec![track.spec.deployment.clone()])
+                .permits(Permission::on::<Deployment>(&["patch"]))
                 .wakes_from(move || messages.messages())
                 .config(registry)
                 .reconcile(reconcile),
@@ -132,18 +175,20 @@ impl Operator for Tracks {
 }
 
 async fn reconcile(track: Arc<Track>, ctx: Context<Track, Arc<Registry>>) -> Result<Action, Error> {
-    let name = track.name_any();
-    let key = ObjectKey::new(track.namespace().unwrap_or_default(), &*name);
-    let version = ctx.config().version(&key);
-    let map = version.as_ref().map(|version| ConfigMap {
-        metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
-        data: Some([("version".to_owned(), version.clone())].into()),
-        ..ConfigMap::default()
-    });
-    ctx.apply_or_keep(&name, map).await?;
-    let verdict = match version {
-        Some(version) => Verdict::yes("Ready", format!("the newest version is {version}")),
-        None => Verdict::no("NoVersion", "the registry has published no version"),
+    let (namespace, name) = (track.namespace().unwrap_or_default(), track.name_any());
+    let deployment = ctx.get::<Tracked>(&track.spec.deployment);
+    let version = ctx.config().version(&ObjectKey::new(&*namespace, name));
+    let verdict = match (deployment, version) {
+        (None, _) => Verdict::no("NoDeployment", format!("Deployment \"{}\" is not there", track.spec.deployment)),
+        (_, None) => Verdict::no("NoVersion", "the registry has published no version"),
+        (Some(deployment), Some(version)) => {
+            if deployment.version() != Some(&version) {
+                let deployments: Api<Deployment> = Api::namespaced(ctx.client(), &namespace);
+                let patch = json!({"spec": {"template": {"metadata": {"annotations": {VERSION: version}}}}});
+                deployments.patch(&deployment.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+            }
+            Verdict::yes("Ready", format!("the newest version is {version}"))
+        }
     };
     ctx.apply_status(Health::of(verdict).into()).await?;
     Ok(Action::Done)

@@ -5,7 +5,7 @@ use std::{io::Write, net::TcpStream};
 use cluster::{Cluster, Nodes, Port};
 use example_operators::{banners::Banners, ledgers::Ledgers, tenants::Tenants, tracks::Tracks};
 use k8s_openapi::api::{
-    apps::v1::StatefulSet,
+    apps::v1::{Deployment, StatefulSet},
     core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret},
 };
 use kube::{
@@ -107,11 +107,23 @@ async fn track_follows_the_messages_of_its_registry() {
     let port = Port::reserve().expect("a port");
     let address = format!("127.0.0.1:{}", port.number());
     world.run(&[&format!("--tracks-listen={address}")]);
-    world.apply(&object("Track", "browser", &json!({}))).await;
+    let labels = json!({"app": "web"});
+    world
+        .create::<Deployment>(json!({
+            "metadata": {"name": "web"},
+            "spec": {"selector": {"matchLabels": labels}, "template": {
+                "metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]},
+            }},
+        }))
+        .await;
+    world.apply(&object("Track", "browser", &json!({"deployment": "web"}))).await;
     let api = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Track"));
     until_says(&world, &api, "browser", "the registry has published no version").await;
     let mut stream = TcpStream::connect(&address).expect("the registry listens");
     writeln!(stream, "{}/browser 1.0", world.namespace).expect("it is read");
     until_says(&world, &api, "browser", "the newest version is 1.0").await;
+    let deployment: Deployment = world.get("web").await.expect("a Deployment");
+    let annotations = deployment.spec.and_then(|spec| spec.template.metadata?.annotations).unwrap_or_default();
+    assert_eq!(annotations.get("examples.example.com/version").map(String::as_str), Some("1.0"));
     assert_permitted(&world);
 }

@@ -131,14 +131,25 @@ async fn banner_follows_its_text_and_its_theme() {
 async fn track_follows_the_messages_of_its_registry() {
     let registry = Arc::<Registry>::default();
     let (model, _harness) = start(&Tracks { registry: registry.clone() });
-    put(&model, "Track", "default", "browser", json!({})).await;
-    assert_eq!(ready(&model, "tracks", "default", "browser"), "False NoVersion: the registry has published no version");
+    put(&model, "Track", "default", "browser", json!({"deployment": "web"})).await;
+    let says = |model: &Model| ready(model, "tracks", "default", "browser");
+    assert_eq!(says(&model), "False NoDeployment: Deployment \"web\" is not there");
+    let labels = json!({"app": "web"});
+    model.put(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]},
+        }},
+    }));
+    sleep(MOMENT).await;
+    assert_eq!(says(&model), "False NoVersion: the registry has published no version");
     for version in ["1.0", "1.1"] {
         registry.publish(ObjectKey::new("default", "browser"), version);
         registry.publish(ObjectKey::new("default", "unknown"), version);
         sleep(MOMENT).await;
-        let map = model.object("configmaps", "default", "browser").expect("a ConfigMap");
-        assert_eq!(map["data"]["version"], version);
+        let deployment = model.object("deployments.apps", "default", "web").expect("a Deployment");
+        let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
+        assert_eq!(annotations["examples.example.com/version"], version);
     }
     rests(&model).await;
 }
