@@ -21,9 +21,11 @@ use crate::{
 
 mod guarded;
 mod limit;
+mod warnings;
 
 pub(crate) use guarded::guarded;
 use limit::Limit;
+use warnings::Warnings;
 
 /// Why no client could be set up.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +49,7 @@ pub(crate) async fn connect(settings: &Settings, metrics: &Arc<Metrics>) -> Resu
     config.default_retry = false; // the queue decides about retries
     config.connect_timeout = Some(Duration::from_secs(5));
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let counted = Counted { metrics: metrics.clone(), host: host.into() };
+    let counted = Counted { metrics: metrics.clone(), host: host.into(), warnings: Arc::default() };
     let builder = ClientBuilder::try_from(config).map_err(Error::Client)?.with_layer(&counted);
     Ok(match settings.kube_api_qps {
         Some(rate) => builder.with_layer(&Limit::new(rate, settings.kube_api_burst)).build(),
@@ -75,11 +77,12 @@ async fn config(cluster: &ClusterFlags) -> Result<Config, Error> {
     Config::from_kubeconfig(&options).await.map_err(Error::NotFound)
 }
 
-/// Counts every request: `rest_client_requests_total{code,method,host}`.
+/// Counts every request: `rest_client_requests_total{code,method,host}`. Reports the warnings of the API server.
 #[derive(Clone)]
 struct Counted {
     metrics: Arc<Metrics>,
     host: Arc<str>,
+    warnings: Arc<Warnings>,
 }
 
 #[derive(Clone)]
@@ -116,6 +119,9 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let result = answer.await;
+            if let Ok(response) = &result {
+                counted.warnings.report(response.headers(), &counted.metrics);
+            }
             // Like client-go: a request without an answer counts under this code.
             let code = result.as_ref().map_or("<error>".to_owned(), |response| response.status().as_str().to_owned());
             counted.metrics.client_requests.with_label_values(&[&*code, method.as_str(), &*counted.host]).inc();
@@ -134,7 +140,7 @@ mod tests {
     #[tokio::test]
     async fn every_request_is_counted() {
         let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
-        let counted = Counted { metrics: metrics.clone(), host: "api:6443".into() };
+        let counted = Counted { metrics: metrics.clone(), host: "api:6443".into(), warnings: Arc::default() };
         let server = counted.layer(tower::service_fn(async |request: http::Request<()>| match request.uri().path() {
             "/away" => Err("no answer"),
             _ => Ok(http::Response::new(())),

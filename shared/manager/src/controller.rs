@@ -23,6 +23,7 @@ use workqueue::{Priority, WorkQueue};
 use crate::{
     context::{Caches, Capabilities, Context, Environment, Memory, Names, Shared},
     error::Error,
+    lookup::Lookup,
     metrics::ChildMetrics,
     rbac::Permission,
     status::Primary,
@@ -373,6 +374,13 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// An object with one value takes about 75 bytes more, and each further value about 45, whatever its length.
     pub fn index(mut self, name: &'static str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self {
         self.indices.push((name, Box::new(values)));
+        self
+    }
+
+    /// Lets `lookup` read the cache of the kind from outside of reconciles, for instance in a webhook.
+    pub fn lookup(mut self, lookup: &Lookup<K>) -> Self {
+        let lookup = lookup.clone();
+        self.sources.push(Box::new(move |wiring| lookup.connect(wiring.primary)));
         self
     }
 

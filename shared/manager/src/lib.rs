@@ -43,6 +43,7 @@ mod events;
 #[doc(hidden)]
 pub mod harness;
 mod leading;
+mod lookup;
 mod metrics;
 mod operator;
 mod probes;
@@ -69,6 +70,7 @@ pub use error::{Error, Request, Retry};
 pub use events::{Event, EventType};
 /// A condition as it is stored.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+pub use lookup::{Lookup, NotSynced};
 pub use metrics::{Described, FleetMetrics, MetricRegistry, Pods};
 pub use operator::{
     Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, metrics_permissions, permissions,
@@ -79,5 +81,5 @@ pub use settings::{Settings, duration};
 pub use shared_token::SharedToken;
 pub use status::{Primary, StandardStatus, Status};
 pub use telemetry::traceparent;
-pub use webhooks::{FieldError, Reviewed, ValidationResult, Webhook};
+pub use webhooks::{FieldError, Operation, Review, Reviewed, User, ValidationResult, Webhook};
 pub use workloads::{Fence, Scoped};

@@ -49,6 +49,7 @@ pub(crate) struct Metrics {
     pub(crate) unfinished_seconds: GaugeVec,
     pub(crate) longest_seconds: GaugeVec,
     pub(crate) client_requests: IntCounterVec,
+    pub(crate) client_warnings: IntCounter,
     pub(crate) leader_status: IntGaugeVec,
     pub(crate) leader_slowpath: IntCounterVec,
     pub(crate) events_dropped: IntCounter,
@@ -156,6 +157,10 @@ impl Metrics {
                 "rest_client_requests_total",
                 "Number of HTTP requests, partitioned by status code, method, and host.",
                 &["code", "method", "host"],
+            ),
+            client_warnings: make.counter(
+                "rest_client_warnings_total",
+                "Number of warnings in answers of the API server, for instance about deprecated versions.",
             ),
             leader_status: make.gauges(
                 "leader_election_master_status",

@@ -3,8 +3,8 @@
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{
-        MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
-        ValidatingWebhookConfiguration, WebhookClientConfig,
+        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+        ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
     },
 };
 use kube::api::ObjectMeta;
@@ -62,13 +62,18 @@ pub(crate) fn validating(
     let entries: Vec<ValidatingWebhook> = webhooks
         .iter()
         .filter_map(|webhook| {
-            let Work::Validate(_, only_warns) = webhook.work else { return None };
+            let only_warns = match webhook.work {
+                Work::Validate(_, only_warns) => only_warns,
+                Work::Review(_) => false,
+                Work::Default(_) | Work::Convert(_) => return None,
+            };
             Some(ValidatingWebhook {
                 name: webhook.name(),
                 client_config: endpoint.client_config(&webhook.path(), bundle),
                 rules: Some(vec![rule(webhook)]),
                 admission_review_versions: vec!["v1".to_owned()],
                 failure_policy: Some(if only_warns { "Ignore" } else { "Fail" }.to_owned()),
+                match_conditions: conditions(webhook),
                 match_policy: Some("Equivalent".to_owned()),
                 side_effects: "None".to_owned(),
                 timeout_seconds: Some(TIMEOUT),
@@ -96,6 +101,7 @@ pub(crate) fn mutating(
             rules: Some(vec![rule(webhook)]),
             admission_review_versions: vec!["v1".to_owned()],
             failure_policy: Some("Fail".to_owned()),
+            match_conditions: conditions(webhook),
             match_policy: Some("Equivalent".to_owned()),
             side_effects: "None".to_owned(),
             timeout_seconds: Some(TIMEOUT),
@@ -117,7 +123,7 @@ pub fn configurations(name: &str, webhooks: &[Webhook], endpoint: &Endpoint) -> 
 pub fn resources(webhooks: &[Webhook]) -> Vec<&'static str> {
     let has = |matches: fn(&Work) -> bool| webhooks.iter().any(|webhook| matches(&webhook.work));
     let mut resources = Vec::new();
-    if has(|work| matches!(work, Work::Validate(..))) {
+    if has(|work| matches!(work, Work::Validate(..) | Work::Review(_))) {
         resources.push("validatingwebhookconfigurations");
     }
     if has(|work| matches!(work, Work::Default(_))) {
@@ -132,7 +138,16 @@ fn rule(webhook: &Webhook) -> RuleWithOperations {
         api_groups: one(&webhook.target.group),
         api_versions: one(&webhook.target.version),
         resources: one(&webhook.target.plural),
-        operations: Some(vec!["CREATE".to_owned(), "UPDATE".to_owned()]),
-        scope: Some("Namespaced".to_owned()),
+        operations: Some(webhook.target.operations.iter().map(|operation| operation.name().to_owned()).collect()),
+        scope: Some(if webhook.target.is_namespaced { "Namespaced" } else { "Cluster" }.to_owned()),
     }
+}
+
+fn conditions(webhook: &Webhook) -> Option<Vec<MatchCondition>> {
+    let conditions: Vec<MatchCondition> = webhook.target.conditions.iter().cloned().map(condition).collect();
+    (!conditions.is_empty()).then_some(conditions)
+}
+
+fn condition((name, expression): (String, String)) -> MatchCondition {
+    MatchCondition { name, expression }
 }

@@ -6,6 +6,7 @@
 //! vec![
 //!     Webhook::validating(validation::review),     // (Option<&Kind>, &Kind) -> ValidationResult
 //!     Webhook::converting::<Kind>(convert::convert), // (Value, &str) -> Result<Value, String>
+//!     Webhook::reviewing(protect).on(&[Operation::Delete]), // (&Review<Kind>) -> ValidationResult
 //! ]
 //! ```
 //!
@@ -14,9 +15,9 @@
 //! `certificate_manager` shares the certificates with other replicas through a Secret, and `trust` writes the `caBundle` for the
 //! API server. `server` serves, on standbys too.
 
-use std::sync::Arc;
+use std::{any::TypeId, sync::Arc};
 
-use kube::Resource;
+use kube::{Resource, core::ClusterResourceScope};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -26,6 +27,7 @@ mod observer;
 mod pki;
 mod request;
 mod review;
+mod reviewed;
 mod selfcheck;
 mod server;
 mod setup;
@@ -33,6 +35,7 @@ mod trust;
 
 pub use configuration::{Endpoint, configurations, resources};
 pub use observer::Observer;
+pub use reviewed::{Operation, Review, User};
 pub use server::{WebhookHealth, WebhookServer};
 pub use setup::{Plan, assert_paths_differ, prepare};
 
@@ -52,6 +55,11 @@ pub(crate) struct Target {
     pub(crate) version: String,
     pub(crate) kind: String,
     pub(crate) plural: String,
+    pub(crate) is_namespaced: bool,
+    /// The operations that the API server asks about.
+    pub(crate) operations: Vec<Operation>,
+    /// Conditions under which the API server asks: name and CEL expression.
+    pub(crate) conditions: Vec<(String, String)>,
 }
 
 /// What a webhook does with an object.
@@ -60,6 +68,8 @@ pub(crate) enum Work {
     Default(Admit),
     /// `true` if it only warns: its failure policy is `Ignore`, so the API server continues without an answer.
     Validate(Admit, bool),
+    /// Sees the whole request.
+    Review(Admit),
     Convert(fn(Value, &str) -> Result<Value, String>),
 }
 
@@ -86,8 +96,8 @@ pub struct FieldError {
 }
 
 /// A kind that webhooks can handle. Every custom resource type implements it.
-pub trait Reviewed: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static {}
-impl<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static> Reviewed for K {}
+pub trait Reviewed: Resource<DynamicType = (), Scope: 'static> + Serialize + DeserializeOwned + 'static {}
+impl<K: Resource<DynamicType = (), Scope: 'static> + Serialize + DeserializeOwned + 'static> Reviewed for K {}
 
 impl Webhook {
     /// A validating webhook for kind `K`, in the version of `K`. The function gets the stored object (on an update) and the new
@@ -105,6 +115,32 @@ impl Webhook {
     pub fn warning<K: Reviewed>(validate: fn(Option<&K>, &K) -> ValidationResult) -> Self {
         let work = move |admission: &Admission<'_>| review::validate(admission, validate);
         Self { target: Target::of::<K>(), work: Work::Validate(Arc::new(work), true) }
+    }
+
+    /// A validating webhook for kind `K` that sees the whole request: also deletions, the user, and whether it is a dry run. By default
+    /// it is called for creations and updates, see [`on`](Self::on). Without ratcheting.
+    ///
+    /// The function should depend on the request alone, because the API server may call it several times, and for requests that are
+    /// refused later. It may read a cache, which is a moment old. An update of an object that is being deleted is always admitted, so
+    /// that finalizers can be removed.
+    pub fn reviewing<K: Reviewed>(review: impl Fn(&Review<K>) -> ValidationResult + Send + Sync + 'static) -> Self {
+        let work = move |admission: &Admission<'_>| review::review(admission, &review);
+        Self { target: Target::of::<K>(), work: Work::Review(Arc::new(work)) }
+    }
+
+    /// Sets the operations for which the API server calls the webhook.
+    #[must_use]
+    pub fn on(mut self, operations: &[Operation]) -> Self {
+        self.target.operations = operations.to_vec();
+        self
+    }
+
+    /// Adds a condition in CEL, such as `request.userInfo.username != 'admin'`: the API server calls the webhook only if it is true.
+    /// `name` describes it, such as `not-the-admin`.
+    #[must_use]
+    pub fn only_if(mut self, name: &str, condition: &str) -> Self {
+        self.target.conditions.push((name.to_owned(), condition.to_owned()));
+        self
     }
 
     /// A mutating webhook that sets defaults in objects of kind `K`, for defaults that a schema cannot express.
@@ -127,6 +163,7 @@ impl Webhook {
         match self.work {
             Work::Default(_) => format!("/mutate-{tail}"),
             Work::Validate(..) => format!("/validate-{tail}"),
+            Work::Review(_) => format!("/review-{tail}"),
             Work::Convert(_) => CONVERT.to_owned(),
         }
     }
@@ -140,7 +177,11 @@ impl Webhook {
     /// The name in a webhook configuration, such as `vmemcached-v1.memcached.cache.example.com`.
     pub(crate) fn name(&self) -> String {
         let Target { group, version, kind, .. } = &self.target;
-        let letter = if matches!(self.work, Work::Default(_)) { 'm' } else { 'v' };
+        let letter = match self.work {
+            Work::Default(_) => 'm',
+            Work::Review(_) => 'r',
+            Work::Validate(..) | Work::Convert(_) => 'v',
+        };
         format!("{letter}{}-{version}.{group}", kind.to_lowercase())
     }
 }
@@ -149,12 +190,15 @@ impl Webhook {
 pub const CONVERT: &str = "/convert";
 
 impl Target {
-    fn of<K: Resource<DynamicType = ()>>() -> Self {
+    fn of<K: Reviewed>() -> Self {
         Self {
             group: K::group(&()).into_owned(),
             version: K::version(&()).into_owned(),
             kind: K::kind(&()).into_owned(),
             plural: K::plural(&()).into_owned(),
+            is_namespaced: TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>(),
+            operations: vec![Operation::Create, Operation::Update],
+            conditions: Vec::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
-use super::{FieldError, Reviewed, ValidationResult, Webhook, Work};
+use super::{FieldError, Operation, Review, Reviewed, User, ValidationResult, Webhook, Work};
 
 /// An admission request for one object.
 #[derive(Debug, Deserialize)]
@@ -12,6 +12,15 @@ pub(crate) struct Admission<'a> {
     uid: String,
     #[serde(default)]
     name: String,
+    #[serde(default)]
+    namespace: String,
+    operation: Option<Operation>,
+    #[serde(default)]
+    user_info: User,
+    #[serde(default)]
+    dry_run: bool,
+    #[serde(default)]
+    sub_resource: String,
     #[serde(borrow, default)]
     object: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -81,7 +90,7 @@ pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(Value, Outcome), 
     let Some(admission) = review.request else {
         return Err(Malformed("the AdmissionReview has no request".to_owned()));
     };
-    let (Work::Default(work) | Work::Validate(work, _)) = &webhook.work else {
+    let (Work::Default(work) | Work::Validate(work, _) | Work::Review(work)) = &webhook.work else {
         return Err(Malformed("this path serves no conversions".to_owned()));
     };
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&admission)));
@@ -175,6 +184,39 @@ pub(super) fn validate<K: Reviewed>(
         let (old, new) = (value(old_raw), value(raw));
         errors.retain(|error| !before.contains(error) || at(&old, &error.field) != at(&new, &error.field));
     }
+    if errors.is_empty() {
+        return Ok(Answer { warnings, patch: None });
+    }
+    Err(Refusal { code: 422, reason: "Invalid", message: String::new(), causes: errors, warnings })
+}
+
+/// Runs a review of the whole request.
+pub(super) fn review<K: Reviewed>(
+    admission: &Admission<'_>,
+    review: &(impl Fn(&Review<K>) -> ValidationResult + ?Sized),
+) -> Result<Answer, Refusal> {
+    let object: Option<K> = admission.object().map(decode).transpose()?;
+    // An object that was stored under another schema may not decode. It counts as none.
+    let old: Option<K> = admission.old_object().and_then(|raw| decode(raw).ok());
+    if object.as_ref().is_some_and(|object| object.meta().deletion_timestamp.is_some()) {
+        return Ok(Answer::default());
+    }
+    let operation = admission.operation.unwrap_or(match (&object, &old) {
+        (Some(_), None) => Operation::Create,
+        (Some(_), Some(_)) => Operation::Update,
+        (None, _) => Operation::Delete,
+    });
+    let request = Review {
+        operation,
+        namespace: admission.namespace.clone(),
+        name: admission.name.clone(),
+        object,
+        old,
+        user: admission.user_info.clone(),
+        dry_run: admission.dry_run,
+        subresource: admission.sub_resource.clone(),
+    };
+    let ValidationResult { errors, warnings } = review(&request);
     if errors.is_empty() {
         return Ok(Answer { warnings, patch: None });
     }

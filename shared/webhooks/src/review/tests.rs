@@ -181,3 +181,67 @@ fn conversion_is_all_or_nothing() {
     let strange = ask_to_convert(&[good], "other.example.com/v1");
     assert_eq!(strange["result"]["status"], "Failure");
 }
+
+/// Only the group `administrators` may delete caches with more than three nodes.
+fn protect(review: &Review<Cache>) -> ValidationResult {
+    let mut result = ValidationResult::none();
+    let is_large = review.old.as_ref().is_some_and(|cache| cache.spec.size > 3);
+    if review.operation == Operation::Delete && is_large && !review.user.groups.iter().any(|it| it == "administrators")
+    {
+        let Review { namespace, name, user, dry_run, .. } = review;
+        result.refuse("spec.size", format!("{} may not delete {namespace}/{name}, dry run: {dry_run}", user.name));
+    }
+    result
+}
+
+fn delete(webhook: &Webhook, size: i32, groups: &[&str]) -> Value {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u-1", "name": "a", "namespace": "n", "operation": "DELETE", "dryRun": true, "object": null,
+            "oldObject": cache(&json!({"size": size})), "userInfo": {"username": "eve", "groups": groups},
+        },
+    });
+    admit(webhook, review.to_string().as_bytes()).expect("a review").0["response"].clone()
+}
+
+#[test]
+fn review_sees_deletion_user_and_dry_run() {
+    let webhook = Webhook::reviewing(protect).on(&[Operation::Delete]);
+    assert_eq!(delete(&webhook, 3, &[])["allowed"], true);
+    assert_eq!(delete(&webhook, 4, &["administrators"])["allowed"], true);
+    let refused = delete(&webhook, 4, &["others"]);
+    assert_eq!(
+        refused["status"]["message"],
+        "Cache.cache.example.com \"a\" is invalid: spec.size: eve may not delete n/a, dry run: true"
+    );
+}
+
+#[test]
+fn review_admits_every_update_of_an_object_that_is_being_deleted() {
+    let webhook = Webhook::reviewing(|_: &Review<Cache>| {
+        let mut result = ValidationResult::none();
+        result.refuse("spec", "never");
+        result
+    });
+    let old = cache(&json!({"size": 1}));
+    assert_eq!(ask(&webhook, Some(&old), &old)["allowed"], false);
+    let mut new = old.clone();
+    new["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(ask(&webhook, Some(&old), &new)["allowed"], true);
+}
+
+#[test]
+fn configuration_has_the_operations_and_conditions() {
+    let webhook = Webhook::reviewing(protect)
+        .on(&[Operation::Delete])
+        .only_if("not-the-admin", "request.userInfo.username != 'admin'");
+    let endpoint = crate::Endpoint::Url("https://127.0.0.1:9443".to_owned());
+    let configured = crate::configurations("a", &[webhook], &endpoint);
+    let webhook = &configured[0]["webhooks"][0];
+    assert_eq!(webhook["name"], "rcache-v1.cache.example.com");
+    assert_eq!(webhook["clientConfig"]["url"], "https://127.0.0.1:9443/review-cache-example-com-v1-cache");
+    assert_eq!(webhook["rules"][0]["operations"], json!(["DELETE"]));
+    assert_eq!(webhook["rules"][0]["scope"], "Namespaced");
+    assert_eq!(webhook["matchConditions"][0]["name"], "not-the-admin");
+}

@@ -1,4 +1,5 @@
-//! Other objects as input: a Banner shows a text of a `ConfigMap` in the colour of a Theme.
+//! Other objects as input: a Banner shows a text of a `ConfigMap` in the colour of a Theme. A webhook that reads the cache protects
+//! a Theme as long as a Banner shows it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,7 +7,10 @@ use k8s_openapi::{
     api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{CustomResource, CustomResourceExt, ResourceExt, api::ObjectMeta};
-use manager::{Action, Context, Controller, Error, Health, Manager, Operator, StandardStatus, Verdict};
+use manager::{
+    Action, Context, Controller, Error, Health, Lookup, Manager, Operation, Operator, Review, StandardStatus,
+    ValidationResult, Verdict, Webhook,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use workloads::{Viewed, Whole};
@@ -47,9 +51,14 @@ impl Viewed for Theme {
     type View = ThemeView;
 }
 
+/// The index of Banners by their Theme.
+const THEME: &str = "theme";
+
 /// The operator of [`Banner`].
-#[derive(Debug)]
-pub struct Banners;
+#[derive(Debug, Default)]
+pub struct Banners {
+    banners: Lookup<Banner>,
+}
 
 impl Operator for Banners {
     fn name(&self) -> &'static str {
@@ -64,15 +73,39 @@ impl Operator for Banners {
         "{apiVersion: examples.example.com/v1, kind: Banner, metadata: {name: door}, spec: {config: door, theme: dark}}"
     }
 
+    fn webhooks(&self) -> Vec<Webhook> {
+        let banners = self.banners.clone();
+        let webhook = Webhook::reviewing(move |review| protect(review, &banners)).on(&[Operation::Delete]);
+        // A namespace that is deleted takes its Themes with it.
+        let condition = "request.userInfo.username != 'system:serviceaccount:kube-system:namespace-controller'";
+        vec![webhook.only_if("not-the-namespace-controller", condition)]
+    }
+
     fn setup(&self, manager: &mut Manager) {
         manager.add(
             Controller::of::<Banner>()
                 .owns::<ConfigMap>()
                 .watches_referenced::<Whole<ConfigMap>>(|banner| vec![banner.spec.config.clone()])
                 .watches_referenced::<Theme>(|banner| vec![banner.spec.theme.clone()])
+                .index(THEME, |banner| vec![banner.spec.theme.clone()])
+                .lookup(&self.banners)
                 .reconcile(reconcile),
         );
     }
+}
+
+/// Refuses to delete a Theme that a Banner shows.
+fn protect(review: &Review<Theme>, banners: &Lookup<Banner>) -> ValidationResult {
+    let mut result = ValidationResult::none();
+    match banners.indexed(THEME, &review.namespace, &review.name) {
+        Ok(shown) => {
+            if let Some(banner) = shown.first() {
+                result.refuse("metadata.name", format!("Banner \"{}\" shows this theme", banner.name_any()));
+            }
+        }
+        Err(error) => result.refuse("metadata.name", error.to_string()),
+    }
+    result
 }
 
 async fn reconcile(banner: Arc<Banner>, ctx: Context<Banner>) -> Result<Action, Error> {

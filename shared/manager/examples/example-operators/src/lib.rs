@@ -2,7 +2,7 @@
 //!
 //! - [`tenants`]: a cluster-scoped kind that makes namespaces with quotas.
 //! - [`ledgers`]: a `StatefulSet` with a claim and a Secret, which are kinds without a view.
-//! - [`banners`]: a kind that is fed by a `ConfigMap` and by another kind.
+//! - [`banners`]: a kind that is fed by a `ConfigMap` and by another kind, and a webhook that reads the cache.
 //! - [`tracks`]: a kind that messages from outside of the cluster wake, and that patches objects of other owners.
 
 pub mod banners;

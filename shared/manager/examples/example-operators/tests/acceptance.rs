@@ -7,6 +7,7 @@ use example_operators::{banners::Banners, ledgers::Ledgers, tenants::Tenants, tr
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret},
+    rbac::v1::ClusterRoleBinding,
 };
 use kube::{
     Api, ResourceExt,
@@ -67,8 +68,9 @@ async fn ledger_gets_its_children() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn banner_follows_its_text_and_its_theme() {
-    let Some(world) = World::start(&Banners, env!("CARGO_BIN_EXE_banners")).await else { return };
-    world.apply(Banners.sample()).await;
+    let operator = Box::leak(Box::<Banners>::default());
+    let Some(world) = World::start(operator, env!("CARGO_BIN_EXE_banners")).await else { return };
+    world.apply(operator.sample()).await;
     let api = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Banner"));
     until_says(&world, &api, "door", "ConfigMap \"door\" has no text").await;
     world.create::<ConfigMap>(json!({"metadata": {"name": "door"}, "data": {"text": "hello"}})).await;
@@ -78,6 +80,45 @@ async fn banner_follows_its_text_and_its_theme() {
     world.patch::<ConfigMap>("door", json!({"data": {"text": "hi"}})).await;
     until_says(&world, &api, "door", "2 characters are shown").await;
     assert_permitted(&world);
+}
+
+/// On a cluster of its own, because a webhook configuration applies to a whole cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn theme_that_a_banner_shows_cannot_be_deleted() {
+    let operator = Box::leak(Box::<Banners>::default());
+    let binary = env!("CARGO_BIN_EXE_banners");
+    let Some(mut world) = World::prepare(operator, binary, || Cluster::fresh(Nodes::None)).await else { return };
+    make_administrator(&world).await;
+    let port = Port::reserve().expect("a port");
+    let (address, url) = (format!("127.0.0.1:{}", port.number()), format!("https://127.0.0.1:{}", port.number()));
+    world.run(&["--webhook-bind-address", &address, "--webhook-client-url", &url]);
+    world.apply(&object("Theme", "dark", &json!({"colour": "black"}))).await;
+    world.apply(operator.sample()).await;
+
+    let themes: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Theme"));
+    let refused = "Theme.examples.example.com \"dark\" is invalid: metadata.name: Banner \"door\" shows this theme";
+    world
+        .until("the theme is protected", async || {
+            let dry_run = DeleteParams { dry_run: true, ..DeleteParams::default() };
+            themes.delete("dark", &dry_run).await.err().filter(|error| error.to_string().contains(refused))
+        })
+        .await;
+    let banners: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Banner"));
+    banners.delete("door", &DeleteParams::default()).await.expect("it is deleted");
+    world.until("the theme is deleted", async || themes.delete("dark", &DeleteParams::default()).await.ok()).await;
+}
+
+/// Makes the operator an administrator: outside of a cluster, it writes the webhook configuration itself.
+async fn make_administrator(world: &World) {
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "banners"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": format!("operator:{}", world.namespace),
+        }],
+    });
+    let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
+    bindings.patch("banners", &PatchParams::apply("test"), &Patch::Apply(&binding)).await.expect("it is accepted");
 }
 
 #[tokio::test(flavor = "multi_thread")]

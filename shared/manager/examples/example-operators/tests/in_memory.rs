@@ -110,7 +110,7 @@ async fn ledger_keeps_its_password_and_follows_its_database() {
 
 #[tokio::test(start_paused = true)]
 async fn banner_follows_its_text_and_its_theme() {
-    let (model, _harness) = start(&Banners);
+    let (model, _harness) = start(&Banners::default());
     put(&model, "Banner", "default", "door", json!({"config": "text", "theme": "dark"})).await;
     let says = |model: &Model| ready(model, "banners", "default", "door");
     let page =

@@ -1,5 +1,7 @@
 //! Runs this operator.
 
+use example_operators::banners::Banners;
+
 fn main() -> std::process::ExitCode {
-    manager::main(&[&example_operators::banners::Banners])
+    manager::main(&[Box::leak(Box::<Banners>::default())])
 }

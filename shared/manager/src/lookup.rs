@@ -1,0 +1,69 @@
+//! Reads the cache of a controller from outside of its reconciles, for instance in a webhook.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use cache::{Full, Informer, ObjectKey, Phase};
+
+use crate::status::Primary;
+
+/// A handle of the cache of a controller's kind. Clones share it. It is empty until a controller that was declared with
+/// [`lookup`](crate::ControllerBuilder::lookup) runs.
+pub struct Lookup<K: Primary>(Arc<OnceLock<Arc<Informer<Full<K>>>>>);
+
+/// The cache is not filled yet, or it is out of step because the kind is not installed or the API server does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the cache is not in sync; try again in a moment")]
+pub struct NotSynced;
+
+impl<K: Primary> Lookup<K> {
+    pub(crate) fn connect(&self, informer: &Arc<Informer<Full<K>>>) {
+        drop(self.0.set(informer.clone()));
+    }
+
+    /// Returns the object of that name. The namespace of a cluster-scoped object is empty.
+    ///
+    /// # Errors
+    ///
+    /// The cache is not in sync.
+    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, NotSynced> {
+        Ok(self.informer()?.store.get(&ObjectKey::new(namespace, name)))
+    }
+
+    /// Returns the objects in this namespace that have `value` in the index, sorted by name.
+    ///
+    /// # Errors
+    ///
+    /// The cache is not in sync.
+    ///
+    /// # Panics
+    ///
+    /// When the controller has no such [`index`](crate::ControllerBuilder::index).
+    pub fn indexed(&self, index: &str, namespace: &str, value: &str) -> Result<Vec<Arc<K>>, NotSynced> {
+        Ok(self.informer()?.store.indexed(index, namespace, value))
+    }
+
+    fn informer(&self) -> Result<&Informer<Full<K>>, NotSynced> {
+        self.0.get().map(|informer| &**informer).filter(|it| it.health.phase() == Phase::Synced).ok_or(NotSynced)
+    }
+}
+
+impl<K: Primary> Default for Lookup<K> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<K: Primary> Clone for Lookup<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Primary> fmt::Debug for Lookup<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lookup").field(&K::kind(&())).finish()
+    }
+}
