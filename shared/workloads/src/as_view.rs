@@ -40,10 +40,11 @@ pub type Whole<K> = As<K, WholeView<K>>;
 
 /// A view of the kind `K`, see [`Viewed::View`].
 pub trait ViewOf<K>: DeserializeOwned + Debug + PartialEq + Send + Sync + 'static {
-    /// Sets the defaults that the API server sets, see [`Child::set_defaults`]. By default none.
-    ///
-    /// Then the first process that did not create the child reads it, and writes once that the defaults are not ours. Only defaults
-    /// in the elements of lists without keys, such as `volumeClaimTemplates`, cost a read and a dry run in each process.
+    /// Whether [`set_defaults`](Self::set_defaults) sets the defaults, see [`Child::KNOWS_DEFAULTS`].
+    const KNOWS_DEFAULTS: bool = false;
+
+    /// Sets the defaults that the API server sets, see [`Child::set_defaults`]. By default none. Then only defaults in the elements
+    /// of lists without keys, such as `volumeClaimTemplates`, cost more than one request: a read and a dry run in each process.
     fn set_defaults(object: &mut Value) {
         let _ = object;
     }
@@ -108,6 +109,8 @@ where
     K: Scoped + Serialize + Debug + Send + Sync + 'static,
     V: ViewOf<K>,
 {
+    const KNOWS_DEFAULTS: bool = V::KNOWS_DEFAULTS;
+
     fn set_defaults(object: &mut Value) {
         V::set_defaults(object);
     }

@@ -28,6 +28,10 @@ pub trait Viewed: Scoped + Debug + Send + Sync + 'static {
     note = "implement `Child` for a kind of your own; use `Whole<{Self}>` for one of another crate"
 )]
 pub trait Child: Viewed + Serialize {
+    /// Whether [`set_defaults`](Self::set_defaults) sets the defaults. If not, each create is followed by one more request, which
+    /// records that the defaults are not ours.
+    const KNOWS_DEFAULTS: bool = true;
+
     /// Sets the defaults that the API server sets when an object of this kind is created.
     ///
     /// After a create, the runtime compares the result with the fields that our field manager then owns. A default that is

@@ -37,10 +37,8 @@ pub(crate) fn kinds() -> Vec<Kind> {
         core("configmaps", "ConfigMap", defaults::nothing),
         Kind { returns_deleted: true, ..core("serviceaccounts", "ServiceAccount", defaults::nothing) },
         subject(core("resourcequotas", "ResourceQuota", defaults::nothing)),
-        Kind {
-            prepare: Some(claim),
-            ..subject(core("persistentvolumeclaims", "PersistentVolumeClaim", defaults::claim))
-        },
+        // Without the finalizer that an admission plugin adds, and the controller that removes it from unused claims.
+        subject(core("persistentvolumeclaims", "PersistentVolumeClaim", defaults::claim)),
         subject(core("nodes", "Node", defaults::with_status)).cluster_scoped(),
         Kind {
             generation: Generation::SpecAndAnnotations,
@@ -197,13 +195,6 @@ fn namespace(object: &mut Value, old: Option<&Value>, _: u64) {
     if old.is_none() {
         object["spec"] = json!({"finalizers": ["kubernetes"]});
         object["status"] = json!({"phase": "Active"});
-    }
-}
-
-/// Does what the admission plugin `StorageObjectInUseProtection` does.
-fn claim(object: &mut Value, old: Option<&Value>, _: u64) {
-    if old.is_none() {
-        child(object, "metadata")["finalizers"] = json!(["kubernetes.io/pvc-protection"]);
     }
 }
 

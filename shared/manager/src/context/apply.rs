@@ -191,9 +191,17 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ) -> Result<Arc<Live<C::View>>, Error> {
         let answer = requests.create(&target.key, &target.body(requests)).await?;
         self.controller.children.wrote(requests.kind(), Written::Created);
-        let live = self.observe::<C>(requests, target, &answer)?;
+        let patch = if C::KNOWS_DEFAULTS { None } else { give_up_defaults::<C>(requests, target, &answer)? };
+        let Some(patch) = patch else {
+            let live = self.observe::<C>(requests, target, &answer)?;
+            self.child_event(requests, &target.key, &live.uid, reason, text);
+            return Ok(live);
+        };
+        // If the patch fails, the retry finds the created child in the cache, and gives up the defaults.
+        let live = self.cache_answer::<C>(requests, &target.key, &answer)?;
         self.child_event(requests, &target.key, &live.uid, reason, text);
-        Ok(live)
+        let answer = Box::pin(requests.merge_patch(&target.key, &patch)).await?;
+        self.observe::<C>(requests, target, &answer)
     }
 
     async fn update<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
@@ -249,12 +257,10 @@ impl<K: Primary, S: Shared> Context<K, S> {
             && !adopted
             && self.dry_run_changes_nothing::<C>(requests, target, &live, &metadata, &difference).await?
         {
-            let defaults = difference.is_only_defaults().then_some(&difference.changes);
-            let version = requests.type_meta().0;
-            let patch =
-                defaults.and_then(|defaults| without_defaults(&live, requests.manager(), version, &metadata, defaults));
-            let Some(patch) = patch else { return self.observe::<C>(requests, target, text).map(Some) };
-            // A kind without a table of defaults. From now on the hashes agree, also in the next process.
+            // A default that our table lacks. From now on the hashes agree, also in the next process.
+            let Some(patch) = give_up_defaults::<C>(requests, target, text)? else {
+                return self.observe::<C>(requests, target, text).map(Some);
+            };
             let answer = requests.merge_patch(&target.key, &patch).await?;
             return self.observe::<C>(requests, target, &answer).map(Some);
         }
@@ -352,6 +358,20 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let environment = &self.controller.environment;
         Requests::of::<C>(environment.client.clone(), &self.controller.names.manager, environment.leading.clone())
     }
+}
+
+/// Returns the patch of `managedFields` after which the defaults of the API server are not ours any more, if we own them and
+/// nothing else differs.
+fn give_up_defaults<C: Child>(requests: &Requests, target: &Target, text: &str) -> Result<Option<Value>, Error> {
+    let decode_error = requests.undecodable("read", &target.key);
+    let live: Value = serde_json::from_str(text).map_err(&decode_error)?;
+    let metadata = serde_json::from_str::<Head<'_>>(text).map_err(&decode_error)?.metadata;
+    let difference = Difference::of::<C>(&live, &metadata, requests.manager(), target);
+    if !difference.is_only_defaults() {
+        return Ok(None);
+    }
+    let version = requests.type_meta().0;
+    Ok(without_defaults(&live, requests.manager(), version, &metadata, &difference.changes))
 }
 
 /// The child as it is now, `None` if the write was refused, or an error to retry.

@@ -15,6 +15,7 @@ use manager::{Action, Context, Controller, Error, Health, Manager, Operator, Sta
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use uuid::Uuid;
 use workloads::{As, ViewOf, Whole};
 
 /// A database with a place for backups.
@@ -42,9 +43,22 @@ struct Counts {
 
 impl ViewOf<StatefulSet> for Readiness {}
 
+/// The key of the password in the Secret.
+const PASSWORD: &str = "password";
+
 /// The operator of [`Ledger`].
 #[derive(Debug)]
-pub struct Ledgers;
+pub struct Ledgers {
+    /// Makes a password. Tests make the same one each time.
+    pub password: fn() -> String,
+}
+
+impl Default for Ledgers {
+    /// Takes passwords from the random numbers of the operating system.
+    fn default() -> Self {
+        Self { password: || Uuid::new_v4().simple().to_string() }
+    }
+}
 
 impl Operator for Ledgers {
     fn name(&self) -> &'static str {
@@ -65,23 +79,29 @@ impl Operator for Ledgers {
                 .owns::<As<StatefulSet, Readiness>>()
                 .owns::<Whole<PersistentVolumeClaim>>()
                 .owns::<Whole<Secret>>()
+                .config(self.password)
                 .reconcile(reconcile),
         );
     }
 }
 
-async fn reconcile(ledger: Arc<Ledger>, ctx: Context<Ledger>) -> Result<Action, Error> {
+async fn reconcile(ledger: Arc<Ledger>, ctx: Context<Ledger, fn() -> String>) -> Result<Action, Error> {
     let name = ledger.name_any();
-    // `create` leaves an existing Secret alone, so the password never changes.
-    if ctx.get::<Whole<Secret>>(&name).is_none() {
-        ctx.create(Whole::from(password(&name))).await?;
-    }
+    // An existing password stays, also one that a user has changed.
+    let known = ctx.get::<Whole<Secret>>(&name).and_then(|secret| secret.data.as_ref()?.get(PASSWORD).cloned());
+    let password = known.unwrap_or_else(|| ByteString(ctx.config()().into_bytes()));
     let claim: PersistentVolumeClaim = typed(json!({
         "metadata": {"name": name},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }))?;
     let set: StatefulSet = typed(database(&name, ledger.spec.replicas))?;
-    let (_, set) = ctx.all((ctx.apply(Whole::from(claim)), ctx.apply(As::<_, Readiness>::from(set)))).await?;
+    let (_, _, set) = ctx
+        .all((
+            ctx.apply(Whole::from(secret(&name, password))),
+            ctx.apply(Whole::from(claim)),
+            ctx.apply(As::<_, Readiness>::from(set)),
+        ))
+        .await?;
     let (ready, wanted) = (set.map_or(0, |set| set.status.ready_replicas), ledger.spec.replicas);
     let says = format!("{ready} of {wanted} replicas are ready");
     let verdict = if ready >= wanted { Verdict::yes("Ready", says) } else { Verdict::no("StillStarting", says) };
@@ -89,17 +109,16 @@ async fn reconcile(ledger: Arc<Ledger>, ctx: Context<Ledger>) -> Result<Action, 
     Ok(Action::Done)
 }
 
-fn password(name: &str) -> Secret {
-    let password: String = std::iter::repeat_with(fastrand::alphanumeric).take(20).collect();
+fn secret(name: &str, password: ByteString) -> Secret {
     Secret {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        data: Some([("password".to_owned(), ByteString(password.into_bytes()))].into()),
+        data: Some([(PASSWORD.to_owned(), password)].into()),
         ..Secret::default()
     }
 }
 
 fn database(name: &str, replicas: i32) -> Value {
-    let password = json!({"secretKeyRef": {"name": name, "key": "password"}});
+    let password = json!({"secretKeyRef": {"name": name, "key": PASSWORD}});
     json!({
         "metadata": {"name": name},
         "spec": {

@@ -47,7 +47,9 @@ fn assert_permitted(world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_gets_its_children() {
-    let Some(world) = World::start(&Ledgers, env!("CARGO_BIN_EXE_ledgers")).await else { return };
+    let Some(world) = World::start(Box::leak(Box::<Ledgers>::default()), env!("CARGO_BIN_EXE_ledgers")).await else {
+        return;
+    };
     world.apply(&object("Ledger", "books", &json!({"replicas": 1}))).await;
     let api = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Ledger"));
     until_says(&world, &api, "books", "0 of 1 replicas are ready").await;

@@ -90,7 +90,7 @@ async fn tenant_gets_a_namespace_with_a_quota() {
 
 #[tokio::test(start_paused = true)]
 async fn ledger_keeps_its_password_and_follows_its_database() {
-    let (model, _harness) = start(&Ledgers);
+    let (model, _harness) = start(&Ledgers::default());
     put(&model, "Ledger", "default", "books", json!({"replicas": 1})).await;
     assert_eq!(ready(&model, "ledgers", "default", "books"), "False StillStarting: 0 of 1 replicas are ready");
     let password = model.object("secrets", "default", "books").expect("a Secret")["data"].clone();

@@ -49,7 +49,10 @@ impl Difference {
 
     /// Whether we only own fields too many, those that the API server set when it created the child.
     pub(super) fn is_only_defaults(&self) -> bool {
-        self.from_create && self.covered && self.changes.iter().all(|change| change.desired.is_none())
+        self.from_create
+            && self.covered
+            && !self.changes.is_empty()
+            && self.changes.iter().all(|change| change.desired.is_none())
     }
 
     /// Whether every difference is one that `tried` did not change either: then the cluster itself keeps it so.

@@ -1,5 +1,5 @@
 //! Runs this operator.
 
 fn main() -> std::process::ExitCode {
-    manager::main(&[&example_operators::ledgers::Ledgers])
+    manager::main(&[Box::leak(Box::<example_operators::ledgers::Ledgers>::default())])
 }
