@@ -17,6 +17,7 @@ use workloads::Scoped;
 
 use crate::{
     decode::{Decoded, Representation},
+    object::{ObjectKey, Uid},
     observed::Observed,
     store::{Delta, Observation, Store},
 };
@@ -92,6 +93,17 @@ impl<R: Representation> Informer<R> {
             tracing::warn!(kind, object = %decoded.key, "A resource version came back with other content; all informers relist");
         }
         is_known
+    }
+
+    /// Checks a read of an object that the watch selects, and that was absent from the cache when the read began: `absent_at` is
+    /// [`Store::absent_at`] of that moment. If the object is older than that, its deletion belongs to a former history of the
+    /// cluster, so all informers relist.
+    pub fn check_absence(&self, absent_at: Option<u64>, key: &ObjectKey, uid: Uid, version: u64) {
+        let is_contradiction = absent_at.is_some_and(|known| version <= known) && !self.store.is_gone(uid);
+        if is_contradiction && self.alarm.raise() {
+            let kind = &*R::Kind::kind(&());
+            tracing::warn!(kind, object = %key, "An object exists that was deleted; all informers relist");
+        }
     }
 
     /// Adds a subscriber. Has no effect after [`Informer::run`] has begun.

@@ -251,6 +251,18 @@ impl<R: Representation> Store<R> {
         Observation { is_known: state.objects.get(&decoded.key).is_some_and(had_version), contradicts }
     }
 
+    /// If no object has this name according to the cache, returns the version up to which the cache knows that.
+    pub fn absent_at(&self, key: &ObjectKey) -> Option<u64> {
+        let state = self.read();
+        let is_known = state.objects.get(key).is_some() || state.undecodable.contains_key(key);
+        state.watch_of(key).map(Progress::delivered).filter(|_| !is_known)
+    }
+
+    /// Whether we deleted the object with this uid, and the watch has not delivered that.
+    pub fn is_gone(&self, uid: Uid) -> bool {
+        self.read().gone.contains_key(&uid)
+    }
+
     /// Removes an object that we deleted. Late events about it do not bring it back.
     pub fn observe_gone(&self, key: &ObjectKey, uid: Uid) {
         let mut state = self.write();

@@ -17,7 +17,8 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use api_errors::Class;
 use cache::{
-    Decoded, Head, Metadata, ObjectKey, Projected, Undecodable, Verified, owned::exchange_alternatives, resource_name,
+    Decoded, Head, Metadata, ObjectKey, Projected, Uid, Undecodable, Verified, owned::exchange_alternatives,
+    resource_name,
 };
 use kube::Resource;
 use serde_json::Value;
@@ -207,8 +208,12 @@ impl<K: Primary, S: Shared> Context<K, S> {
     async fn update<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         let mut last = Ok(None);
         for _ in 0..ATTEMPTS {
+            let absent_at = self.store::<C>().absent_at(&target.key);
             let written = match requests.get(&target.key).await {
-                Ok(text) => self.change::<C>(requests, target, &text, false).await,
+                Ok(text) => {
+                    self.check_absence::<C>(requests, &target.key, absent_at, &text)?;
+                    self.change::<C>(requests, target, &text, false).await
+                }
                 Err(error) if error.class() == Class::NotFound => self.post::<C>(requests, target).await,
                 Err(error) => return Err(error),
             };
@@ -219,6 +224,23 @@ impl<K: Primary, S: Shared> Context<K, S> {
             }
         }
         last
+    }
+
+    /// Checks whether the cache could have missed the object that was just read. `absent_at` is what the cache knew before.
+    pub(super) fn check_absence<C: Child>(
+        &self,
+        requests: &Requests,
+        key: &ObjectKey,
+        absent_at: Option<u64>,
+        text: &str,
+    ) -> Result<(), Error> {
+        let metadata = serde_json::from_str::<Head<'_>>(text).map_err(requests.undecodable("read", key))?.metadata;
+        // The watch selects by this label.
+        if metadata.labels.managed_by.as_deref() == Some(&self.controller.names.managed_by) {
+            let uid = Uid::of(&metadata.uid);
+            self.informer::<C>().check_absence(absent_at, key, uid, metadata.version());
+        }
+        Ok(())
     }
 
     /// Makes the object that was just read match the target. `exchanged` is true on the second pass, after a patch that

@@ -71,8 +71,10 @@ impl<K: Primary, S: Shared> Context<K, S> {
         requests: &Requests,
         key: &ObjectKey,
     ) -> Result<Creation<C::View>, Error> {
+        let absent_at = self.store::<C>().absent_at(key);
         let text = requests.get(key).await?; // fails if the object is gone again; the next attempt creates the child
         let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(requests.undecodable("read", key))?.metadata;
+        self.check_absence::<C>(requests, key, absent_at, &text)?;
         Ok(match metadata.controller() {
             Some(owner) if owner.uid == self.reconciliation.uid.as_str() => {
                 Creation::Ours(self.cache_answer::<C>(requests, key, &text)?)
