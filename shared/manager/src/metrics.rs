@@ -159,7 +159,7 @@ impl Metrics {
                 &["code", "method", "host"],
             ),
             client_warnings: make.counter(
-                "rest_client_warnings_total",
+                "operator_api_warnings_total",
                 "Number of warnings in answers of the API server, for instance about deprecated versions.",
             ),
             leader_status: make.gauges(

@@ -35,6 +35,7 @@ const UPSTREAM: &[(&str, &str, &[&str])] = &[
 
 /// Our own metrics. `--metrics-max-objects` bounds the cardinality of labels that name objects.
 const OURS: &[(&str, &str, &[&str])] = &[
+    ("operator_api_warnings_total", "counter", &[]),
     ("operator_build_info", "gauge", &["version", "commit"]),
     ("operator_events_dropped_total", "counter", &[]),
     ("operator_informer_last_event_timestamp_seconds", "gauge", &["kind"]),
