@@ -25,6 +25,8 @@ impl ProblemKind {
     pub const QUOTA_EXCEEDED: Self = Self::new("QuotaExceeded", 30).with_event("ReconcileError");
     /// The API server or an admission webhook refuses a child or its pods.
     pub const CHILD_REJECTED: Self = Self::new("ChildRejected", 40).with_event("ReconcileError");
+    /// Another client sets a field of a child again and again.
+    pub const FIELDS_CONTESTED: Self = Self::new("FieldsContested", 45).with_event("FieldsContested");
     /// A Secret or `ConfigMap` that the object names does not exist, or lacks a key.
     pub const SECRET_NOT_FOUND: Self = Self::new("SecretNotFound", 50).with_event("SecretNotFound");
     /// The image runs as root, and the security profile forbids that.

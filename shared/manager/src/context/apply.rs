@@ -12,13 +12,13 @@
 //!   Otherwise it would go on owning the fields that the apply drops.
 //! - The first write of a process to a child is preceded by a dry run (`dry_run`). If the write would change nothing,
 //!   because admission rewrites our fields each time, the child counts as in sync.
+//! - If another client changes the same field again and again, the writes become rare (`contest`).
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use api_errors::Class;
 use cache::{
-    Decoded, Head, Metadata, ObjectKey, Projected, Uid, Undecodable, Verified, owned::exchange_alternatives,
-    resource_name,
+    Decoded, Head, Metadata, ObjectKey, Projected, Uid, Undecodable, owned::exchange_alternatives, resource_name,
 };
 use kube::Resource;
 use serde_json::Value;
@@ -34,6 +34,7 @@ use crate::{
 };
 
 mod claim;
+mod contest;
 mod csaupgrade;
 mod delete;
 mod difference;
@@ -43,9 +44,10 @@ mod events;
 mod target;
 
 use claim::Claim;
+pub(super) use contest::Contest;
 use csaupgrade::{unclaimed_fields, upgraded, without_defaults};
 use difference::{Difference, applied_changes};
-use events::AppliedWrite;
+use events::{AppliedWrite, Before};
 pub(super) use target::Target;
 use target::agrees;
 
@@ -122,8 +124,14 @@ impl<K: Primary, S: Shared> Context<K, S> {
         }
     }
 
-    /// Makes the child match the target. Sends nothing if it already does.
     async fn ensure<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
+        let outcome = self.match_target::<C>(requests, target).await;
+        self.report_contest(requests, target);
+        outcome
+    }
+
+    /// Makes the child match the target. Sends nothing if it already does.
+    async fn match_target<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         if self.controller.capabilities.optional.contains(&resource_name::<C>()) && !self.installed::<C>() {
             self.report_missing(requests);
             return Ok(None);
@@ -192,7 +200,19 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ) -> Result<Arc<Live<C::View>>, Error> {
         let answer = requests.create(&target.key, &target.body(requests)).await?;
         self.controller.children.wrote(requests.kind(), Written::Created);
-        let patch = if C::KNOWS_DEFAULTS { None } else { give_up_defaults::<C>(requests, target, &answer)? };
+        let patch = if C::KNOWS_DEFAULTS {
+            None
+        } else {
+            let decode_error = requests.undecodable("create", &target.key);
+            let live: Value = serde_json::from_str(&answer).map_err(&decode_error)?;
+            let metadata = serde_json::from_str::<Head<'_>>(&answer).map_err(&decode_error)?.metadata;
+            give_up_defaults(
+                requests,
+                &live,
+                &metadata,
+                &Difference::of::<C>(&live, &metadata, requests.manager(), target),
+            )
+        };
         let Some(patch) = patch else {
             let live = self.observe::<C>(requests, target, &answer)?;
             self.child_event(requests, &target.key, &live.uid, reason, text);
@@ -274,13 +294,17 @@ impl<K: Primary, S: Shared> Context<K, S> {
         if difference.is_none() && !adopted {
             return self.observe::<C>(requests, target, text).map(Some); // equal values in another notation
         }
-        let verified = self.store::<C>().known(&target.key).and_then(|known| known.verified);
+        let known = self.store::<C>().known(&target.key);
+        let (is_lost, verified) = (known.is_none(), known.as_ref().and_then(|known| known.verified));
+        if !adopted && self.waits(requests, target, &difference.changes) {
+            return Ok(known.map(|known| known.item));
+        }
         if verified.is_none()
             && !adopted
             && self.dry_run_changes_nothing::<C>(requests, target, &live, &metadata, &difference).await?
         {
             // A default that our table lacks. From now on the hashes agree, also in the next process.
-            let Some(patch) = give_up_defaults::<C>(requests, target, text)? else {
+            let Some(patch) = give_up_defaults(requests, &live, &metadata, &difference) else {
                 return self.observe::<C>(requests, target, text).map(Some);
             };
             let answer = requests.merge_patch(&target.key, &patch).await?;
@@ -292,7 +316,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
         {
             let answer = requests.json_patch(&target.key, &operations).await?;
             self.controller.children.wrote(requests.kind(), Written::Updated);
-            self.report_applied::<C>(requests, target, &metadata, verified, difference, &answer)?;
+            let before = Before { metadata: &metadata, verified, is_lost };
+            self.report_applied::<C>(requests, target, before, difference, &answer)?;
             return Box::pin(self.change::<C>(requests, target, &answer, true)).await;
         }
         let mut body = target.body_for(requests, &metadata);
@@ -310,7 +335,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
             let text = format!("Adopted {} \"{}\"", requests.kind(), target.key.name);
             self.child_event(requests, &target.key, &applied.uid, "Adopted", text);
         } else {
-            self.report_applied::<C>(requests, target, &metadata, verified, difference, &answer)?;
+            let before = Before { metadata: &metadata, verified, is_lost };
+            self.report_applied::<C>(requests, target, before, difference, &answer)?;
         }
         Ok(Some(applied))
     }
@@ -320,15 +346,14 @@ impl<K: Primary, S: Shared> Context<K, S> {
         &self,
         requests: &Requests,
         target: &Target,
-        metadata: &Metadata<'_>,
-        verified: Option<Verified>,
+        before: Before<'_>,
         difference: Difference,
         answer: &str,
     ) -> Result<(), Error> {
         let decode_error = requests.undecodable("read", &target.key);
         let remaining = Difference::read::<C>(answer, requests.manager(), target).map_err(decode_error)?;
         let changes = applied_changes(difference.changes, &remaining);
-        self.report_changes(&AppliedWrite { requests, target, metadata, verified, changes });
+        self.report_changes(&AppliedWrite { requests, target, before, changes });
         Ok(())
     }
 
@@ -384,16 +409,17 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
 /// Returns the patch of `managedFields` after which the defaults of the API server are not ours any more, if we own them and
 /// nothing else differs.
-fn give_up_defaults<C: Child>(requests: &Requests, target: &Target, text: &str) -> Result<Option<Value>, Error> {
-    let decode_error = requests.undecodable("read", &target.key);
-    let live: Value = serde_json::from_str(text).map_err(&decode_error)?;
-    let metadata = serde_json::from_str::<Head<'_>>(text).map_err(&decode_error)?.metadata;
-    let difference = Difference::of::<C>(&live, &metadata, requests.manager(), target);
-    if !difference.is_only_defaults() {
-        return Ok(None);
-    }
+fn give_up_defaults(
+    requests: &Requests,
+    live: &Value,
+    metadata: &Metadata<'_>,
+    difference: &Difference,
+) -> Option<Value> {
     let version = requests.type_meta().0;
-    Ok(without_defaults(&live, requests.manager(), version, &metadata, &difference.changes))
+    difference
+        .is_only_defaults()
+        .then(|| without_defaults(live, requests.manager(), version, metadata, &difference.changes))
+        .flatten()
 }
 
 /// The child as it is now, `None` if the write was refused, or an error to retry.

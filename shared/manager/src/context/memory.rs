@@ -6,6 +6,8 @@ use cache::ObjectKey;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::apply::Contest;
+
 /// What a controller remembers of each object. An object without anything to remember takes no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(Mutex<HashMap<ObjectKey, Box<Remembered>>>);
@@ -25,6 +27,8 @@ pub(crate) struct Remembered {
     last_reconciled: LastReconciled,
     /// The last child of each kind that may have lost our label, see [`lost_children`](super::lost_children).
     pub(super) lost_children: BTreeMap<String, ObjectKey>,
+    /// The children whose fields another client has changed recently, by kind and key.
+    pub(super) contests: BTreeMap<(String, ObjectKey), Contest>,
 }
 
 /// What the last reconcile of an object acted on.

@@ -1,5 +1,6 @@
 //! Metrics of an operator's writes to children, the same for every operator: `<app>_operator_children_writes_total`,
-//! `<app>_operator_drift_repairs_total`, and for children with rollouts `<app>_operator_rollout_duration_seconds`.
+//! `<app>_operator_drift_repairs_total`, `<app>_operator_drift_repairs_delayed_total`, and for children with rollouts
+//! `<app>_operator_rollout_duration_seconds`.
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::MetricRegistry;
 pub(crate) struct ChildMetrics {
     writes: IntCounterVec,
     drift: IntCounterVec,
+    delayed: IntCounterVec,
     rollouts: Option<Histogram>,
 }
 
@@ -61,9 +63,15 @@ impl ChildMetrics {
                 "Changes by other clients that the operator reverted",
                 &["child"],
             ),
+            delayed: registry.counters(
+                &format!("{app}_operator_drift_repairs_delayed_total"),
+                "Reverts that the operator delayed, because another client changes the same field again and again",
+                &["child"],
+            ),
         };
         for child in children {
             metrics.drift.with_label_values(&[child]);
+            metrics.delayed.with_label_values(&[child]);
             for written in Written::ALL {
                 metrics.writes.with_label_values(&[child.as_str(), written.op()]);
             }
@@ -89,5 +97,9 @@ impl ChildMetrics {
 
     pub(crate) fn repaired(&self, child: &str) {
         self.drift.with_label_values(&[child]).inc();
+    }
+
+    pub(crate) fn waited(&self, child: &str) {
+        self.delayed.with_label_values(&[child]).inc();
     }
 }

@@ -6,6 +6,7 @@
 
 mod any_kind;
 mod cluster_scoped;
+mod contested;
 mod declaring;
 mod earliest;
 mod extremes;

@@ -5,7 +5,7 @@ use cache::{Head, Known, owned};
 use serde_json::Value;
 use workloads::{Child, Live};
 
-use super::{AppliedWrite, Context, Difference, Outcome, Primary, Shared, Target, difference::applied_changes};
+use super::{AppliedWrite, Before, Context, Difference, Outcome, Primary, Shared, Target, difference::applied_changes};
 use crate::{api::Requests, metrics::Written};
 
 impl<K: Primary, S: Shared> Context<K, S> {
@@ -22,6 +22,9 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let live: Value = serde_json::from_str(&text).map_err(&decode_error)?;
         let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(&decode_error)?.metadata;
         let difference = Difference::of::<C>(&live, &metadata, requests.manager(), target);
+        if self.waits(requests, target, &difference.changes) {
+            return Ok(Some(known.item.clone()));
+        }
         if !difference.from_create || C::immutable_difference(&live, &target.fields).is_some() {
             return Ok(None);
         }
@@ -48,8 +51,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(&decode_error)?;
         let is_all = left.remains_after(&changes);
         let changes = applied_changes(changes, &left);
-        let verified = known.verified;
-        self.report_changes(&AppliedWrite { requests, target, metadata: &metadata, verified, changes });
+        let before = Before { metadata: &metadata, verified: known.verified, is_lost: false };
+        self.report_changes(&AppliedWrite { requests, target, before, changes });
         // If more is left, another manager holds a field with the right value, or the cache lagged behind.
         if is_all { self.observe::<C>(requests, target, &answer).map(Some) } else { Ok(None) }
     }

@@ -22,12 +22,19 @@ const PATHS: usize = 10;
 pub(super) struct AppliedWrite<'a> {
     pub(super) requests: &'a Requests,
     pub(super) target: &'a Target,
-    /// The child's metadata from before the write.
+    pub(super) before: Before<'a>,
+    /// The changes that took effect.
+    pub(super) changes: Vec<Change>,
+}
+
+/// What was known of a child before a write.
+#[derive(Clone, Copy)]
+pub(super) struct Before<'a> {
     pub(super) metadata: &'a Metadata<'a>,
     /// The state in which this process last saw the child in sync, if it has.
     pub(super) verified: Option<Verified>,
-    /// The changes that took effect.
-    pub(super) changes: Vec<Change>,
+    /// Whether the cache lacked the child, because it had lost our label.
+    pub(super) is_lost: bool,
 }
 
 impl<K: Primary, S: Shared> Context<K, S> {
@@ -70,14 +77,19 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     /// Emits the events for the changes of a write.
     pub(super) fn report_changes(&self, write: &AppliedWrite<'_>) {
-        let AppliedWrite { requests, target, metadata, changes, .. } = write;
+        let AppliedWrite { requests, target, before: Before { metadata, is_lost, .. }, changes } = write;
         if changes.is_empty() {
             return;
         }
         let (kind, name, uid) = (requests.kind(), &target.key.name, &metadata.uid);
         let paths = list(changes);
-        if self.is_drift(write) {
+        let is_drift = self.is_drift(write);
+        let is_contested = (is_drift || *is_lost) && self.record_revert(write);
+        if is_drift {
             self.controller.children.repaired(kind);
+            if is_contested {
+                return; // the status reports it
+            }
             let other =
                 changes.iter().find_map(|change| holder(&change.path, requests.manager(), &metadata.managed_fields));
             let other = other.unwrap_or("another client");
@@ -106,7 +118,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// A process that has not seen the child in sync cannot tell a field that another client removed from one that its own
     /// new version wants for the first time. So it only reports drift if `managedFields` name another manager.
     fn is_drift(&self, write: &AppliedWrite<'_>) -> bool {
-        let AppliedWrite { requests, target, metadata, verified, changes } = write;
+        let AppliedWrite { requests, target, before: Before { metadata, verified, .. }, changes } = write;
         // A field that we no longer want does not count: other managers may hold parts below it.
         let held = |change: &Change| {
             change.desired.is_some() && holder(&change.path, requests.manager(), &metadata.managed_fields).is_some()

@@ -1,0 +1,121 @@
+//! Another controller sets a field of our child to its own value, each time that we restore ours.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::Service;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use manager::harness::Harness;
+use model_apiserver::Model;
+use serde_json::{Value, json};
+use tokio::{task::JoinHandle, time::sleep};
+
+use crate::kit::{TOYS, change, is_ready, keep, model, put, run, value, writes};
+
+/// How soon the other controller reacts.
+const REACTION: Duration = Duration::from_millis(20);
+
+/// The port to which the other controller sends requests.
+const THEIRS: i64 = 99;
+
+/// Two controllers and the Service that both write.
+struct Contest {
+    model: Model,
+    ours: Harness,
+    theirs: Option<JoinHandle<()>>,
+}
+
+impl Contest {
+    fn begin() -> Self {
+        let model = model();
+        put(&model, &["a"]);
+        let ours = run(&model, &[], keep);
+        let theirs = Some(tokio::spawn(set_target_port(model.clone())));
+        Self { model, ours, theirs }
+    }
+
+    /// The other controller stops.
+    fn end(&mut self) {
+        self.theirs.take().expect("it runs").abort();
+    }
+
+    /// Returns how many times we write the Service in this time.
+    async fn writes_in(&self, time: Duration) -> usize {
+        let count = || writes(&self.model).into_iter().filter(|(_, resource, _)| resource == "services").count();
+        let before = count();
+        sleep(time).await;
+        count() - before
+    }
+
+    fn target_port(&self) -> Option<i64> {
+        target_port(&self.model)
+    }
+
+    fn reason(&self) -> Option<String> {
+        let toy = self.model.object(TOYS, "default", "a")?;
+        let ready = toy["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == "Ready")?.clone();
+        ready["reason"].as_str().map(str::to_owned)
+    }
+
+    /// The events with this reason, counted with their repetitions.
+    fn events(&self, reason: &str) -> Vec<Value> {
+        self.model.objects("events.events.k8s.io").into_iter().filter(|it| it["reason"] == reason).collect()
+    }
+}
+
+fn target_port(model: &Model) -> Option<i64> {
+    model.object("services", "default", "a")?["spec"]["ports"][0]["targetPort"].as_i64()
+}
+
+async fn set_target_port(model: Model) {
+    let api: Api<Service> = Api::namespaced(model.client_named("other"), "default");
+    let parameters = PatchParams { field_manager: Some("other-controller".to_owned()), ..PatchParams::default() };
+    let patch = Patch::Json::<()>(
+        serde_json::from_value(json!([{"op": "replace", "path": "/spec/ports/0/targetPort", "value": THEIRS}]))
+            .expect("a patch"),
+    );
+    loop {
+        sleep(REACTION).await;
+        if target_port(&model).is_some_and(|port| port != THEIRS) {
+            api.patch("a", &parameters, &patch).map(Result::unwrap).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn contested_field_is_restored_at_most_once_a_minute_and_reported_once() {
+    let mut contest = Contest::begin();
+    let first = contest.writes_in(Duration::from_mins(3)).await;
+    assert!((4..=11).contains(&first), "one create, two reverts at once, then slower and slower: {first}");
+    let steady = contest.writes_in(Duration::from_mins(7)).await;
+    assert!((6..=7).contains(&steady), "once a minute: {steady}");
+
+    assert_eq!(contest.reason().as_deref(), Some("FieldsContested"));
+    let reported = contest.events("FieldsContested");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0]["series"].is_null(), "it was emitted once: {}", reported[0]);
+    let note = reported[0]["note"].as_str().expect("a note");
+    assert!(note.contains("other-controller") && note.contains("targetPort"), "{note}");
+    let delayed = value(&contest.ours.scrape(), "toy_operator_drift_repairs_delayed_total{child=\"Service\"}");
+    assert!(delayed.is_some_and(|delayed| delayed >= 6.0), "{delayed:?}");
+
+    contest.end();
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(contest.target_port(), Some(1), "the last revert stays");
+    sleep(Duration::from_mins(3)).await;
+    assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
+    assert_eq!(contest.writes_in(Duration::from_mins(10)).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_desired_value_is_written_at_once_despite_a_contest() {
+    let mut contest = Contest::begin();
+    sleep(Duration::from_mins(5)).await;
+    change(&contest.model, "a", 7).await;
+    contest.end();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(contest.target_port(), Some(7));
+}
