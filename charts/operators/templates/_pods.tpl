@@ -1,5 +1,14 @@
 {{/* Parts of pods. */}}
 
+{{/* The labels of the watched namespaces, as KEY=VALUE,KEY=VALUE. */}}
+{{- define "operators.namespaceLabels" -}}
+{{- $labels := list -}}
+{{- range $key, $value := .Values.watchNamespaceLabels -}}
+{{- $labels = append $labels (printf "%s=%s" $key $value) -}}
+{{- end -}}
+{{- join "," $labels -}}
+{{- end -}}
+
 {{/* The flags of the manager. Takes the root and the unit. */}}
 {{- define "operators.args" -}}
 {{- $root := index . 0 -}}
@@ -9,6 +18,9 @@
 - --operators={{ join "," $unit.operators }}
 {{- with $values.watchNamespaces }}
 - --watch-namespaces={{ join "," . }}
+{{- end }}
+{{- with include "operators.namespaceLabels" $root }}
+- --watch-namespace-selector={{ . }}
 {{- end }}
 {{- $concurrency := list }}
 {{- range $name := $unit.operators }}

@@ -20,6 +20,10 @@
 {{- end -}}
 {{- end -}}
 
+{{- if and .Values.watchNamespaces .Values.watchNamespaceLabels -}}
+{{- fail "watchNamespaceLabels: must be empty when watchNamespaces is set; name the namespaces, or their labels" -}}
+{{- end -}}
+
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "serviceAccount.name: must be set when serviceAccount.create is false" -}}
 {{- end -}}

@@ -52,6 +52,26 @@ fn namespaced_release_has_no_access_to_other_namespaces() {
     world.tested();
 }
 
+#[test]
+fn namespace_joins_a_release_when_it_gets_the_labels() {
+    let Some(world) = World::new(Version::Four) else { return };
+    world.upgrade(&["--set", "watchNamespaceLabels.team=x"]);
+    world.apply(sample("memcached"));
+    world.tested(); // in a namespace that has the label
+    let untouched = world.get(&["memcached", "memcached-sample"]);
+    assert_eq!(untouched["status"], Value::Null, "the namespace lacks the label");
+    world.kubectl(&["label", "namespace", "default", "team=x"]);
+    world.ready("memcached/memcached-sample");
+
+    world.kubectl(&["label", "namespace", "default", "team-"]);
+    world.tested(); // the operators go on with the other namespaces
+    world.kubectl(&["scale", "memcached/memcached-sample", "--replicas=2"]);
+    world.tested();
+    let left = world.get(&["memcached", "memcached-sample"]);
+    let generations = [&left["metadata"]["generation"], &left["status"]["observedGeneration"]];
+    assert_ne!(generations[0], generations[1], "the namespace has left");
+}
+
 /// The resources in all `ClusterRole`s that the chart binds to the operators for the whole cluster.
 fn cluster_wide_resources(world: &World) -> Vec<String> {
     let bindings = world.get(&["clusterrolebindings"]);

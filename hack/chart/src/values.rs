@@ -40,6 +40,8 @@ pub struct Values {
     leader_election: LeaderElection,
     /// Namespaces whose objects the operators reconcile; empty means all namespaces. A list also limits the watches and the permissions to these namespaces.
     watch_namespaces: Vec<String>,
+    /// Labels of the namespaces whose objects the operators reconcile, as an alternative to `watchNamespaces`; namespaces join and leave at run time. The permissions are those for the whole cluster: RBAC knows no labels.
+    watch_namespace_labels: BTreeMap<String, String>,
     /// Metrics for Prometheus, behind a proxy that checks the permissions of each client at the API server.
     metrics: Metrics,
     /// Alerts: a PrometheusRule for the Prometheus operator.
@@ -295,6 +297,7 @@ impl Default for Values {
                 retry_period: "2s".to_owned(),
             },
             watch_namespaces: Vec::new(),
+            watch_namespace_labels: BTreeMap::new(),
             metrics: Metrics::default(),
             prometheus_rule: PrometheusRule { enabled: false, labels: BTreeMap::new(), runbook_url: String::new() },
             dashboard: Dashboard {

@@ -17,6 +17,7 @@ use workloads::Scoped;
 
 use crate::{
     decode::{Decoded, Representation},
+    namespaces::Namespaces,
     object::{ObjectKey, Uid},
     observed::Observed,
     store::{Delta, Observation, Store},
@@ -49,6 +50,7 @@ pub struct Informer<R: Representation> {
     wanted: Observed<u64>,
     /// For each watch, the term in which its last complete list began.
     listed: Observed<Vec<Option<u64>>>,
+    namespaces: Namespaces,
     /// One instance, shared by all informers.
     alarm: Arc<RestoreAlarm>,
 }
@@ -73,20 +75,29 @@ pub fn resource_name<K: Resource<DynamicType = ()>>() -> String {
 
 impl<R: Representation> Informer<R> {
     /// An informer that does not run yet. All informers of a process share `alarm`.
-    pub fn new(alarm: Arc<RestoreAlarm>) -> Self {
+    pub fn new(namespaces: Namespaces, alarm: Arc<RestoreAlarm>) -> Self {
         Self {
             store: Arc::default(),
             health: Arc::new(InformerHealth::new(R::Kind::kind(&()).into_owned(), resource_name::<R::Kind>())),
             subscribers: Mutex::default(),
             wanted: Observed::new(0),
             listed: Observed::default(),
+            namespaces,
             alarm,
         }
+    }
+
+    /// Whether the object of this name is in a namespace of the cache.
+    pub fn holds(&self, key: &ObjectKey) -> bool {
+        self.namespaces.contain(&key.namespace)
     }
 
     /// Stores the API server's answer to one of our requests, see [`Store::observe`]. Returns whether the cache now holds that
     /// answer.
     pub fn observe(&self, decoded: &Decoded<R::Item>) -> bool {
+        if !self.holds(&decoded.key) {
+            return false;
+        }
         let Observation { is_known, contradicts } = self.store.observe(decoded);
         if contradicts && self.alarm.raise() {
             let kind = &*R::Kind::kind(&());
@@ -124,27 +135,26 @@ impl<R: Representation> Informer<R> {
         self.listed.until(covers).await;
     }
 
-    /// Lists and watches until `stop`: the whole cluster in one watch, or one watch for each of `namespaces`. Objects of a
+    /// Lists and watches until `stop`: the whole cluster in one watch, or one watch for each named namespace. Objects of a
     /// cluster-scoped kind are in no namespace, so one watch reads them all.
     pub async fn run(
         self: Arc<Self>,
         client: Client,
         mut random: Rng,
-        namespaces: Vec<String>,
         selector: Option<String>,
         stop: CancellationToken,
     ) {
         let subscribers = std::mem::take(&mut *self.subscribers.lock());
-        // An empty scope means the whole cluster.
-        let is_whole = namespaces.is_empty() || !R::Kind::IS_NAMESPACED;
-        let scopes = if is_whole { vec![String::new()] } else { namespaces };
+        let scopes = self.namespaces.scopes(R::Kind::IS_NAMESPACED);
         self.health.begin(scopes.len());
         self.store.watch(&scopes);
         *self.listed.get() = vec![None; scopes.len()];
         let watches = scopes.iter().enumerate().map(|(index, scope)| {
             let connection = WatchConnection::new(self.health.clone(), index);
             let reflector = Reflector::new::<R::Kind>(connection.over(client.clone()), scope, selector.clone());
-            let watch = Watch { informer: &*self, index, connection, reflector, subscribers: &subscribers };
+            // Cluster-scoped kinds are read at once: the namespaces are such a kind.
+            let namespaces = if R::Kind::IS_NAMESPACED { self.namespaces.clone() } else { Namespaces::All };
+            let watch = Watch { informer: &*self, index, namespaces, connection, reflector, subscribers: &subscribers };
             watch.run(random.fork())
         });
         tokio::select! {
@@ -159,6 +169,7 @@ impl<R: Representation> Informer<R> {
 struct Watch<'a, R: Representation> {
     informer: &'a Informer<R>,
     index: usize,
+    namespaces: Namespaces,
     connection: Arc<WatchConnection>,
     reflector: Reflector,
     subscribers: &'a [Subscriber<R::Item>],
@@ -179,8 +190,9 @@ impl<R: Representation> Watch<'_, R> {
         // The version to watch from; `None` until a list is complete.
         let mut position: Option<u64> = None;
         let mut heeded = alarm.count();
+        self.namespaces.known().await;
         loop {
-            let term = *wanted.get();
+            let (term, revision) = (*wanted.get(), self.namespaces.revision());
             let (begun, watched) = (Instant::now(), position.is_some());
             // A list that an alarm caused must not raise another one.
             let is_free = alarm.count() == heeded;
@@ -197,6 +209,7 @@ impl<R: Representation> Watch<'_, R> {
                 biased;
                 () = wanted.until(|it| *it != term) => None,
                 () = alarm.raised_after(heeded) => None,
+                () = self.namespaces.changed_after(revision) => None,
                 done = work => Some(done),
             };
             let pause = match done {
@@ -226,6 +239,7 @@ impl<R: Representation> Watch<'_, R> {
                     biased;
                     () = wanted.until(|it| *it != term) => position = None,
                     () = alarm.raised_after(heeded) => position = None,
+                    () = self.namespaces.changed_after(revision) => position = None,
                     () = sleep(retry_delay.next_wait()) => {}
                 }
             }
@@ -249,7 +263,8 @@ impl<R: Representation> Watch<'_, R> {
                 }
             }
             for object in page.items.into_iter().flatten() {
-                if let Some(delta) = decode::<R>(object).and_then(|object| store.list(self.index, &object)) {
+                let object = decode::<R>(object).filter(|object| self.namespaces.contain(&object.key.namespace));
+                if let Some(delta) = object.and_then(|object| store.list(self.index, &object)) {
                     self.notify(&delta, Origin::List);
                 }
             }
@@ -283,7 +298,13 @@ impl<R: Representation> Watch<'_, R> {
             let (delta, now) = match event? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     let Some(object) = decode::<R>(&object) else { continue };
-                    (store.deliver(self.index, &object)?, object.meta.version)
+                    let delta = if self.namespaces.contain(&object.key.namespace) {
+                        store.deliver(self.index, &object)?
+                    } else {
+                        store.deliver_bookmark(self.index, object.meta.version)?;
+                        None
+                    };
+                    (delta, object.meta.version)
                 }
                 WatchEvent::Deleted(object) => {
                     let Some(object) = decode::<R>(&object) else { continue };

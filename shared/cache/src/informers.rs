@@ -16,12 +16,14 @@ use workloads::Viewed;
 use crate::{
     decode::{Full, Projected, Representation},
     informer::{Informer, InformerHealth, RestoreAlarm},
+    namespaces::Namespaces,
     object::MANAGED_BY,
 };
 
 /// The registry of informers. Getting one does no I/O; [`Informers::start`] runs them all.
 #[derive(Default)]
 pub struct Informers {
+    namespaces: Namespaces,
     alarm: Arc<RestoreAlarm>,
     entries: HashMap<TypeId, Entry>,
 }
@@ -34,13 +36,20 @@ struct Entry {
     managed_by: BTreeSet<String>,
     /// Whether all objects are watched, without a selector.
     is_whole: bool,
+    /// The label selector of the objects that are watched, if a caller sets one.
+    selector: Option<String>,
 }
 
 /// The task of one informer. It runs until the token that stops it.
 pub type InformerTask = Pin<Box<dyn Future<Output = ()> + Send>>;
-type RunInformer = Box<dyn FnOnce(Client, Rng, Vec<String>, Option<String>, CancellationToken) -> InformerTask + Send>;
+type RunInformer = Box<dyn FnOnce(Client, Rng, Option<String>, CancellationToken) -> InformerTask + Send>;
 
 impl Informers {
+    /// A registry of informers that hold objects of these namespaces.
+    pub fn new(namespaces: Namespaces) -> Self {
+        Self { namespaces, ..Self::default() }
+    }
+
     /// The informer of a custom resource, whose objects are kept whole.
     pub fn full<K>(&mut self) -> Arc<Informer<Full<K>>>
     where
@@ -65,12 +74,18 @@ impl Informers {
         informer
     }
 
+    /// The informer of those objects of a kind that a label selector of the user selects.
+    pub fn selected<C: Viewed>(&mut self, selector: &str) -> Arc<Informer<Projected<C>>> {
+        let (informer, entry) = self.entry::<Projected<C>>();
+        entry.selector = Some(selector.to_owned());
+        informer
+    }
+
     /// Builds the task of every informer. Returns their states, and the tasks with their names, sorted by resource.
     pub fn start(
         self,
         client: &Client,
         mut random: Rng,
-        namespaces: &[String],
         stop: &CancellationToken,
     ) -> (Vec<Arc<InformerHealth>>, Vec<(String, InformerTask)>) {
         let mut entries: Vec<Entry> = self.entries.into_values().collect();
@@ -79,26 +94,28 @@ impl Informers {
             .into_iter()
             .map(|entry| {
                 let operators: Vec<String> = entry.managed_by.into_iter().collect();
-                let selector = (!entry.is_whole).then(|| format!("{MANAGED_BY} in ({})", operators.join(",")));
-                let task = (entry.run)(client.clone(), random.fork(), namespaces.to_vec(), selector, stop.clone());
+                let managed = || format!("{MANAGED_BY} in ({})", operators.join(","));
+                let selector = entry.selector.or_else(|| (!entry.is_whole).then(managed));
+                let task = (entry.run)(client.clone(), random.fork(), selector, stop.clone());
                 (entry.health.clone(), (format!("informer of {}", entry.health.kind), task))
             })
             .unzip()
     }
 
     fn entry<R: Representation>(&mut self) -> (Arc<Informer<R>>, &mut Entry) {
-        let alarm = self.alarm.clone();
+        let (namespaces, alarm) = (self.namespaces.clone(), self.alarm.clone());
         let entry = self.entries.entry(TypeId::of::<R>()).or_insert_with(|| {
-            let informer = Arc::new(Informer::<R>::new(alarm));
+            let informer = Arc::new(Informer::<R>::new(namespaces, alarm));
             let running = informer.clone();
             Entry {
                 health: informer.health.clone(),
                 informer,
-                run: Box::new(move |client, random, namespaces, selector, stop| {
-                    Box::pin(running.run(client, random, namespaces, selector, stop))
+                run: Box::new(move |client, random, selector, stop| {
+                    Box::pin(running.run(client, random, selector, stop))
                 }),
                 managed_by: BTreeSet::new(),
                 is_whole: false,
+                selector: None,
             }
         });
         let informer = entry.informer.clone().downcast().unwrap_or_else(|_| unreachable!("keyed by type"));

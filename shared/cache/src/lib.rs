@@ -18,6 +18,7 @@
 mod decode;
 mod informer;
 mod informers;
+mod namespaces;
 mod object;
 mod observed;
 pub mod owned;
@@ -28,6 +29,7 @@ pub use decode::{
 };
 pub use informer::{Informer, InformerFigures, InformerHealth, Origin, Phase, RestoreAlarm, Subscriber, resource_name};
 pub use informers::{InformerTask, Informers};
+pub use namespaces::{Namespaces, SelectedNamespaces};
 pub use object::{
     AppLabels, Head, INSTANCE, MANAGED_BY, ManagedFields, Metadata, NAME, ObjectKey, OwnerReference, Uid, field_manager,
 };

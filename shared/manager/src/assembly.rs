@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use cache::{InformerHealth, Informers};
+use cache::InformerHealth;
 use jiff::SignedDuration;
 use kube::Client;
 use leader_election::{Config, Elector, Health};
@@ -23,6 +23,7 @@ use crate::{
     events::Recorder,
     leading::Leading,
     metrics::Metrics,
+    namespaces,
     operator::{Background, Manager},
     random::Random,
     settings::Settings,
@@ -114,7 +115,7 @@ impl Assembly {
     /// Returns the controllers and informers, and the tasks that keep the caches up to date and wake objects.
     fn new(manager: Manager, environment: &Arc<Environment>, stop: &CancellationToken) -> (Self, Vec<(String, Task)>) {
         let settings = &environment.settings;
-        let mut informers = Informers::default();
+        let (mut informers, select) = namespaces::choose(settings);
         let built: Vec<_> = manager
             .controllers
             .into_iter()
@@ -123,8 +124,8 @@ impl Assembly {
         let (controllers, streams): (Vec<Running>, Vec<_>) =
             built.into_iter().map(|built| built.start(environment.clone())).unzip();
         let controllers = Arc::new(controllers);
-        let (informers, mut tasks) =
-            informers.start(&environment.client, environment.random.rng(), &settings.watch_namespaces, stop);
+        let (informers, mut tasks) = informers.start(&environment.client, environment.random.rng(), stop);
+        tasks.extend(select.map(|task| ("selector of namespaces".to_owned(), until(task, stop))));
         for (controller, streams) in controllers.iter().zip(streams) {
             let name = format!("stream that wakes objects of kind {}", controller.kind);
             tasks.extend(streams.into_iter().map(|stream| (name.clone(), until(stream, stop))));

@@ -12,6 +12,7 @@ use crate::{
     crd::{normalize, printed},
     election::{election, pod_namespace},
     metrics::Metrics,
+    namespaces::namespace_selector_permissions,
     operator::{Manager, Operator, declared, metrics_permissions, permissions, run_command, webhook_configurations},
     run::{Fatal, run},
     settings::Settings,
@@ -70,6 +71,10 @@ fn tasks() -> Vec<(Command, Run)> {
         .long("metrics-secure")
         .action(ArgAction::SetTrue)
         .help("Include what --metrics-secure needs");
+    let selector = Arg::new("watch-namespace-selector")
+        .long("watch-namespace-selector")
+        .action(ArgAction::SetTrue)
+        .help("Include what --watch-namespace-selector needs");
     let service = Arg::new("webhook-service")
         .long("webhook-service")
         .value_name("NAMESPACE/NAME")
@@ -87,7 +92,8 @@ fn tasks() -> Vec<(Command, Run)> {
         (
             Command::new("rbac")
                 .about("Print the ClusterRole that the operators need, derived from the code")
-                .arg(secure),
+                .arg(secure)
+                .arg(selector),
             print_rbac,
         ),
         (
@@ -210,6 +216,9 @@ fn print_rbac(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Resu
     let mut rules: Vec<PolicyRule> = permissions(&plain);
     if matches.get_flag("metrics-secure") {
         rules.extend(metrics_permissions());
+    }
+    if matches.get_flag("watch-namespace-selector") {
+        rules.extend(namespace_selector_permissions());
     }
     let metadata = ObjectMeta { name: Some("controller-manager".to_owned()), ..ObjectMeta::default() };
     print_yaml(&ClusterRole { metadata, rules: Some(rules), aggregation_rule: None })

@@ -45,6 +45,7 @@ pub mod harness;
 mod leading;
 mod lookup;
 mod metrics;
+mod namespaces;
 mod operator;
 mod probes;
 mod random;
@@ -72,6 +73,7 @@ pub use events::{Event, EventType};
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use lookup::{Lookup, NotSynced};
 pub use metrics::{Described, FleetMetrics, MetricRegistry, Pods};
+pub use namespaces::namespace_selector_permissions;
 pub use operator::{
     Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, metrics_permissions, permissions,
     shared_token_permissions, webhook_configurations, webhook_permissions,

@@ -28,6 +28,18 @@ pub struct Settings {
     #[arg(long, env = "WATCH_NAMESPACE", value_delimiter = ',', help_heading = "Scope")]
     pub(crate) watch_namespaces: Vec<String>,
 
+    /// Label selector of the namespaces to watch, such as `team=a,env in (test,prod)`. Namespaces that get or lose the labels
+    /// join and leave at run time. Needs all permissions in the whole cluster.
+    #[arg(
+        long,
+        env = "OPERATOR_WATCH_NAMESPACE_SELECTOR",
+        value_name = "SELECTOR",
+        value_parser = clap::builder::NonEmptyStringValueParser::new(),
+        conflicts_with = "watch_namespaces",
+        help_heading = "Scope"
+    )]
+    pub(crate) watch_namespace_selector: Option<String>,
+
     /// Concurrent reconciles per kind: a number, and `KIND=N` for single kinds, as in `2,MyKind=8`.
     #[arg(long, env = "OPERATOR_MAX_CONCURRENT_RECONCILES", default_value = "2", help_heading = "Reconciling")]
     pub(crate) max_concurrent_reconciles: Concurrency,

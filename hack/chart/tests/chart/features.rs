@@ -68,6 +68,23 @@ fn watch_namespaces_limit_watches_and_permissions() {
 }
 
 #[test]
+fn namespaces_can_be_selected_by_labels() {
+    let labels = json!({"team": "x", "env": "test"});
+    let rendered = render(&json!({"watchNamespaceLabels": labels}));
+    assert!(flags(&rendered).contains(&"--watch-namespace-selector=env=test,team=x".to_owned()));
+    let role = rendered.object("ClusterRole", "operators-controller-manager-namespaces").unwrap();
+    assert_eq!(role["rules"], json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]}]),);
+    assert!(rendered.object("ClusterRole", "operators-memcached").is_some(), "permissions in the whole cluster");
+    let webhooks = json!(rendered.of("ValidatingWebhookConfiguration").collect::<Vec<_>>());
+    for selector in deep(&webhooks, "namespaceSelector") {
+        assert_eq!(selector["matchLabels"], labels);
+    }
+    let test = rendered.object("Pod", "operators-smoke-test").unwrap();
+    assert!(test["spec"]["containers"][0]["args"].to_string().contains("--namespace-labels=env=test,team=x"));
+    assert!(render(&json!({})).object("ClusterRole", "operators-controller-manager-namespaces").is_none());
+}
+
+#[test]
 fn secret_access_follows_read_secrets_value() {
     let about_secrets = |values: Value| {
         let rendered = render(&values);

@@ -37,6 +37,7 @@ fn unknown_or_invalid_values_are_rejected() {
         (json!({"image": {"pullPolicy": "Sometimes"}}), "pullPolicy"),
         (json!({"leaderElection": {"leaseDuration": "soon"}}), "leaseDuration"),
         (json!({"watchNamespaces": "default"}), "watchNamespaces"),
+        (json!({"watchNamespaces": ["default"], "watchNamespaceLabels": {"team": "x"}}), "watchNamespaceLabels"),
         (json!({"telemetry": {"logFormat": "xml"}}), "logFormat"),
     ] {
         let refusal = refusal(&values);

@@ -17,8 +17,8 @@ use crate::{decode::Projected, object::ObjectKey};
 fn at_work(plan: &str) -> (Model, Arc<Informer<Projected<Pod>>>, JoinHandle<()>) {
     let model = Model::new();
     model.set_faults(Planned::new(&plan.parse().expect("a plan")));
-    let informer = Arc::new(Informer::<Projected<Pod>>::new(Arc::default()));
-    let running = informer.clone().run(model.client(), Rng::new(), Vec::new(), None, CancellationToken::new());
+    let informer = Arc::new(Informer::<Projected<Pod>>::new(Namespaces::All, Arc::default()));
+    let running = informer.clone().run(model.client(), Rng::new(), None, CancellationToken::new());
     (model, informer, tokio::spawn(running))
 }
 
@@ -159,7 +159,7 @@ async fn list_for_fills_the_cache_even_if_the_watch_lags() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_delay_grows_while_a_kind_keeps_failing() {
-    let informer = Informer::<Projected<Pod>>::new(Arc::default());
+    let informer = Informer::<Projected<Pod>>::new(Namespaces::All, Arc::default());
     let mut retry_delay = WatchConnection::new(informer.health, 0).retry_delay(Rng::new());
     let mut total = Duration::ZERO;
     for _ in 0..10 {

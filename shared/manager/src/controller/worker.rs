@@ -119,7 +119,8 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
 
     async fn attempt(&self, item: &Item<ObjectKey>) -> Ended {
         let key = item.key();
-        let Some(object) = self.controller.primary.store.get(key) else {
+        let primary = &self.controller.primary;
+        let Some(object) = primary.store.get(key).filter(|_| primary.holds(key)) else {
             self.controller.memory.forget(key);
             // A panic is not retried: the next call would panic in the same way.
             if let Some(gone) = &self.gone

@@ -30,6 +30,10 @@ pub(super) struct SmokeTest {
     #[arg(long)]
     namespace: Option<String>,
 
+    /// Labels of the namespace that the test creates, KEY=VALUE,KEY=VALUE: for operators that watch namespaces with these labels.
+    #[arg(long, value_delimiter = ',', value_parser = label)]
+    namespace_labels: Vec<(String, String)>,
+
     /// How long a sample may take to become ready.
     #[arg(long, default_value = "3m", value_parser = duration)]
     timeout: Duration,
@@ -51,7 +55,8 @@ pub(super) async fn run(operators: &[&'static dyn Operator], flags: SmokeTest) -
     let scratch = flags.namespace.is_none();
     let namespace = flags.namespace.clone().unwrap_or_else(|| format!("smoke-test-{suffix}"));
     if scratch {
-        let metadata = ObjectMeta { name: Some(namespace.clone()), ..ObjectMeta::default() };
+        let labels = flags.namespace_labels.iter().cloned().collect();
+        let metadata = ObjectMeta { name: Some(namespace.clone()), labels: Some(labels), ..ObjectMeta::default() };
         let made = Namespace { metadata, ..Namespace::default() };
         Api::all(client.clone())
             .create(&PostParams::default(), &made)
@@ -162,4 +167,11 @@ async fn state(api: &Api<DynamicObject>, name: &str) -> String {
 
 fn say(line: &str) {
     drop(writeln!(std::io::stdout(), "{line}"));
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
 }

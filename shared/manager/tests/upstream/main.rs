@@ -15,6 +15,7 @@ mod in_sync;
 mod kit;
 mod leading;
 mod metrics;
+mod namespaces;
 mod optional;
 mod outcomes;
 mod panics;

@@ -1,0 +1,110 @@
+//! Which namespaces the caches hold.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::observed::Observed;
+
+/// The namespaces whose objects the caches hold. Objects of cluster-scoped kinds are in all caches.
+#[derive(Debug, Clone, Default)]
+pub enum Namespaces {
+    /// All of them, in one watch for each kind.
+    #[default]
+    All,
+    /// These, each in a watch of its own.
+    Named(Vec<String>),
+    /// Those that are selected at the moment. One watch for each kind reads the whole cluster, and the caches leave out the rest.
+    Selected(Arc<SelectedNamespaces>),
+}
+
+/// Namespaces that are selected at run time.
+#[derive(Debug, Default)]
+pub struct SelectedNamespaces {
+    selection: Observed<Selection>,
+}
+
+#[derive(Debug, Default)]
+struct Selection {
+    names: BTreeSet<Arc<str>>,
+    /// How often the names were set to others; 0 before the first time.
+    revision: u64,
+}
+
+impl Namespaces {
+    /// Whether the caches hold the objects of this namespace. An empty name stands for cluster-scoped objects.
+    pub fn contain(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => namespace.is_empty() || names.iter().any(|name| name == namespace),
+            Self::Selected(selected) => namespace.is_empty() || selected.selection.get().names.contains(namespace),
+        }
+    }
+
+    /// Returns the scopes of the watches of a kind. An empty one means the whole cluster.
+    pub(crate) fn scopes(&self, is_namespaced: bool) -> Vec<String> {
+        match self {
+            Self::Named(names) if is_namespaced => names.clone(),
+            _ => vec![String::new()],
+        }
+    }
+
+    /// Returns how often the namespaces have changed.
+    pub(crate) fn revision(&self) -> u64 {
+        match self {
+            Self::Selected(selected) => selected.selection.get().revision,
+            _ => 0,
+        }
+    }
+
+    /// Returns when the namespaces have another revision. Never returns where they do not change.
+    pub(crate) async fn changed_after(&self, revision: u64) {
+        match self {
+            Self::Selected(selected) => selected.selection.until(|it| it.revision != revision).await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Returns when the namespaces are known.
+    pub(crate) async fn known(&self) {
+        if let Self::Selected(selected) = self {
+            selected.selection.until(|it| it.revision > 0).await;
+        }
+    }
+}
+
+impl SelectedNamespaces {
+    /// Sets the selected namespaces. The caches then list again. Returns the names that were added and those that were removed.
+    pub fn set(&self, names: BTreeSet<Arc<str>>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let mut difference = (Vec::new(), Vec::new());
+        self.selection.modify(|selection| {
+            difference = (
+                names.difference(&selection.names).cloned().collect(),
+                selection.names.difference(&names).cloned().collect(),
+            );
+            let is_news = selection.revision == 0 || selection.names != names;
+            if is_news {
+                *selection = Selection { names, revision: selection.revision + 1 };
+            }
+            is_news
+        });
+        difference
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_selection_is_no_change() {
+        let selected = Arc::new(SelectedNamespaces::default());
+        let namespaces = Namespaces::Selected(selected.clone());
+        let names = |names: &[&str]| names.iter().map(|name| Arc::from(*name)).collect::<BTreeSet<Arc<str>>>();
+        selected.set(names(&[]));
+        assert_eq!(namespaces.revision(), 1, "no namespace is a selection, too");
+        assert_eq!(selected.set(names(&["a", "b"])), (vec!["a".into(), "b".into()], vec![]));
+        assert_eq!(selected.set(names(&["b", "a"])), (vec![], vec![]));
+        assert_eq!(namespaces.revision(), 2);
+        assert_eq!(selected.set(names(&["b", "c"])), (vec!["c".into()], vec!["a".into()]));
+        assert!(namespaces.contain("c") && namespaces.contain("") && !namespaces.contain("a"));
+    }
+}

@@ -1,0 +1,106 @@
+//! Namespaces that join and leave at run time, by their labels.
+
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use manager::harness::Harness;
+use model_apiserver::Model;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::kit::{MOMENT, TOYS, keep, model, run, value, writes};
+
+const SELECTOR: &str = "--watch-namespace-selector=team=x";
+
+/// Two namespaces with one object each. Only the first one is selected.
+fn two_namespaces() -> (Model, Harness) {
+    let model = model();
+    for (namespace, labels) in [("one", json!({"team": "x"})), ("two", json!({"team": "y"}))] {
+        model.put(json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels},
+        }));
+        model.put(json!({
+            "apiVersion": "tests.example.com/v1", "kind": "Toy",
+            "metadata": {"name": "a", "namespace": namespace, "generation": 1}, "spec": {"size": 1},
+        }));
+    }
+    let harness = run(&model, &[SELECTOR], keep);
+    (model, harness)
+}
+
+async fn label(model: &Model, namespace: &str, team: &str) {
+    let api: Api<Namespace> = Api::all(model.client());
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"team": team}}}));
+    api.patch(namespace, &PatchParams::default(), &patch).await.expect("the API server accepts the label");
+    sleep(MOMENT).await;
+}
+
+async fn resize(model: &Model, namespace: &str, size: i32) {
+    let resource = kube::api::ApiResource::erase::<crate::kit::Toy>(&());
+    let api: Api<kube::api::DynamicObject> = Api::namespaced_with(model.client(), namespace, &resource);
+    let patch = Patch::Merge(json!({"spec": {"size": size}}));
+    api.patch("a", &PatchParams::default(), &patch).await.expect("the API server accepts the size");
+    sleep(MOMENT).await;
+}
+
+/// The port of the child in this namespace, if it exists.
+fn port(model: &Model, namespace: &str) -> Option<i64> {
+    model.object("services", namespace, "a")?["spec"]["ports"][0]["port"].as_i64()
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_selected_namespaces_are_reconciled() {
+    let (model, harness) = two_namespaces();
+    sleep(MOMENT).await;
+    assert_eq!((port(&model, "one"), port(&model, "two")), (Some(1), None));
+    assert_eq!(value(&harness.scrape(), "operator_informer_objects{kind=\"Toy\"}"), Some(1.0), "no other is cached");
+    resize(&model, "two", 2).await;
+    assert_eq!(port(&model, "two"), None, "an event of another namespace wakes nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespace_that_gets_the_label_joins() {
+    let (model, _harness) = two_namespaces();
+    sleep(MOMENT).await;
+    label(&model, "two", "x").await;
+    assert_eq!(port(&model, "two"), Some(1));
+    resize(&model, "two", 2).await;
+    resize(&model, "one", 3).await;
+    assert_eq!((port(&model, "one"), port(&model, "two")), (Some(3), Some(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_in_a_namespace_that_lost_the_label() {
+    let (model, harness) = two_namespaces();
+    sleep(MOMENT).await;
+    label(&model, "one", "y").await;
+    let before = writes(&model);
+    resize(&model, "one", 9).await;
+    let api: Api<Service> = Api::namespaced(model.client(), "one");
+    api.delete("a", &DeleteParams::default()).await.expect("it exists");
+    sleep(10 * MOMENT).await;
+    assert_eq!(port(&model, "one"), None, "another client deleted it, and it is not ours to restore");
+    assert_eq!(writes(&model), before);
+    assert_eq!(value(&harness.scrape(), "operator_informer_objects{kind=\"Toy\"}"), Some(0.0));
+
+    label(&model, "one", "x").await;
+    assert_eq!(port(&model, "one"), Some(9), "it joins again");
+}
+
+/// A namespace that leaves empties several caches one after another. No reconcile may take a child that has left for a missing
+/// one.
+#[tokio::test(start_paused = true)]
+async fn leaving_causes_no_request() {
+    let (model, _harness) = two_namespaces();
+    sleep(MOMENT).await;
+    let count = || model.requests().into_iter().filter(|it| it.client.starts_with("toys")).collect::<Vec<_>>();
+    let before = count().len();
+    label(&model, "one", "y").await;
+    let after = count().split_off(before);
+    let other = |it: &&model_apiserver::Entry| !matches!(it.verb.as_str(), "list" | "watch");
+    assert_eq!(after.iter().filter(other).count(), 0, "{after:?}");
+    let stored: Option<Value> = model.object(TOYS, "one", "a");
+    assert!(stored.is_some(), "the object itself stays");
+}
