@@ -42,6 +42,14 @@ struct Decided {
     again: Option<Duration>,
 }
 
+impl Decided {
+    fn skip(&mut self, events: Vec<Event>, why: Missed) {
+        self.events.extend(events);
+        self.missed.push(why);
+        self.remember = true;
+    }
+}
+
 /// Starts the run that is due, if any. Returns when to reconcile again.
 ///
 /// Deletion of a CronTab needs no code: it owns its Jobs, so the garbage collector deletes them.
@@ -102,44 +110,66 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
     Ok(again.map_or(Action::Done, Action::After))
 }
 
-/// Starts the run that is due and the run that the user requests with `run-now`, or decides to skip them.
+/// Starts the run that is due or the run that the user requests with `run-now`, or decides to skip them.
+///
+/// The status has to record a run before another run may replace its Job. So this starts only one of them.
 async fn decide(known: &mut Known<'_>, decided: &mut Decided, ctx: &Context<CronTab, Shared>) -> Result<(), Error> {
     if known.depends_on_jobs() {
         let jobs = present(&known.jobs, ctx).await?;
         known.look(jobs);
     }
+    if !known.has_unrecorded_runs() {
+        decide_due(known, decided, ctx).await?;
+    }
+    if known.has_unrecorded_runs() {
+        decided.remember = true;
+        decided.again = Some(Duration::ZERO);
+        return Ok(());
+    }
+    match known.requested_run() {
+        Some(token) => decide_requested(token, known, decided, ctx).await,
+        None => Ok(()),
+    }
+}
+
+/// Decides on the run that is due.
+async fn decide_due(known: &mut Known<'_>, decided: &mut Decided, ctx: &Context<CronTab, Shared>) -> Result<(), Error> {
     match known.situation().decide() {
         Decision::Nothing => {}
-        Decision::Skip(due, why) => {
-            decided.events.extend(known.skip(due, why.into()));
-            decided.missed.push(why.into());
-            decided.remember = true;
-        }
+        Decision::Skip(due, why) => decided.skip(known.skip(due, why.into()), why.into()),
         Decision::Start(due) => match start(Run::At(due.time), known, ctx).await? {
             Creation::Created(job) | Creation::Ours(job) => {
                 decided.events.extend(known.started(due, job));
                 decided.remember = true;
             }
-            Creation::Taken => {
-                decided.events.extend(known.skip(due, Missed::NameTaken));
-                decided.missed.push(Missed::NameTaken);
-                decided.remember = true;
-            }
+            Creation::Taken => decided.skip(known.skip(due, Missed::NameTaken), Missed::NameTaken),
             Creation::Dying => decided.again = Some(DYING),
             Creation::Refused(_) => {} // the run stays due
         },
     }
+    Ok(())
+}
 
-    let Some(token) = known.requested_run() else { return Ok(()) };
+/// Decides on the run that the user requests with this token.
+async fn decide_requested(
+    token: &str,
+    known: &mut Known<'_>,
+    decided: &mut Decided,
+    ctx: &Context<CronTab, Shared>,
+) -> Result<(), Error> {
+    let run = Run::Now(token);
     let job = if known.crontab.spec.replicas == 0 {
         None
     } else if let Some(why) = known.against_running_now() {
-        decided.events.push(known.left_out(why, known.now));
+        decided.skip(vec![known.left_out(run, why)], why);
         None
     } else {
-        match start(Run::Now(token), known, ctx).await? {
+        match start(run, known, ctx).await? {
             Creation::Created(job) | Creation::Ours(job) => Some(job),
-            Creation::Taken => None,
+            Creation::Taken => {
+                decided.skip(vec![known.left_out(run, Missed::NameTaken)], Missed::NameTaken);
+                None
+            }
             Creation::Dying => {
                 decided.again = Some(DYING);
                 return Ok(());
@@ -176,7 +206,7 @@ async fn start(
             count(
                 ctx,
                 match run {
-                    Run::At(time) => Tally::Started(ctx.now().duration_since(time)),
+                    Run::At(time) => Tally::Started(ctx.now().duration_since(known.situation().start_of(time))),
                     Run::Now(_) => Tally::Requested,
                 },
             );

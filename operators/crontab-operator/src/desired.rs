@@ -58,6 +58,7 @@ pub fn job(crontab: &CronTab, run: Run<'_>, zone: &Zone, config: &Config) -> Job
             completion_mode: Some("Indexed".to_owned()),
             backoff_limit: Some(spec.backoff_limit.unwrap_or(6)),
             active_deadline_seconds: spec.active_deadline_seconds,
+            ttl_seconds_after_finished: spec.ttl_seconds_after_finished,
             template: PodTemplateSpec {
                 metadata: Some(app.pod_metadata(&spec.pod_labels, &spec.pod_annotations)),
                 spec: Some(pod(spec, profile, scheduled)),
@@ -101,6 +102,8 @@ fn container(spec: &CronTabSpec, profile: SecurityProfile, scheduled: Option<Str
         resources: normalize::resources_or_default(spec.resources.as_ref()),
         security_context: Some(SecurityContext { run_as_user: spec.run_as_user, ..profile.container() }),
         volume_mounts: normalize::list(&spec.volume_mounts),
+        // A program that writes no termination message leaves the end of its log instead.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Default::default()
     }
 }
@@ -164,6 +167,22 @@ mod tests {
             assert_eq!(name.len() + 3, 63, "{name}");
         }
         assert_ne!(Run::Now("x").job_name(&crontab), Run::Now("y").job_name(&crontab));
+    }
+
+    #[test]
+    fn failed_program_leaves_the_end_of_its_log() {
+        let pod = of(&json!({"cronSpec": "@daily", "image": "a"})).template.spec.expect("a pod");
+        assert_eq!(pod.containers[0].termination_message_policy.as_deref(), Some("FallbackToLogsOnError"));
+    }
+
+    #[test]
+    fn finished_jobs_are_deleted_only_on_request() {
+        let ttl = |more: Value| {
+            let mut spec = json!({"cronSpec": "@daily", "image": "a"});
+            spec.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            of(&spec).ttl_seconds_after_finished
+        };
+        assert_eq!((ttl(json!({})), ttl(json!({"ttlSecondsAfterFinished": 600}))), (None, Some(600)));
     }
 
     #[test]

@@ -8,14 +8,15 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use manager::Event;
-use schedule::{Anchor, Concurrency, Decision, Due, Situation, Skip};
+use schedule::{Anchor, Concurrency, Decision, Due, Jitter, Situation, Skip};
 use workloads::{JobView, Live};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
     CronTab,
     api::v1::{ConcurrencyPolicy, CronTabSpec, CronTabStatus, Failure, JobReference, Since},
-    timing::Timing,
+    desired::Run,
+    timing::{Timing, Wrong},
 };
 
 /// The annotation with which a user requests a run at once.
@@ -92,6 +93,18 @@ impl<'a> Known<'a> {
         for job in &self.jobs {
             self.memory.observe(job);
         }
+        if let Some(token) = self.requested_run() {
+            let name = Run::Now(token).job_name(self.crontab);
+            if self.jobs.iter().any(|job| *job.name == name) {
+                self.memory.last_run_now = Some(remembered(token)); // an earlier attempt has created it
+            }
+        }
+    }
+
+    /// Whether Jobs show runs that the status does not record yet.
+    pub fn has_unrecorded_runs(&self) -> bool {
+        let recorded = self.crontab.status.as_ref().map(|it| (it.last_schedule_time, it.last_run_now.as_deref()));
+        recorded.unwrap_or_default() != (self.memory.last_schedule, self.memory.last_run_now.as_deref())
     }
 
     /// Returns its Jobs that have not ended, in the order of their scheduled times.
@@ -109,6 +122,10 @@ impl<'a> Known<'a> {
             anchor: self.memory.anchor.since,
             last: self.memory.last(),
             held: spec.is_held(),
+            jitter: Jitter {
+                longest: spec.jitter_seconds(),
+                uid: self.crontab.metadata.uid.as_deref().unwrap_or_default(),
+            },
             starting_deadline: spec.starting_deadline_seconds.map(i64::unsigned_abs),
             concurrency: concurrency(spec),
             active: self.active_count(),
@@ -147,7 +164,7 @@ impl<'a> Known<'a> {
     pub fn skip(&mut self, due: Due, why: Missed) -> Vec<Event> {
         let mut events: Vec<Event> = many(due).into_iter().collect();
         if self.tells_again(due.time, why) {
-            events.push(self.left_out(why, due.time));
+            events.push(self.left_out(Run::At(due.time), why));
         }
         self.memory.last_missed = Some((due.time, why.reason().to_owned()));
         events
@@ -201,7 +218,11 @@ impl<'a> Known<'a> {
     }
 
     /// Returns the event about a skipped run.
-    pub fn left_out(&self, why: Missed, time: Timestamp) -> Event {
+    pub fn left_out(&self, run: Run<'_>, why: Missed) -> Event {
+        let (time, which) = match run {
+            Run::At(time) => (time, format!("the run at {time}")),
+            Run::Now(_) => (self.now, format!("the run that the annotation {RUN_NOW} requests")),
+        };
         match why {
             Missed::TooLate => Event::warning("MissSchedule", format!("Missed scheduled time to start a job: {time}")),
             Missed::StillRunning => Event::normal(
@@ -215,8 +236,8 @@ impl<'a> Known<'a> {
             Missed::NameTaken => Event::warning(
                 "JobNameConflict",
                 format!(
-                    "Job \"{}\" already exists and is not managed by CronTab; the run at {time} is skipped",
-                    crate::desired::Run::At(time).job_name(self.crontab)
+                    "Job \"{}\" already exists and is not managed by CronTab; {which} is skipped",
+                    run.job_name(self.crontab),
                 ),
             ),
         }
@@ -254,12 +275,13 @@ impl Memory {
         let none = CronTabStatus::default();
         let status = crontab.status.as_ref().unwrap_or(&none);
         let spec = &crontab.spec;
-        let remembered = status.schedule.as_ref().map(|Since { hash, since }| Anchor {
-            // The end of a pause counts as an edit, so that runs that were due during the pause are not started.
-            hash: if is_paused(status) { String::new() } else { hash.clone() },
-            since: *since,
-        });
         let created = crontab.creation_timestamp().map_or(now, |time| time.0);
+        let remembered = if was_out_of_effect(status) {
+            // An empty hash differs from all others: the schedule takes effect now, as after an edit.
+            Some(Anchor { hash: String::new(), since: created })
+        } else {
+            status.schedule.clone().map(|Since { hash, since }| Anchor { hash, since })
+        };
         let anchor = Anchor::now(remembered.as_ref(), (&spec.cron_spec, &timing.zone, spec.is_held()), created, now);
         Self {
             anchor,
@@ -333,8 +355,11 @@ fn many(due: Due) -> Option<Event> {
     })
 }
 
-fn is_paused(status: &CronTabStatus) -> bool {
-    status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "Paused")
+/// Whether no schedule was in effect at the last reconcile: the object was paused, or its spec had no valid schedule. Runs that
+/// were due until now are then not started.
+fn was_out_of_effect(status: &CronTabStatus) -> bool {
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    ready.is_some_and(|ready| ready.reason == "Paused" || Wrong::REASONS.contains(&&*ready.reason))
 }
 
 fn concurrency(spec: &CronTabSpec) -> Concurrency {

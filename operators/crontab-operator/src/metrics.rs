@@ -5,7 +5,12 @@ use kube::ResourceExt;
 use manager::{MetricRegistry, Objects};
 use prometheus::{Histogram, IntCounterVec, IntGaugeVec};
 
-use crate::{CronTab, known::Missed};
+use crate::{
+    CronTab,
+    api::v1::{CronTabSpec, CronTabStatus},
+    known::Missed,
+    timing::Timing,
+};
 
 /// Buckets of the start delay, from a tenth of a second to an hour.
 const SECONDS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 900.0, 3600.0];
@@ -66,14 +71,22 @@ fn result(tally: Tally) -> &'static str {
     }
 }
 
-/// Returns a function that sets the gauges of each object: active Jobs, next run, and last success. The runtime calls it at each
-/// scrape.
+/// Returns a function that sets the gauges of each object: active Jobs, next run, and how the last runs ended. The runtime calls
+/// it at each scrape.
 pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, CronTab>) + Send + Sync + use<> {
     let make = |name, help| registry.gauges(name, help, &["namespace", "name"]);
     let gauges = Gauges {
         active: make("crontab_operator_active_jobs", "Number of active Jobs of each CronTab."),
         next: make("crontab_operator_next_run_timestamp_seconds", "When each CronTab runs next."),
         success: make("crontab_operator_last_success_timestamp_seconds", "When a run of each CronTab last completed."),
+        succeeded: make(
+            "crontab_operator_last_run_succeeded",
+            "1 if the run of each CronTab that ended last has completed, 0 if it has failed.",
+        ),
+        unsuccessful: make(
+            "crontab_operator_runs_without_success",
+            "Number of scheduled times of each CronTab since a run last completed, or since its schedule took effect.",
+        ),
     };
     move |crontabs| gauges.show(crontabs)
 }
@@ -82,11 +95,13 @@ struct Gauges {
     active: IntGaugeVec,
     next: IntGaugeVec,
     success: IntGaugeVec,
+    succeeded: IntGaugeVec,
+    unsuccessful: IntGaugeVec,
 }
 
 impl Gauges {
     fn show(&self, crontabs: Objects<'_, CronTab>) {
-        for gauge in [&self.active, &self.next, &self.success] {
+        for gauge in [&self.active, &self.next, &self.success, &self.succeeded, &self.unsuccessful] {
             gauge.reset(); // drops the series of deleted objects
         }
         for crontab in crontabs {
@@ -94,22 +109,40 @@ impl Gauges {
             let (namespace, name) = (crontab.namespace().unwrap_or_default(), crontab.name_any());
             let labels = [namespace.as_str(), name.as_str()];
             self.active.with_label_values(&labels).set(status.active_jobs.into());
-            let show = |gauge: &IntGaugeVec, time: Option<Timestamp>| {
-                if let Some(time) = time {
-                    gauge.with_label_values(&labels).set(time.as_second());
+            let show = |gauge: &IntGaugeVec, value: Option<i64>| {
+                if let Some(value) = value {
+                    gauge.with_label_values(&labels).set(value);
                 }
             };
-            show(&self.next, status.next_schedule_time);
-            show(&self.success, status.last_successful_time);
+            show(&self.next, status.next_schedule_time.map(Timestamp::as_second));
+            show(&self.success, status.last_successful_time.map(Timestamp::as_second));
+            show(&self.succeeded, has_succeeded(status).map(i64::from));
+            show(&self.unsuccessful, runs_without_success(&crontab.spec, status));
         }
     }
+}
+
+/// Whether the run that ended last has completed; `None` if no run has ended.
+fn has_succeeded(status: &CronTabStatus) -> Option<bool> {
+    let has_ended = status.last_successful_time.is_some() || status.last_failure.is_some();
+    has_ended.then(|| status.failed_last().is_none())
+}
+
+/// Counts the scheduled times that were decided on since a run last completed, or since the schedule took effect. The newest of
+/// them may be active. `None` while no schedule is in effect.
+fn runs_without_success(spec: &CronTabSpec, status: &CronTabStatus) -> Option<i64> {
+    status.next_schedule_time?;
+    let Timing { schedule, zone } = Timing::of(spec).ok()?;
+    let since = status.schedule.as_ref()?.since.max(status.last_successful_time.unwrap_or(Timestamp::MIN));
+    let Some(decided) = status.last_schedule_time.max(status.last_missed_time) else { return Some(0) };
+    i64::try_from(schedule.times(&zone, since).count(since, decided)).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::samples;
@@ -129,7 +162,13 @@ mod tests {
     fn gauges_exist_only_while_the_object_exists() {
         let labels = ["namespace", "name"];
         let gauge = |name: &str| IntGaugeVec::new(prometheus::Opts::new(name, name), &labels).expect("a metric");
-        let gauges = Gauges { active: gauge("a"), next: gauge("b"), success: gauge("c") };
+        let gauges = Gauges {
+            active: gauge("a"),
+            next: gauge("b"),
+            success: gauge("c"),
+            succeeded: gauge("d"),
+            unsuccessful: gauge("e"),
+        };
         let mut crontab = samples::seed();
         let status = json!({"activeJobs": 2, "nextScheduleTime": "2026-11-20T00:01:00Z"});
         crontab.status = Some(serde_json::from_value(status).expect("a status"));
@@ -146,5 +185,57 @@ mod tests {
         assert!(shown(&gauges.success).is_empty());
         gauges.show(&mut std::iter::empty());
         assert!(shown(&gauges.active).is_empty());
+    }
+
+    fn status(status: &Value) -> CronTabStatus {
+        serde_json::from_value(status.clone()).expect("a status")
+    }
+
+    #[test]
+    fn last_run_succeeded_follows_the_newest_end() {
+        let failed_at = |time: &str| json!({"job": "a", "time": time, "reason": "BackoffLimitExceeded"});
+        let (early, late) = ("2026-11-20T10:00:00Z", "2026-11-20T11:00:00Z");
+        for (past, succeeded) in [
+            (json!({}), None),
+            (json!({"lastSuccessfulTime": early}), Some(true)),
+            (json!({"lastFailure": failed_at(early)}), Some(false)),
+            (json!({"lastSuccessfulTime": early, "lastFailure": failed_at(late)}), Some(false)),
+            (json!({"lastSuccessfulTime": late, "lastFailure": failed_at(early)}), Some(true)),
+        ] {
+            assert_eq!(has_succeeded(&status(&past)), succeeded, "{past}");
+        }
+    }
+
+    #[test]
+    fn runs_count_as_unsuccessful_from_the_last_success_or_edit() {
+        // A Friday. The schedule has no times at the weekend.
+        let spec = samples::with_spec(&json!({"cronSpec": "0 9-17 * * 1-5", "image": "a"})).spec;
+        let of = |more: &Value| {
+            let mut past = json!({
+                "nextScheduleTime": "2026-11-23T10:00:00Z", "schedule": {"hash": "h", "since": "2026-11-20T15:30:00Z"},
+            });
+            past.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            runs_without_success(&spec, &status(&past))
+        };
+        let monday = "2026-11-23T09:00:00Z";
+        assert_eq!(of(&json!({})), Some(0), "no time was decided on");
+        assert_eq!(of(&json!({"lastScheduleTime": monday})), Some(3), "16:00, 17:00 and 9:00");
+        let skipped = json!({"lastScheduleTime": "2026-11-20T16:00:00Z", "lastMissedTime": monday});
+        assert_eq!(of(&skipped), Some(3), "a skipped run has no success either");
+        let friday = "2026-11-20T17:00:30Z";
+        assert_eq!(of(&json!({"lastScheduleTime": monday, "lastSuccessfulTime": friday})), Some(1));
+        let earlier = json!({"lastScheduleTime": monday, "lastSuccessfulTime": "2026-11-20T09:00:30Z"});
+        assert_eq!(of(&earlier), Some(3), "not before the edit at 15:30");
+        assert_eq!(
+            of(&json!({"lastScheduleTime": monday, "nextScheduleTime": null})),
+            None,
+            "no schedule is in effect"
+        );
+        let every = samples::with_spec(&json!({"cronSpec": "@every 10m", "image": "a"})).spec;
+        let past = json!({
+            "nextScheduleTime": monday, "schedule": {"hash": "h", "since": "2026-11-20T15:00:00Z"},
+            "lastScheduleTime": "2026-11-20T16:00:00Z",
+        });
+        assert_eq!(runs_without_success(&every, &status(&past)), Some(6));
     }
 }

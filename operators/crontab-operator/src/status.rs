@@ -10,11 +10,19 @@ use workloads::{App, ClockReading, JobView, Live, PodView, pods};
 use crate::{
     CronTab,
     api::v1::{CronTabStatus, JobReference, Since},
+    desired::Run,
     known::{Known, LiveJob, Memory, Missed},
     timing::Wrong,
 };
 
-manager::standard_status!(CronTabStatus, fenced);
+manager::standard_status!(CronTabStatus, fenced, {
+    fn clear_plans(&mut self) {
+        self.next_schedule_time = None;
+    }
+});
+
+/// The type of the condition about the run that ended last.
+const LAST_RUN_SUCCEEDED: &str = "LastRunSucceeded";
 
 /// The maximum number of Jobs in `status.active`, as in the schema.
 const LISTED: usize = 128;
@@ -27,7 +35,6 @@ const LAST_RUN_FAILED: ProblemKind = ProblemKind::new("LastRunFailed", 120);
 
 /// Returns the status and the health of a CronTab with a valid schedule.
 pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>]) -> Report<CronTabStatus> {
-    let next = known.situation().next();
     let Memory { anchor, last_schedule, last_missed, last_run_now, last_success, last_failure } = known.memory.clone();
     let (last_missed_time, last_missed_reason) = last_missed.unzip();
     let status = CronTabStatus {
@@ -35,13 +42,14 @@ pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>]) -> Report<CronTabStatu
         last_successful_time: last_success,
         last_missed_time,
         last_missed_reason: last_missed_reason.filter(|reason| !reason.is_empty()),
-        next_schedule_time: next,
+        next_schedule_time: known.situation().next(),
         last_failure,
         schedule: Some(Since { hash: anchor.hash, since: anchor.since }),
         last_run_now,
         ..running(known.crontab, &known.jobs)
     };
-    Report { status, health: health(known, pods, next) }
+    let own = last_run(&status, known.crontab.status.as_ref());
+    Report { health: Health { own, ..health(known, pods, &status) }, status }
 }
 
 /// Returns the status and the health of a CronTab with an invalid schedule or zone. Active Jobs continue, and there is no next
@@ -52,9 +60,21 @@ pub fn wrong(crontab: &CronTab, jobs: &[LiveJob], wrong: &Wrong) -> Report<CronT
     let status = CronTabStatus { active, active_jobs, replicas, label_selector, next_schedule_time: None, ..stored };
     let problem = wrong.problem();
     let ready = Verdict::no(problem.kind.reason, problem.message.clone());
-    let health =
-        Health { available: None, progressing: None, problems: vec![problem], ready, stays_ready: true, recheck: None };
-    Report { status, health }
+    let own = last_run(&status, crontab.status.as_ref());
+    Report { health: Health { problems: vec![problem], stays_ready: true, own, ..Health::of(ready) }, status }
+}
+
+/// Returns the condition about the run that ended last; none if no run has ended. A status without this condition is from an
+/// earlier version of the operator: it gets the condition when something else changes, so that an upgrade causes no writes.
+fn last_run(status: &CronTabStatus, stored: Option<&CronTabStatus>) -> Vec<(&'static str, Verdict)> {
+    let is_known = stored.iter().flat_map(|it| &it.conditions).any(|it| it.type_ == LAST_RUN_SUCCEEDED);
+    if !is_known && is_stored(status, stored) {
+        return Vec::new();
+    }
+    let completed =
+        status.last_successful_time.map(|time| Verdict::yes("JobComplete", format!("a run completed at {time}")));
+    let failed = status.failed_last().map(|failure| Verdict::no("JobFailed", failure.to_string()));
+    failed.or(completed).into_iter().map(|verdict| (LAST_RUN_SUCCEEDED, verdict)).collect()
 }
 
 /// Whether `stored` equals `wanted`, apart from the fields that the runtime sets.
@@ -93,7 +113,7 @@ fn reference(job: &Live<JobView>) -> JobReference {
     }
 }
 
-fn health(known: &Known<'_>, pods: &[Arc<Live<PodView>>], next: Option<Timestamp>) -> Health {
+fn health(known: &Known<'_>, pods: &[Arc<Live<PodView>>], status: &CronTabStatus) -> Health {
     let conditions = known.crontab.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let diagnosis = pods::diagnose(pods, PATIENCE, ClockReading::new(known.now, conditions));
     // The kubelet restarts a program that fails: only the result of the whole run tells whether this is a problem.
@@ -103,15 +123,13 @@ fn health(known: &Known<'_>, pods: &[Arc<Live<PodView>>], next: Option<Timestamp
         .filter(|problem| problem.kind != ProblemKind::CRASH_LOOPING)
         .map(not_starting)
         .collect();
-    problems.extend(last_run_failed(&known.memory));
+    problems.extend(status.failed_last().map(|failure| Problem::new(LAST_RUN_FAILED, failure.to_string())));
     problems.extend(too_many_active(known));
     Health {
-        available: None,
-        progressing: None,
         problems,
-        ready: ready(known.crontab, next),
         stays_ready: true,
         recheck: diagnosis.recheck,
+        ..Health::of(ready(known.crontab, status.next_schedule_time))
     }
 }
 
@@ -122,18 +140,12 @@ fn not_starting(problem: Problem) -> Problem {
     }
 }
 
-fn last_run_failed(memory: &Memory) -> Option<Problem> {
-    let failure = memory.last_failure.as_ref()?;
-    let failed_last = memory.last_success.is_none_or(|success| success < failure.time);
-    failed_last.then(|| Problem::new(LAST_RUN_FAILED, format!("job {} failed: {}", failure.job, failure.reason)))
-}
-
 fn too_many_active(known: &Known<'_>) -> Option<Problem> {
     let (time, reason) = known.memory.last_missed.as_ref()?;
     let holds = reason == Missed::TooManyActive.reason()
         && known.memory.last_schedule.is_none_or(|started| started < *time)
         && known.against_running_now() == Some(Missed::TooManyActive);
-    holds.then(|| Problem::new(TOO_MANY_ACTIVE_JOBS, known.left_out(Missed::TooManyActive, *time).message))
+    holds.then(|| Problem::new(TOO_MANY_ACTIVE_JOBS, known.left_out(Run::At(*time), Missed::TooManyActive).message))
 }
 
 fn ready(crontab: &CronTab, next: Option<Timestamp>) -> Verdict {

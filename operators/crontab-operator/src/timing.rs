@@ -37,6 +37,11 @@ impl Timing {
 }
 
 impl Wrong {
+    /// The reasons of the conditions while a spec has no valid schedule.
+    pub const REASONS: [&'static str; 2] = [Self::SCHEDULE, Self::ZONE];
+    const SCHEDULE: &'static str = "InvalidSchedule";
+    const ZONE: &'static str = "UnknownTimeZone";
+
     /// Returns the path of the field in the object.
     pub fn field(&self) -> &'static str {
         match self {
@@ -56,8 +61,8 @@ impl Wrong {
     /// Returns the problem for the conditions.
     pub fn problem(&self) -> Problem {
         match self {
-            Self::Schedule(error) => Problem::new(ProblemKind::invalid("InvalidSchedule"), error.to_string()),
-            Self::Zone(error) => Problem::new(ProblemKind::invalid("UnknownTimeZone"), error.to_string()),
+            Self::Schedule(error) => Problem::new(ProblemKind::invalid(Self::SCHEDULE), error.to_string()),
+            Self::Zone(error) => Problem::new(ProblemKind::invalid(Self::ZONE), error.to_string()),
         }
     }
 }

@@ -48,6 +48,8 @@ const ZONES: &[(&str, &[(i64, i64)])] = &[
 ];
 /// Without disturbances, the operator creates a Job within this time after it is due. Clocks differ by seconds.
 const LATEST: SignedDuration = SignedDuration::from_secs(30);
+/// The longest `jitterSeconds` of an object.
+const LONGEST_JITTER: i64 = 25;
 /// A time zone that does not exist.
 const NOWHERE: &str = "Mars/Olympus";
 
@@ -89,6 +91,8 @@ impl Subject for CronTab {
         sometimes("startingDeadlineSeconds", &|rng| json!(10 + i64::from(rng.u8(..100))));
         sometimes("successfulJobsHistoryLimit", &|rng| json!(rng.u8(..5)));
         sometimes("failedJobsHistoryLimit", &|rng| json!(rng.u8(..3)));
+        sometimes("jitterSeconds", &|rng| json!(rng.i64(..=LONGEST_JITTER)));
+        sometimes("ttlSecondsAfterFinished", &|rng| json!(60 + i64::from(rng.u8(..))));
         sometimes("command", &|rng| json!(["report", format!("--level={}", rng.u8(..2))]));
         spec.into()
     }
@@ -106,6 +110,7 @@ impl Subject for CronTab {
     /// if two successive minutes are due; `Forbid` may then skip the second one.
     fn judge_period(&self, object: &Value, period: &Period) -> Result<(), String> {
         let uid = &object["metadata"]["uid"];
+        let jitter = SignedDuration::from_secs(object["spec"]["jitterSeconds"].as_i64().unwrap_or_default());
         let mut made = Vec::new();
         for change in period.changes.iter().filter(|change| *change.resource == *JOBS && change.before.is_none()) {
             let Some(job) = change.after.as_deref().filter(|job| job["metadata"]["ownerReferences"][0]["uid"] == *uid)
@@ -114,7 +119,7 @@ impl Subject for CronTab {
             };
             contains(job, &wanted_job(object), "Job")?;
             let (due, created) = (scheduled_at(job)?, creation_time(job));
-            if due > period.from && created.is_none_or(|created| created > due + LATEST) {
+            if due > period.from && created.is_none_or(|created| created > due + jitter + LATEST) {
                 return Err(format!("the operator created the Job for {due} at {created:?}"));
             }
             made.push(due);
@@ -127,7 +132,7 @@ impl Subject for CronTab {
         // A clock that is ahead or behind may move a run at an edge out of the period. After the clocks were put back, the operator
         // starts no run again, and no run of a time before the object was created or its schedule was edited.
         let mut time = minute_of(period.latest_before) + 2.minutes();
-        while time < minute_of(period.until) {
+        while time < minute_of(period.until - jitter) {
             let is_left_out = forbids && is_due(time - 1.minute());
             if is_due(time) && !is_left_out && !made.contains(&time) {
                 return Err(format!("the operator created no Job for {time}"));
@@ -170,6 +175,16 @@ impl Subject for CronTab {
         if !degraded.iter().any(|says| say(status, &[("Degraded", *says)]).is_ok()) {
             return Err(format!("Degraded is {}", condition(status, "Degraded")));
         }
+        // A run that ended last and failed is a problem. Without ended runs, there is no condition.
+        let has_ended = !status["lastSuccessfulTime"].is_null() || !status["lastFailure"].is_null();
+        let last_run = match condition(status, "Degraded")["status"].as_str() {
+            _ if !has_ended => &Value::Null,
+            Some("True") => &json!("False"),
+            _ => &json!("True"),
+        };
+        if condition(status, "LastRunSucceeded")["status"] != *last_run {
+            return Err(format!("LastRunSucceeded is {}", condition(status, "LastRunSucceeded")));
+        }
         Ok(())
     }
 }
@@ -186,6 +201,7 @@ fn wanted_job(object: &Value) -> Value {
         "metadata": {"labels": labels("crontab", name), "ownerReferences": [owner(object)]},
         "spec": {
             "completions": replicas, "parallelism": replicas, "completionMode": "Indexed", "backoffLimit": 6,
+            "ttlSecondsAfterFinished": spec["ttlSecondsAfterFinished"],
             "template": {
                 "metadata": {"labels": labels("crontab", name)},
                 "spec": {"restartPolicy": "OnFailure", "containers": [container]},

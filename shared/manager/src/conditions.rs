@@ -48,6 +48,9 @@ pub(crate) enum NotReconciled {
     Invalid(Problem),
 }
 
+/// The types of the conditions that the runtime derives. All others are a kind's own ([`Health::own`]).
+const STANDARD: [&str; 7] = ["Available", "Progressing", "Degraded", "Ready", "Synced", "Reconciling", "Stalled"];
+
 /// How long a problem may last before the object is `Stalled`, which tells tools that a user has to act.
 const STALLED_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
@@ -104,17 +107,20 @@ pub(crate) fn combine(
     } else if !ready.status {
         conditions.push(context.condition("Reconciling", &Verdict { status: true, ..ready }));
     }
+    conditions.extend(health.own.iter().map(|(type_, verdict)| context.condition(type_, verdict)));
     (conditions, recheck)
 }
 
 /// Returns the conditions of an object that is not reconciled at the moment: some of its stored ones, and the reason.
 pub(crate) fn halted(halt: &NotReconciled, context: ConditionContext<'_>) -> Vec<Condition> {
-    let kept = |names: &[&str]| -> Vec<Condition> {
-        let kept = context.stored.iter().filter(|condition| names.contains(&&*condition.type_)).cloned();
+    let stored = |is_kept: &dyn Fn(&str) -> bool| -> Vec<Condition> {
+        let kept = context.stored.iter().filter(|condition| is_kept(&condition.type_)).cloned();
         // After a restore from a backup, the restored object may have got a status from the lost time.
         let capped = |generation: i64| generation.min(context.generation);
         kept.map(|it| Condition { observed_generation: it.observed_generation.map(capped), ..it }).collect()
     };
+    let kept = |names: &[&str]| stored(&|type_| names.contains(&type_));
+    let own = stored(&|type_| !STANDARD.contains(&type_));
     match halt {
         NotReconciled::Paused(message) => {
             let mut conditions = kept(&["Available", "Degraded", "Synced"]);
@@ -126,6 +132,7 @@ pub(crate) fn halted(halt: &NotReconciled, context: ConditionContext<'_>) -> Vec
             }
             let ready = context.condition("Ready", &Verdict::no("Paused", message.clone()));
             conditions.push(context.timed(Condition { status: "Unknown".to_owned(), ..ready }));
+            conditions.extend(own);
             conditions
         }
         NotReconciled::Invalid(problem) => {
@@ -134,6 +141,7 @@ pub(crate) fn halted(halt: &NotReconciled, context: ConditionContext<'_>) -> Vec
             conditions.push(context.condition("Degraded", &wrong));
             conditions.push(context.condition("Ready", &Verdict { status: false, ..wrong.clone() }));
             conditions.push(context.condition("Stalled", &wrong));
+            conditions.extend(own);
             conditions
         }
     }

@@ -25,6 +25,9 @@ pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + D
     fn observed_generation_mut(&mut self) -> &mut Option<i64>;
     /// `status.lastHandledReconcileAt`, the echo of the annotation that requests a reconcile.
     fn last_handled_reconcile_at_mut(&mut self) -> &mut Option<String>;
+    /// Clears what the operator plans to do next. The runtime calls it for an object that is paused or invalid, whose status
+    /// otherwise stays as it is.
+    fn clear_plans(&mut self) {}
     /// `status.fence`.
     fn fence(&self) -> Option<&Fence> {
         None
@@ -69,10 +72,10 @@ impl<K> Primary for K where
 
 /// Implements [`Status`] for a struct with the fields `conditions`, `observed_generation` and
 /// `last_handled_reconcile_at`, as every status of this workspace has them. Use `standard_status!(CronTabStatus, fenced)`
-/// for a status that holds memory and has a field `fence`.
+/// for a status that holds memory and has a field `fence`. Further items of the trait may follow in braces.
 #[macro_export]
 macro_rules! standard_status {
-    ($status:ty $(, $fenced:ident)?) => {
+    ($status:ty $(, $fenced:ident)? $(, { $($item:item)* })?) => {
         impl $crate::Status for $status {
             fn conditions(&self) -> &[$crate::Condition] {
                 &self.conditions
@@ -91,6 +94,7 @@ macro_rules! standard_status {
             }
 
             $($crate::standard_status!(@$fenced);)?
+            $($($item)*)?
         }
     };
     (@fenced) => {

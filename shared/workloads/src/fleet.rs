@@ -67,6 +67,7 @@ impl Fleet<'_> {
             problems,
             ready: self.ready(&rollout),
             stays_ready: false,
+            own: Vec::new(),
             recheck: diagnosis.recheck.into_iter().chain(wait.flatten()).min(),
         }
     }

@@ -40,6 +40,8 @@ pub struct Health {
     pub ready: Verdict,
     /// Problems do not make the object unready: `ready` applies unchanged.
     pub stays_ready: bool,
+    /// Conditions that only this kind has, by their types.
+    pub own: Vec<(&'static str, Verdict)>,
     /// When to reconcile again, because time alone changes a verdict then (a threshold).
     pub recheck: Option<Timestamp>,
 }
@@ -47,6 +49,7 @@ pub struct Health {
 impl Health {
     /// Returns the health of a kind that reports only `Ready`.
     pub fn of(ready: Verdict) -> Self {
-        Self { available: None, progressing: None, problems: Vec::new(), ready, stays_ready: false, recheck: None }
+        let (problems, own) = (Vec::new(), Vec::new());
+        Self { available: None, progressing: None, problems, ready, stays_ready: false, own, recheck: None }
     }
 }

@@ -34,7 +34,7 @@ mod zone;
 
 pub use error::Error;
 pub use field::Field;
-pub use missed::{Anchor, Concurrency, Decision, Due, Situation, Skip};
+pub use missed::{Anchor, Concurrency, Decision, Due, Jitter, Situation, Skip};
 pub use schedule::{Effect, Schedule, Times};
 pub use zone::{Change, UnknownZone, Zone};
 

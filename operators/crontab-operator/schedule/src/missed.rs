@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-use xxhash_rust::xxh3::Xxh3Default;
+use jiff::{SignedDuration, Timestamp};
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64_with_seed};
 
 use crate::schedule::{Schedule, Times};
 use crate::zone::Zone;
@@ -72,6 +72,27 @@ pub enum Concurrency {
     Replace,
 }
 
+/// Spreads the starts of many objects with the same schedule. The delay of a run follows from the object and the time, so it is
+/// the same in each process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Jitter<'a> {
+    /// `jitterSeconds`: the longest delay.
+    pub longest: u32,
+    /// Distinguishes the object from all others.
+    pub uid: &'a str,
+}
+
+impl Jitter<'_> {
+    /// Returns the delay of the run of `time`: at most half of the gap to the following time, so that runs start in the order of
+    /// their times.
+    fn delay(&self, time: Timestamp, following: Option<Timestamp>) -> SignedDuration {
+        let gap = following.map_or(u64::MAX, |following| following.duration_since(time).unsigned_abs().as_secs());
+        let longest = u64::from(self.longest).min(gap / 2);
+        let random = xxh3_64_with_seed(self.uid.as_bytes(), time.as_second().cast_unsigned());
+        SignedDuration::from_secs((random % (longest + 1)).cast_signed())
+    }
+}
+
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
@@ -87,6 +108,8 @@ pub struct Situation<'a> {
     pub last: Option<Timestamp>,
     /// Suspended, or nothing to start: no time is due.
     pub held: bool,
+    /// How the starts of runs are spread.
+    pub jitter: Jitter<'a>,
     /// `startingDeadlineSeconds`.
     pub starting_deadline: Option<u64>,
     /// `concurrencyPolicy`.
@@ -146,7 +169,7 @@ fn is_too_late(it: &Situation<'_>, due: Due) -> bool {
     it.starting_deadline.is_some_and(|deadline| {
         let deadline = Duration::from_secs(deadline.max(SHORTEST_DEADLINE));
         // A deadline beyond the range of `Timestamp` never ends.
-        due.time.checked_add(deadline).is_ok_and(|latest| latest < it.now)
+        it.start_of(due.time).checked_add(deadline).is_ok_and(|latest| latest < it.now)
     })
 }
 
@@ -175,10 +198,27 @@ impl<'a> Situation<'a> {
         self.last.map_or(self.anchor, |last| last.max(self.anchor))
     }
 
-    /// Returns the newest time that is not settled; `None` if there is none or the schedule is held.
+    /// Returns when the run of this time starts: at this time, or later by its jitter.
+    pub fn start_of(&self, time: Timestamp) -> Timestamp {
+        if self.jitter.longest == 0 {
+            return time;
+        }
+        time.saturating_add(self.jitter.delay(time, self.times().after(time))).unwrap_or(time)
+    }
+
+    /// Returns the newest time that is not settled and whose jitter has passed; `None` if there is none or the schedule is held.
     pub fn due(&self) -> Option<Due> {
-        let time = self.times().until(self.now).filter(|time| *time > self.settled() && !self.held)?;
+        let newest = self.times().until(self.now)?;
+        let time = if self.start_of(newest) <= self.now { newest } else { self.before(newest)? };
+        if self.held || time <= self.settled() {
+            return None;
+        }
         Some(Due { time, missed: self.times().count(self.settled(), time).saturating_sub(1) })
+    }
+
+    /// Returns the last time before this one.
+    fn before(&self, time: Timestamp) -> Option<Timestamp> {
+        self.times().until(time.checked_sub(SignedDuration::from_secs(1)).ok()?)
     }
 
     /// Decides what to do now.
@@ -190,13 +230,18 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Returns the next time that will be due, for the status. It is after now, and after all settled times, which may lie in the
-    /// future if the clock has gone back. `None` if the schedule is held or never fires.
+    /// Returns when the next run starts, for the status. It is after now, and its time is after all settled times, which may lie in
+    /// the future if the clock has gone back. `None` if the schedule is held or never fires.
     pub fn next(&self) -> Option<Timestamp> {
-        self.times().after(self.now.max(self.settled())).filter(|_| !self.held)
+        if self.held {
+            return None;
+        }
+        let waits = |time: &Timestamp| *time > self.settled() && self.start_of(*time) > self.now;
+        let delayed = self.times().until(self.now).filter(waits);
+        Some(self.start_of(delayed.or_else(|| self.times().after(self.now.max(self.settled())))?))
     }
 
-    /// Returns how long to wait until the next decision: until just after the next time, but at most an hour.
+    /// Returns how long to wait until the next decision: until just after the next start, but at most an hour.
     pub fn wait(&self) -> Option<Duration> {
         let wait = self.next()?.duration_since(self.now).unsigned_abs();
         Some((wait + PADDING).min(LONGEST_WAIT))

@@ -7,7 +7,10 @@
 #![expect(unreachable_pub, reason = "KubeSchema derives through a hidden copy of the struct")]
 #![expect(clippy::doc_markdown, reason = "kubectl explain would print the backticks")]
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    fmt::{Display, Formatter},
+};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -42,9 +45,16 @@ use workloads::{Fence, ImagePullPolicy, SecurityProfile, schemas};
     printcolumn(name = "SCHEDULE", type_ = "string", json_path = ".spec.cronSpec"),
     printcolumn(name = "TIMEZONE", type_ = "string", json_path = ".spec.timeZone", priority = 1),
     printcolumn(name = "SUSPEND", type_ = "boolean", json_path = ".spec.suspend"),
+    printcolumn(
+        name = "STATUS",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.reason!="AsExpected")].reason"#
+    ),
     printcolumn(name = "ACTIVE", type_ = "integer", json_path = ".status.activeJobs"),
     printcolumn(name = "LAST SCHEDULE", type_ = "date", json_path = ".status.lastScheduleTime"),
     printcolumn(name = "NEXT", type_ = "string", json_path = ".status.nextScheduleTime"),
+    printcolumn(name = "LAST SUCCESS", type_ = "date", json_path = ".status.lastSuccessfulTime", priority = 1),
+    printcolumn(name = "LAST FAILURE", type_ = "date", json_path = ".status.lastFailure.time", priority = 1),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 49")
         .message("metadata.name must be a DNS-1035 label of at most 49 characters")
@@ -61,13 +71,19 @@ use workloads::{Fence, ImagePullPolicy, SecurityProfile, schemas};
     },
 ]))]
 pub struct CronTabSpec {
-    /// The schedule: minute, hour, day of month, month and day of week (0-6, 0 is Sunday), as in crontab(5); or @hourly,
-    /// @daily, @weekly, @monthly, @yearly; or @every and a duration such as 90m.
+    /// The schedule, in the syntax of batch/v1 CronJob: minute (0-59), hour (0-23), day of month (1-31), month (1-12 or jan-dec)
+    /// and day of week (0-6 or sun-sat, 0 is Sunday, 7 is not allowed). A field is *, or a list of values, ranges (1-5) and
+    /// steps (*/5, 10-40/10). If one of the two day fields is *, the other one decides; if neither is, a day has to match only
+    /// one of them. Unlike in crontab(5), */2 in a day field is not *. Or @hourly, @daily, @weekly, @monthly, @yearly. Or @every
+    /// and a duration of at least 10s, such as 90m, counted from the last run.
     #[schemars(length(min = 1, max = 256))]
     pub cron_spec: String,
 
     /// The image that each run starts, by tag or by digest.
-    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
+    #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [{
+        "rule": r"self.matches('^\\S+$')",
+        "message": "image must not contain blanks",
+    }]))]
     pub image: String,
 
     /// How many pods each run has. Each pod finds its index in JOB_COMPLETION_INDEX. With 0, no runs are started. Default: 1.
@@ -99,15 +115,28 @@ pub struct CronTabSpec {
     #[schemars(range(min = 0))]
     pub starting_deadline_seconds: Option<i64>,
 
+    /// Each run starts up to this many seconds after its scheduled time, but at most after half of the time until the next one.
+    /// The delay of a run depends only on the object and the scheduled time, so it is the same after a restart. The name of the
+    /// Job and CRON_SCHEDULED_AT keep the scheduled time. Default: 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 3600))]
+    pub jitter_seconds: Option<i32>,
+
     /// How many completed Jobs are kept. Default: 3.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub successful_jobs_history_limit: Option<i32>,
 
-    /// How many failed Jobs are kept. Default: 1.
+    /// How many failed Jobs are kept. The failed pods of a Job are deleted with it, and their logs too. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub failed_jobs_history_limit: Option<i32>,
+
+    /// After how many seconds Kubernetes deletes a finished Job, even if the history limits would keep it. At least 60, so that the
+    /// operator sees before how the run ended. To delete Jobs right after their end, set the history limits to 0. Default: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60))]
+    pub ttl_seconds_after_finished: Option<i32>,
 
     /// With concurrencyPolicy Allow: how many Jobs may be active at a time. Further runs are skipped. Default: 10.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,8 +213,9 @@ pub struct CronTabSpec {
     #[schemars(range(min = 0, max = 100))]
     pub backoff_limit: Option<i32>,
 
-    /// What happens when the program fails. OnFailure: it is started again in the same pod. Never: a new pod is created, and
-    /// the failed pod stays, with its logs. Default: OnFailure.
+    /// What happens when the program fails. OnFailure: it is started again in the same pod; when the run fails for good, Kubernetes
+    /// deletes the pod, and its logs are lost. Never: a new pod is created, and the failed pods stay with their logs until the Job
+    /// is deleted, so that kubectl logs can show why a run failed. Default: OnFailure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RestartPolicy>,
 
@@ -270,7 +300,7 @@ pub struct CronTabStatus {
     #[schemars(length(max = 64))]
     pub last_missed_reason: Option<String>,
 
-    /// The scheduled time of the next run; absent while no runs are started.
+    /// When the next run starts: its scheduled time, and its share of jitterSeconds. Absent while no runs are started.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::time")]
     pub next_schedule_time: Option<Timestamp>,
@@ -302,7 +332,10 @@ pub struct CronTabStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Ready and Degraded; also Stalled, but only while it is True.
+    /// Ready: the schedule is valid and in effect, or runs are suspended; it says nothing about the results of runs.
+    /// LastRunSucceeded: the run that ended last completed; absent until a run has ended. Degraded: a user should act, as its
+    /// reason says; for instance LastRunFailed, until a run completes again. Stalled, only while it is True: Degraded for more than
+    /// a minute.
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Vec<Condition>,
 }
@@ -377,9 +410,28 @@ impl CronTabSpec {
         limit(self.failed_jobs_history_limit, 1)
     }
 
+    /// Returns `jitterSeconds`, or its default.
+    pub fn jitter_seconds(&self) -> u32 {
+        self.jitter_seconds.unwrap_or_default().unsigned_abs()
+    }
+
     /// Returns `maxActiveJobs`, or its default.
     pub fn max_active_jobs(&self) -> u32 {
         self.max_active_jobs.unwrap_or(10).unsigned_abs()
+    }
+}
+
+impl CronTabStatus {
+    /// Returns the failure of the run that ended last; `None` if that run completed.
+    pub fn failed_last(&self) -> Option<&Failure> {
+        let failure = self.last_failure.as_ref()?;
+        self.last_successful_time.is_none_or(|success| success < failure.time).then_some(failure)
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "job {} failed: {}", self.job, self.reason)
     }
 }
 

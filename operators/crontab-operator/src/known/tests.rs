@@ -57,14 +57,22 @@ fn edit_or_resume_starts_no_earlier_run() {
 }
 
 #[test]
-fn outage_makes_up_a_missed_run_but_a_pause_does_not() {
+fn outage_makes_up_a_missed_run_but_a_pause_or_an_invalid_schedule_does_not() {
     let mut crontab = crontab(&json!({}), &json!({}));
     crontab.status = Some(remember(&crontab, "2026-11-20T10:00:30Z"));
     assert_eq!(due(&crontab, "2026-11-20T15:00:01Z"), Some(at("2026-11-20T15:00:00Z")), "after an outage");
-    let ready = |reason: &str| json!([{"type": "Ready", "status": "Unknown", "reason": reason, "message": "", "lastTransitionTime": "2026-11-20T10:01:00Z"}]);
-    let conditions = serde_json::from_value(ready("Paused")).expect("conditions");
-    crontab.status.as_mut().expect("a status").conditions = conditions;
-    assert_eq!(due(&crontab, "2026-11-20T15:00:01Z"), None, "after a pause");
+    for schedule in [crontab.status.as_ref().and_then(|status| status.schedule.clone()), None] {
+        for reason in ["Paused", "InvalidSchedule", "UnknownTimeZone"] {
+            let ready = json!([{"type": "Ready", "status": "Unknown", "reason": reason, "message": "", "lastTransitionTime": "2026-11-20T10:01:00Z"}]);
+            let mut halted = crontab.clone();
+            let status = halted.status.as_mut().expect("a status");
+            status.conditions = serde_json::from_value(ready).expect("conditions");
+            status.schedule.clone_from(&schedule);
+            assert_eq!(due(&halted, "2026-11-20T15:00:01Z"), None, "after {reason}, with {schedule:?}");
+            let resumed = remember(&halted, "2026-11-20T15:00:01Z");
+            assert_eq!(resumed.schedule.map(|it| it.since), Some(at("2026-11-20T15:00:01Z")), "{reason}");
+        }
+    }
 }
 
 #[test]

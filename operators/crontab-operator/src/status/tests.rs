@@ -131,3 +131,53 @@ fn is_stored_ignores_fields_set_by_the_runtime() {
     assert!(is_stored(&wanted, Some(&stored)));
     assert!(!is_stored(&wanted, Some(&CronTabStatus { active_jobs: 1, ..stored })));
 }
+
+/// Returns the condition about the run that ended last.
+fn last_run_of(report: &Report<CronTabStatus>) -> Option<(bool, String)> {
+    let own = report.health.own.iter().find(|(type_, _)| *type_ == "LastRunSucceeded");
+    own.map(|(_, verdict)| (verdict.status, format!("{}: {}", verdict.reason, verdict.message)))
+}
+
+#[test]
+fn condition_says_whether_the_last_run_succeeded() {
+    let none = report(&crontab(&json!({}), &json!({})), vec![job("c", "11:00")], &[]);
+    assert_eq!(last_run_of(&none), None, "no run has ended");
+    let completed = (true, "JobComplete: a run completed at 2026-11-20T11:00:30Z".to_owned());
+    let failed = (false, "JobFailed: job b failed: BackoffLimitExceeded".to_owned());
+    for (jobs, told) in [
+        (vec![job("b", "- 10:00")], &failed),
+        (vec![job("a", "+ 09:00"), job("b", "- 10:00"), job("c", "11:00")], &failed),
+        (vec![job("b", "- 10:00"), job("c", "+ 11:00")], &completed),
+    ] {
+        assert_eq!(last_run_of(&report(&crontab(&json!({}), &json!({})), jobs, &[])).as_ref(), Some(told));
+    }
+    let invalid = crontab(&json!({"cronSpec": "* * * *"}), &json!({"lastSuccessfulTime": "2026-11-20T11:00:30Z"}));
+    let error = Timing::of(&invalid.spec).expect_err("wrong");
+    assert_eq!(last_run_of(&wrong(&invalid, &[job("a", "10:00")], &error)), Some(completed));
+}
+
+/// A status that an earlier version of the operator has written lacks the condition.
+#[test]
+fn upgrade_alone_adds_no_condition() {
+    let jobs = || vec![job("b", "- 10:00")];
+    let mut old = crontab(&json!({}), &json!({}));
+    old.status = Some(report(&old, jobs(), &[]).status);
+    assert_eq!(last_run_of(&report(&old, jobs(), &[])), None);
+    let started = report(&old, vec![job("b", "- 10:00"), job("c", "11:00")], &[]);
+    assert_eq!(last_run_of(&started).map(|it| it.0), Some(false), "it comes with the next write");
+
+    let condition = json!([{
+        "type": "LastRunSucceeded", "status": "False", "reason": "JobFailed", "message": "", "lastTransitionTime": "2026-11-20T10:00:30Z",
+    }]);
+    old.status.as_mut().expect("a status").conditions = serde_json::from_value(condition).expect("conditions");
+    assert_eq!(last_run_of(&report(&old, jobs(), &[])).map(|it| it.0), Some(false), "it stays");
+}
+
+#[test]
+fn halted_object_shows_no_next_run() {
+    let mut status = report(&crontab(&json!({}), &json!({})), vec![job("b", "10:00")], &[]).status;
+    let before = status.clone();
+    assert!(before.next_schedule_time.is_some());
+    manager::Status::clear_plans(&mut status);
+    assert_eq!(status, CronTabStatus { next_schedule_time: None, ..before });
+}

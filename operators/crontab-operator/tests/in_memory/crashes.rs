@@ -7,7 +7,9 @@ use manager::harness::Harness;
 use manager_testing::InMemory;
 use serde_json::json;
 
-use crate::kit::{CRONTABS, MINUTE, NAME, begun, created, events, finish, job, jobs, status, until};
+use crate::kit::{
+    CRONTABS, MINUTE, NAME, begun, created, deleted, edit, events, finish, job, jobs, run_now, status, time, until,
+};
 
 /// How many plans a usual test run takes, chosen at random from `SEED`. `FAULT_PLANS=all` runs all plans.
 const SAMPLE: usize = 30;
@@ -162,4 +164,64 @@ async fn ended_job_is_recognised_despite_a_stale_cache() {
     finish(&memory).await;
     until(&mut memory, "2026-11-20T11:00:30Z").await;
     assert_eq!(created(&memory), ["10:00", "11:00"].map(|at| job(&format!("2026-11-20T{at}:00Z"))));
+}
+
+/// The faults after which the next attempt finds the Job of a run but no record of it in the status.
+const UNRECORDED: [&str; 6] = [
+    "after create jobs.batch #1 -> drop",
+    "after create jobs.batch #1 -> answer 504",
+    "after create jobs.batch #1 -> signal kill",
+    "before patch crontabs.*/status #1 -> answer 409",
+    "before patch crontabs.*/status #1 -> answer 503",
+    "before patch crontabs.*/status #1 -> signal kill",
+];
+
+/// The Job of an earlier attempt belongs to the same request: the next attempt neither replaces it nor reports it as active.
+#[tokio::test(start_paused = true)]
+async fn requested_run_starts_once_after_any_fault() {
+    for policy in ["Allow", "Forbid", "Replace"] {
+        for fault in UNRECORDED {
+            let spec = json!({"cronSpec": "0 12 * * *", "concurrencyPolicy": policy, "maxActiveJobs": 1});
+            let mut memory = begun("2026-11-20T10:00:30Z", &spec).await;
+            memory.start();
+            memory.pass(MINUTE).await;
+            let faults = memory.plan(&fault.parse().expect("a plan"));
+            edit(&memory, run_now("a")).await;
+            memory.pass(MINUTE).await;
+            memory.no_plan();
+            drop(faults);
+            let context = format!("{policy}: {fault}");
+            assert_eq!((created(&memory).len(), deleted(&memory).len()), (1, 0), "{context}");
+            assert_eq!(status(&memory)["lastRunNow"], "a", "{context}");
+            assert_eq!(status(&memory)["activeJobs"], 1, "{context}");
+            assert_eq!(events(&memory, "JobAlreadyActive") + events(&memory, "TooManyActiveJobs"), 0, "{context}");
+        }
+    }
+}
+
+/// One run is due and another one is requested. With `Replace`, the second start deletes the Job of the first. The status must
+/// record the first run before that: otherwise the next attempt would start it again.
+#[tokio::test(start_paused = true)]
+async fn due_and_requested_runs_start_once_each_after_any_fault() {
+    let more = ["after create jobs.batch #2 -> drop", "after delete jobs.batch #1 -> drop"];
+    let later = ["before patch crontabs.*/status #2 -> answer 409", "before patch crontabs.*/status #2 -> signal kill"];
+    for fault in UNRECORDED.into_iter().chain(more).chain(later) {
+        let spec = json!({"cronSpec": "0 * * * *", "concurrencyPolicy": "Replace"});
+        let mut memory = begun("2026-11-20T09:30:30Z", &spec).await;
+        memory.model.set_time(time("2026-11-20T10:00:30Z"));
+        edit(&memory, run_now("a")).await;
+        let faults = memory.plan(&fault.parse().expect("a plan"));
+        memory.start();
+        memory.pass(MINUTE).await;
+        memory.no_plan();
+        drop(faults);
+        let runs = created(&memory);
+        assert_eq!((runs.len(), deleted(&memory)), (2, vec![job("2026-11-20T10:00:00Z")]), "{fault}: {runs:?}");
+        assert_eq!(
+            (&status(&memory)["lastRunNow"], &status(&memory)["activeJobs"]),
+            (&json!("a"), &json!(1)),
+            "{fault}"
+        );
+        assert_eq!(status(&memory)["lastScheduleTime"], "2026-11-20T10:00:00Z", "{fault}");
+    }
 }

@@ -44,6 +44,11 @@ pub(crate) async fn edit(memory: &InMemory, patch: Value) {
     api.patch(NAME, &PatchParams::default(), &Patch::Merge(patch)).await.expect("it is accepted");
 }
 
+/// Returns the change with which a user requests a run at once.
+pub(crate) fn run_now(token: &str) -> Value {
+    json!({"metadata": {"annotations": {"stable.example.com/run-now": token}}})
+}
+
 pub(crate) fn time(text: &str) -> Timestamp {
     text.parse().expect("a time")
 }

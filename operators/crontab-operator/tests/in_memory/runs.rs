@@ -6,8 +6,8 @@ use manager_testing::InMemory;
 use serde_json::{Value, json};
 
 use crate::kit::{
-    MINUTE, NAME, active, begun, created, deleted, edit, end, events, finish, job, jobs, status, time, until,
-    until_finishing,
+    CRONTABS, MINUTE, NAME, active, begun, created, deleted, edit, end, events, finish, job, jobs, run_now, status,
+    time, until, until_finishing,
 };
 
 #[tokio::test(start_paused = true)]
@@ -172,7 +172,7 @@ async fn t11_history_keeps_the_newest_jobs() {
 #[tokio::test(start_paused = true)]
 async fn large_history_is_deleted_in_batches() {
     let mut memory = begun("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 12 * * *"})).await;
-    edit(&memory, json!({"metadata": {"annotations": {"stable.example.com/run-now": "a"}}})).await;
+    edit(&memory, run_now("a")).await;
     memory.start();
     memory.pass(MINUTE).await;
     finish(&memory).await;
@@ -256,22 +256,156 @@ async fn every_counts_from_the_last_run_across_restarts() {
 #[tokio::test(start_paused = true)]
 async fn run_now_starts_one_job_outside_the_schedule() {
     let mut memory = begun("2026-11-20T10:10:30Z", &json!({"cronSpec": "0 12 * * *", "suspend": true})).await;
-    let ask = |token: &str| json!({"metadata": {"annotations": {"stable.example.com/run-now": token}}});
     memory.start();
-    edit(&memory, ask("a")).await;
+    edit(&memory, run_now("a")).await;
     memory.pass(MINUTE).await;
     assert_eq!(created(&memory).len(), 1);
     assert_eq!((&status(&memory)["lastRunNow"], &status(&memory)["lastScheduleTime"]), (&json!("a"), &Value::Null));
-    edit(&memory, ask("b")).await;
+    edit(&memory, run_now("b")).await;
     memory.pass(MINUTE).await;
     assert_eq!(created(&memory).len(), 1, "Forbid also applies to run-now");
     assert_eq!(events(&memory, "JobAlreadyActive"), 1);
     finish(&memory).await;
-    edit(&memory, ask("c")).await;
+    edit(&memory, run_now("c")).await;
     memory.pass(MINUTE).await;
     assert_eq!(created(&memory).len(), 2);
     edit(&memory, json!({"spec": {"replicas": 0}})).await;
-    edit(&memory, ask("d")).await;
+    edit(&memory, run_now("d")).await;
     memory.pass(MINUTE).await;
     assert_eq!((created(&memory).len(), &status(&memory)["lastRunNow"]), (2, &json!("d")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requested_run_whose_name_is_taken_is_reported() {
+    let mut memory = begun("2026-11-20T10:10:30Z", &json!({"cronSpec": "0 12 * * *"})).await;
+    memory.start();
+    edit(&memory, run_now("a")).await;
+    memory.pass(MINUTE).await;
+    let name = created(&memory).remove(0);
+    memory.model.take("jobs.batch", "default", &name).expect("it exists");
+    memory.model.put(json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "default"}, "spec": {},
+    }));
+    edit(&memory, run_now("b")).await;
+    memory.pass(MINUTE).await;
+    finish(&memory).await;
+    assert_eq!(events(&memory, "JobNameConflict"), 0);
+    edit(&memory, run_now("a")).await;
+    memory.pass(MINUTE).await;
+    assert_eq!((created(&memory).len(), events(&memory, "JobNameConflict")), (2, 1));
+    assert_eq!(status(&memory)["lastRunNow"], "a", "the request is handled");
+    assert_eq!(memory.metric("crontab_operator_runs_total"), 3, "two runs and a conflict");
+}
+
+#[tokio::test(start_paused = true)]
+async fn return_to_an_earlier_schedule_starts_no_run_from_before() {
+    for (out, back) in [
+        (json!({"spec": {"cronSpec": "61 * * * *"}}), json!({"spec": {"cronSpec": "0 * * * *"}})),
+        (json!({"spec": {"timeZone": "Mars/Base"}}), json!({"spec": {"timeZone": null}})),
+        (json!({"spec": {"suspend": true}}), json!({"spec": {"suspend": false}})),
+        (
+            json!({"metadata": {"annotations": {"stable.example.com/paused": "true"}}}),
+            json!({"metadata": {"annotations": {"stable.example.com/paused": null}}}),
+        ),
+    ] {
+        // The first object has a valid schedule first. The second one is created without.
+        for is_valid_first in [true, false] {
+            let mut memory = begun("2026-11-20T09:30:30Z", &json!({"cronSpec": "0 * * * *"})).await;
+            if is_valid_first {
+                memory.start();
+                memory.pass(MINUTE).await;
+            }
+            edit(&memory, out.clone()).await;
+            if !is_valid_first {
+                memory.start();
+            }
+            until(&mut memory, "2026-11-20T10:30:30Z").await;
+            edit(&memory, back.clone()).await;
+            until(&mut memory, "2026-11-20T11:00:30Z").await;
+            assert_eq!(created(&memory), [job("2026-11-20T11:00:00Z")], "{out}, {is_valid_first}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_crontab_shows_no_next_run() {
+    let mut memory = begun("2026-11-20T09:30:30Z", &json!({"cronSpec": "0 * * * *"})).await;
+    memory.start();
+    memory.pass(MINUTE).await;
+    assert_eq!(status(&memory)["nextScheduleTime"], "2026-11-20T10:00:00Z");
+    edit(&memory, json!({"metadata": {"annotations": {"stable.example.com/paused": "true"}}})).await;
+    memory.pass(MINUTE).await;
+    assert_eq!(status(&memory)["nextScheduleTime"], Value::Null);
+    assert_eq!(memory.metric("crontab_operator_next_run_timestamp_seconds"), 0);
+    until(&mut memory, "2026-11-20T10:30:30Z").await;
+    edit(&memory, json!({"metadata": {"annotations": {"stable.example.com/paused": null}}})).await;
+    memory.pass(MINUTE).await;
+    assert_eq!(status(&memory)["nextScheduleTime"], "2026-11-20T11:00:00Z");
+}
+
+/// The status of each run's end, from the first run on: `kubectl wait --for=condition=LastRunSucceeded`.
+#[tokio::test(start_paused = true)]
+async fn failed_runs_are_visible_until_a_run_completes() {
+    let mut memory = begun("2026-11-20T09:59:30Z", &json!({"cronSpec": "* * * * *"})).await;
+    memory.start();
+    memory.pass(MINUTE).await;
+    assert_eq!(last_run(&memory), None, "no run has ended");
+    for (how, succeeded) in [("Failed", "False"), ("Failed", "False"), ("Complete", "True"), ("Failed", "False")] {
+        for name in active(&memory) {
+            end(&memory, &name, how).await;
+        }
+        memory.pass(MINUTE).await;
+        assert_eq!(last_run(&memory).as_deref(), Some(succeeded));
+        assert_eq!(problem(&memory).is_some(), succeeded == "False");
+        assert_eq!(memory.metric("crontab_operator_last_run_succeeded"), u64::from(succeeded == "True"));
+    }
+    assert_eq!(memory.metric("crontab_operator_runs_without_success"), 2, "a failed run and the active one");
+}
+
+/// Returns the status of the condition `LastRunSucceeded`.
+fn last_run(memory: &InMemory) -> Option<String> {
+    let status = status(memory);
+    let condition = status["conditions"].as_array()?.iter().find(|it| it["type"] == "LastRunSucceeded")?;
+    condition["status"].as_str().map(ToOwned::to_owned)
+}
+
+/// The status of the object is as an earlier version of the operator has written it.
+#[tokio::test(start_paused = true)]
+async fn upgrade_writes_nothing() {
+    let mut memory = begun("2026-11-20T09:59:30Z", &json!({"cronSpec": "0 * * * *"})).await;
+    memory.start();
+    memory.pass(MINUTE).await;
+    end(&memory, &active(&memory)[0], "Failed").await;
+    memory.pass(2 * MINUTE).await;
+    let mut old = memory.model.object(CRONTABS, "default", NAME).expect("it exists");
+    let conditions = old["status"]["conditions"].as_array_mut().expect("conditions");
+    conditions.retain(|condition| condition["type"] != "LastRunSucceeded");
+    memory.model.put(old);
+    let before = memory.writes().len();
+    memory.restart().await;
+    until(&mut memory, "2026-11-20T10:59:30Z").await;
+    assert_eq!((memory.writes().len(), last_run(&memory)), (before, None));
+    memory.pass(MINUTE).await;
+    assert_eq!(last_run(&memory).as_deref(), Some("False"), "the next run adds the condition");
+}
+
+#[tokio::test(start_paused = true)]
+async fn jitter_delays_a_run_by_the_same_time_in_each_process() {
+    let spec = json!({"cronSpec": "0 * * * *", "jitterSeconds": 1800});
+    let mut memory = begun("2026-11-20T09:59:30Z", &spec).await;
+    memory.start();
+    memory.pass(Duration::from_secs(10)).await;
+    let next = status(&memory)["nextScheduleTime"].as_str().expect("a time").to_owned();
+    let delay = time(&next).duration_since(time("2026-11-20T10:00:00Z")).as_secs();
+    assert!((10..=1800).contains(&delay), "{next}");
+    memory.model.set_time(time("2026-11-20T10:00:01Z"));
+    memory.restart().await;
+    memory.pass(Duration::from_secs(1)).await;
+    assert_eq!((status(&memory)["nextScheduleTime"].as_str(), created(&memory).len()), (Some(&*next), 0));
+    until(&mut memory, &next).await;
+    memory.pass(Duration::from_secs(1)).await;
+    assert_eq!(created(&memory), [job("2026-11-20T10:00:00Z")], "{next}");
+    assert_eq!(status(&memory)["lastScheduleTime"], "2026-11-20T10:00:00Z");
+    let buckets = memory.metric("crontab_operator_start_delay_seconds_bucket");
+    assert!(buckets >= 11, "jitter is no delay: the start is in each bucket from one second on: {buckets}");
 }

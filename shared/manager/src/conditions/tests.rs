@@ -13,6 +13,7 @@ fn health() -> Health {
         problems: Vec::new(),
         ready: Verdict::yes("Ready", "all 3 nodes are ready"),
         stays_ready: false,
+        own: Vec::new(),
         recheck: None,
     }
 }
@@ -68,6 +69,23 @@ fn degraded_object_can_stay_ready() {
     let (conditions, stalled) = combine(&health, &[], at(&[], NOW));
     assert_eq!(show(&conditions), ["Degraded=True/LastRunFailed", "Ready=True/Ready"]);
     assert_eq!(stalled, Some(time("2026-01-01T00:11:00Z")), "it is stalled after a minute all the same");
+}
+
+/// The column STATUS of a CronTab shows the first reason other than `AsExpected`.
+#[test]
+fn own_conditions_come_last_and_stay_while_the_object_is_halted() {
+    let own = vec![("LastRunSucceeded", Verdict::no("JobFailed", "job a-1 failed"))];
+    let health = Health { available: None, progressing: None, own, ..health() };
+    let (stored, _) = combine(&health, &[], at(&[], NOW));
+    let own = "LastRunSucceeded=False/JobFailed";
+    assert_eq!(show(&stored), ["Degraded=False/AsExpected", "Ready=True/Ready", own]);
+    let paused = halted(&NotReconciled::Paused("paused".to_owned()), at(&stored, NOW));
+    assert_eq!(show(&paused), ["Degraded=False/AsExpected", "Ready=Unknown/Paused", own]);
+    let invalid = NotReconciled::Invalid(Problem::new(ProblemKind::INVALID_SPEC, "no"));
+    assert_eq!(
+        show(&halted(&invalid, at(&paused, NOW))),
+        ["Degraded=True/InvalidSpec", "Ready=False/InvalidSpec", "Stalled=True/InvalidSpec", own]
+    );
 }
 
 #[test]

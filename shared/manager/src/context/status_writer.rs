@@ -76,10 +76,12 @@ impl<K: Primary, S: Shared> Context<K, S> {
         Ok(())
     }
 
-    /// Writes conditions that say why the object is not reconciled at the moment. Its other status fields stay.
+    /// Writes conditions that say why the object is not reconciled at the moment. Its other status fields stay, apart from
+    /// [`plans`](Status::clear_plans).
     pub(crate) async fn halt(&self, halt: &NotReconciled) -> Result<(), Error> {
         let object = self.object();
-        let status = object.status().cloned().unwrap_or_default();
+        let mut status = object.status().cloned().unwrap_or_default();
+        status.clear_plans();
         let conditions = halted(halt, self.context(&object));
         let event = match halt {
             NotReconciled::Paused(message) => (EventType::Normal, "Paused", message.clone()),

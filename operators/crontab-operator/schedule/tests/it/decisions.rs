@@ -1,9 +1,9 @@
 //! Tests of decisions: which time is due, which is skipped and why, and since when a schedule is in effect.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::{Timestamp, ToSpan};
-use schedule::{Anchor, Concurrency, Decision, Due, Schedule, Situation, Skip, Zone};
+use schedule::{Anchor, Concurrency, Decision, Due, Jitter, Schedule, Situation, Skip, Zone};
 
 use crate::{at, schedule, zone};
 
@@ -16,6 +16,7 @@ fn situation<'a>(schedule: &'a Schedule, zone: &'a Zone, now: &str) -> Situation
         anchor: at("2016-05-19T10:00:00Z"),
         last: None,
         held: false,
+        jitter: Jitter::default(),
         starting_deadline: None,
         concurrency: Concurrency::Forbid,
         active: 0,
@@ -309,4 +310,70 @@ fn repeated_hour_runs_exactly_twice() {
         now += 7.minutes();
     }
     assert_eq!(started, [at("2026-11-01T01:30:00-04:00"), at("2026-11-01T01:30:00-05:00")]);
+}
+
+/// A run starts once, between its time and the longest delay, and before the middle of the gap to the following time. Each
+/// decision is made from the stored values alone, as after a restart.
+#[test]
+fn jitter_delays_each_run_by_a_fixed_share() {
+    let berlin = zone("Europe/Berlin");
+    for (text, longest) in [("*/10 * * * *", 600), ("* * * * *", 3600), ("3,4,30 * * * *", 300), ("@every 90s", 30)] {
+        let schedule = schedule(text);
+        let mut delays = BTreeSet::new();
+        for uid in ["a", "b"] {
+            let mut it = Situation {
+                jitter: Jitter { longest, uid },
+                anchor: at("2026-10-25T00:00:00Z"),
+                ..situation(&schedule, &berlin, "2026-10-25T00:00:00Z")
+            };
+            let mut announced = it.next().expect("it fires");
+            let mut runs = 0;
+            while it.now < at("2026-10-25T04:00:00Z") {
+                it.now += 1.second();
+                let Decision::Start(due) = it.decide() else {
+                    assert_eq!(it.next(), Some(announced), "{text} {uid} at {}", it.now);
+                    continue;
+                };
+                assert_eq!((it.now, due.missed), (announced, 0), "{text} {uid}");
+                let following = it.times().after(due.time).expect("it fires");
+                let delay = it.now.duration_since(due.time).as_secs();
+                assert!((0..=longest.into()).contains(&delay), "{text} {uid}: {delay}");
+                assert!(2 * delay <= following.duration_since(due.time).as_secs(), "{text} {uid}: {delay}");
+                delays.insert(delay);
+                it.last = Some(due.time);
+                announced = it.next().expect("it fires");
+                runs += 1;
+            }
+            let base = Situation { now: it.now, last: None, jitter: Jitter::default(), ..it };
+            let all = base.times().count(base.anchor, it.now);
+            assert!((all - 1..=all).contains(&runs), "{text} {uid}: {runs} of {all}");
+        }
+        assert!(delays.len() > 5, "{text}: the delays differ: {delays:?}");
+    }
+}
+
+#[test]
+fn jitter_moves_the_deadline_and_no_earlier_run_waits_for_it() {
+    let (hourly, utc) = (schedule("@hourly"), Zone::utc());
+    let noon = "2016-05-19T12:00:00Z";
+    let uids: Vec<String> = (0..100).map(|number| format!("uid {number}")).collect();
+    let objects = uids.iter().map(|uid| Situation {
+        jitter: Jitter { longest: 1000, uid },
+        starting_deadline: Some(10),
+        ..situation(&hourly, &utc, noon)
+    });
+    let it = objects.max_by_key(|it| it.start_of(at(noon))).expect("an object");
+    let start = it.start_of(at(noon));
+    assert!(start > at(noon) + 10.seconds(), "{start}");
+    // The run of 11:00 was missed. It does not wait until the delay of the next run has passed.
+    assert_eq!(it.decide(), Decision::Skip(due("2016-05-19T11:00:00Z", 0), Skip::TooLate));
+    assert_eq!(Situation { starting_deadline: None, ..it }.decide(), Decision::Start(due("2016-05-19T11:00:00Z", 0)));
+    let settled = Situation { last: Some(at("2016-05-19T11:00:00Z")), ..it };
+    assert_eq!((settled.decide(), settled.next()), (Decision::Nothing, Some(start)));
+    let later = |seconds: i64| Situation { now: start + seconds.seconds(), ..settled };
+    assert_eq!(later(10).decide(), Decision::Start(due(noon, 0)), "the deadline counts from the start");
+    assert_eq!(later(11).decide(), Decision::Skip(due(noon, 0), Skip::TooLate));
+    assert_eq!(later(11).next(), Some(it.start_of(at("2016-05-19T13:00:00Z"))));
+    let edited = Situation { anchor: at(noon), now: start, ..settled };
+    assert_eq!(edited.decide(), Decision::Nothing, "the time lies before the edit, even if its start does not");
 }

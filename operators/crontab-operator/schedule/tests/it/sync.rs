@@ -4,7 +4,7 @@
 //! from now. Here a column has the reason why a run is skipped; the original checks events.
 
 use jiff::Timestamp;
-use schedule::{Concurrency, Decision, Situation, Skip};
+use schedule::{Concurrency, Decision, Jitter, Situation, Skip};
 
 use crate::{at, schedule, zone};
 
@@ -26,6 +26,7 @@ fn sync() {
             anchor: at(created),
             last: given(last).map(|last| at(&last)),
             held: outcome == "held",
+            jitter: Jitter::default(),
             starting_deadline: given(deadline).map(number),
             concurrency: match policy {
                 "Allow" => Concurrency::Allow,
