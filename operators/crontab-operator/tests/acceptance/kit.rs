@@ -53,6 +53,12 @@ pub(crate) async fn tick(world: &World, name: &str, now: &str) -> CronTab {
     look(world, name).await
 }
 
+/// Returns what `kubectl get ct` prints.
+pub(crate) fn table(world: &World) -> String {
+    let output = world.cluster.kubectl(["get", "ct", "--namespace", &world.namespace]).output().expect("kubectl");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// Requests a reconcile, waits for it, and returns the object.
 pub(crate) async fn look(world: &World, name: &str) -> CronTab {
     world.reconcile_again::<CronTab>(name).await;

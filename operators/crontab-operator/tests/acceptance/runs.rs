@@ -5,7 +5,7 @@ use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use manager_testing::{condition, contains};
 use serde_json::json;
 
-use crate::kit::{NAME, at, begin, finish, job, jobs, look, run, tick, told, world};
+use crate::kit::{NAME, at, begin, finish, job, jobs, look, run, table, tick, told, world};
 
 const FRIDAY: &str = "2037-11-20T00:00:00Z";
 
@@ -66,12 +66,17 @@ async fn t02_t03_t04_sample_starts_one_job_and_reports_image_pull() {
     assert_eq!((sent("create jobs"), sent("list jobs"), sent("get jobs")), (1, 0, 0));
     assert!(sent("patch crontabs/status") <= 2, "one for the run, and one that handles the test's reconcile request");
 
-    let table = world.cluster.kubectl(["get", "ct", "--namespace", &world.namespace]).output().expect("kubectl");
-    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    let printed = table(&world);
     let columns: Vec<&str> =
-        table.lines().next().unwrap_or_default().split("  ").filter(|it| !it.is_empty()).map(str::trim).collect();
-    assert_eq!(columns, ["NAME", "SCHEDULE", "SUSPEND", "ACTIVE", "LAST SCHEDULE", "NEXT", "AGE"], "{table}");
-    assert!(table.contains("* * * * */5") && table.contains("2037-11-20T00:01:00Z"), "{table}");
+        printed.lines().next().unwrap_or_default().split("  ").filter(|it| !it.is_empty()).map(str::trim).collect();
+    assert_eq!(
+        columns,
+        ["NAME", "SCHEDULE", "SUSPEND", "STATUS", "ACTIVE", "LAST SCHEDULE", "NEXT", "AGE"],
+        "{printed}"
+    );
+    for cell in ["* * * * */5", "Scheduled", "2037-11-20T00:01:00Z"] {
+        assert!(printed.contains(cell), "{printed}");
+    }
 
     // t04: its pod cannot pull the image for an hour.
     let template = &live.spec.expect("a spec").template;
@@ -86,6 +91,7 @@ async fn t02_t03_t04_sample_starts_one_job_and_reports_image_pull() {
     let message = "Pod cron-0: cannot pull image \"my-awesome-cron-image\": not found";
     assert_eq!(condition(&stuck, "Degraded").map(|it| it.message.as_str()), Some(message));
     assert_eq!(condition(&stuck, "Ready").map(|it| it.reason.as_str()), Some("Scheduled"), "the schedule stays valid");
+    assert!(table(&world).contains("ImagePullFailed"), "{}", table(&world));
     assert_eq!(jobs(&world, NAME).await, [name], "the cluster is not flooded");
     world.until_event(NAME, "Normal", "JobAlreadyActive").await;
     assert_eq!(told(&world, NAME, "JobAlreadyActive").await, 1);
@@ -173,6 +179,8 @@ async fn t11_history_respects_limits_and_reports_last_failure() {
     let degraded = world.until_condition::<CronTab>(NAME, "Degraded", "True", "LastRunFailed").await;
     let message = format!("job {} failed: BackoffLimitExceeded", job(NAME, failed));
     assert_eq!(condition(&degraded, "Degraded").map(|it| &it.message), Some(&message));
+    assert_eq!(condition(&degraded, "LastRunSucceeded").map(|it| &it.message), Some(&message));
+    assert!(table(&world).contains("LastRunFailed"), "{}", table(&world));
 }
 
 #[tokio::test(flavor = "multi_thread")]

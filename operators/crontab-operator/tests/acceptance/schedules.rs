@@ -4,7 +4,7 @@ use crontab_operator::CronTab;
 use manager_testing::condition;
 use serde_json::{Value, json};
 
-use crate::kit::{NAME, at, begin, crontab, finish, job, jobs, look, tick, told, world};
+use crate::kit::{NAME, at, begin, crontab, finish, job, jobs, look, table, tick, told, world};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t07_outage_starts_newest_run_or_reports_it_missed_once() {
@@ -55,6 +55,7 @@ async fn t09_edit_and_resume_start_no_missed_run() {
     let paused = "stable.example.com/paused";
     world.patch::<CronTab>("held", json!({"metadata": {"annotations": {paused: "true"}}})).await;
     world.until_condition::<CronTab>("held", "Ready", "Unknown", "Paused").await;
+    assert!(table(&world).contains("Paused"), "{}", table(&world));
     world.set_clock(at("2037-11-22T18:30:00Z"));
     world.patch::<CronTab>("held", json!({"metadata": {"annotations": {paused: null}}})).await;
     world.until_condition::<CronTab>("held", "Ready", "True", "Scheduled").await;
@@ -89,6 +90,9 @@ async fn schema_rejects_invalid_specs() {
         (NAME, json!({"cronSpec": "TZ=UTC * * * * *"}), "use timeZone instead"),
         (NAME, json!({"timeZone": "Local"}), "must be an IANA time zone name"),
         (NAME, json!({"replicas": 101}), "less than or equal to 100"),
+        (NAME, json!({"image": "a b"}), "image must not contain blanks"),
+        (NAME, json!({"jitterSeconds": 3601}), "less than or equal to 3600"),
+        (NAME, json!({"ttlSecondsAfterFinished": 59}), "greater than or equal to 60"),
         (NAME, json!({"runAsUser": 0}), "runAsUser must be at least 1 under Restricted"),
         (NAME, json!({"concurrencyPolicy": "Queue"}), "Unsupported value"),
         (&long, json!({}), "at most 49 characters"),
