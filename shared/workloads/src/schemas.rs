@@ -4,6 +4,7 @@
 //! They also carry kilobytes of upstream descriptions.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 
 mod containers;
 
@@ -13,6 +14,13 @@ pub use containers::{env, env_from, volume_mounts, volumes, words};
 const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
 /// An amount of a resource in the syntax of `k8s.io/apimachinery`.
 const QUANTITY: &str = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$";
+
+/// The rules of a text that must match this pattern, which contains no backslash. If a text does not, the API server answers with
+/// the message; with the keyword `pattern`, it would answer with the pattern. Numbers-or-texts keep `pattern`: the API server
+/// estimates rules over them as too expensive.
+fn matches(pattern: &str, message: &str) -> Value {
+    json!([{"rule": format!("self.matches('{pattern}')"), "message": message}])
+}
 
 /// `ResourceRequirements` of `core/v1`, without `claims`: those need a pod that has resource claims.
 pub fn resources(_: &mut SchemaGenerator) -> Schema {
@@ -92,7 +100,14 @@ pub fn labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "maxProperties": 32,
-        "additionalProperties": {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE},
+        "additionalProperties": {
+            "type": "string",
+            "maxLength": 63,
+            "x-kubernetes-validations": matches(
+                LABEL_VALUE,
+                "the value of a label must consist of letters, digits, '-', '_' and '.', and begin and end with a letter or digit",
+            ),
+        },
     })
 }
 

@@ -86,11 +86,17 @@ async fn t12_invalid_schedule_is_reported_and_not_retried() {
 async fn schema_rejects_invalid_specs() {
     let Some(world) = world("2037-11-20T09:30:00Z").await else { return };
     let long = "a".repeat(50);
+    let key_of = |key: &str| json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": key}}});
     for (name, spec, words) in [
         (NAME, json!({"cronSpec": "TZ=UTC * * * * *"}), "use timeZone instead"),
         (NAME, json!({"timeZone": "Local"}), "must be an IANA time zone name"),
         (NAME, json!({"replicas": 101}), "less than or equal to 100"),
         (NAME, json!({"image": "a b"}), "image must not contain blanks"),
+        (NAME, json!({"podLabels": {"team": "-"}}), "begin and end with a letter or digit"),
+        (NAME, json!({"env": [{"name": "A=B"}]}), "the name of a variable must"),
+        (NAME, json!({"env": [key_of("a/b")]}), "a key must consist of letters, digits, '-', '_' and '.'"),
+        (NAME, json!({"volumes": [{"name": "A", "emptyDir": {}}]}), "the name of a volume must"),
+        (NAME, json!({"volumeMounts": [{"name": "a", "mountPath": "/a:b"}]}), "mountPath must not contain ':'"),
         (NAME, json!({"jitterSeconds": 3601}), "less than or equal to 3600"),
         (NAME, json!({"ttlSecondsAfterFinished": 59}), "greater than or equal to 60"),
         (NAME, json!({"runAsUser": 0}), "runAsUser must be at least 1 under Restricted"),

@@ -3,19 +3,25 @@
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
+use super::matches;
+
 /// A name of an object of the cluster.
 fn name(description: &str) -> Value {
     json!({"description": description, "type": "string", "minLength": 1, "maxLength": 253})
 }
 
-/// A key of a Secret or a `ConfigMap`.
-fn key(kind: &str) -> Value {
+/// The pattern of a key of a Secret or a `ConfigMap`.
+const KEY: &str = "^[-._a-zA-Z0-9]+$";
+
+/// A key of a Secret or a `ConfigMap`. `check` is a keyword with its value.
+fn key(kind: &str, check: (&str, Value)) -> Value {
+    let (keyword, value) = check;
     json!({
         "description": format!("A key of the {kind}."),
         "type": "string",
         "minLength": 1,
         "maxLength": 253,
-        "pattern": "^[-._a-zA-Z0-9]+$",
+        keyword: value,
     })
 }
 
@@ -48,12 +54,14 @@ pub fn words(_: &mut SchemaGenerator) -> Schema {
 
 /// A list of `EnvVar` of `core/v1`.
 pub fn env(_: &mut SchemaGenerator) -> Schema {
+    let check =
+        || ("x-kubernetes-validations", matches(KEY, "a key must consist of letters, digits, '-', '_' and '.'"));
     let key_of = |kind: &str| {
         json!({
             "description": format!("A key of a {kind} in the namespace of the object."),
             "type": "object",
             "required": ["name", "key"],
-            "properties": {"name": name(&format!("The name of the {kind}.")), "key": key(kind), "optional": optional("key")},
+            "properties": {"name": name(&format!("The name of the {kind}.")), "key": key(kind, check()), "optional": optional("key")},
         })
     };
     json_schema!({
@@ -75,7 +83,10 @@ pub fn env(_: &mut SchemaGenerator) -> Schema {
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 253,
-                    "pattern": "^[ -<>-~]+$",
+                    "x-kubernetes-validations": matches(
+                        "^[ -<>-~]+$",
+                        "the name of a variable must consist of printable ASCII characters other than '='",
+                    ),
                 },
                 "value": {
                     "description": "Its value. $(NAME) stands for the value of an earlier variable of this list.",
@@ -147,7 +158,7 @@ pub fn volume_mounts(_: &mut SchemaGenerator) -> Schema {
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 4096,
-                    "pattern": "^[^:]+$",
+                    "x-kubernetes-validations": matches("^[^:]+$", "mountPath must not contain ':'"),
                 },
                 "subPath": {
                     "description": "The path in the volume to mount. Default: the whole volume.",
@@ -179,7 +190,11 @@ pub fn volumes(_: &mut SchemaGenerator) -> Schema {
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 63,
-                    "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+                    "x-kubernetes-validations": matches(
+                        "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+                        "the name of a volume must consist of lower-case letters, digits and '-', and begin and end with a letter or \
+                         digit",
+                    ),
                 },
                 "emptyDir": {
                     "description": "An empty folder that lives as long as the pod.",
@@ -293,7 +308,8 @@ fn source(kind: &str, name_field: &str, with_mode: bool) -> Value {
                     "type": "object",
                     "required": ["key", "path"],
                     "properties": {
-                        "key": key(kind),
+                        // For lists in lists in lists, the API server estimates a rule as too expensive.
+                        "key": key(kind, ("pattern", KEY.into())),
                         "path": path("The file."),
                         "mode": mode("Its permissions. Default: defaultMode."),
                     },
