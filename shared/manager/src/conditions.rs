@@ -58,6 +58,9 @@ const STALLED_AFTER: SignedDuration = SignedDuration::from_secs(60);
 pub(crate) const WAITING: ProblemKind = ProblemKind::new("WaitingForGarbageCollection", u8::MAX);
 
 /// Returns the conditions of a reconciled object, and the time at which they will change with time alone, if any.
+///
+/// `Degraded` comes before `Ready`, and both come before a kind's own conditions. So the first reason other than `AsExpected` is
+/// the one to show to users, and a column of `kubectl get` can select it.
 pub(crate) fn combine(
     health: &Health,
     refusals: &[Problem],

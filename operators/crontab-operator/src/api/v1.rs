@@ -45,6 +45,7 @@ use workloads::{Fence, ImagePullPolicy, SecurityProfile, schemas};
     printcolumn(name = "SCHEDULE", type_ = "string", json_path = ".spec.cronSpec"),
     printcolumn(name = "TIMEZONE", type_ = "string", json_path = ".spec.timeZone", priority = 1),
     printcolumn(name = "SUSPEND", type_ = "boolean", json_path = ".spec.suspend"),
+    // The reason of `Degraded` while that is true, otherwise the reason of `Ready`, which stays true if runs fail.
     printcolumn(
         name = "STATUS",
         type_ = "string",

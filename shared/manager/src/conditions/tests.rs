@@ -71,7 +71,6 @@ fn degraded_object_can_stay_ready() {
     assert_eq!(stalled, Some(time("2026-01-01T00:11:00Z")), "it is stalled after a minute all the same");
 }
 
-/// The column STATUS of a CronTab shows the first reason other than `AsExpected`.
 #[test]
 fn own_conditions_come_last_and_stay_while_the_object_is_halted() {
     let own = vec![("LastRunSucceeded", Verdict::no("JobFailed", "job a-1 failed"))];
