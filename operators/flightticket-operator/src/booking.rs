@@ -1,18 +1,19 @@
 //! The booking provider: the requests to it and their outcomes, as values. No Kubernetes.
 //!
-//! [`wire`] translates these values to HTTP and back, `client` sends them, and [`circuit`] limits the requests, above all while
-//! the provider is down.
+//! [`wire`] translates these values to HTTP and back, and `client` sends them. [`admission`] gives each namespace its share, so
+//! that none can harm another, and [`circuit`] limits the requests of a namespace while they fail.
 
 use std::time::Duration;
 
 use jiff::civil::Date;
 
+pub(crate) mod admission;
 pub(crate) mod circuit;
 mod client;
 mod transport;
 pub(crate) mod wire;
 
-pub use client::{Client, Settings, Token};
+pub use client::{Client, Place, Settings, Token};
 pub use transport::{Failure, Https, Transport};
 
 /// A request to the provider. Each one is idempotent.
@@ -42,6 +43,8 @@ pub enum Request {
         expect: String,
         /// The new reference.
         reference: String,
+        /// The object that the booking is for from then on.
+        contact: Contact,
     },
     /// Cancel the booking of this reference, if any, and close the reference: a late request can no longer book under it.
     Close {
@@ -70,8 +73,17 @@ pub struct Order {
     pub departure_date: Option<Date>,
     /// The cabin class.
     pub cabin: String,
-    /// Namespace and name of the FlightTicket.
-    pub contact: (String, String),
+    /// The FlightTicket.
+    pub contact: Contact,
+}
+
+/// The FlightTicket that a booking is for, as the operator has told the provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contact {
+    /// Its namespace. The booking belongs to this namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// The outcome of a [`Request`]: done, not done, or unknown.
@@ -112,6 +124,8 @@ pub struct Booking {
     pub version: u64,
     /// The airline's message about it.
     pub message: Option<String>,
+    /// The namespace that it belongs to; `None` if the provider does not say.
+    pub namespace: Option<String>,
 }
 
 /// The state of a booking.
@@ -168,8 +182,10 @@ pub enum Why {
     Stale,
     /// The booking cannot be changed or cancelled any more.
     Fixed,
-    /// The token is not accepted.
+    /// The token is not accepted, whatever the request.
     Credentials,
+    /// The token is accepted, but not for this request.
+    Forbidden,
 }
 
 /// Why the outcome of a request is unknown.
@@ -177,10 +193,23 @@ pub enum Why {
 pub struct Unknown {
     /// The error, or the answer that is not understood.
     pub why: String,
-    /// The provider's `Retry-After`, or the rest of the pause while the circuit is open.
+    /// The provider's `Retry-After`, or the rest of the pause while the circuit of the namespace is open.
     pub retry_after: Option<Duration>,
-    /// Whether there was an answer other than 5xx: then the provider is not down.
+    /// Whether there was an answer other than 429 and 5xx: then the provider is neither down nor overloaded.
     pub answered: bool,
+}
+
+impl Refusal {
+    /// Returns the provider's reason for users.
+    pub fn words(&self) -> String {
+        let Self { code, detail, status, .. } = self;
+        if code.is_empty() { format!("the answer is {status}") } else { format!("{code}: {detail}") }
+    }
+
+    /// Returns the name of the reason, without the provider's words.
+    pub fn name(&self) -> String {
+        if self.code.is_empty() { self.status.to_string() } else { self.code.clone() }
+    }
 }
 
 impl Request {

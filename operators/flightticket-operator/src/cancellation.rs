@@ -10,10 +10,10 @@ use manager::Event;
 use crate::{
     FlightTicket,
     api::v1::{DeletionPolicy, Phase, RebookPolicy},
-    booking::{Outcome, Refusal, Request, Standing, Why},
+    booking::{Outcome, Refusal, Request, Standing, State, Why},
     course::{SoFar, TELLING, Wait},
     status::{self, StatusUpdate},
-    ticket::{BOOKING_ID, FORCE_DELETE, MOST_ATTEMPTS},
+    ticket::{BOOKING_ID, MOST_ATTEMPTS},
 };
 
 /// One poll of the provider for a ticket that is being deleted.
@@ -38,8 +38,11 @@ pub enum End {
 }
 
 impl<'a> Cancellation<'a> {
-    /// Begins a poll. `has_provider` is false if the operator has no `--booking-url`.
-    pub fn of(ticket: &'a FlightTicket, so_far: SoFar, has_provider: bool) -> Self {
+    /// Begins a poll. `lack` says why the operator has no provider; `None` if it has one.
+    ///
+    /// A ticket that keeps its booking needs no request. A ticket that is deleted by force needs none either, if an earlier poll
+    /// has failed.
+    pub fn of(ticket: &'a FlightTicket, so_far: SoFar, lack: Option<&str>) -> Self {
         let update = StatusUpdate::stored(ticket);
         let mut cancellation = Self {
             ticket,
@@ -54,14 +57,37 @@ impl<'a> Cancellation<'a> {
             if let Some(id) = cancellation.id() {
                 cancellation.events.push(Event::normal("Retained", format!("Booking {id} kept")));
             }
-        } else if has_provider {
+        } else if let Some(lack) = lack {
+            cancellation.update = status::not_configured(ticket, lack);
+            cancellation.give_up();
+        } else if ticket.is_forced() && cancellation.update.status.phase == Phase::Cancelling {
+            cancellation.give_up();
+        } else {
             cancellation.references =
                 (0..=cancellation.last_attempt()).rev().map(|attempt| ticket.reference(attempt)).collect();
-        } else {
-            cancellation.update = status::not_configured(ticket);
-            cancellation.stay(Wait::Change);
         }
         cancellation
+    }
+
+    /// Whether the poll has a request to send.
+    pub fn needs_provider(&self) -> bool {
+        !self.references.is_empty()
+    }
+
+    /// Sends no more requests: there is no provider, or the ticket is deleted by force and the provider does not answer in time.
+    pub fn give_up(&mut self) {
+        self.stay(Wait::Change);
+    }
+
+    /// Returns the status while the provider wants no request.
+    pub fn postponed(&self) -> StatusUpdate {
+        let mut update = self.update.clone();
+        if update.status.phase != Phase::Cancelling {
+            update.status.phase = Phase::Cancelling;
+            update.status.settled = None;
+            update.ready = Some(status::no("Cancelling", "waiting until the time that the provider has named"));
+        }
+        update
     }
 
     /// Returns the next request, if any.
@@ -73,7 +99,9 @@ impl<'a> Cancellation<'a> {
     /// Takes the outcome of the request.
     pub fn handle(&mut self, request: &Request, outcome: Outcome) {
         match outcome {
-            Outcome::Standing(Standing { booking_id, .. }) => self.cancelled = self.cancelled.take().or(booking_id),
+            Outcome::Standing(Standing { state: State::Cancelled, booking_id }) => {
+                self.cancelled = self.cancelled.take().or(booking_id);
+            }
             Outcome::Refused(Refusal { why: Why::Fixed, detail, .. }) => {
                 let id = self.id().unwrap_or_default();
                 self.events
@@ -82,6 +110,10 @@ impl<'a> Cancellation<'a> {
             Outcome::Refused(refusal) if refusal.why == Why::Credentials => {
                 self.update.ready = Some(status::authentication_failed(&refusal));
                 self.stay(Wait::Credentials);
+            }
+            Outcome::Refused(refusal) if refusal.why == Why::Forbidden => {
+                self.update.ready = Some(status::forbidden(request, &refusal));
+                self.stay(Wait::Forbidden);
             }
             Outcome::Refused(_) => {} // the provider does not know the reference
             Outcome::Unknown(unknown) => {
@@ -93,7 +125,7 @@ impl<'a> Cancellation<'a> {
                 });
                 self.stay(Wait::Trouble(unknown.retry_after));
             }
-            Outcome::Booking(_) => {
+            Outcome::Booking(_) | Outcome::Standing(_) => {
                 self.update.ready = Some(status::no("Cancelling", "the provider's answer does not match the request"));
                 self.stay(Wait::Trouble(None));
             }
@@ -103,7 +135,7 @@ impl<'a> Cancellation<'a> {
     /// Returns the result, after the last request.
     pub fn end(mut self) -> End {
         if let Some(wait) = self.wait.take() {
-            if self.ticket.is_annotated(FORCE_DELETE) {
+            if self.ticket.is_forced() {
                 let id = self.id().unwrap_or_else(|| self.ticket.reference(self.update.status.attempt));
                 let message = format!("Booking {id} was left at the provider by force-delete");
                 self.events.push(Event::warning("BookingAbandoned", message));
@@ -126,7 +158,7 @@ impl<'a> Cancellation<'a> {
     }
 
     fn id(&self) -> Option<String> {
-        self.update.status.booking_id.as_deref().or(self.ticket.claimed_id()).map(str::to_owned)
+        self.update.status.booking_id.clone().or_else(|| self.ticket.claim().booking().map(str::to_owned))
     }
 
     /// Returns the highest attempt that may have been used. If a client has wiped the status, that is unknown, and all references

@@ -1,23 +1,27 @@
 //! The reconciler of [`FlightTicket`]: keeps one booking per object, and cancels it when the object is deleted.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use manager::{Action, Context, Deletion, Error, Event};
+use tokio::time::timeout;
 
 use crate::{
     FlightTicket,
-    booking::Client,
+    booking::{Client, Place},
     cancellation::{Cancellation, End},
     course::{Course, Step},
     polling::Polling,
     status::{self, StatusUpdate},
-    ticket::BOOKING_ID,
+    ticket::{ADOPT, BOOKING_ID, Claim},
 };
+
+/// How long the deletion by force waits for the provider.
+const FORCED: Duration = Duration::from_secs(2);
 
 /// How the operator reaches the provider.
 pub(crate) struct Booking {
-    /// `None` if no provider is configured.
-    pub(crate) client: Option<Client>,
+    /// The client of the provider, or why there is none.
+    pub(crate) client: Result<Client, String>,
     pub(crate) polling: Arc<Polling>,
 }
 
@@ -26,9 +30,17 @@ pub(crate) struct Booking {
 /// Every step is idempotent: after a crash, the next reconcile takes the same steps again.
 pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTicket, Booking>) -> Result<Action, Error> {
     let Booking { client, polling } = ctx.config();
-    let Some(provider) = client else {
-        publish(&ctx, &status::not_configured(&ticket), Vec::new()).await?;
-        return Ok(Action::Done);
+    let provider = match client {
+        Ok(provider) => provider,
+        Err(lack) => {
+            publish(&ctx, &status::without_provider(&ticket, lack), Vec::new()).await?;
+            return Ok(Action::Done);
+        }
+    };
+    // Before any request, also to the API server: a crowd in one namespace must not keep the workers busy.
+    let place = match admit(&ticket, provider, polling) {
+        Ok(place) => place,
+        Err(later) => return Ok(later),
     };
     // No booking without a finalizer, which would otherwise remain after the object's deletion. No decision on a cached status
     // that a former leader may have changed since.
@@ -41,10 +53,12 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
     let wait = loop {
         match course.step() {
             Step::Ask(request) => {
-                let outcome = provider.ask(&request).await;
+                let outcome = place.ask(&request).await;
                 course.handle(request, outcome, ctx.now());
             }
-            Step::Note(id) => drop(ctx.annotate(&[(BOOKING_ID, id.as_deref())]).await?),
+            Step::Note(Claim { id, adopt }) => {
+                drop(ctx.annotate(&[(BOOKING_ID, id.as_deref()), (ADOPT, adopt.as_deref())]).await?);
+            }
             Step::Remember => {
                 publish(&ctx, course.update(), Vec::new()).await?;
                 if ctx.object().status.as_ref().map(|it| it.attempt) != Some(course.update().status.attempt) {
@@ -60,13 +74,28 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
 
 /// Cancels the booking of a deleted ticket, and closes its references so that no late request can book.
 pub(crate) async fn clean_up(_: Arc<FlightTicket>, ctx: Context<FlightTicket, Booking>) -> Result<Deletion, Error> {
-    let Booking { client: provider, polling } = ctx.config();
+    let Booking { client, polling } = ctx.config();
     let Some(ticket) = ctx.refresh_status().await? else { return Ok(Deletion::Pending(Action::Done)) };
 
-    let mut cancellation = Cancellation::of(&ticket, polling.so_far(&ticket), provider.is_some());
-    while let (Some(provider), Some(request)) = (provider, cancellation.request()) {
-        let outcome = provider.ask(&request).await;
-        cancellation.handle(&request, outcome);
+    let lack = client.as_ref().err().map(String::as_str);
+    let mut cancellation = Cancellation::of(&ticket, polling.so_far(&ticket), lack);
+    if cancellation.needs_provider()
+        && let Ok(provider) = client
+    {
+        match (provider.enter(&ticket.key().namespace), polling.pause(&ticket)) {
+            (Ok(place), None) if ticket.is_forced() => {
+                if timeout(FORCED, cancel(&mut cancellation, &place)).await.is_err() {
+                    cancellation.give_up();
+                }
+            }
+            (Ok(place), None) => cancel(&mut cancellation, &place).await,
+            _ if ticket.is_forced() => cancellation.give_up(),
+            (Ok(_place), Some(pause)) => {
+                publish(&ctx, &cancellation.postponed(), Vec::new()).await?;
+                return Ok(Deletion::Pending(Action::After(pause)));
+            }
+            (Err(wait), _) => return Ok(Deletion::Pending(Action::NotBefore(wait))),
+        }
     }
     match cancellation.end() {
         End::Finished(events) => {
@@ -78,6 +107,22 @@ pub(crate) async fn clean_up(_: Arc<FlightTicket>, ctx: Context<FlightTicket, Bo
             publish(&ctx, &update, trouble.into_iter().collect()).await?;
             Ok(Deletion::Pending(polling.rest(&ctx.object(), wait, ctx.random())))
         }
+    }
+}
+
+/// Lets the ticket use the provider now, or returns when it may try again.
+fn admit(ticket: &FlightTicket, provider: &Client, polling: &Polling) -> Result<Place, Action> {
+    if let Some(pause) = polling.pause(ticket) {
+        return Err(Action::After(pause));
+    }
+    // The ticket keeps its back-off.
+    provider.enter(&ticket.key().namespace).map_err(Action::NotBefore)
+}
+
+async fn cancel(cancellation: &mut Cancellation<'_>, place: &Place) {
+    while let Some(request) = cancellation.request() {
+        let outcome = place.ask(&request).await;
+        cancellation.handle(&request, outcome);
     }
 }
 

@@ -1,8 +1,9 @@
 //! Decides the next step for a ticket from the provider's answers. Pure: the controller carries the steps out.
 //!
-//! Four rules make bookings exactly-once. A request is repeated until its outcome is known, always under the same reference. The
+//! Five rules make bookings exactly-once. A request is repeated until its outcome is known, always under the same reference. The
 //! id of a booking is noted on the object before any step relies on it. A lost booking is replaced only when its reference is
-//! closed and the next one is stored. An answer that the API does not define decides nothing.
+//! closed and the next one is stored. A ticket that names a booking books nothing unless the provider says that the booking was
+//! its own. An answer that the API does not define decides nothing.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -14,7 +15,7 @@ use crate::{
     api::v1::{FlightTicketStatus, Phase, RebookPolicy},
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
     status::{self, StatusUpdate},
-    ticket::{ADOPT, BOOKING_ID, MOST_ATTEMPTS},
+    ticket::{ADOPT, Claim, MOST_ATTEMPTS},
 };
 
 /// A step that the controller carries out.
@@ -22,8 +23,8 @@ use crate::{
 pub enum Step {
     /// Send the request to the provider, and pass its outcome to [`Course::handle`].
     Ask(Request),
-    /// Write the id of the booking to the annotation of the object; `None` removes the annotation.
-    Note(Option<String>),
+    /// Write the claim to the annotations of the object, in one request; `None` removes an annotation.
+    Note(Claim),
     /// Write the status before the next step.
     Remember,
     /// Write the status, and end the poll. The wait determines the next one.
@@ -41,6 +42,8 @@ pub enum Wait {
     Seats,
     /// Later: the administrator must correct the credentials.
     Credentials,
+    /// Later: the provider may allow the request.
+    Forbidden,
     /// After a back-off: the outcome of a request is unknown. Contains the provider's `Retry-After`, if any.
     Trouble(Option<Duration>),
     /// Soon: the provider does not find a known booking, perhaps because its data lags.
@@ -74,6 +77,10 @@ pub struct Course<'a> {
     steps: VecDeque<Step>,
     events: Vec<Event>,
     requests: u32,
+    /// The annotations about the booking after the steps so far.
+    claim: Claim,
+    /// Why the booking is lost, while the operator closes its reference to book again.
+    loss: Option<Finding>,
     /// Whether this poll repeats a request after a final answer, because the object has changed.
     is_retry: bool,
 }
@@ -82,8 +89,7 @@ impl<'a> Course<'a> {
     /// Begins a poll.
     pub fn of(ticket: &'a FlightTicket, so_far: SoFar) -> Self {
         let mut update = StatusUpdate::stored(ticket);
-        let settled = update.status.settled.take();
-        let is_same = settled.as_deref() == Some(&*ticket.demand(update.status.booking_id.is_some()));
+        update.forget_lack_of_provider();
         let mut course = Self {
             ticket,
             so_far,
@@ -91,21 +97,21 @@ impl<'a> Course<'a> {
             steps: VecDeque::new(),
             events: Vec::new(),
             requests: 0,
-            is_retry: settled.is_some(),
+            claim: ticket.claim(),
+            loss: None,
+            is_retry: false,
         };
-        if is_same && course.update.ready.is_some() {
-            course.update.status.settled = settled;
+        if ticket.is_settled() && course.update.ready.is_some() {
             course.rest(Wait::Change);
             return course;
         }
         let status = &mut course.update.status;
+        course.is_retry = status.settled.take().is_some() && !ticket.is_settled();
         status.reference = Some(ticket.reference(status.attempt));
-        match (status.booking_id.clone(), ticket.annotation(BOOKING_ID)) {
+        let id = status.booking_id.clone().or_else(|| course.claim.booking().map(str::to_owned));
+        match (id, course.claim.id.clone()) {
             (Some(id), _) => course.ask(Request::Get { id }),
-            (None, Some(claimed)) => match ticket.claimed_id() {
-                Some(id) => course.ask(Request::Get { id: id.to_owned() }),
-                None => course.settle(Phase::Rejected, not_found(claimed)),
-            },
+            (None, Some(invalid)) => course.settle(Phase::Rejected, not_found(&invalid)),
             (None, None) => course.book(),
         }
         course
@@ -133,10 +139,18 @@ impl<'a> Course<'a> {
         match (request, outcome) {
             (request, Outcome::Unknown(unknown)) => self.trouble(&request, &unknown),
             (_, Outcome::Refused(refusal)) if refusal.why == Why::Credentials => self.no_credentials(&refusal),
-            (Request::Close { reference }, _) if self.update.status.reference.as_ref() == Some(&reference) => {
-                self.anew();
+            (Request::Modify { .. }, Outcome::Refused(refusal)) if refusal.why == Why::Forbidden => {
+                self.not_modified(&refusal);
             }
-            (Request::Close { .. }, _) => self.forget_and_book(),
+            (request, Outcome::Refused(refusal)) if refusal.why == Why::Forbidden => self.forbidden(&request, &refusal),
+            (Request::Close { reference }, Outcome::Standing(Standing { state: State::Cancelled, .. })) => {
+                if self.update.status.reference.as_ref() == Some(&reference) {
+                    self.anew();
+                } else {
+                    self.forget_and_book();
+                }
+            }
+            (Request::Close { .. }, Outcome::Refused(refusal)) => self.not_closed(&refusal),
             (Request::Lookup { .. }, Outcome::Standing(standing)) => self.stands(standing),
             (Request::Lookup { .. }, Outcome::Refused(_)) => self.lost(not_found(&self.shown_id())),
             (request @ Request::Book(_), Outcome::Booking(booking)) => match self.ticket.attempt_of(&booking.reference)
@@ -154,10 +168,14 @@ impl<'a> Course<'a> {
                 self.ask(Request::Get { id });
             }
             (Request::Modify { .. }, Outcome::Refused(refusal)) => self.not_modified(&refusal),
-            (Request::Adopt { expect, .. }, Outcome::Refused(refusal)) => {
-                let held = held(&self.shown_id(), &expect);
-                let message = format!("{}; {}", held.message, words(&refusal));
-                self.settle(Phase::Rejected, Finding { message, ..held });
+            (Request::Adopt { .. }, Outcome::Refused(refusal)) => {
+                // The provider's words may name the other object.
+                let message = format!(
+                    "Booking {} cannot be taken over: the provider answers {}",
+                    self.shown_id(),
+                    refusal.name()
+                );
+                self.settle(Phase::Rejected, held(message));
             }
             (request, _) => self.misunderstood(&request),
         }
@@ -185,7 +203,7 @@ impl<'a> Course<'a> {
     fn settle(&mut self, phase: Phase, ready: Finding) {
         let status = &mut self.update.status;
         status.phase = phase;
-        status.settled = Some(self.ticket.demand(status.booking_id.is_some()));
+        status.settled = Some(self.ticket.demand(&self.claim, status.booking_id.is_some()));
         self.update.ready = Some(ready);
         self.update.synced = Some(status::not_booked());
         self.rest(Wait::Change);
@@ -196,10 +214,17 @@ impl<'a> Course<'a> {
         if self.so_far.failures + 1 >= TELLING {
             self.update.ready = Some(status::unavailable(message.clone()));
             self.update.synced = Some(status::unavailable(message));
-        } else if self.update.ready.is_none() {
-            self.update.ready = Some(status::pending(message));
+        } else {
+            self.report_if_silent(message);
         }
         self.rest(Wait::Trouble(unknown.retry_after));
+    }
+
+    /// Reports this if the stored status reports nothing about the booking.
+    fn report_if_silent(&mut self, message: String) {
+        let is_booked = self.update.status.booking_id.is_some();
+        let finding = if is_booked { status::unavailable(message) } else { status::pending(message) };
+        self.update.ready.get_or_insert(finding);
     }
 
     fn misunderstood(&mut self, request: &Request) {
@@ -214,8 +239,15 @@ impl<'a> Course<'a> {
         self.rest(Wait::Credentials);
     }
 
+    fn forbidden(&mut self, request: &Request, refusal: &Refusal) {
+        let finding = status::forbidden(request, refusal);
+        self.update.synced = Some(status::unavailable(finding.message.clone()));
+        self.update.ready = Some(finding);
+        self.rest(Wait::Forbidden);
+    }
+
     fn not_booked(&mut self, refusal: &Refusal) {
-        let rejected = status::no("BookingRejected", words(refusal));
+        let rejected = status::no("BookingRejected", refusal.words());
         match refusal.why {
             Why::NoSeats => {
                 self.update.status.phase = Phase::Pending;
@@ -298,19 +330,28 @@ impl<'a> Course<'a> {
     fn not_modified(&mut self, refusal: &Refusal) {
         let (id, number) = (self.shown_id(), self.update.status.number.unwrap_or_default());
         self.update.status.phase = Phase::Booked;
-        let message = format!("Booking {id} stays at {number} seat(s): {}", words(refusal));
+        let message = format!("Booking {id} stays at {number} seat(s): {}", refusal.words());
         self.update.synced = Some(status::no("ModificationRejected", message));
         self.rest(if refusal.why == Why::Fixed { Wait::Poll } else { Wait::Seats });
     }
 
+    /// Handles a booking of another object. Only an object of the namespace that the booking belongs to may take it over. The
+    /// messages name neither the other object nor its reference: both may be of another tenant.
     fn of_another(&mut self, booking: &Booking) {
+        let contact = self.ticket.contact();
         let is_over = matches!(booking.state, State::Cancelled | State::Rejected);
-        if self.ticket.is_annotated(ADOPT) && !is_over {
+        let why = if booking.namespace.as_ref() != Some(&contact.namespace) {
+            "belongs to no FlightTicket of this namespace, and cannot be taken over from here".to_owned()
+        } else if is_over {
+            "belongs to another FlightTicket, and is cancelled".to_owned()
+        } else if self.claim.adopts() {
             let reference = self.ticket.reference(self.update.status.attempt);
             let (id, expect) = (booking.id.clone(), booking.reference.clone());
-            return self.ask(Request::Adopt { id, expect, reference });
-        }
-        self.settle(Phase::Rejected, held(&booking.id, &booking.reference));
+            return self.ask(Request::Adopt { id, expect, reference, contact });
+        } else {
+            format!("belongs to another FlightTicket; set annotation {ADOPT}=true to take it over")
+        };
+        self.settle(Phase::Rejected, held(format!("Booking {} {why}", booking.id)));
     }
 
     /// Handles a known booking that the provider does not find.
@@ -319,6 +360,7 @@ impl<'a> Course<'a> {
             let reference = self.ticket.reference(self.update.status.attempt);
             self.ask(Request::Lookup { reference });
         } else {
+            self.report_if_silent(format!("The provider does not find booking {} yet", self.shown_id()));
             self.rest(Wait::Missing);
         }
     }
@@ -337,11 +379,13 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Handles a booking that is cancelled or does not exist any more.
+    /// Handles a booking that is cancelled or does not exist any more. Only one that was known to be the ticket's own is
+    /// replaced: a user may have annotated any id.
     fn lost(&mut self, ready: Finding) {
-        let may_rebook = self.ticket.spec.rebook_policy == RebookPolicy::Always;
-        if may_rebook && self.update.status.attempt < MOST_ATTEMPTS {
-            self.events.push(Event::warning(ready.reason, ready.message));
+        let status = &self.update.status;
+        let may_rebook = self.ticket.spec.rebook_policy == RebookPolicy::Always && status.booking_id.is_some();
+        if may_rebook && status.attempt < MOST_ATTEMPTS {
+            self.loss = Some(ready);
             // Closed, so that neither a late request nor a booking that reappears leads to a second booking.
             self.ask(Request::Close { reference: self.ticket.reference(self.update.status.attempt) });
         } else {
@@ -351,9 +395,9 @@ impl<'a> Course<'a> {
 
     /// Books again under the next reference, after the old one is closed. The status stores the new reference before the request.
     fn anew(&mut self) {
-        let status = &mut self.update.status;
-        status.attempt += 1;
-        self.steps.push_back(Step::Note(None));
+        self.events.extend(self.loss.take().map(|loss| Event::warning(loss.reason, loss.message)));
+        self.update.status.attempt += 1;
+        self.note(None);
         self.forget();
         let message = format!("the booking was lost; booking again, attempt {}", self.update.status.attempt);
         self.update.ready = Some(status::pending(message));
@@ -364,9 +408,30 @@ impl<'a> Course<'a> {
 
     fn forget_and_book(&mut self) {
         self.is_retry = false;
-        self.steps.push_back(Step::Note(None));
+        self.note(None);
         self.forget();
         self.book();
+    }
+
+    /// Handles a reference that the provider does not close: its booking may still be valid, so there is no other one.
+    fn not_closed(&mut self, refusal: &Refusal) {
+        let refused = format!("the provider does not cancel what its reference may still have: {}", refusal.words());
+        if let Some(loss) = self.loss.take() {
+            let message = format!("{}; not booked again, because {refused}", loss.message);
+            self.settle(Phase::Cancelled, Finding { message, ..loss });
+        } else {
+            let message = format!("Booking {} is of an earlier attempt; {refused}", self.shown_id());
+            self.settle(Phase::Rejected, status::no("BookingRejected", message));
+        }
+    }
+
+    /// Notes the id of the booking on the object. A request to adopt is done, or no longer has an object.
+    fn note(&mut self, id: Option<String>) {
+        let claim = Claim { id, adopt: None };
+        if self.claim != claim {
+            self.claim = claim.clone();
+            self.steps.push_back(Step::Note(claim));
+        }
     }
 
     fn forget(&mut self) {
@@ -384,27 +449,19 @@ impl<'a> Course<'a> {
         status.confirmation_code.clone_from(&booking.confirmation_code);
         status.number = Some(booking.number);
         status.provider_message.clone_from(&booking.message);
-        if self.ticket.annotation(BOOKING_ID) != Some(&booking.id) {
-            self.steps.push_back(Step::Note(Some(booking.id.clone())));
-        }
+        self.note(Some(booking.id.clone()));
     }
 
     fn shown_id(&self) -> String {
-        self.update.status.booking_id.as_deref().or(self.ticket.claimed_id()).unwrap_or_default().to_owned()
+        self.update.status.booking_id.as_deref().or(self.claim.booking()).unwrap_or_default().to_owned()
     }
-}
-
-fn words(refusal: &Refusal) -> String {
-    let Refusal { code, detail, status, .. } = refusal;
-    if code.is_empty() { format!("the answer is {status}") } else { format!("{code}: {detail}") }
 }
 
 fn not_found(id: &str) -> Finding {
     status::no("BookingNotFound", format!("Booking {} does not exist at the provider", crate::booking::plain(id)))
 }
 
-fn held(id: &str, reference: &str) -> Finding {
-    let message = format!("Booking {id} belongs to reference {reference}; set annotation {ADOPT}=true to take it over");
+fn held(message: String) -> Finding {
     status::no("BookingHeldByAnother", message)
 }
 

@@ -1,21 +1,29 @@
 //! The metrics about tickets. The client has its own, in `booking::client`.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use manager::{MetricRegistry, Objects};
 
-use crate::{FlightTicket, api::v1::Phase};
+use crate::{FlightTicket, api::v1::Phase, booking::Client};
 
 /// A deletion that takes longer counts as stuck.
 const STUCK: SignedDuration = SignedDuration::from_mins(10);
 
-/// Returns a function that counts the tickets of each phase and the stuck deletions. The runtime calls it at each scrape.
-pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, FlightTicket>) + Send + Sync + use<> {
+/// Returns a function that counts the tickets of each phase, the stuck deletions, and the namespaces whose requests fail. The
+/// runtime calls it at each scrape.
+pub(crate) fn gauges(
+    registry: &MetricRegistry,
+    client: Option<Client>,
+) -> impl Fn(Objects<'_, FlightTicket>) + Send + Sync + use<> {
     let phases = registry.gauges("flightticket_operator_tickets", "FlightTickets, by phase.", &["phase"]);
     let help = "FlightTickets that have been waiting for more than ten minutes to be deleted.";
     let stuck = registry.gauges("flightticket_operator_stuck_deletions", help, &[]);
     move |tickets| {
         let (mut counts, mut waiting) = ([0; Phase::ALL.len()], 0);
+        let mut namespaces = BTreeSet::new();
         for ticket in tickets {
+            namespaces.insert(ticket.key().namespace);
             let phase = ticket.status.as_ref().map_or(Phase::Pending, |status| status.phase);
             counts[phase as usize] += 1;
             waiting += i64::from(is_stuck(&ticket, Timestamp::now()));
@@ -24,6 +32,9 @@ pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, FlightTic
             phases.with_label_values(&[&phase.to_string()]).set(counts[phase as usize]);
         }
         stuck.with_label_values::<&str>(&[]).set(waiting);
+        if let Some(client) = &client {
+            client.report(&namespaces);
+        }
     }
 }
 

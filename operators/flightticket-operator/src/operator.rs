@@ -44,6 +44,7 @@ impl Operator for FlightTicketOperator {
     fn chart_values(&self) -> &'static [(&'static str, &'static str)] {
         &[
             ("booking-url", "provider.url"),
+            ("booking-allow-plain-http", "provider.allowPlainHttp"),
             ("booking-token-file", "provider.tokenFile"),
             ("booking-token-secret", "provider.secretName"),
             ("booking-ca-file", "provider.caFile"),
@@ -60,9 +61,10 @@ impl Operator for FlightTicketOperator {
             (None, Some(secret)) => Token::Shared(manager.shared_token(secret)),
             (None, None) => Token::None,
         };
-        let client = config.url.clone().map(|url| {
+        let client = config.provider().ok().cloned().map(|url| {
             let transport = Https::new(config.ca_file.clone(), config.timeout);
-            Client::new(Settings { url, token }, transport, manager.metrics())
+            let places = config.concurrency.into();
+            Client::new(Settings { url, token, places }, transport, manager.metrics())
         });
         let declared = declare(manager, &config, client);
         manager.add(declared);
@@ -73,12 +75,18 @@ impl Operator for FlightTicketOperator {
 pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> DeclaredController {
     let polling = Arc::new(Polling::every(config.poll_interval));
     let left = polling.clone();
+    let gauges = metrics::gauges(manager.metrics(), client.clone());
     Controller::of::<FlightTicket>()
-        .config(controller::Booking { client, polling })
+        .config(controller::Booking { client: client.ok_or_else(|| lack(config)), polling })
         .wakes_on(FlightTicket::intent)
         .workers(config.concurrency.into())
         .on_delete(FINALIZER, controller::clean_up)
         .on_gone(move |key| left.forget(key))
-        .on_scrape(metrics::gauges(manager.metrics()))
+        .on_scrape(gauges)
         .reconcile(controller::reconcile)
+}
+
+/// Returns why there is no provider, for users.
+fn lack(config: &Config) -> String {
+    config.provider().err().unwrap_or_default()
 }

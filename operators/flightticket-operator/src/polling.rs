@@ -16,6 +16,8 @@ use crate::{
 const SEATS: Duration = Duration::from_mins(5);
 /// Wait after refused credentials: then the client reads the token again. It does not send the same token again so soon.
 const CREDENTIALS: Duration = Duration::from_secs(15);
+/// Wait after the provider has forbidden a request.
+const FORBIDDEN: Duration = Duration::from_mins(5);
 /// Wait when the provider does not find a booking.
 const MISSING: Duration = Duration::from_secs(5);
 /// First wait of the back-off when the outcome of a request is unknown.
@@ -44,6 +46,8 @@ struct Counts {
     missing: Option<Instant>,
     /// The time of the last event about a deletion without progress.
     reminded: Option<Instant>,
+    /// The provider has named this time: the ticket sends no request before it.
+    pause: Option<Instant>,
 }
 
 impl Polling {
@@ -67,14 +71,25 @@ impl Polling {
             Wait::Change => Action::Done,
             Wait::Poll => Action::After(spread(self.interval, 0.1)),
             Wait::Seats => Action::After(spread(SEATS, 0.1)),
+            Wait::Forbidden => Action::After(spread(FORBIDDEN, 0.1)),
             Wait::Credentials => Action::After(CREDENTIALS),
             Wait::Missing => Action::After(MISSING),
             // As long as it has lasted: each wait is twice the one before.
             Wait::Unconfirmed => Action::After((unconfirmed + CONFIRMATION[0]).min(CONFIRMATION[1])),
             // Spread only to later: never before the time that the provider has named, and not all tickets at the same time.
-            Wait::Trouble(Some(named)) => Action::NotBefore(named.mul_f64(1.0 + 0.1 * random)),
+            Wait::Trouble(Some(named)) => {
+                let pause = named.mul_f64(1.0 + 0.1 * random);
+                self.counts(ticket, |counts| counts.pause = Some(Instant::now() + pause));
+                Action::After(pause)
+            }
             Wait::Trouble(None) => Action::Retry(TROUBLE),
         }
+    }
+
+    /// Returns how long the ticket must not send a request yet, because the provider has named a time.
+    pub(crate) fn pause(&self, ticket: &FlightTicket) -> Option<Duration> {
+        let pause = self.counts(ticket, |counts| counts.pause)?;
+        Some(pause.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 
     /// Whether the next event about a deletion without progress is due. Records that it is emitted.
@@ -112,7 +127,7 @@ impl Counts {
             Wait::Trouble(_) => (self.failures.saturating_add(1), self.unconfirmed, self.missing),
             Wait::Unconfirmed => (0, since(self.unconfirmed), None),
             Wait::Missing => (0, None, since(self.missing)),
-            Wait::Poll | Wait::Seats | Wait::Credentials | Wait::Change => (0, None, None),
+            Wait::Poll | Wait::Seats | Wait::Credentials | Wait::Forbidden | Wait::Change => (0, None, None),
         };
         self.unconfirmed.map(|since| now - since).unwrap_or_default()
     }

@@ -5,16 +5,16 @@ use manager::{Event, External, Finding};
 use crate::{
     FlightTicket,
     api::v1::{FlightTicketStatus, Phase},
-    booking::{Booking, Refusal},
+    booking::{Booking, Refusal, Request},
 };
 
 manager::standard_status!(FlightTicketStatus, fenced);
 
 /// Every reason that the operator sets in `Ready` or `Synced`, except `Diverged`. Other stored reasons come from the runtime
 /// (`Paused`) or from other clients; the operator ignores them.
-const REASONS: [&str; 15] = [
+const REASONS: [&str; 16] = [
     "Booked",
-    "ProviderNotConfigured",
+    NOT_CONFIGURED,
     "BookingPending",
     "BookingRejected",
     "InsufficientSeats",
@@ -22,6 +22,7 @@ const REASONS: [&str; 15] = [
     "BookingNotFound",
     "BookingHeldByAnother",
     "AuthenticationFailed",
+    FORBIDDEN,
     "Cancelling",
     "ProviderUnavailable",
     "UpToDate",
@@ -30,9 +31,11 @@ const REASONS: [&str; 15] = [
     "NotBooked",
 ];
 const DIVERGED: &str = "Diverged";
+const NOT_CONFIGURED: &str = "ProviderNotConfigured";
+const FORBIDDEN: &str = "BookingForbidden";
 
 /// Reasons of `Ready` that come with a Warning event. It has the same reason and message, and is emitted when the reason appears.
-const WARNINGS: [&str; 7] = [
+const WARNINGS: [&str; 8] = [
     "BookingRejected",
     "InsufficientSeats",
     "BookingCancelledExternally",
@@ -40,6 +43,7 @@ const WARNINGS: [&str; 7] = [
     "BookingHeldByAnother",
     "ProviderUnavailable",
     "AuthenticationFailed",
+    FORBIDDEN,
 ];
 
 /// A status with its two conditions: the stored one, or the one to write.
@@ -56,8 +60,14 @@ pub struct StatusUpdate {
 impl StatusUpdate {
     /// Returns the event about the provider's failure, if `Ready` reports one. This event is emitted repeatedly.
     pub fn trouble(&self) -> Option<Event> {
-        let is_trouble = |ready: &&Finding| ["ProviderUnavailable", "AuthenticationFailed"].contains(&ready.reason);
+        let is_trouble =
+            |ready: &&Finding| ["ProviderUnavailable", "AuthenticationFailed", FORBIDDEN].contains(&ready.reason);
         self.ready.as_ref().filter(is_trouble).map(|ready| Event::warning(ready.reason, ready.message.clone()))
+    }
+
+    /// Forgets a condition from the time without a provider: there is one now.
+    pub(crate) fn forget_lack_of_provider(&mut self) {
+        self.ready.take_if(|ready| ready.reason == NOT_CONFIGURED);
     }
 
     /// Reads the stored status and conditions of the object.
@@ -169,12 +179,24 @@ pub fn authentication_failed(refusal: &Refusal) -> Finding {
     no("AuthenticationFailed", format!("The provider refused the credentials ({})", refusal.status))
 }
 
-/// Returns the status of a ticket if the operator has no provider.
-pub fn not_configured(ticket: &FlightTicket) -> StatusUpdate {
-    let finding = |reason| no(reason, "the operator has no booking provider; set --booking-url");
+/// Returns `Ready` if the provider forbids this request, but not all requests. The event has the same message.
+pub fn forbidden(request: &Request, refusal: &Refusal) -> Finding {
+    let (op, words) = (request.op(), refusal.words());
+    no(FORBIDDEN, format!("The provider forbids the operation {op} for this ticket: {words}; trying again every 5m"))
+}
+
+/// Returns the status of a ticket if the operator has no provider. A final answer stays: without a change of the object, there is
+/// nothing to request from a provider.
+pub fn without_provider(ticket: &FlightTicket, lack: &str) -> StatusUpdate {
+    let stored = StatusUpdate::stored(ticket);
+    if ticket.is_settled() && stored.ready.is_some() { stored } else { not_configured(ticket, lack) }
+}
+
+/// Returns the status of a ticket that needs a provider, if the operator has none. `lack` says why.
+pub fn not_configured(ticket: &FlightTicket, lack: &str) -> StatusUpdate {
     let stored = StatusUpdate::stored(ticket);
     StatusUpdate {
-        ready: Some(finding("ProviderNotConfigured")),
+        ready: Some(no(NOT_CONFIGURED, lack)),
         synced: stored.synced.or_else(|| Some(not_booked())),
         ..stored
     }

@@ -6,20 +6,30 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     FlightTicket,
-    booking::{Order, is_word},
+    booking::{Contact, Order, is_word},
 };
 
 /// The finalizer, which stays until no booking is left at the provider.
 pub const FINALIZER: &str = "flights.com/booking";
 /// Annotation with the id of the object's booking. It survives a backup and restore, which loses the status and changes the uid.
 pub const BOOKING_ID: &str = "flights.com/booking-id";
-/// Annotation: `true` takes over a booking that belongs to another object.
+/// Annotation: `true` takes over a booking that belongs to another object of the same namespace. The operator removes it when
+/// the booking is taken over: a copy of the object must not take the booking over again.
 pub const ADOPT: &str = "flights.com/adopt-booking";
 /// Annotation: any new value repeats the request after a final refusal.
 pub const RETRY: &str = "flights.com/retry";
 /// Annotation: `true` lets the object be deleted although its booking could not be cancelled.
 pub const FORCE_DELETE: &str = "flights.com/force-delete";
 const REQUESTED: &str = "flights.com/reconcile-requested-at";
+
+/// What the annotations say about the object's booking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The value of [`BOOKING_ID`].
+    pub id: Option<String>,
+    /// The value of [`ADOPT`].
+    pub adopt: Option<String>,
+}
 
 /// How many times the operator replaces a lost booking.
 pub const MOST_ATTEMPTS: u32 = 10;
@@ -35,9 +45,9 @@ impl FlightTicket {
         self.metadata.annotations.as_ref()?.get(name).map(String::as_str)
     }
 
-    /// Whether an annotation is `true`.
-    pub fn is_annotated(&self, name: &str) -> bool {
-        self.annotation(name) == Some("true")
+    /// Whether the object is to be deleted although its booking is not cancelled.
+    pub fn is_forced(&self) -> bool {
+        self.annotation(FORCE_DELETE) == Some("true")
     }
 
     /// Returns our name for the booking of this attempt. It depends only on the object, so that after a crash any replica repeats
@@ -52,9 +62,15 @@ impl FlightTicket {
         (0..=MOST_ATTEMPTS).find(|attempt| self.reference(*attempt) == reference)
     }
 
-    /// Returns the booking id in the annotation, if it has the form of an id.
-    pub fn claimed_id(&self) -> Option<&str> {
-        self.annotation(BOOKING_ID).filter(|id| is_word(id, 64))
+    /// Returns what the annotations say about the booking.
+    pub fn claim(&self) -> Claim {
+        let value = |name| self.annotation(name).map(str::to_owned);
+        Claim { id: value(BOOKING_ID), adopt: value(ADOPT) }
+    }
+
+    /// Returns the object as the provider knows it.
+    pub fn contact(&self) -> Contact {
+        Contact { namespace: self.namespace().unwrap_or_default(), name: self.name_any() }
     }
 
     /// Returns the order for this ticket.
@@ -67,17 +83,25 @@ impl FlightTicket {
             number: spec.number,
             departure_date: spec.departure_date,
             cabin: spec.cabin.to_string(),
-            contact: (self.namespace().unwrap_or_default(), self.name_any()),
+            contact: self.contact(),
         }
     }
 
-    /// Returns a fingerprint of everything in the object that a final answer depends on. When it changes, the operator tries
-    /// again. If the booking is known (`is_known`), [`BOOKING_ID`] does not count, because the operator itself writes it.
-    pub fn demand(&self, is_known: bool) -> String {
-        let claimed = if is_known { None } else { self.annotation(BOOKING_ID) };
+    /// Returns a fingerprint of everything in the object that a final answer depends on, with this claim. When it changes, the
+    /// operator tries again. If the booking is known (`is_known`), [`BOOKING_ID`] does not count, because the operator itself
+    /// writes it.
+    pub fn demand(&self, claim: &Claim, is_known: bool) -> String {
+        let claimed = if is_known { None } else { claim.id.as_deref() };
         let generation = self.metadata.generation.unwrap_or_default();
-        let texts = format!("{:?}", [claimed, self.annotation(RETRY), self.annotation(ADOPT)]);
+        let texts = format!("{:?}", [claimed, self.annotation(RETRY), claim.adopt.as_deref()]);
         format!("{generation}-{:016x}", xxh3_64(texts.as_bytes()))
+    }
+
+    /// Whether the answer that the status stores as final is for the object as it is now.
+    pub fn is_settled(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| {
+            status.settled.as_deref() == Some(&*self.demand(&self.claim(), status.booking_id.is_some()))
+        })
     }
 
     /// Returns the parts of the ticket whose change ends a wait at once: the user's requests, and whether the status reports
@@ -87,7 +111,19 @@ impl FlightTicket {
         let is_known = status.is_some_and(|status| status.booking_id.is_some());
         let is_reported = status.is_some_and(|status| status.conditions.iter().any(|it| it.type_ == "Ready"));
         let annotations = [REQUESTED, FORCE_DELETE].map(|name| self.annotation(name).map(str::to_owned));
-        (self.demand(is_known), annotations, is_reported)
+        (self.demand(&self.claim(), is_known), annotations, is_reported)
+    }
+}
+
+impl Claim {
+    /// Returns the booking id, if it has the form of an id.
+    pub fn booking(&self) -> Option<&str> {
+        self.id.as_deref().filter(|id| is_word(id, 64))
+    }
+
+    /// Whether the user wants to take the booking over.
+    pub fn adopts(&self) -> bool {
+        self.adopt.as_deref() == Some("true")
     }
 }
 
@@ -115,18 +151,20 @@ mod tests {
     #[test]
     fn demand_changes_with_spec_and_user_annotations() {
         let annotated = |name: &str| samples::with(&json!({"metadata": {"annotations": {name: "BK-1"}}}));
-        let seed = samples::seed().demand(false);
+        let demand = |ticket: FlightTicket, is_known| ticket.demand(&ticket.claim(), is_known);
+        let seed = demand(samples::seed(), false);
         for name in [BOOKING_ID, RETRY, ADOPT] {
-            assert_ne!(annotated(name).demand(false), seed, "{name}");
+            assert_ne!(demand(annotated(name), false), seed, "{name}");
         }
-        assert_ne!(samples::with(&json!({"metadata": {"generation": 2}})).demand(false), seed);
-        assert_eq!(annotated("other").demand(false), seed);
-        assert_eq!(annotated(BOOKING_ID).demand(true), samples::seed().demand(true), "the operator itself writes it");
+        assert_ne!(demand(samples::with(&json!({"metadata": {"generation": 2}})), false), seed);
+        assert_eq!(demand(annotated("other"), false), seed);
+        let known = demand(samples::seed(), true);
+        assert_eq!(demand(annotated(BOOKING_ID), true), known, "the operator itself writes it");
     }
 
     #[test]
     fn invalid_booking_id_annotation_is_ignored() {
         let ticket = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "../admin"}}}));
-        assert_eq!(ticket.claimed_id(), None);
+        assert_eq!(ticket.claim().booking(), None);
     }
 }

@@ -240,7 +240,7 @@ impl ExternalService for Provider {
                 true
             }
             4 => {
-                let status = [429, 500, 502, 503, 401][rng.usize(..5)];
+                let status = [429, 500, 502, 503, 401, 403][rng.usize(..6)];
                 airline.books().status = Some((status, rng.bool().then_some(7)));
                 self.state().troubled_until = Some(until);
                 true
@@ -315,7 +315,8 @@ impl Operator for Clerk {
     fn setup(&self, manager: &mut Manager) {
         let config: Config = manager.args();
         let line = Line { provider: self.provider.clone(), alive: self.alive.clone() };
-        let settings = Settings { url: "http://provider".parse().expect("an address"), token: Token::None };
+        let url = "http://provider".parse().expect("an address");
+        let settings = Settings { url, token: Token::None, places: config.concurrency.into() };
         let client = Client::new(settings, line, manager.metrics());
         let declared = declare(manager, &config, Some(client));
         manager.add(declared);

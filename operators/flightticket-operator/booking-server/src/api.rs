@@ -122,11 +122,11 @@ async fn cancel(State(app): State<Arc<App>>, Path(id): Path<String>) -> Answer {
 }
 
 async fn adopt(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Answer {
-    let (new, expected) = wire::new_reference(body::json(request).await?)?;
+    let wire::Move { to: new, expected, contact } = wire::new_reference(body::json(request).await?)?;
     let decide = move |books: Books<'_>| -> Result<Decision<Booking>, Failure> {
         let booking = known(books, &id)?;
         let is_taken = books.is_buried(&new)? || books.current(&new)?.is_some();
-        Ok(ledger::adopt(booking, &new, &expected, is_taken, clock::now())?)
+        Ok(ledger::adopt(booking, &new, &expected, contact, is_taken, clock::now())?)
     };
     Ok(shown(StatusCode::OK, &app.store.write(decide).await?))
 }

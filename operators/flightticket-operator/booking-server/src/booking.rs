@@ -185,7 +185,7 @@ pub struct Order {
     pub date: Option<Date>,
     /// Which class.
     pub cabin: Cabin,
-    /// The object that the booking is for.
+    /// The object that the booking is for. A client reads it to decide who may take over the booking.
     pub contact: Option<Contact>,
 }
 
@@ -257,11 +257,24 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// Draws random identifiers. They are names, not secrets. A unique index refuses an id that already exists.
+    /// Draws identifiers from the operating system's random numbers: a client must not be able to guess the ids and codes of
+    /// other bookings from its own. A unique index refuses an id that already exists.
+    ///
+    /// # Panics
+    ///
+    /// When the operating system has no random numbers.
     pub fn draw() -> Self {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).expect("the operating system has random numbers");
+        Self::of(random)
+    }
+
+    /// Writes 16 random bytes as identifiers of 10 and 6 characters. Each character holds five bits of its byte.
+    pub fn of(random: [u8; 16]) -> Self {
         const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-        let text = |length| (0..length).map(|_| char::from(CROCKFORD[fastrand::usize(..32)])).collect::<String>();
-        Self { id: format!("BK-{}", text(10)), confirmation: text(6) }
+        let characters = random.map(|byte| char::from(CROCKFORD[usize::from(byte % 32)]));
+        let (id, confirmation) = characters.split_at(10);
+        Self { id: format!("BK-{}", String::from_iter(id)), confirmation: String::from_iter(confirmation) }
     }
 }
 
@@ -322,5 +335,20 @@ mod tests {
             |text: &str| text.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase() && !b"ILOU".contains(&b));
         assert!(fresh.id.starts_with("BK-") && fresh.id.len() == 13 && is_crockford(&fresh.id[3..]), "{fresh:?}");
         assert!(fresh.confirmation.len() == 6 && is_crockford(&fresh.confirmation), "{fresh:?}");
+    }
+
+    #[test]
+    fn identifiers_do_not_follow_from_a_seed() {
+        let drawn = || {
+            fastrand::seed(7);
+            Fresh::draw()
+        };
+        assert_ne!(drawn(), drawn());
+    }
+
+    #[test]
+    fn each_byte_becomes_one_character_of_the_ids() {
+        let counted = std::array::from_fn(|place| u8::try_from(place).unwrap() + 240);
+        assert_eq!(Fresh::of(counted), Fresh { id: "BK-GHJKMNPQRS".to_owned(), confirmation: "TVWXYZ".to_owned() });
     }
 }

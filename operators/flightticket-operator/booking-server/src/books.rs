@@ -227,7 +227,8 @@ impl Books<'_> {
     /// Writes the mutable columns of a booking, and replaces its seats.
     fn update(self, booking: &Booking) -> Result<()> {
         let sql = "UPDATE bookings SET reference = ?2, number = ?3, state = ?4, code = ?5, version = ?6, message = ?7,
-             confirm_at = ?8, departed = ?9, updated_at = ?10 WHERE id = ?1 RETURNING route_id";
+             confirm_at = ?8, departed = ?9, updated_at = ?10, contact_namespace = ?11, contact_name = ?12
+             WHERE id = ?1 RETURNING route_id";
         let route = self.0.prepare_cached(sql)?.query_row(
             params![
                 booking.id,
@@ -240,6 +241,8 @@ impl Books<'_> {
                 booking.confirm_at.map(Timestamp::as_millisecond),
                 booking.departed,
                 booking.updated_at.as_millisecond(),
+                booking.order.contact.as_ref().map(|contact| &contact.namespace),
+                booking.order.contact.as_ref().map(|contact| &contact.name),
             ],
             |row| row.get(0),
         )?;

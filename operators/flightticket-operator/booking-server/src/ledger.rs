@@ -8,7 +8,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    booking::{Booking, Fresh, Order, Reference, RouteKey, Seat, State, is_past},
+    booking::{Booking, Contact, Fresh, Order, Reference, RouteKey, Seat, State, is_past},
     problem::{Code, Problem},
 };
 
@@ -287,11 +287,13 @@ pub fn standing(reference: &Reference, is_buried: bool, latest: Option<&Booking>
     Ok(Standing { reference: reference.clone(), state, booking: latest.map(|booking| booking.id.clone()) })
 }
 
-/// Moves a booking to another reference. Closes the old reference, so that a client that still uses it cannot book a second time.
+/// Moves a booking to another reference, and to another contact if the client names one. Closes the old reference, so that a
+/// client that still uses it cannot book a second time.
 pub fn adopt(
     mut booking: Booking,
     new: &Reference,
     expected: &Reference,
+    contact: Option<Contact>,
     is_new_taken: bool,
     now: Timestamp,
 ) -> Result<Decision<Booking>, Problem> {
@@ -308,6 +310,7 @@ pub fn adopt(
         return Err(Problem::new(Code::ReferenceTaken, detail));
     }
     let old = std::mem::replace(&mut booking.order.reference, new.clone());
+    booking.order.contact = contact.or(booking.order.contact);
     let mut decision = changed(Event::Moved, booking, now);
     decision.changes.push(Change::Bury(old));
     Ok(decision)

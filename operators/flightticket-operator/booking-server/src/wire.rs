@@ -147,11 +147,20 @@ pub(crate) fn new_number(body: Value) -> Result<u8, Problem> {
     fields.end().map(|()| number)
 }
 
-/// Parses the new reference of a booking, and its current one.
-pub(crate) fn new_reference(body: Value) -> Result<(Reference, Reference), Problem> {
+/// A request to move a booking to another reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) to: Reference,
+    pub(crate) expected: Reference,
+    pub(crate) contact: Option<Contact>,
+}
+
+/// Parses the new reference of a booking, its current one, and the object that it is for from then on.
+pub(crate) fn new_reference(body: Value) -> Result<Move, Problem> {
     let mut fields = Fields::of(body)?;
-    let both = (fields.reference("reference")?, fields.reference("expect")?);
-    fields.end().map(|()| both)
+    let (to, expected) = (fields.reference("reference")?, fields.reference("expect")?);
+    let contact = fields.optional("contact").map(contact).transpose()?;
+    fields.end().map(|()| Move { to, expected, contact })
 }
 
 /// The number of seats of a route, on one day or on any day.
@@ -217,6 +226,9 @@ pub(crate) fn booking(booking: &Booking) -> Value {
     }
     if let Some(message) = &booking.message {
         document["message"] = json!(message);
+    }
+    if let Some(Contact { namespace, name }) = &order.contact {
+        document["contact"] = json!({"namespace": namespace, "name": name});
     }
     document
 }

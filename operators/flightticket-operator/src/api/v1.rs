@@ -33,6 +33,12 @@ use workloads::{Fence, schemas};
     printcolumn(name = "TO", type_ = "string", json_path = ".spec.to"),
     printcolumn(name = "NUMBER", type_ = "integer", json_path = ".spec.number"),
     printcolumn(name = "BOOKING", type_ = "string", json_path = ".status.bookingId"),
+    printcolumn(
+        name = "REASON",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        priority = 1
+    ),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

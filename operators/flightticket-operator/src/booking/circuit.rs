@@ -1,4 +1,4 @@
-//! The circuit breaker and rate limit for requests to the provider. Pure: the time is an argument.
+//! The circuit breaker for the requests of one namespace. Pure: the time is an argument.
 
 use std::time::Duration;
 
@@ -10,17 +10,15 @@ const FAILURES: u32 = 10;
 pub(crate) const PAUSE: Duration = Duration::from_secs(30);
 /// After this time without a result, the trial request counts as lost, for example because its reconcile was cancelled.
 const TRIAL: Duration = Duration::from_mins(2);
-/// Minimum time between two requests.
-pub(crate) const SPACING: Duration = Duration::from_millis(50);
 
-/// Opens after failures in a row, counted over all tickets. While open, it lets one trial request at a time through.
+/// Opens after failures in a row, counted over the tickets of one namespace. While open, it lets one trial request at a time
+/// through.
 #[derive(Debug, Default)]
 pub(crate) struct Circuit {
     failures: u32,
     /// While the circuit is open: when the next trial request may be sent.
     closed_at: Option<Instant>,
     last: String,
-    slot: Option<Instant>,
 }
 
 /// The error while the circuit is open.
@@ -33,21 +31,19 @@ pub(crate) struct Open {
 }
 
 impl Circuit {
-    /// Returns when a request may be sent, at `now` or later.
+    /// Lets a request through.
     ///
     /// # Errors
     ///
     /// If the circuit is open.
-    pub(crate) fn enter(&mut self, now: Instant) -> Result<Instant, Open> {
+    pub(crate) fn enter(&mut self, now: Instant) -> Result<(), Open> {
         if let Some(closed_at) = self.closed_at {
             if now < closed_at {
                 return Err(Open { wait: closed_at - now, last: self.last.clone() });
             }
             self.closed_at = Some(now + TRIAL); // this is the trial request; all others wait for its result
         }
-        let slot = self.slot.map_or(now, |slot| slot.max(now));
-        self.slot = Some(slot + SPACING);
-        Ok(slot)
+        Ok(())
     }
 
     /// Records that the provider answered.
@@ -56,7 +52,7 @@ impl Circuit {
         self.closed_at = None;
     }
 
-    /// Records that the provider did not answer, or answered 5xx.
+    /// Records that the provider did not answer, or answered 429 or 5xx.
     pub(crate) fn failed(&mut self, why: &str, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         why.clone_into(&mut self.last);
@@ -67,6 +63,11 @@ impl Circuit {
 
     pub(crate) fn is_open(&self) -> bool {
         self.closed_at.is_some()
+    }
+
+    /// Whether the last request failed.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failures > 0
     }
 }
 
@@ -119,15 +120,5 @@ mod tests {
         let mut circuit = open(now);
         assert!(circuit.enter(now + PAUSE).is_ok());
         assert!(circuit.enter(now + PAUSE + TRIAL).is_ok());
-    }
-
-    #[test]
-    fn requests_are_rate_limited() {
-        let now = Instant::now();
-        let mut circuit = Circuit::default();
-        let slots: Vec<Duration> = (0..21).map(|_| circuit.enter(now).expect("closed") - now).collect();
-        assert_eq!((slots[0], slots[20]), (Duration::ZERO, Duration::from_secs(1)), "twenty in a second");
-        let later = now + Duration::from_mins(1);
-        assert_eq!(circuit.enter(later), Ok(later));
     }
 }

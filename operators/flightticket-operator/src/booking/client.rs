@@ -1,6 +1,6 @@
-//! The client of the provider. It adds credentials, the rate limit and metrics to each request.
+//! The client of the provider. It adds credentials, the limits and metrics to each request.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use http::{HeaderValue, StatusCode, Uri, header};
 use jiff::Timestamp;
@@ -9,7 +9,11 @@ use parking_lot::Mutex;
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Failure, Outcome, Refusal, Request, Transport, Unknown, Why, circuit::Circuit, wire};
+use super::{
+    Failure, Outcome, Refusal, Request, Transport, Unknown, Why,
+    admission::{Admission, Waiter},
+    wire,
+};
 
 /// How long the client does not send refused credentials again, unless they change.
 const REFUSED: Duration = Duration::from_secs(55);
@@ -21,6 +25,8 @@ pub struct Settings {
     pub url: Uri,
     /// The token that authorizes the client.
     pub token: Token,
+    /// How many tickets may use the provider at once.
+    pub places: usize,
 }
 
 /// Where the token for a provider is.
@@ -35,19 +41,25 @@ pub enum Token {
     Shared(SharedToken),
 }
 
-/// A client of one provider. Clones share the circuit breaker and the connections.
+/// A client of one provider. Clones share the limits and the connections.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
+
+/// The right of a ticket to use the provider, in the share of its namespace. It ends when this is dropped.
+pub struct Place {
+    client: Client,
+    namespace: String,
+}
 
 struct Inner {
     settings: Settings,
     transport: Box<dyn Transport>,
-    circuit: Mutex<Circuit>,
+    admission: Mutex<Admission>,
     refused: Mutex<Option<Refused>>,
     metrics: Metrics,
 }
 
-/// Credentials that the provider refused.
+/// Credentials that the provider refused. They are the same for all namespaces, so no request is sent with them.
 struct Refused {
     token: Option<String>,
     until: Instant,
@@ -58,44 +70,30 @@ impl Client {
     /// Creates a client and registers its metrics. It opens no connection.
     pub fn new(settings: Settings, transport: impl Transport, registry: &MetricRegistry) -> Self {
         Self(Arc::new(Inner {
+            admission: Mutex::new(Admission::with_places(settings.places)),
             settings,
             transport: Box::new(transport),
-            circuit: Mutex::default(),
             refused: Mutex::default(),
             metrics: Metrics::new(registry),
         }))
     }
 
-    /// Sends a request, after a wait for the rate limit. Every error becomes an [`Outcome`].
-    pub async fn ask(&self, request: &Request) -> Outcome {
-        let Inner { settings, metrics, .. } = &*self.0;
-        let token = match settings.token.read().await {
-            Ok(token) => token,
-            Err(why) => return unknown(why, None),
-        };
-        if let Some(refusal) = self.refused_before(token.as_deref()) {
-            return Outcome::Refused(refusal);
-        }
-        let slot = match self.circuit(|circuit| circuit.enter(Instant::now())) {
-            Ok(slot) => slot,
-            Err(open) => return unknown(open.last, Some(open.wait)),
-        };
-        sleep_until(slot).await;
+    /// Lets a ticket of this namespace use the provider.
+    ///
+    /// # Errors
+    ///
+    /// If its namespace uses its whole share: the time until the ticket should try again.
+    pub fn enter(&self, namespace: &str) -> Result<Place, Duration> {
+        self.0.admission.lock().enter(namespace, Instant::now())?;
+        Ok(Place { client: self.clone(), namespace: namespace.to_owned() })
+    }
 
-        let begun = Instant::now();
-        let outcome = self.send(request, token.as_deref()).await;
-        metrics.seconds.with_label_values(&[request.op()]).observe(begun.elapsed().as_secs_f64());
-        self.circuit(|circuit| match &outcome {
-            Outcome::Unknown(Unknown { why, answered: false, .. }) => circuit.failed(why, Instant::now()),
-            _ => circuit.succeeded(),
-        });
-        if let Outcome::Refused(refusal) = &outcome
-            && refusal.why == Why::Credentials
-        {
-            let refused = Refused { token, until: Instant::now() + REFUSED, refusal: refusal.clone() };
-            *self.0.refused.lock() = Some(refused);
-        }
-        outcome
+    /// Sets the metric of open circuits. `namespaces` are all that have tickets; the others are forgotten.
+    pub(crate) fn report(&self, namespaces: &BTreeSet<Arc<str>>) {
+        let mut admission = self.0.admission.lock();
+        admission.retain(namespaces);
+        let open = i64::try_from(admission.open_circuits()).unwrap_or(i64::MAX);
+        self.0.metrics.circuit_open.with_label_values::<&str>(&[]).set(open);
     }
 
     async fn send(&self, request: &Request, token: Option<&str>) -> Outcome {
@@ -136,12 +134,71 @@ impl Client {
         }
         refused.as_ref().map(|it| it.refusal.clone())
     }
+}
 
-    fn circuit<T>(&self, work: impl FnOnce(&mut Circuit) -> T) -> T {
-        let mut circuit = self.0.circuit.lock();
-        let result = work(&mut circuit);
-        self.0.metrics.circuit_open.with_label_values::<&str>(&[]).set(circuit.is_open().into());
-        result
+impl Place {
+    /// Sends a request, after a wait for its turn. Every error becomes an [`Outcome`].
+    pub async fn ask(&self, request: &Request) -> Outcome {
+        let Self { client, namespace } = self;
+        let Inner { settings, metrics, admission, refused, .. } = &*client.0;
+        let token = match settings.token.read().await {
+            Ok(token) => token,
+            Err(why) => return unknown(why, None),
+        };
+        if let Some(refusal) = client.refused_before(token.as_deref()) {
+            return Outcome::Refused(refusal);
+        }
+        if let Err(open) = admission.lock().pass_circuit(namespace, Instant::now()) {
+            return unknown(open.last, Some(open.wait));
+        }
+        Turn::of(self).await;
+
+        let begun = Instant::now();
+        let outcome = client.send(request, token.as_deref()).await;
+        metrics.seconds.with_label_values(&[request.op()]).observe(begun.elapsed().as_secs_f64());
+        match &outcome {
+            Outcome::Unknown(Unknown { why, answered: false, .. }) => {
+                admission.lock().failed(namespace, why, Instant::now());
+            }
+            _ => admission.lock().succeeded(namespace),
+        }
+        if let Outcome::Refused(refusal) = &outcome
+            && refusal.why == Why::Credentials
+        {
+            *refused.lock() = Some(Refused { token, until: Instant::now() + REFUSED, refusal: refusal.clone() });
+        }
+        outcome
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.client.0.admission.lock().leave(&self.namespace);
+    }
+}
+
+/// A request that waits for its turn. When it is cancelled, it waits no longer.
+struct Turn<'a> {
+    admission: &'a Mutex<Admission>,
+    waiter: Waiter,
+}
+
+impl<'a> Turn<'a> {
+    async fn of(place: &'a Place) {
+        let admission = &place.client.0.admission;
+        let waiter = admission.lock().wait(&place.namespace);
+        let turn = Self { admission, waiter };
+        loop {
+            let next = turn.admission.lock().turn(turn.waiter, Instant::now());
+            let Err(next) = next else { return };
+            sleep_until(next).await;
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.admission.lock().forget(self.waiter);
     }
 }
 
@@ -191,7 +248,8 @@ impl Metrics {
         let requests = registry.counters("flightticket_operator_provider_requests_total", help, &["op", "code"]);
         let help = "How long the booking provider took to answer, by operation.";
         let seconds = registry.histograms("flightticket_operator_provider_request_seconds", help, &["op"], &SECONDS);
-        let help = "1 while the booking provider is down and gets only one trial request at a time.";
+        let help = "Namespaces whose requests to the booking provider fail, so that it gets only one trial request at a time of \
+                    each of them.";
         let circuit_open = registry.gauges("flightticket_operator_provider_circuit_open", help, &[]);
         circuit_open.with_label_values::<&str>(&[]).set(0);
         for op in Request::OPS {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Booking, Order, Outcome, Refusal, Request, Standing, State, Unknown, Why, is_word, plain};
+use super::{Booking, Contact, Order, Outcome, Refusal, Request, Standing, State, Unknown, Why, is_word, plain};
 
 /// The maximum length of the provider's ids and codes, in characters.
 const LONGEST_WORD: usize = 64;
@@ -23,8 +23,9 @@ pub(crate) fn request(base: &Uri, request: &Request) -> Result<http::Request<Byt
         Request::Modify { id, number, .. } => {
             (Method::PATCH, format!("/v1/bookings/{id}"), Some(json!({"number": number})))
         }
-        Request::Adopt { id, expect, reference } => {
-            let body = json!({"reference": reference, "expect": expect});
+        Request::Adopt { id, expect, reference, contact: Contact { namespace, name } } => {
+            let contact = json!({"namespace": namespace, "name": name});
+            let body = json!({"reference": reference, "expect": expect, "contact": contact});
             (Method::PUT, format!("/v1/bookings/{id}/reference"), Some(body))
         }
         Request::Close { reference } => (Method::DELETE, format!("/v1/references/{reference}"), None),
@@ -53,7 +54,8 @@ pub(crate) fn request(base: &Uri, request: &Request) -> Result<http::Request<Byt
 }
 
 fn document(order: &Order) -> serde_json::Value {
-    let Order { reference, from, to, number, departure_date, cabin, contact: (namespace, name) } = order;
+    let Order { reference, from, to, number, departure_date, cabin, contact } = order;
+    let Contact { namespace, name } = contact;
     let mut document = json!({
         "reference": reference, "from": from, "to": to, "number": number, "cabin": cabin,
         "contact": {"namespace": namespace, "name": name},
@@ -88,14 +90,15 @@ pub(crate) fn outcome(request: &Request, answer: &http::Response<Bytes>, now: Ti
     Outcome::Unknown(Unknown {
         why: format!("the answer is {}{what}{words}", status.as_u16()),
         retry_after: retry_after(answer.headers(), now),
-        answered: !status.is_server_error(),
+        answered: !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS,
     })
 }
 
 /// Returns the reason of a certain refusal; `None` if the outcome is uncertain.
 fn why(request: &Request, status: StatusCode, code: &str) -> Option<Why> {
     Some(match (request, status.as_u16(), code) {
-        (_, 401 | 403, _) => Why::Credentials,
+        (_, 401, _) => Why::Credentials,
+        (_, 403, _) => Why::Forbidden,
         (Request::Book(_) | Request::Modify { .. } | Request::Adopt { .. }, 400 | 422, _)
         | (Request::Book(_), 404, "ROUTE_NOT_FOUND") => Why::Invalid,
         (Request::Book(_) | Request::Modify { .. }, 409, "INSUFFICIENT_SEATS") => Why::NoSeats,
@@ -142,6 +145,7 @@ fn done(request: &Request, status: StatusCode, body: &[u8]) -> Result<Outcome, S
         confirmation_code: read.confirmation_code.map(|code| plain(&code).chars().take(LONGEST_WORD).collect()),
         version: read.version,
         message: read.message.as_deref().map(plain).filter(|message| !message.is_empty()),
+        namespace: read.contact.map(|contact| contact.namespace),
     }))
 }
 
@@ -186,6 +190,12 @@ struct WireBooking {
     confirmation_code: Option<String>,
     version: u64,
     message: Option<String>,
+    contact: Option<WireContact>,
+}
+
+#[derive(Deserialize)]
+struct WireContact {
+    namespace: String,
 }
 
 #[derive(Deserialize)]

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     booking::{State, Unknown},
     samples::{self, UID},
+    ticket::FORCE_DELETE,
 };
 
 fn ticket(patch: &Value) -> FlightTicket {
@@ -28,7 +29,7 @@ fn unknown() -> Outcome {
 
 /// Runs a poll. Returns the references that it closed, and its result.
 fn end(ticket: &FlightTicket, failures: u32, mut answer: impl FnMut(&str) -> Outcome) -> (Vec<String>, End) {
-    let mut cancellation = Cancellation::of(ticket, SoFar { failures, missing: None }, true);
+    let mut cancellation = Cancellation::of(ticket, SoFar { failures, missing: None }, None);
     let mut asked = Vec::new();
     while let Some(request) = cancellation.request() {
         let Request::Close { reference } = &request else { panic!("{request:?}") };
@@ -57,11 +58,18 @@ fn every_cancellation_answer_has_its_result() {
     assert_eq!(of(json!({}), refused(Why::Missing)), "");
     assert_eq!(of(json!({}), refused(Why::Fixed)), "Booking BK-1 cannot be cancelled: flown");
     assert_eq!(of(json!({}), refused(Why::Credentials)), "Cancelling Some(false)/AuthenticationFailed Credentials");
+    assert_eq!(of(json!({}), refused(Why::Forbidden)), "Cancelling Some(false)/BookingForbidden Forbidden");
+    let open = Outcome::Standing(Standing { state: State::Confirmed, booking_id: Some("BK-1".to_owned()) });
+    assert_eq!(of(json!({}), open), "Cancelling Some(false)/Cancelling Trouble(None)", "it is not cancelled");
     assert_eq!(of(json!({}), unknown()), "Cancelling None/ProviderUnavailable Trouble(None)");
     let forced = json!({"annotations": {FORCE_DELETE: "true"}});
     assert_eq!(of(json!({"metadata": forced}), unknown()), "Booking BK-1 was left at the provider by force-delete");
     assert_eq!(of(json!({"metadata": forced}), refused(Why::Credentials)).split(' ').nth(2), Some("was"));
     assert_eq!(of(json!({"metadata": forced}), closed(Some("BK-1"))), "Booking BK-1 cancelled", "it tries first");
+    let failed = json!({"metadata": forced, "status": {"phase": "Cancelling", "bookingId": "BK-1", "reference": UID}});
+    let (asked, end_of_failed) = end(&ticket(&failed), 2, |_| panic!("a request"));
+    assert_eq!(asked, Vec::<String>::new(), "it has tried before");
+    assert_eq!(said(&end_of_failed), "Booking BK-1 was left at the provider by force-delete");
     let first = end(&ticket(&json!({})), 0, |_| unknown()).1;
     assert_eq!(said(&first), "Cancelling Some(false)/Cancelling Trouble(None)");
 }
@@ -91,8 +99,9 @@ fn retained_booking_causes_no_request() {
 
 #[test]
 fn ticket_without_provider_stays_unless_force_deleted() {
-    let without = |patch: Value| said(&Cancellation::of(&ticket(&patch), SoFar::default(), false).end());
+    let without = |patch: Value| said(&Cancellation::of(&ticket(&patch), SoFar::default(), Some("none")).end());
     assert_eq!(without(json!({})), "Cancelling Some(false)/ProviderNotConfigured Change");
     let forced = json!({"metadata": {"annotations": {FORCE_DELETE: "true"}}});
     assert!(without(forced).contains("was left"));
+    assert_eq!(without(json!({"spec": {"deletionPolicy": "Retain"}})), "Booking BK-1 kept");
 }

@@ -4,7 +4,13 @@ use manager::External;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{booking::Order, samples, ticket::RETRY};
+use crate::{
+    booking::{Contact, Order},
+    samples,
+    ticket::{BOOKING_ID, RETRY},
+};
+
+mod adoption;
 
 fn booking(state: State) -> Booking {
     Booking {
@@ -19,7 +25,27 @@ fn booking(state: State) -> Booking {
         confirmation_code: Some("ABC123".to_owned()),
         version: 1,
         message: None,
+        namespace: Some("default".to_owned()),
     }
+}
+
+fn contact() -> Contact {
+    Contact { namespace: "default".to_owned(), name: "my-flight-ticket".to_owned() }
+}
+
+/// Returns the step that writes this id, and removes the annotation that adopts.
+fn noted(id: Option<&str>) -> Step {
+    Step::Note(Claim { id: id.map(str::to_owned), adopt: None })
+}
+
+/// A closed reference, whose booking had this id.
+fn closed(id: &str) -> Outcome {
+    Outcome::Standing(Standing { state: State::Cancelled, booking_id: Some(id.to_owned()) })
+}
+
+fn of_another(state: State, namespace: Option<&str>) -> Outcome {
+    let namespace = namespace.map(str::to_owned);
+    Outcome::Booking(Booking { reference: "other".to_owned(), namespace, ..booking(state) })
 }
 
 fn confirmed() -> Outcome {
@@ -91,10 +117,12 @@ impl PollResult {
             .to_vec();
         let mut ticket = ticket.clone();
         for step in &self.steps {
-            if let Step::Note(id) = step {
+            if let Step::Note(Claim { id, adopt }) = step {
                 let annotations = ticket.metadata.annotations.get_or_insert_default();
-                annotations.remove(BOOKING_ID);
-                annotations.extend(id.clone().map(|id| (BOOKING_ID.to_owned(), id)));
+                for (name, value) in [(BOOKING_ID, id), (ADOPT, adopt)] {
+                    annotations.remove(name);
+                    annotations.extend(value.clone().map(|value| (name.to_owned(), value)));
+                }
             }
         }
         FlightTicket { status: Some(status), ..ticket }
@@ -157,10 +185,9 @@ fn booking_uses_the_uid_and_is_annotated_before_the_status() {
         number: 2,
         departure_date: None,
         cabin: "Economy".to_owned(),
-        contact: ("default".to_owned(), "my-flight-ticket".to_owned()),
+        contact: contact(),
     };
-    let noted = Step::Note(Some("BK-1".to_owned()));
-    assert_eq!(poll.steps, [Step::Ask(Request::Book(order)), noted, Step::Rest(Wait::Poll)]);
+    assert_eq!(poll.steps, [Step::Ask(Request::Book(order)), noted(Some("BK-1")), Step::Rest(Wait::Poll)]);
     assert_eq!(poll.said(), "Booked True/Booked True/UpToDate");
     let status = &poll.update.status;
     assert_eq!((status.number, status.attempt, status.booked_at), (Some(2), 0, Some(now())));
@@ -190,6 +217,12 @@ fn every_order_answer_has_its_status_and_wait() {
             "Pending False/AuthenticationFailed Unknown/ProviderUnavailable",
             Wait::Credentials,
             "AuthenticationFailed",
+        ),
+        (
+            refused(Why::Forbidden),
+            "Pending False/BookingForbidden Unknown/ProviderUnavailable",
+            Wait::Forbidden,
+            "BookingForbidden",
         ),
         (unknown(), "Pending False/BookingPending False/NotBooked", Wait::Trouble(None), ""),
         (
@@ -290,6 +323,12 @@ fn booked_seats_follow_the_spec() {
     assert_eq!(again.update.external(), refusal.update.external(), "nothing to write");
     assert_eq!(again.events, []);
 
+    let forbidden = poll(&ticket, [confirmed(), refused(Why::Forbidden)]);
+    assert_eq!(
+        (forbidden.said().as_str(), forbidden.wait()),
+        ("Booked True/Booked False/ModificationRejected", Wait::Seats)
+    );
+
     let fixed = poll(&ticket, [confirmed(), refused(Why::Fixed)]);
     assert_eq!((fixed.said().as_str(), fixed.wait()), ("Booked True/Booked False/ModificationRejected", Wait::Poll));
 
@@ -337,25 +376,41 @@ fn lost_booking_is_rebooked_only_by_policy() {
     assert_eq!(never.update.external().ready.message, "Booking BK-1 was cancelled by the provider");
 
     let always = patched(&booked(), &json!({"spec": {"rebookPolicy": "Always"}}));
-    let closed = || Outcome::Standing(Standing { state: State::Cancelled, booking_id: Some("BK-1".to_owned()) });
     let next = Booking { id: "BK-2".to_owned(), reference: format!("{}.1", samples::UID), ..booking(State::Confirmed) };
-    let anew = poll(&always, [cancelled(), closed(), Outcome::Booking(next)]);
+    let anew = poll(&always, [cancelled(), closed("BK-1"), Outcome::Booking(next)]);
     // The operator closes the old reference, and stores the new one before it uses it.
     let [Step::Ask(Request::Get { .. }), Step::Ask(Request::Close { reference }), rest @ ..] = anew.steps.as_slice()
     else {
         panic!("{:?}", anew.steps)
     };
     assert_eq!(reference, samples::UID);
-    let [Step::Note(None), Step::Remember, Step::Ask(Request::Book(order)), Step::Note(Some(id)), Step::Rest(_)] = rest
-    else {
+    let [forget, Step::Remember, Step::Ask(Request::Book(order)), note, Step::Rest(_)] = rest else {
         panic!("{rest:?}")
     };
-    assert_eq!((order.reference.as_str(), id.as_str()), (&*format!("{}.1", samples::UID), "BK-2"));
+    assert_eq!((forget, note), (&noted(None), &noted(Some("BK-2"))));
+    assert_eq!(order.reference, format!("{}.1", samples::UID));
     assert_eq!(anew.update.status.attempt, 1);
     assert_eq!(anew.reasons(), ["BookingCancelledExternally", "Booked"]);
 
-    // After a close with an unknown outcome, there is no new booking.
-    assert_eq!(poll(&always, [cancelled(), unknown()]).ops(), ["get", "cancel"]);
+    // If the provider does not say that the reference is closed, there is no new booking.
+    let open = Outcome::Standing(Standing { state: State::Confirmed, booking_id: Some("BK-1".to_owned()) });
+    for (answer, wait) in [
+        (unknown(), Wait::Trouble(None)),
+        (open, Wait::Trouble(None)),
+        (refused(Why::Forbidden), Wait::Forbidden),
+        (refused(Why::Fixed), Wait::Change),
+        (refused(Why::Missing), Wait::Change),
+    ] {
+        let kept = poll(&always, [cancelled(), answer.clone()]);
+        assert_eq!((kept.ops(), kept.wait()), (vec!["get", "cancel"], wait), "{answer:?}");
+        assert_eq!(kept.update.status.attempt, 0, "{answer:?}");
+    }
+    let fixed = poll(&always, [cancelled(), refused(Why::Fixed)]);
+    assert_eq!(fixed.said(), "Cancelled False/BookingCancelledExternally False/NotBooked for good");
+    let words = "Booking BK-1 was cancelled by the provider; not booked again, because the provider does not cancel what \
+                 its reference may still have: CODE: words";
+    assert_eq!(fixed.events, [Event::warning("BookingCancelledExternally", words)]);
+    assert_eq!(poll(&fixed.stored(&always), []).wait(), Wait::Change);
 
     let often = patched(&always, &json!({"status": {"attempt": 10, "reference": format!("{}.10", samples::UID)}}));
     let last = Booking { reference: format!("{}.10", samples::UID), ..booking(State::Cancelled) };
@@ -395,27 +450,17 @@ fn annotated_object_never_books() {
         let ticket = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}}));
         patched(&ticket, &json!({"metadata": {"annotations": more}}))
     };
-    let of_another = || Outcome::Booking(Booking { reference: "other".to_owned(), ..booking(State::Confirmed) });
 
     let ours = poll(&annotated(json!({})), [confirmed()]);
     assert_eq!((ours.ops(), ours.said().as_str()), (vec!["get"], "Booked True/Booked True/UpToDate"));
     assert_eq!(ours.reasons(), ["Booked"]);
 
-    let held = poll(&annotated(json!({})), [of_another()]);
+    let held = poll(&annotated(json!({})), [of_another(State::Confirmed, Some("default"))]);
     assert_eq!(held.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
     let words =
-        "Booking BK-1 belongs to reference other; set annotation flights.com/adopt-booking=true to take it over";
+        "Booking BK-1 belongs to another FlightTicket; set annotation flights.com/adopt-booking=true to take it over";
     assert_eq!(held.update.external().ready.message, words);
     assert_eq!(held.update.status.booking_id, None);
-
-    let adopting = patched(&held.stored(&annotated(json!({}))), &json!({"metadata": {"annotations": {ADOPT: "true"}}}));
-    let adopted = poll(&adopting, [of_another(), confirmed()]);
-    let adopt =
-        Request::Adopt { id: "BK-1".to_owned(), expect: "other".to_owned(), reference: samples::UID.to_owned() };
-    assert_eq!(adopted.steps[1], Step::Ask(adopt));
-    assert_eq!(adopted.said(), "Booked True/Booked True/UpToDate");
-    let taken = poll(&adopting, [of_another(), refused(Why::Taken)]);
-    assert_eq!(taken.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
 
     let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
     let gone = poll_after(&annotated(json!({})), missing, [refused(Why::Missing), refused(Why::Missing)]);
@@ -432,10 +477,36 @@ fn annotated_object_never_books() {
 fn stale_booking_annotation_skips_no_attempt() {
     let status = json!({"status": {"attempt": 1, "reference": format!("{}.1", samples::UID)}});
     let ticket = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}, "status": status["status"]}));
-    let closed = Outcome::Standing(Standing { state: State::Cancelled, booking_id: Some("BK-1".to_owned()) });
+    let old = || Outcome::Booking(booking(State::Cancelled));
     let next = Booking { id: "BK-2".to_owned(), reference: format!("{}.1", samples::UID), ..booking(State::Confirmed) };
-    let poll = poll(&ticket, [Outcome::Booking(booking(State::Cancelled)), closed, Outcome::Booking(next)]);
-    assert_eq!((poll.ops(), poll.update.status.attempt), (vec!["get", "cancel", "create"], 1));
+    let booked = poll(&ticket, [old(), closed("BK-1"), Outcome::Booking(next)]);
+    assert_eq!((booked.ops(), booked.update.status.attempt), (vec!["get", "cancel", "create"], 1));
+    let kept = poll(&ticket, [old(), refused(Why::Fixed)]);
+    assert_eq!(kept.said(), "Rejected False/BookingRejected False/NotBooked for good");
+}
+
+/// The operator had no provider for a while.
+#[test]
+fn lack_of_a_provider_is_not_reported_once_there_is_one() {
+    let without = |ticket: &FlightTicket| {
+        let update = status::without_provider(ticket, "set --booking-url");
+        PollResult { steps: Vec::new(), update, events: Vec::new() }.stored(ticket)
+    };
+    let pending = without(&samples::seed());
+    assert_eq!(poll(&pending, [unknown()]).said(), "Pending False/BookingPending False/NotBooked");
+    let held = without(&booked());
+    assert_eq!(poll(&held, [unknown()]).said(), "Booked Unknown/ProviderUnavailable True/UpToDate");
+    assert_eq!(poll(&held, [refused(Why::Missing)]).said(), "Booked Unknown/ProviderUnavailable True/UpToDate");
+    assert_eq!(poll(&held, [confirmed()]).said(), "Booked True/Booked True/UpToDate");
+    // A final answer stays final, and is still shown.
+    let seed = samples::seed();
+    let rejected = poll(&seed, [refused(Why::Invalid)]).stored(&seed);
+    assert_eq!(without(&rejected).status, rejected.status);
+    // An earlier version overwrote it.
+    let not_configured = status::not_configured(&rejected, "set --booking-url");
+    let overwritten = PollResult { steps: Vec::new(), update: not_configured, events: Vec::new() }.stored(&rejected);
+    let again = poll(&overwritten, [refused(Why::Invalid)]);
+    assert_eq!(again.said(), "Rejected False/BookingRejected False/NotBooked for good");
 }
 
 #[test]

@@ -7,12 +7,13 @@ const INTERVAL: Duration = Duration::from_mins(5);
 fn waits_have_jitter() {
     let (tickets, ticket) = (Polling::every(INTERVAL), samples::seed());
     let seconds = |wait, random| match tickets.rest(&ticket, wait, random) {
-        Action::After(wait) | Action::NotBefore(wait) => wait.as_secs_f64(),
+        Action::After(wait) => wait.as_secs_f64(),
         other => panic!("{other:?}"),
     };
     for (wait, least, most) in [
         (Wait::Poll, 270.0, 330.0),
         (Wait::Seats, 270.0, 330.0),
+        (Wait::Forbidden, 270.0, 330.0),
         (Wait::Credentials, 15.0, 15.0),
         (Wait::Missing, 5.0, 5.0),
         (Wait::Trouble(Some(Duration::from_secs(7))), 7.0, 7.7),
@@ -22,13 +23,17 @@ fn waits_have_jitter() {
     }
 }
 
-#[test]
-fn provider_names_the_time_or_the_queue_backs_off() {
+#[tokio::test(start_paused = true)]
+async fn provider_names_the_time_or_the_queue_backs_off() {
     let (tickets, ticket) = (Polling::every(INTERVAL), samples::seed());
     let named = Duration::from_secs(7);
     for _ in 0..5 {
         assert_eq!(tickets.rest(&ticket, Wait::Trouble(None), 0.5), Action::Retry(TROUBLE));
-        assert_eq!(tickets.rest(&ticket, Wait::Trouble(Some(named)), 0.0), Action::NotBefore(named));
+        assert_eq!(tickets.pause(&ticket), None);
+        assert_eq!(tickets.rest(&ticket, Wait::Trouble(Some(named)), 0.0), Action::After(named));
+        tokio::time::advance(named / 7).await;
+        assert_eq!(tickets.pause(&ticket), Some(named / 7 * 6), "also if a change wakes the ticket earlier");
+        tokio::time::advance(named).await;
     }
     assert_eq!(tickets.so_far(&ticket).failures, 10);
     assert_eq!(tickets.rest(&ticket, Wait::Change, 0.5), Action::Done);

@@ -7,7 +7,7 @@ use std::{
 
 use booking_server::Access;
 use flightticket_operator::booking::{
-    Booking, Client, Https, Order, Outcome, Request, Settings, Standing, State, Token, Unknown, Why,
+    Booking, Client, Contact, Https, Order, Outcome, Request, Settings, Standing, State, Token, Unknown, Why,
 };
 use manager::MetricRegistry;
 use serde_json::json;
@@ -24,7 +24,7 @@ fn patient(provider: &Provider, limit: Duration) -> Client {
 
 fn with(url: &str, token_file: Option<PathBuf>, transport: Https) -> Client {
     let token = token_file.map_or(Token::None, Token::File);
-    let settings = Settings { url: url.parse().expect("an address"), token };
+    let settings = Settings { url: url.parse().expect("an address"), token, places: 16 };
     Client::new(settings, transport, &MetricRegistry::default())
 }
 
@@ -36,33 +36,41 @@ fn book(reference: &str) -> Request {
         number: 2,
         departure_date: Some(jiff::civil::date(2037, 5, 4)),
         cabin: "Business".to_owned(),
-        contact: ("shop".to_owned(), "mine".to_owned()),
+        contact: contact(),
     })
 }
 
+fn contact() -> Contact {
+    Contact { namespace: "shop".to_owned(), name: "mine".to_owned() }
+}
+
+async fn ask(client: &Client, request: &Request) -> Outcome {
+    client.enter("shop").unwrap_or_else(|wait| panic!("no place for {wait:?}")).ask(request).await
+}
+
 async fn booked(client: &Client, request: &Request) -> Booking {
-    match client.ask(request).await {
+    match ask(client, request).await {
         Outcome::Booking(booking) => booking,
         other => panic!("{request:?}: {other:?}"),
     }
 }
 
 async fn refused(client: &Client, request: &Request) -> Why {
-    match client.ask(request).await {
+    match ask(client, request).await {
         Outcome::Refused(refusal) => refusal.why,
         other => panic!("{request:?}: {other:?}"),
     }
 }
 
 async fn unknown(client: &Client, request: &Request) -> Unknown {
-    match client.ask(request).await {
+    match ask(client, request).await {
         Outcome::Unknown(unknown) => unknown,
         other => panic!("{request:?}: {other:?}"),
     }
 }
 
 async fn stands(client: &Client, request: Request) -> Standing {
-    match client.ask(&request).await {
+    match ask(client, &request).await {
         Outcome::Standing(standing) => standing,
         other => panic!("{request:?}: {other:?}"),
     }
@@ -84,7 +92,12 @@ async fn client_and_server_agree_on_every_request() {
     assert_eq!(refused(&client, &Request::Modify { id: id(), version: 1, number: 5 }).await, Why::Stale);
     provider.seats("Orléans", "東京", 4).await;
 
-    let adopt = |expect: &str| Request::Adopt { id: id(), expect: expect.to_owned(), reference: "b".to_owned() };
+    let adopt = |expect: &str| Request::Adopt {
+        id: id(),
+        expect: expect.to_owned(),
+        reference: "b".to_owned(),
+        contact: contact(),
+    };
     assert_eq!(refused(&client, &adopt("c")).await, Why::Stale);
     assert_eq!(booked(&client, &adopt("a")).await.reference, "b");
     assert_eq!(refused(&client, &book("a")).await, Why::Closed);

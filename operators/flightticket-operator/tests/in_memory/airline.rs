@@ -32,6 +32,19 @@ pub(crate) struct Books {
     pub(crate) hidden: BTreeSet<String>,
     /// If set, every answer has this status and this `Retry-After` in seconds.
     pub(crate) status: Option<(u16, Option<u64>)>,
+    /// What happens to requests for tickets whose `<namespace>/<name>` begins with this text.
+    pub(crate) troubles: Vec<(String, Trouble)>,
+}
+
+/// What happens to the requests for some tickets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Every answer has this status and this `Retry-After` in seconds.
+    Status(u16, Option<u64>),
+    /// Every answer has the status 200 and is not JSON.
+    Garbage,
+    /// There is no answer.
+    Silence,
 }
 
 impl Airline {
@@ -51,16 +64,22 @@ impl Airline {
         let path: Vec<&str> = request.uri().path().split('/').skip(1).collect();
         let kind: Vec<&str> = path.iter().enumerate().map(|(at, part)| if at == 2 { "*" } else { part }).collect();
         *books.handled.entry(format!("{} {}", request.method(), kind.join("/"))).or_default() += 1;
-        if let Some((status, retry_after)) = books.status {
-            let mut answer = answer(StatusCode::from_u16(status).expect("a status"), &json!({}));
-            if let Some(seconds) = retry_after {
-                answer.headers_mut().insert("retry-after", seconds.to_string().parse().expect("a header"));
-            }
-            return answer;
+        let trouble = books.status.map(|(status, retry_after)| Trouble::Status(status, retry_after));
+        match trouble.or(books.trouble(request, &path)) {
+            Some(Trouble::Status(status, retry_after)) => return failure(status, retry_after),
+            Some(Trouble::Garbage) => return Response::new(Bytes::from("<html>")),
+            Some(Trouble::Silence) => panic!("the transport gives no answer"),
+            None => {}
         }
         books.route(request, &path).unwrap_or_else(|Problem { code, detail, .. }| {
             answer(code.status(), &json!({"code": code.name(), "detail": detail}))
         })
+    }
+
+    /// Whether the request gets no answer.
+    pub(crate) fn is_silent(&self, request: &Request<Bytes>) -> bool {
+        let path: Vec<&str> = request.uri().path().split('/').skip(1).collect();
+        self.books().trouble(request, &path) == Some(Trouble::Silence)
     }
 
     /// Acts as the airline, for example cancels a booking.
@@ -86,6 +105,18 @@ impl Airline {
 }
 
 impl Books {
+    /// Returns what happens to the request, by the ticket that it is for.
+    fn trouble(&self, request: &Request<Bytes>, path: &[&str]) -> Option<Trouble> {
+        let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
+        let contact = contact(&body["contact"]).or_else(|| match path {
+            ["v1", "bookings", id, ..] => self.booking(id)?.order.contact,
+            ["v1", "references", name] => self.current(&Reference::parse(name)?)?.order.contact,
+            _ => None,
+        })?;
+        let name = format!("{}/{}", contact.namespace, contact.name);
+        self.troubles.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, trouble)| *trouble)
+    }
+
     fn route(&mut self, request: &Request<Bytes>, path: &[&str]) -> Result<Response<Bytes>, Problem> {
         let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
         let method = request.method();
@@ -116,7 +147,7 @@ impl Books {
                 let booking = self.booking(id).ok_or_else(missing)?;
                 let (new, old) = (reference(&body["reference"]), reference(&body["expect"]));
                 let is_taken = self.buried.contains(&new) || self.current(&new).is_some();
-                let decided = ledger::adopt(booking, &new, &old, is_taken, now())?;
+                let decided = ledger::adopt(booking, &new, &old, contact(&body["contact"]), is_taken, now())?;
                 self.apply(decided.changes);
                 Ok(answer(StatusCode::OK, &shown(&decided.answer)))
             }
@@ -146,7 +177,7 @@ impl Books {
             number: body["number"].as_u64().and_then(|number| u8::try_from(number).ok()).expect("a number"),
             date: body["departureDate"].as_str().map(|date| date.parse().expect("a date")),
             cabin: Cabin::parse(&text("cabin")).expect("a cabin"),
-            contact: None::<Contact>,
+            contact: contact(&body["contact"]),
         };
         let route = order.route();
         let facts = Availability {
@@ -204,14 +235,28 @@ fn reference(value: &Value) -> Reference {
     Reference::parse(value.as_str().expect("a reference")).expect("a reference")
 }
 
+fn contact(value: &Value) -> Option<Contact> {
+    let text = |field: &str| value[field].as_str().map(str::to_owned);
+    Some(Contact { namespace: text("namespace")?, name: text("name")? })
+}
+
+fn failure(status: u16, retry_after: Option<u64>) -> Response<Bytes> {
+    let mut answer = answer(StatusCode::from_u16(status).expect("a status"), &json!({}));
+    if let Some(seconds) = retry_after {
+        answer.headers_mut().insert("retry-after", seconds.to_string().parse().expect("a header"));
+    }
+    answer
+}
+
 fn missing() -> Problem {
     Problem::new(Code::BookingNotFound, "there is no such booking")
 }
 
 fn shown(booking: &Booking) -> Value {
     let order = &booking.order;
+    let contact = order.contact.as_ref().map(|it| json!({"namespace": it.namespace, "name": it.name}));
     json!({
-        "id": booking.id, "reference": order.reference.as_str(), "from": order.from, "to": order.to,
+        "contact": contact, "id": booking.id, "reference": order.reference.as_str(), "from": order.from, "to": order.to,
         "number": order.number, "cabin": order.cabin.name(), "state": booking.state.name(),
         "confirmationCode": booking.confirmation, "version": booking.version, "message": booking.message,
     })

@@ -208,12 +208,18 @@ pub(crate) struct Line {
 
 /// How long the provider takes for an answer.
 const LATENCY: Duration = Duration::from_millis(20);
+/// How long the operator waits for an answer.
+const LIMIT: Duration = Duration::from_secs(20);
 
 impl Transport for Line {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, Failure>> {
         Box::pin(async move {
             self.lives().await;
             tokio::time::sleep(LATENCY).await;
+            if self.airline.is_silent(&request) {
+                tokio::time::sleep(LIMIT).await;
+                return Err(Failure::Late { phase: "answer", after: LIMIT });
+            }
             let broken = || Err(Failure::Broken("the connection was reset".to_owned()));
             let struck = self.mischief.strike(format!("{} provider {}", request.method(), request.uri().path()));
             let Some((point, reaction)) = struck else { return Ok(self.airline.handle(&request)) };

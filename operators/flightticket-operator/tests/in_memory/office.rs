@@ -27,6 +27,8 @@ use crate::{
 };
 
 pub(crate) const TICKETS: &str = "flighttickets.flights.com";
+/// The namespaces besides `default`.
+const NAMESPACES: [&str; 2] = ["other", "troubled"];
 /// Longer than the operator's first back-off waits.
 const QUIET: Duration = Duration::from_secs(30);
 /// How long a former leader continues without noticing.
@@ -42,6 +44,8 @@ pub(crate) struct Office {
     pub(crate) airline: Airline,
     pub(crate) mischief: Mischief,
     pub(crate) flags: Vec<&'static str>,
+    /// Whether the next processes have a provider.
+    pub(crate) has_provider: bool,
     events: UnboundedReceiver<Event>,
     processes: Vec<Process>,
     started: u32,
@@ -59,6 +63,7 @@ struct Clerk {
     airline: Airline,
     mischief: Mischief,
     process: String,
+    has_provider: bool,
 }
 
 impl Operator for Clerk {
@@ -81,9 +86,10 @@ impl Operator for Clerk {
     fn setup(&self, manager: &mut Manager) {
         let config: Config = manager.args();
         let line = self.mischief.line(&self.process, self.airline.clone());
-        let settings = Settings { url: "http://provider".parse().expect("an address"), token: Token::None };
+        let url = "http://provider".parse().expect("an address");
+        let settings = Settings { url, token: Token::None, places: config.concurrency.into() };
         let client = Client::new(settings, line, manager.metrics());
-        let declared = declare(manager, &config, Some(client));
+        let declared = declare(manager, &config, Some(client).filter(|_| self.has_provider));
         manager.add(declared);
     }
 }
@@ -93,7 +99,7 @@ pub(crate) fn clerk() -> &'static dyn Operator {
     let (mischief, _) = Mischief::new();
     let process = "operator".to_owned();
     mischief.born(&process);
-    Box::leak(Box::new(Clerk { airline: Airline::new(), mischief, process }))
+    Box::leak(Box::new(Clerk { airline: Airline::new(), mischief, process, has_provider: true }))
 }
 
 impl Office {
@@ -102,9 +108,21 @@ impl Office {
         let model = Model::new();
         model.set_collecting(Collecting::AtOnce);
         DEFINITIONS.iter().for_each(|definition| model.install(definition));
+        for namespace in NAMESPACES {
+            model.add_namespace(namespace);
+        }
         let (mischief, events) = Mischief::new();
         model.set_faults(mischief.clone());
-        Self { model, airline: Airline::new(), mischief, flags: Vec::new(), events, processes: Vec::new(), started: 0 }
+        Self {
+            model,
+            airline: Airline::new(),
+            mischief,
+            flags: Vec::new(),
+            has_provider: true,
+            events,
+            processes: Vec::new(),
+            started: 0,
+        }
     }
 
     /// Returns an office with an operator process.
@@ -120,7 +138,7 @@ impl Office {
         let alive = self.mischief.born(&process);
         let client = self.model.client_while(alive, &process);
         let (airline, mischief) = (self.airline.clone(), self.mischief.clone());
-        let clerk = Clerk { airline, mischief, process: process.clone() };
+        let clerk = Clerk { airline, mischief, process: process.clone(), has_provider: self.has_provider };
         let clock = self.model.clone();
         let harness = Harness::start(&clerk, &self.flags, client, move || clock.now());
         self.processes.push(Process { name: process, harness, ends: None });
@@ -193,30 +211,41 @@ impl Office {
         self.model.requests().iter().filter(is_ours).count()
     }
 
-    fn api(&self) -> Api<FlightTicket> {
-        Api::namespaced(self.model.client(), "default")
+    /// Returns the client of users for the tickets of a namespace.
+    pub(crate) fn api(&self, namespace: &str) -> Api<FlightTicket> {
+        Api::namespaced(self.model.client(), namespace)
     }
 
     pub(crate) async fn apply(&self, name: &str, spec: Value) {
+        self.apply_with("default", name, spec, json!({})).await;
+    }
+
+    pub(crate) async fn apply_with(&self, namespace: &str, name: &str, spec: Value, annotations: Value) {
         let mut whole = json!({"from": "Mumbai", "to": "London", "number": 2});
         whole.as_object_mut().expect("an object").extend(spec.as_object().expect("an object").clone());
+        let metadata = json!({"name": name, "annotations": annotations});
         let ticket =
-            json!({"apiVersion": "flights.com/v1", "kind": "FlightTicket", "metadata": {"name": name}, "spec": whole});
-        self.api().patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(&ticket)).await.expect("taken");
+            json!({"apiVersion": "flights.com/v1", "kind": "FlightTicket", "metadata": metadata, "spec": whole});
+        let params = PatchParams::apply("kubectl").force();
+        self.api(namespace).patch(name, &params, &Patch::Apply(&ticket)).await.expect("taken");
     }
 
     pub(crate) async fn annotate(&self, name: &str, annotation: &str, value: &str) {
         let patch = json!({"metadata": {"annotations": {annotation: value}}});
-        self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("taken");
+        self.api("default").patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("taken");
     }
 
     pub(crate) async fn delete(&self, name: &str) {
-        drop(self.api().delete(name, &DeleteParams::default()).await.expect("deleted"));
+        drop(self.api("default").delete(name, &DeleteParams::default()).await.expect("deleted"));
     }
 
     /// Returns the stored ticket; `None` if it does not exist.
     pub(crate) fn ticket(&self, name: &str) -> Option<FlightTicket> {
-        let object = self.model.object(TICKETS, "default", name)?;
+        self.ticket_in("default", name)
+    }
+
+    pub(crate) fn ticket_in(&self, namespace: &str, name: &str) -> Option<FlightTicket> {
+        let object = self.model.object(TICKETS, namespace, name)?;
         Some(serde_json::from_value(object).expect("a ticket"))
     }
 
@@ -226,7 +255,13 @@ impl Office {
 
     /// Formats phase, `Ready` and `Synced` of a ticket.
     pub(crate) fn said(&self, name: &str) -> String {
-        let Some(status) = self.ticket(name).and_then(|ticket| ticket.status) else { return "gone".to_owned() };
+        self.said_in("default", name)
+    }
+
+    pub(crate) fn said_in(&self, namespace: &str, name: &str) -> String {
+        let Some(status) = self.ticket_in(namespace, name).and_then(|ticket| ticket.status) else {
+            return "gone".to_owned();
+        };
         let reason = |type_: &str| {
             let found = status.conditions.iter().find(|it| it.type_ == type_);
             found.map_or_else(String::new, |it| format!(" {}/{}", it.status, it.reason))

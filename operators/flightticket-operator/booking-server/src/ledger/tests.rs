@@ -122,7 +122,7 @@ impl World {
                 let (booking, new) = (self.chosen(booking)?, named(reference));
                 let is_taken = self.books().is_buried(&new).unwrap() || self.books().current(&new).unwrap().is_some();
                 let old = booking.order.reference.clone();
-                booked(self.carry_out(adopt(booking, &new, &old, is_taken, now)))
+                booked(self.carry_out(adopt(booking, &new, &old, None, is_taken, now)))
             }
             Step::Airline { booking, act } => {
                 booked(self.carry_out(airline(act, self.chosen(booking)?, "UVWXYZ".to_owned(), now)))

@@ -196,3 +196,26 @@ async fn a_moved_booking_leaves_its_old_reference_closed() {
     assert!(served.api.must(Ask::book("new", "Paris", 2)).await.is_replay());
     assert_eq!(served.audit().seats_taken, 3);
 }
+
+#[tokio::test]
+async fn a_moved_booking_has_the_contact_of_its_new_reference() {
+    let served = Served::start().await;
+    let contact = |name: &str| json!({"namespace": "travel", "name": name});
+    let order = json!({"reference": "old", "from": "London", "to": "Paris", "number": 1, "contact": contact("first")});
+    let booked = served.api.must(Ask::new("POST", "/v1/bookings").header("idempotency-key", "old").json(&order)).await;
+    assert_eq!(booked.json()["contact"], contact("first"));
+    let path = format!("/v1/bookings/{}", booked.text("id"));
+    for (old, new, named, expected) in
+        [("old", "new", Some(contact("second")), contact("second")), ("new", "newer", None, contact("second"))]
+    {
+        let mut body = json!({"reference": new, "expect": old});
+        if let Some(contact) = named {
+            body["contact"] = contact;
+        }
+        let moved = served.api.must(Ask::new("PUT", format!("{path}/reference")).json(&body)).await;
+        assert_eq!(moved.json()["contact"], expected);
+        assert_eq!(served.api.must(Ask::new("GET", &path)).await.json()["contact"], expected, "stored");
+    }
+    let unknown = served.api.must(Ask::book("unnamed", "Paris", 1)).await;
+    assert_eq!(unknown.json()["contact"], json!(null), "a booking without a contact");
+}

@@ -1,0 +1,71 @@
+//! Tickets that name a booking of another object, or one that does not exist.
+
+use super::*;
+
+/// A ticket that names a booking of another object, and wants to take it over.
+fn adopting() -> FlightTicket {
+    samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "BK-1", ADOPT: "true"}}}))
+}
+
+#[test]
+fn adoption_is_consumed_before_the_status_is_written() {
+    let adopting = adopting();
+    let adopted = poll(&adopting, [of_another(State::Confirmed, Some("default")), confirmed()]);
+    let (id, expect, reference) = ("BK-1".to_owned(), "other".to_owned(), samples::UID.to_owned());
+    let adopt = Request::Adopt { id: id.clone(), expect, reference, contact: contact() };
+    let steps = [Step::Ask(Request::Get { id }), Step::Ask(adopt), noted(Some("BK-1")), Step::Rest(Wait::Poll)];
+    assert_eq!(adopted.steps, steps);
+    assert_eq!(adopted.said(), "Booked True/Booked True/UpToDate");
+    // If the process dies after the adoption, the next one finds the ticket's own booking, and removes the annotation.
+    let again = poll(&adopting, [confirmed()]);
+    assert_eq!(again.steps[1..], [noted(Some("BK-1")), Step::Rest(Wait::Poll)]);
+    // Also if the process dies between the two writes: then the status is missing, but not the annotation.
+    let noted_only = FlightTicket { status: adopting.status.clone(), ..adopted.stored(&adopting) };
+    assert_eq!(poll(&noted_only, [confirmed()]).said(), "Booked True/Booked True/UpToDate");
+    // A copy of the object does not take the booking over.
+    let copy = patched(&noted_only, &json!({"metadata": {"uid": "copy"}}));
+    assert_eq!(poll(&copy, [confirmed()]).said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
+}
+
+/// Neither the uid of the other object nor its namespace is shown.
+#[test]
+fn booking_of_another_namespace_is_not_adopted() {
+    for namespace in [Some("victim"), Some(""), None] {
+        let refused = poll(&adopting(), [of_another(State::Confirmed, namespace)]);
+        assert_eq!(refused.ops(), ["get"], "{namespace:?}");
+        assert_eq!(refused.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
+        let words = "Booking BK-1 belongs to no FlightTicket of this namespace, and cannot be taken over from here";
+        assert_eq!(refused.update.external().ready.message, words);
+        assert_eq!(poll(&refused.stored(&adopting()), []).wait(), Wait::Change);
+    }
+}
+
+#[test]
+fn refused_adoption_shows_only_the_code_of_the_provider() {
+    for why in [Why::Taken, Why::Fixed, Why::Invalid] {
+        let taken = poll(&adopting(), [of_another(State::Confirmed, Some("default")), refused(why)]);
+        assert_eq!(taken.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
+        let words = "Booking BK-1 cannot be taken over: the provider answers CODE";
+        assert_eq!(taken.update.external().ready.message, words);
+    }
+    let over = poll(&adopting(), [of_another(State::Cancelled, Some("default"))]);
+    assert_eq!(over.update.external().ready.message, "Booking BK-1 belongs to another FlightTicket, and is cancelled");
+}
+
+/// A user may annotate any id, also with `rebookPolicy: Always`.
+#[test]
+fn annotated_booking_that_is_missing_is_never_replaced() {
+    let named = json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}, "spec": {"rebookPolicy": "Always"}});
+    let ticket = samples::with(&named);
+    let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
+    let cancelled = Outcome::Standing(Standing { state: State::Cancelled, booking_id: None });
+    for answer in [refused(Why::Missing), cancelled] {
+        let poll = poll_after(&ticket, missing, [refused(Why::Missing), answer]);
+        assert_eq!(poll.ops(), ["get", "lookup"]);
+        assert_eq!(poll.said(), "Cancelled False/BookingNotFound False/NotBooked for good");
+    }
+    // The provider says that the booking was the ticket's own.
+    let next = Booking { id: "BK-2".to_owned(), reference: format!("{}.1", samples::UID), ..booking(State::Confirmed) };
+    let own = poll(&ticket, [Outcome::Booking(booking(State::Cancelled)), closed("BK-1"), Outcome::Booking(next)]);
+    assert_eq!(own.ops(), ["get", "cancel", "create"]);
+}

@@ -1,0 +1,134 @@
+//! Tenants of one cluster, each in its own namespace: what the provider answers to one does not slow another.
+
+use std::time::Duration;
+
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{airline::Trouble, office::Office};
+
+const BOOKED: &str = "Booked True/Booked True/UpToDate";
+/// The namespace whose requests fail.
+const TROUBLED: &str = "troubled";
+const OTHER: &str = "other";
+/// How many tickets the troubled namespace has.
+const CROWD: usize = 100;
+/// The operator sends one request each 50 ms.
+const SPACING: Duration = Duration::from_millis(50);
+/// The requests for one ticket of the other tenant: create, get, modify, cancel.
+const REQUESTS: u32 = 4;
+/// How far apart the checks of a state are.
+const STEP: Duration = Duration::from_millis(10);
+
+/// Waits until the ticket of the other tenant is in this state.
+async fn until(office: &mut Office, name: &str, said: &str, number: Option<i64>) {
+    let begun = Instant::now();
+    let is_there = |office: &Office| {
+        let status = office.ticket_in(OTHER, name).and_then(|ticket| ticket.status);
+        office.said_in(OTHER, name) == said && number.is_none_or(|it| status.and_then(|it| it.number) == Some(it))
+    };
+    while !is_there(office) {
+        let said = office.said_in(OTHER, name);
+        assert!(begun.elapsed() < Duration::from_mins(3), "the other tenant waits: {said}");
+        office.pass(STEP).await;
+    }
+}
+
+/// Books, changes and cancels a ticket of the other tenant. Returns how long that took.
+async fn serve(office: &mut Office, name: &str) -> Duration {
+    let begun = Instant::now();
+    office.apply_with(OTHER, name, json!({}), json!({})).await;
+    until(office, name, BOOKED, Some(2)).await;
+    let change = Patch::Merge(json!({"spec": {"number": 3}}));
+    office.api(OTHER).patch(name, &PatchParams::default(), &change).await.expect("taken");
+    until(office, name, BOOKED, Some(3)).await;
+    drop(office.api(OTHER).delete(name, &DeleteParams::default()).await.expect("deleted"));
+    until(office, name, "gone", None).await;
+    begun.elapsed()
+}
+
+/// Returns how long the other tenant is served with this trouble of a crowd: at its beginning and later.
+async fn served(trouble: Option<Trouble>, crowd: usize) -> Vec<Duration> {
+    let mut office = Office::open();
+    office.airline.books().troubles.extend(trouble.map(|trouble| (format!("{TROUBLED}/"), trouble)));
+    for number in 0..crowd {
+        office.apply_with(TROUBLED, &format!("ticket-{number}"), json!({}), json!({})).await;
+    }
+    let mut took = Vec::new();
+    for seconds in [0, 1, 30, 90] {
+        office.pass(Duration::from_secs(seconds)).await;
+        took.push(serve(&mut office, &format!("after-{seconds}")).await);
+    }
+    took
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_tenants_answers_do_not_slow_another_tenant() {
+    let alone = served(None, 0).await;
+    for trouble in [
+        None,
+        Some(Trouble::Status(400, None)),
+        Some(Trouble::Status(403, None)),
+        Some(Trouble::Status(409, None)),
+        Some(Trouble::Status(429, None)),
+        Some(Trouble::Status(429, Some(3_600))),
+        Some(Trouble::Status(500, None)),
+        Some(Trouble::Status(503, Some(3_600))),
+        Some(Trouble::Garbage),
+        Some(Trouble::Silence),
+    ] {
+        let beside = served(trouble, CROWD).await;
+        for (beside, alone) in beside.iter().zip(&alone) {
+            let longest = *alone + (SPACING + STEP) * REQUESTS;
+            assert!(*beside <= longest, "{trouble:?}: {beside:?} beside the crowd, {alone:?} alone");
+        }
+    }
+}
+
+/// A refused token is the token of all: no request can succeed with it.
+#[tokio::test(start_paused = true)]
+async fn refused_credentials_stop_all_tenants_until_they_are_accepted() {
+    let mut office = Office::open();
+    office.airline.books().troubles.push((format!("{TROUBLED}/"), Trouble::Status(401, None)));
+    office.apply_with(TROUBLED, "theirs", json!({}), json!({})).await;
+    office.pass(Duration::from_secs(1)).await;
+    office.apply_with(OTHER, "ours", json!({}), json!({})).await;
+    office.pass(Duration::from_secs(10)).await;
+    let said = "Pending False/AuthenticationFailed Unknown/ProviderUnavailable";
+    assert_eq!((office.said_in(TROUBLED, "theirs").as_str(), office.said_in(OTHER, "ours").as_str()), (said, said));
+    assert_eq!(office.airline.requests(), 1);
+    office.airline.books().troubles.clear();
+    office.pass(Duration::from_mins(2)).await;
+    assert_eq!((office.said_in(TROUBLED, "theirs").as_str(), office.said_in(OTHER, "ours").as_str()), (BOOKED, BOOKED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn forbidden_request_stops_only_its_ticket() {
+    let mut office = Office::open();
+    office.airline.books().troubles.push(("default/bad".to_owned(), Trouble::Status(403, None)));
+    office.apply("bad", json!({})).await;
+    office.apply("good", json!({})).await;
+    office.pass(Duration::from_secs(1)).await;
+    assert_eq!(office.said("bad"), "Pending False/BookingForbidden Unknown/ProviderUnavailable");
+    assert_eq!(office.said("good"), BOOKED);
+    let posted = |office: &Office| office.airline.books().handled["POST v1/bookings"];
+    let before = posted(&office);
+    office.pass(Duration::from_hours(1)).await;
+    let asked = posted(&office) - before;
+    assert!((10..=14).contains(&asked), "every five minutes: {asked}");
+    office.airline.books().troubles.clear();
+    office.pass(Duration::from_mins(6)).await;
+    assert_eq!(office.said("bad"), BOOKED);
+}
+
+/// The crowd is served too, at the full rate.
+#[tokio::test(start_paused = true)]
+async fn crowd_of_one_tenant_is_booked_at_the_full_rate() {
+    let mut office = Office::open();
+    for number in 0..400 {
+        office.apply_with(TROUBLED, &format!("ticket-{number}"), json!({}), json!({})).await;
+    }
+    office.pass(SPACING * 400 + Duration::from_secs(6)).await;
+    assert_eq!(office.airline.live().len(), 400, "twenty in a second");
+}
