@@ -4,14 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::ResourceExt;
-use manager::{Action, Context, Creation, Error, Event};
+use manager::{Action, Context, Creation, Error, Event, FieldError};
 use schedule::Decision;
-use workloads::JobView;
+use workloads::{JobView, SecurityPolicy, SecurityProfile};
 
 use crate::{
     CronTab,
     api::v1::{ConcurrencyPolicy, JobReference},
-    config::Config,
     desired::{self, Run},
     history,
     known::{Known, LiveJob, Missed},
@@ -28,7 +27,7 @@ const NEXT_DELETION: Duration = Duration::from_secs(1);
 
 /// What all reconciles share.
 pub(crate) struct Shared {
-    pub(crate) config: Config,
+    pub(crate) security: SecurityPolicy,
     pub(crate) runs: Runs,
 }
 
@@ -65,6 +64,7 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
             return Ok(Action::Done); // only an edit of the spec helps
         }
     };
+    profile(&crontab, &ctx)?;
     let jobs = with_unseen(&crontab, cached, &ctx).await?;
     let mut known = Known::of(&crontab, &timing, jobs, ctx.now());
     let mut decided = Decided::default();
@@ -182,6 +182,12 @@ async fn decide_requested(
     Ok(())
 }
 
+/// Returns the security profile of the pods, unless the administrator does not permit it.
+fn profile(crontab: &CronTab, ctx: &Context<CronTab, Shared>) -> Result<SecurityProfile, Error> {
+    let profile = ctx.config().security.profile(crontab.spec.security_profile);
+    Ok(profile.map_err(|why| FieldError { field: "spec.securityProfile".to_owned(), why })?)
+}
+
 /// Creates the Job of a run. With `Replace`, it first deletes the active Jobs.
 async fn start(
     run: Run<'_>,
@@ -197,7 +203,7 @@ async fn start(
         }
         known.replace(replaced);
     }
-    let job = desired::job(known.crontab, run, &known.timing.zone, &ctx.config().config);
+    let job = desired::job(known.crontab, run, &known.timing.zone, profile(known.crontab, ctx)?);
     let name = job.name_any();
     let creation = ctx.create(job).await.inspect_err(|_| count(ctx, Tally::Failed))?;
     match &creation {

@@ -10,7 +10,7 @@ use schedule::Zone;
 use workloads::{App, ImagePullPolicy, SecurityProfile, normalize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{CronTab, api::v1::CronTabSpec, config::Config};
+use crate::{CronTab, api::v1::CronTabSpec};
 
 /// The name of the container that runs the image.
 pub const CONTAINER: &str = "cron";
@@ -41,7 +41,7 @@ impl Run<'_> {
 }
 
 /// Returns the Job of a run.
-pub fn job(crontab: &CronTab, run: Run<'_>, zone: &Zone, config: &Config) -> Job {
+pub fn job(crontab: &CronTab, run: Run<'_>, zone: &Zone, profile: SecurityProfile) -> Job {
     let spec = &crontab.spec;
     let app = App::of(crontab);
     let scheduled = match run {
@@ -49,7 +49,6 @@ pub fn job(crontab: &CronTab, run: Run<'_>, zone: &Zone, config: &Config) -> Job
         Run::Now(_) => None,
     };
     let annotations = scheduled.clone().map(|time| [(SCHEDULED_AT.to_owned(), time)].into());
-    let profile = spec.security_profile.unwrap_or(config.security_profile);
     Job {
         metadata: ObjectMeta { annotations, ..app.metadata(run.job_name(crontab)) },
         spec: Some(JobSpec {
@@ -129,20 +128,20 @@ mod tests {
 
     fn of(spec: &Value) -> JobSpec {
         let crontab = samples::with_spec(spec);
-        job(&crontab, at("2026-11-20T00:01:00Z"), &Zone::utc(), &Config::default()).spec.expect("a spec")
+        job(&crontab, at("2026-11-20T00:01:00Z"), &Zone::utc(), SecurityProfile::default()).spec.expect("a spec")
     }
 
     #[test]
     fn the_job_of_the_sample() {
         let run = at("2026-11-20T00:01:00Z");
-        insta::assert_yaml_snapshot!(job(&samples::seed(), run, &Zone::utc(), &Config::default()));
+        insta::assert_yaml_snapshot!(job(&samples::seed(), run, &Zone::utc(), SecurityProfile::default()));
     }
 
     #[test]
     fn the_job_of_the_report() {
         let zone = Zone::named("Europe/Berlin").expect("a zone");
         let run = at("2026-11-20T03:30:00Z");
-        insta::assert_yaml_snapshot!(job(&samples::report(), run, &zone, &Config::default()));
+        insta::assert_yaml_snapshot!(job(&samples::report(), run, &zone, SecurityProfile::default()));
     }
 
     #[test]
@@ -198,7 +197,7 @@ mod tests {
     #[test]
     fn run_now_job_has_no_scheduled_time() {
         let crontab = samples::seed();
-        let job = job(&crontab, Run::Now("x"), &Zone::utc(), &Config::default());
+        let job = job(&crontab, Run::Now("x"), &Zone::utc(), SecurityProfile::default());
         assert_eq!(job.metadata.annotations, None);
         assert_eq!(job.spec.and_then(|it| it.template.spec).expect("a pod").containers[0].env, None);
     }
@@ -215,7 +214,10 @@ mod tests {
         assert_eq!(restricted.security_context.and_then(|it| it.run_as_non_root), Some(true));
         let named = pod(json!({"serviceAccountName": "me"}));
         assert_eq!(named.automount_service_account_token, None);
-        let root = pod(json!({"securityProfile": "RootAllowed", "runAsUser": 0}));
+        let crontab = samples::with_spec(&json!({"cronSpec": "@daily", "image": "a", "runAsUser": 0}));
+        let run = at("2026-11-20T00:01:00Z");
+        let root = job(&crontab, run, &Zone::utc(), SecurityProfile::RootAllowed);
+        let root = root.spec.and_then(|spec| spec.template.spec).expect("a pod");
         assert_eq!(root.security_context.and_then(|it| it.run_as_non_root), None);
         assert_eq!(root.containers[0].security_context.as_ref().and_then(|it| it.run_as_user), Some(0));
     }

@@ -5,7 +5,6 @@
 //! conditions) → `operator` (the registration). The crate `schedule` computes the times.
 
 pub mod api;
-mod config;
 mod controller;
 pub mod desired;
 pub mod history;
@@ -19,5 +18,4 @@ pub mod timing;
 pub mod validation;
 
 pub use api::CronTab;
-pub use config::Config;
 pub use operator::CronTabOperator;

@@ -13,7 +13,7 @@ use manager::{Controller, Manager, Operator, Subcommand, Webhook};
 use schedule::command::{self, Command};
 
 use crate::{
-    Config, CronTab,
+    CronTab,
     controller::{self, Shared},
     metrics::{self, Runs},
     validation,
@@ -52,11 +52,11 @@ impl Operator for CronTabOperator {
     }
 
     fn setup(&self, manager: &mut Manager) {
-        let security_profile = manager.settings().default_security_profile;
+        let security = manager.settings().security_policy();
         manager.add(
             Controller::of::<CronTab>()
                 .workers(WORKERS)
-                .config(Shared { config: Config { security_profile }, runs: Runs::new(manager.metrics()) })
+                .config(Shared { security, runs: Runs::new(manager.metrics()) })
                 .owns::<Job>()
                 .watches_labelled::<Pod>()
                 .on_scrape(metrics::gauges(manager.metrics()))

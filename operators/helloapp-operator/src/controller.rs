@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use manager::{Action, Context, Error};
+use manager::{Action, Context, Error, FieldError};
+use workloads::SecurityPolicy;
 
 use crate::{
-    Config, HelloApp, desired,
+    HelloApp, desired,
     rollback::Memory,
     status::{self, Observed},
 };
@@ -14,8 +15,10 @@ use crate::{
 /// Brings the cluster one step closer to the spec of `hello`.
 ///
 /// Deletion needs no code: the children have an owner reference, so the garbage collector deletes them.
-pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp, Config>) -> Result<Action, Error> {
-    let wanted = desired::deployment(&hello, ctx.config());
+pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp, SecurityPolicy>) -> Result<Action, Error> {
+    let profile = ctx.config().profile(hello.spec.security_profile);
+    let profile = profile.map_err(|why| FieldError { field: "spec.securityProfile".to_owned(), why })?;
+    let wanted = desired::deployment(&hello, profile);
     let template = wanted.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
 
     let (deployment, service, _) = ctx

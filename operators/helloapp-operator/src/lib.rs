@@ -5,7 +5,6 @@
 //! settings) → `operator` (the registration).
 
 pub mod api;
-mod config;
 mod controller;
 pub mod desired;
 mod operator;
@@ -16,5 +15,4 @@ pub mod status;
 pub mod validation;
 
 pub use api::HelloApp;
-pub use config::Config;
 pub use operator::HelloAppOperator;

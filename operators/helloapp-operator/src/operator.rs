@@ -7,7 +7,7 @@ use k8s_openapi::{
 use kube::CustomResourceExt;
 use manager::{Controller, FleetMetrics, Manager, Operator, Pods, Webhook};
 
-use crate::{Config, HelloApp, controller, validation};
+use crate::{HelloApp, controller, validation};
 
 /// The operator of [`HelloApp`].
 #[derive(Debug, Clone, Copy)]
@@ -31,11 +31,10 @@ impl Operator for HelloAppOperator {
     }
 
     fn setup(&self, manager: &mut Manager) {
-        let security_profile = manager.settings().default_security_profile;
         let metrics = FleetMetrics::new::<HelloApp>(manager.metrics(), "helloapp_operator", "replicas");
         manager.add(
             Controller::of::<HelloApp>()
-                .config(Config { security_profile })
+                .config(manager.settings().security_policy())
                 .owns::<Deployment>()
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()

@@ -7,7 +7,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser as _},
 };
 pub use metrics_proxy::duration; // operators use it for their own flags too
-use workloads::SecurityProfile;
+use workloads::{SecurityPolicy, SecurityProfile};
 
 /// The parsed flags of `run`. Each setting also has an environment variable.
 #[derive(Debug, Clone, Args)]
@@ -73,7 +73,17 @@ pub struct Settings {
         value_parser = PossibleValuesParser::new(SecurityProfile::NAMES).try_map(|name| name.parse::<SecurityProfile>()),
         help_heading = "Reconciling"
     )]
-    pub default_security_profile: SecurityProfile,
+    default_security_profile: SecurityProfile,
+
+    /// Weakest security profile that an object may set. Objects with a weaker one are refused.
+    #[arg(
+        long,
+        env = "OPERATOR_WEAKEST_SECURITY_PROFILE",
+        default_value = "Baseline",
+        value_parser = PossibleValuesParser::new(SecurityProfile::NAMES).try_map(|name| name.parse::<SecurityProfile>()),
+        help_heading = "Reconciling"
+    )]
+    weakest_security_profile: SecurityProfile,
 
     /// Elect a leader among several replicas. Only the leader reconciles; the others stand by with filled caches.
     #[arg(long, alias = "enable-leader-election", env = "OPERATOR_LEADER_ELECT", help_heading = "Leader election",
@@ -223,6 +233,11 @@ pub(crate) struct Concurrency {
 }
 
 impl Settings {
+    /// Returns which security profiles users' pods may have.
+    pub fn security_policy(&self) -> SecurityPolicy {
+        SecurityPolicy::new(self.default_security_profile, self.weakest_security_profile)
+    }
+
     /// Whether `--operators` chooses the operator of this name.
     pub(crate) fn selects(&self, name: &str) -> bool {
         selects(&self.operators, name)

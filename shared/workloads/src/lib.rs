@@ -57,6 +57,6 @@ pub use pod::{Phase, PodView, Trouble};
 pub use present::ClockReading;
 pub use problem::{Problem, ProblemKind};
 pub use scope::{MayOwn, Scope, Scoped};
-pub use security::SecurityProfile;
+pub use security::{SecurityPolicy, SecurityProfile};
 pub use service::ServiceView;
 pub use service_monitor::{Endpoint, ServiceMonitor, ServiceMonitorSpec, ServiceMonitorView, service_monitor};

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, PodSpec, Secc
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How strictly the rights of a pod are limited.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// How strictly the rights of a pod are limited. A weaker profile is greater.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields' descriptions explain them, and the schema would lose these")]
 pub enum SecurityProfile {
     #[default]
@@ -56,6 +56,45 @@ impl SecurityProfile {
             run_as_non_root: (self == Self::Restricted).then_some(true),
             ..Default::default()
         }
+    }
+}
+
+/// What the administrator of an operator decides about the profiles of users' pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecurityPolicy {
+    /// The profile of objects that set none.
+    default: SecurityProfile,
+    /// The weakest profile that an object may set.
+    weakest: SecurityProfile,
+}
+
+impl SecurityPolicy {
+    /// A policy with these profiles. A default that is weaker than the weakest one becomes that one.
+    pub fn new(default: SecurityProfile, weakest: SecurityProfile) -> Self {
+        Self { default: default.min(weakest), weakest }
+    }
+
+    /// Returns the profile of an object that sets this one.
+    ///
+    /// # Errors
+    ///
+    /// The profile is weaker than the policy permits. The error says what to do.
+    pub fn profile(self, set: Option<SecurityProfile>) -> Result<SecurityProfile, String> {
+        let profile = set.unwrap_or(self.default);
+        if profile <= self.weakest {
+            return Ok(profile);
+        }
+        let Self { weakest, .. } = self;
+        Err(format!(
+            "{profile} is weaker than the administrator of the operator permits; set {weakest}, or ask for another \
+             --weakest-security-profile"
+        ))
+    }
+}
+
+impl Default for SecurityPolicy {
+    fn default() -> Self {
+        Self::new(SecurityProfile::default(), SecurityProfile::Baseline)
     }
 }
 
@@ -125,6 +164,18 @@ mod tests {
                 "container": {"allowPrivilegeEscalation": false},
             })
         );
+    }
+
+    #[test]
+    fn policy_refuses_weaker_profiles_than_it_permits() {
+        use SecurityProfile::{Baseline, Restricted, RootAllowed};
+        let policy = SecurityPolicy::new(Restricted, RootAllowed);
+        assert_eq!(policy.profile(None), Ok(Restricted));
+        assert_eq!(policy.profile(Some(RootAllowed)), Ok(RootAllowed));
+        let refused = policy.profile(Some(Baseline)).expect_err("too weak");
+        assert!(refused.contains("set RootAllowed"), "{refused}");
+        assert_eq!(SecurityPolicy::new(Baseline, Restricted).profile(None), Ok(Restricted));
+        assert_eq!(SecurityPolicy::default().profile(Some(Baseline)), Ok(Baseline), "nothing is forbidden by default");
     }
 
     #[test]

@@ -15,7 +15,6 @@ use workloads::{App, ImagePullPolicy, RolloutStrategy, SecurityProfile, normaliz
 use crate::{
     HelloApp,
     api::v1::{HelloAppSpec, RolloutSettings},
-    config::Config,
     rollback,
 };
 
@@ -26,19 +25,18 @@ pub const CONTAINER: &str = "app";
 pub(super) const PORT: &str = "http";
 
 /// Returns the Deployment that runs `size` pods. Its template is that of the spec or, after a rollback, the last available one.
-pub fn deployment(hello: &HelloApp, config: &Config) -> Deployment {
+pub fn deployment(hello: &HelloApp, profile: SecurityProfile) -> Deployment {
     let RolloutSettings { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds } =
         hello.spec.rollout();
     let pace = RolloutStrategy { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds };
-    let template = rollback::instead(hello).unwrap_or_else(|| template(hello, config));
+    let template = rollback::instead(hello).unwrap_or_else(|| template(hello, profile));
     workloads::deployment(hello.name_any(), &App::of(hello), hello.spec.size, pace, template)
 }
 
 /// Returns the pod template of the spec. Only a change of this template restarts the pods.
-pub fn template(hello: &HelloApp, config: &Config) -> PodTemplateSpec {
+pub fn template(hello: &HelloApp, profile: SecurityProfile) -> PodTemplateSpec {
     let spec = &hello.spec;
     let metadata = App::of(hello).pod_metadata(&spec.pod_labels, &spec.pod_annotations);
-    let profile = spec.security_profile.unwrap_or(config.security_profile);
     PodTemplateSpec { metadata: Some(metadata), spec: Some(pod(spec, profile)) }
 }
 

@@ -1,16 +1,17 @@
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Value, json};
+use workloads::SecurityProfile;
 
 use super::*;
-use crate::{Config, samples};
+use crate::samples;
 
 fn pod_of(spec: &Value) -> PodSpec {
-    template(&samples::with_spec(spec), &Config::default()).spec.expect("a pod")
+    template(&samples::with_spec(spec), SecurityProfile::default()).spec.expect("a pod")
 }
 
 fn children(hello: &HelloApp) -> Value {
     json!({
-        "deployment": deployment(hello, &Config::default()),
+        "deployment": deployment(hello, SecurityProfile::default()),
         "service": service(hello),
         "disruptionBudget": disruption_budget(hello),
     })
@@ -78,7 +79,7 @@ fn difference(old: &Value, new: &Value) -> Value {
 
 #[test]
 fn pod_template_ignores_fields_outside_the_pod() {
-    let template = |spec: &Value| template(&samples::with_spec(spec), &Config::default());
+    let template = |spec: &Value| template(&samples::with_spec(spec), SecurityProfile::default());
     let bare = template(&json!({"image": "app:1"}));
     for spec in [
         json!({"image": "app:1", "size": 0}),
@@ -93,14 +94,13 @@ fn pod_template_ignores_fields_outside_the_pod() {
 }
 
 #[test]
-fn object_profile_overrides_the_operator_default() {
-    let root_allowed = Config { security_profile: workloads::SecurityProfile::RootAllowed };
-    let non_root = |spec: &Value| {
-        let pod = template(&samples::with_spec(spec), &root_allowed).spec.expect("a pod");
+fn profile_decides_whether_the_image_may_run_as_root() {
+    let non_root = |profile| {
+        let pod = template(&samples::with_spec(&json!({"image": "a"})), profile).spec.expect("a pod");
         pod.security_context.and_then(|it| it.run_as_non_root)
     };
-    assert_eq!(non_root(&json!({"image": "a"})), None);
-    assert_eq!(non_root(&json!({"image": "a", "securityProfile": "Restricted"})), Some(true));
+    assert_eq!(non_root(SecurityProfile::RootAllowed), None);
+    assert_eq!(non_root(SecurityProfile::Restricted), Some(true));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn deployment_has_no_empty_fields() {
     }
     for spec in [json!({"image": "a"}), serde_json::to_value(samples::web().spec).expect("JSON")] {
         let hello = samples::with_spec(&spec);
-        let sent = serde_json::to_value(deployment(&hello, &Config::default())).expect("JSON");
+        let sent = serde_json::to_value(deployment(&hello, SecurityProfile::default())).expect("JSON");
         assert_eq!(empty("", &sent), None);
     }
 }

@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
+use workloads::SecurityProfile;
 
 use super::*;
-use crate::{config::Config, desired, samples};
+use crate::{desired, samples};
 
 const COMPLETE: &str = "NewReplicaSetAvailable";
 const STALLED: &str = "ProgressDeadlineExceeded";
@@ -28,7 +29,7 @@ fn app(image: &str, rollback: &str, status: &Value) -> HelloApp {
 }
 
 fn template(image: &str) -> PodTemplateSpec {
-    desired::template(&samples::with_spec(&json!({"image": image})), &Config::default())
+    desired::template(&samples::with_spec(&json!({"image": image})), SecurityProfile::default())
 }
 
 fn text(image: &str) -> String {

@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
+use workloads::SecurityProfile;
 
 use super::*;
-use crate::{Config, samples};
+use crate::samples;
 
 const NOW: &str = "2026-11-21T10:10:00Z";
 const COMPLETE: &str = "NewReplicaSetAvailable";
@@ -42,7 +43,7 @@ fn report(
     deployment: &Live<DeploymentView>,
     service: Option<&Live<ServiceView>>,
 ) -> Report<HelloAppStatus> {
-    let template = desired::template(hello, &Config::default());
+    let template = desired::template(hello, SecurityProfile::default());
     let observed = Observed { template: &template, deployment: Some(deployment), service, pods: &[] };
     of(hello, observed, NOW.parse().expect("a time"))
 }

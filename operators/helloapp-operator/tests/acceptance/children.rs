@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use helloapp_operator::{Config, HelloApp, desired};
+use helloapp_operator::{HelloApp, desired};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{PodTemplateSpec, Service},
@@ -39,7 +39,8 @@ async fn t01_sample_gets_only_one_deployment() {
     let deployment = world.until_deployment(NAME, 1).await;
     assert_eq!(image(&deployment).as_deref(), Some(IMAGE));
     let sample: HelloApp = world.get(NAME).await.expect("the sample");
-    let wanted = serde_json::to_value(desired::deployment(&sample, &Config::default())).expect("JSON");
+    let wanted =
+        serde_json::to_value(desired::deployment(&sample, workloads::SecurityProfile::default())).expect("JSON");
     contains(&serde_json::to_value(&deployment).expect("JSON"), &wanted, "");
     let [owner] = deployment.metadata.owner_references.as_deref().unwrap_or_default() else { panic!("{deployment:?}") };
     assert_eq!((&*owner.api_version, &*owner.kind, &*owner.uid), ("apps.anupam.com/v1", "HelloApp", &*uid(&sample)));

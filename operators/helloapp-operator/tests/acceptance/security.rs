@@ -74,6 +74,17 @@ async fn default_security_profile_flag_is_applied() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn weakest_security_profile_flag_refuses_weaker_ones() {
+    let Some(mut world) = quiet_world().await else { return };
+    world.run(&["--weakest-security-profile", "RootAllowed"]);
+    world.apply(&hello(NAME, &json!({"image": IMAGE, "securityProfile": "Baseline"}))).await;
+    world.until_condition::<HelloApp>(NAME, "Degraded", "True", "InvalidSpec").await;
+    assert!(world.get::<Deployment>(NAME).await.is_none(), "no pods of a forbidden profile");
+    world.apply(&hello(NAME, &json!({"image": IMAGE, "securityProfile": "RootAllowed"}))).await;
+    pods_of(&world, NAME).await;
+}
+
 #[test]
 fn t14_operator_may_not_read_secrets_or_exec_into_pods() {
     let granted = manager::permissions(&[&HelloAppOperator]);
