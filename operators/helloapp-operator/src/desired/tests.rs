@@ -1,6 +1,6 @@
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Value, json};
-use workloads::SecurityProfile;
+use workloads::{SecurityPolicy, SecurityProfile};
 
 use super::*;
 use crate::samples;
@@ -9,9 +9,14 @@ fn pod_of(spec: &Value) -> PodSpec {
     template(&samples::with_spec(spec), SecurityProfile::default()).spec.expect("a pod")
 }
 
+/// The profile of the object, under an operator that permits all.
+fn profile(hello: &HelloApp) -> SecurityProfile {
+    SecurityPolicy::default().profile(hello.spec.security_profile).expect("a permitted profile")
+}
+
 fn children(hello: &HelloApp) -> Value {
     json!({
-        "deployment": deployment(hello, SecurityProfile::default()),
+        "deployment": deployment(hello, profile(hello)),
         "service": service(hello),
         "disruptionBudget": disruption_budget(hello),
     })
@@ -129,7 +134,7 @@ fn deployment_has_no_empty_fields() {
     }
     for spec in [json!({"image": "a"}), serde_json::to_value(samples::web().spec).expect("JSON")] {
         let hello = samples::with_spec(&spec);
-        let sent = serde_json::to_value(deployment(&hello, SecurityProfile::default())).expect("JSON");
+        let sent = serde_json::to_value(deployment(&hello, profile(&hello))).expect("JSON");
         assert_eq!(empty("", &sent), None);
     }
 }
