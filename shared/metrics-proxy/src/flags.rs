@@ -51,14 +51,14 @@ pub struct Flags {
           action = ArgAction::Set, help_heading = "Serving")]
     pub http2_disable: bool,
     /// Concurrent requests on one HTTP/2 connection.
-    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "Serving")]
+    #[arg(long, value_name = "N", default_value_t = 32, help_heading = "Serving")]
     pub http2_max_concurrent_streams: u32,
     /// Flow-control window of one HTTP/2 stream, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 262_144, help_heading = "Serving",
           value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
     pub http2_max_size: u32,
     /// Maximum of open connections. For one more, the one that has waited longest without a request is closed.
-    #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Serving")]
+    #[arg(long, value_name = "N", default_value_t = 128, help_heading = "Serving")]
     pub max_connections: usize,
     /// How long running requests may go on after SIGTERM.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, help_heading = "Serving")]
@@ -297,8 +297,11 @@ impl Flags {
         let (scheme, authority) = self.upstream()?;
         let suites = self.tls_cipher_suites.join(",");
         let tls = |flag| move |source| FlagError::Tls { flag, source };
-        let http2 =
-            Http2 { max_concurrent_streams: self.http2_max_concurrent_streams, stream_window: self.http2_max_size };
+        let http2 = Http2 {
+            max_concurrent_streams: self.http2_max_concurrent_streams,
+            stream_window: self.http2_max_size,
+            ..Http2::default()
+        };
         Ok(Settings {
             secure,
             insecure,

@@ -1,65 +1,111 @@
 //! Tracks what a connection is doing, and how long it may stay in that state.
 //!
-//! The task of a connection reads, writes and polls the deadline. So every event that moves the deadline also wakes that task.
+//! The task of a connection polls the deadline. A request of HTTP/2 has a task of its own, so each step of a request also wakes
+//! the task of the connection.
 
 use std::{
     collections::HashMap,
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Context,
     time::Duration,
 };
 
+use futures::task::AtomicWaker;
+use http::StatusCode;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::Instant,
-};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Dropped, Limits, Observer};
+use crate::{Dropped, Limits};
 
 /// After the stop, how long a connection without any input stays open: its first request may be on its way.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
 
 /// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+pub(crate) enum Phase {
     /// In the TLS handshake, which has a time limit of its own.
     Handshake,
     /// The client has sent nothing yet.
     New,
     /// A part of a request's head has arrived.
     Head,
-    /// This number of requests is in progress.
-    Busy(usize),
+    /// Requests are in progress.
+    Busy,
     /// Between two requests.
     Idle,
+}
+
+/// The state of a request: who has to act next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The client sends the body.
+    Receiving,
+    /// The handler works.
+    Working,
+    /// The client has to take a piece of the answer.
+    Answering,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    step: Step,
+    since: Instant,
+    /// Bytes of memory.
+    share: usize,
 }
 
 #[derive(Debug)]
 struct State {
     phase: Phase,
     since: Instant,
+    /// Since when there has been no request, also if the head of one has begun to arrive.
+    waiting: Instant,
+    in_flight: HashMap<u64, InFlight>,
+    /// The number of the last request.
+    last: u64,
+    /// Requests in a row that the client gave up.
+    given_up: usize,
     /// Since when output waits to be written.
     unwritten: Option<Instant>,
     /// Since when the server drains.
     draining: Option<Instant>,
 }
 
-/// The state of one connection, shared by its task and its transport.
+/// The state of one connection, shared by its task, its transport and its requests.
 #[derive(Debug)]
 pub(crate) struct Activity {
     state: Mutex<State>,
+    /// The task of the connection.
+    task: AtomicWaker,
+    /// Whether a request waits for memory.
+    waits: AtomicBool,
     /// Cancelled when the connection must end at once.
     pub(crate) cut: CancellationToken,
 }
 
 impl Activity {
-    fn new() -> Self {
-        let state = State { phase: Phase::Handshake, since: Instant::now(), unwritten: None, draining: None };
-        Self { state: Mutex::new(state), cut: CancellationToken::new() }
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        let state = State {
+            phase: Phase::Handshake,
+            since: now,
+            waiting: now,
+            in_flight: HashMap::new(),
+            last: 0,
+            given_up: 0,
+            unwritten: None,
+            draining: None,
+        };
+        Self {
+            state: Mutex::new(state),
+            task: AtomicWaker::new(),
+            waits: AtomicBool::new(false),
+            cut: CancellationToken::new(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -71,6 +117,24 @@ impl Activity {
         self.state().enter(Phase::New);
     }
 
+    /// Input of HTTP/1 has arrived.
+    pub(crate) fn read(&self) {
+        let mut state = self.state();
+        if matches!(state.phase, Phase::New | Phase::Idle) {
+            state.enter(Phase::Head);
+        }
+    }
+
+    /// Output waits to be written, or all of it has left.
+    pub(crate) fn unwritten(&self, waits: bool) {
+        let mut state = self.state();
+        if waits {
+            state.unwritten.get_or_insert_with(Instant::now);
+        } else {
+            state.unwritten = None;
+        }
+    }
+
     /// The connection must end soon. Returns whether it stays open for its first request, for a moment.
     pub(crate) fn drain(&self) -> bool {
         let mut state = self.state();
@@ -78,11 +142,12 @@ impl Activity {
         state.phase == Phase::New
     }
 
-    /// When the connection must end if nothing happens before, and why.
-    pub(crate) fn deadline(&self, limits: &Limits) -> Option<(Instant, Dropped)> {
+    /// When the connection must end if nothing happens before, and why. The next step of a request wakes the caller.
+    pub(crate) fn deadline(&self, limits: &Limits, context: &Context<'_>) -> Option<(Instant, Dropped)> {
+        self.task.register(context.waker());
         let state = self.state();
         let waited = match state.phase {
-            Phase::Handshake | Phase::Busy(_) => None,
+            Phase::Handshake | Phase::Busy => None,
             Phase::New => {
                 let last_chance = state.draining.map(|since| since + LAST_CHANCE);
                 last_chance.into_iter().chain([state.since + limits.header_read]).min()
@@ -90,24 +155,46 @@ impl Activity {
             Phase::Head => Some(state.since + limits.header_read),
             Phase::Idle => Some(state.since + limits.idle),
         };
-        let unread = state.unwritten.map(|since| (since + limits.write, Dropped::Unread));
+        let untaken = state.in_flight.values().filter(|it| it.step == Step::Answering).map(|it| it.since);
+        let unread = state.unwritten.into_iter().chain(untaken).min();
+        let unread = unread.map(|since| (since + limits.write, Dropped::Unread));
         let waited = waited.map(|at| (at, Dropped::Waited));
         waited.into_iter().chain(unread).min_by_key(|(at, _)| *at)
     }
 
-    /// Marks the beginning of a request. The request ends when the returned value, which the response body owns, is dropped.
-    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
+    /// Begins a request. It ends when the returned value is dropped, which its body and its answer own.
+    pub(crate) fn begin(self: &Arc<Self>) -> Arc<Exchange> {
         let mut state = self.state();
-        let others = if let Phase::Busy(others) = state.phase { others } else { 0 };
-        state.enter(Phase::Busy(others + 1));
+        state.last += 1;
+        let id = state.last;
+        state.in_flight.insert(id, InFlight { step: Step::Working, since: Instant::now(), share: 0 });
+        state.enter(Phase::Busy);
         drop(state);
-        Busy(self.clone())
+        Arc::new(Exchange { activity: self.clone(), id, share: Mutex::default() })
+    }
+
+    /// Requests in a row that the client has given up.
+    pub(crate) fn given_up(&self) -> usize {
+        self.state().given_up
     }
 
     /// Since when the connection has had no request; `None` during a request.
-    fn waiting_since(&self) -> Option<Instant> {
+    pub(crate) fn waiting_since(&self) -> Option<Instant> {
         let state = self.state();
-        (!matches!(state.phase, Phase::Busy(_))).then_some(state.since)
+        (state.phase != Phase::Busy).then_some(state.waiting)
+    }
+
+    /// Since when the request has waited for the client that has waited longest.
+    pub(crate) fn oldest_stuck(&self) -> Option<Instant> {
+        let state = self.state();
+        state.in_flight.values().filter(|it| it.step != Step::Working).map(|it| it.since).min()
+    }
+
+    /// The largest share among the requests that have waited for the client since this time, and since when it has waited.
+    pub(crate) fn stuck_since(&self, time: Instant) -> Option<(usize, Instant)> {
+        let state = self.state();
+        let stuck = state.in_flight.values().filter(|it| it.step != Step::Working && it.since <= time);
+        stuck.map(|it| (it.share, it.since)).max_by_key(|(share, _)| *share)
     }
 }
 
@@ -118,145 +205,100 @@ impl State {
     }
 }
 
-/// A request in progress.
+/// A request in progress, with its share of the memory.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Activity>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        match state.phase {
-            Phase::Busy(others @ 2..) => state.enter(Phase::Busy(others - 1)),
-            _ => state.enter(Phase::Idle),
-        }
-    }
-}
-
-/// A transport that updates the activity of its connection.
-pub(crate) struct Watched<T> {
-    inner: T,
+pub(crate) struct Exchange {
     activity: Arc<Activity>,
-    /// False for HTTP/2, where input need not be a request.
-    counts_reads: bool,
+    id: u64,
+    share: Mutex<Share>,
 }
 
-impl<T> Watched<T> {
-    pub(crate) fn new(inner: T, activity: Arc<Activity>, counts_reads: bool) -> Self {
-        Self { inner, activity, counts_reads }
-    }
+#[derive(Debug, Default)]
+struct Share {
+    permit: Option<OwnedSemaphorePermit>,
+    is_answered: bool,
+    /// The status to answer instead of the handler's.
+    refused: Option<StatusCode>,
+}
 
-    /// `flushed`: whether all output has left.
-    fn written<R>(&self, result: Poll<R>, flushed: bool) -> Poll<R> {
+impl Exchange {
+    /// Notes a step, and wakes the task of the connection. Receiving counts from its beginning, so a trickle is no progress.
+    pub(crate) fn enter(&self, step: Step) {
         let mut state = self.activity.state();
-        if result.is_pending() {
-            state.unwritten.get_or_insert_with(Instant::now);
-        } else if flushed {
-            state.unwritten = None;
+        if let Some(it) = state.in_flight.get_mut(&self.id)
+            && (it.step != step || step == Step::Answering)
+        {
+            (it.step, it.since) = (step, Instant::now());
         }
         drop(state);
-        result
+        self.activity.task.wake();
     }
-}
 
-impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let result = Pin::new(&mut self.inner).poll_read(context, buffer);
-        if self.counts_reads && buffer.filled().len() > before {
-            let mut state = self.activity.state();
-            if matches!(state.phase, Phase::New | Phase::Idle) {
-                state.enter(Phase::Head);
-            }
+    /// Whether this is a request of that connection.
+    pub(crate) fn is_of(&self, activity: &Arc<Activity>) -> bool {
+        Arc::ptr_eq(&self.activity, activity)
+    }
+
+    /// Whether no request of the connection waits for memory.
+    pub(crate) fn can_wait(&self) -> bool {
+        !self.activity.waits.load(Ordering::Relaxed)
+    }
+
+    /// Marks that a request of the connection waits for memory, until the returned value is dropped. `None` if another one waits.
+    pub(crate) fn wait(&self) -> Option<Waits<'_>> {
+        let waits = &self.activity.waits;
+        (!waits.swap(true, Ordering::Relaxed)).then_some(Waits(waits))
+    }
+
+    /// The server cannot read the whole request, and answers with this status.
+    pub(crate) fn refuse(&self, status: StatusCode) {
+        self.share.lock().refused = Some(status);
+    }
+
+    /// There is an answer: the client has not given up the request. Returns the status if the server has to refuse the request.
+    pub(crate) fn answered(&self) -> Option<StatusCode> {
+        let mut share = self.share.lock();
+        share.is_answered = true;
+        share.refused
+    }
+
+    /// Bytes of memory that the request holds.
+    pub(crate) fn share(&self) -> usize {
+        self.share.lock().permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
+    /// Adds to the share of the request, which is given back when the request ends.
+    pub(crate) fn keep(&self, more: OwnedSemaphorePermit) {
+        let mut share = self.share.lock();
+        match &mut share.permit {
+            Some(permit) => permit.merge(more),
+            none => *none = Some(more),
         }
-        result
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.inner).poll_write(context, buffer);
-        self.written(result, false)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.inner).poll_flush(context);
-        self.written(result, true)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.inner).poll_shutdown(context);
-        self.written(result, true)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.inner).poll_write_vectored(context, buffers);
-        self.written(result, false)
-    }
-}
-
-/// All open connections.
-pub(crate) struct Connections {
-    limit: usize,
-    observer: Arc<dyn Observer>,
-    open: Mutex<(u64, HashMap<u64, Arc<Activity>>)>,
-}
-
-impl Connections {
-    pub(crate) fn new(limit: usize, observer: Arc<dyn Observer>) -> Arc<Self> {
-        Arc::new(Self { limit, observer, open: Mutex::default() })
-    }
-
-    /// Admits a connection. At the limit, cuts the one that has been without a request for the longest time. Returns `None` if
-    /// all connections have a request.
-    pub(crate) fn admit(self: &Arc<Self>) -> Option<ConnectionSlot> {
-        let mut guard = self.open.lock();
-        let (next, open) = &mut *guard;
-        if open.len() >= self.limit {
-            self.observer.dropped(Dropped::Full);
-            let waiting = open.iter().filter_map(|(id, it)| Some((it.waiting_since()?, *id)));
-            let (_, longest) = waiting.min()?;
-            if let Some(activity) = open.remove(&longest) {
-                activity.cut.cancel();
-            }
+        let bytes = share.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        if let Some(it) = self.activity.state().in_flight.get_mut(&self.id) {
+            it.share = bytes;
         }
-        *next += 1;
-        let activity = Arc::new(Activity::new());
-        open.insert(*next, activity.clone());
-        self.observer.connections(open.len());
-        Some(ConnectionSlot { id: *next, activity, connections: self.clone() })
-    }
-
-    /// Cuts all connections, and returns their number.
-    pub(crate) fn cut(&self) -> usize {
-        let guard = self.open.lock();
-        guard.1.values().for_each(|activity| activity.cut.cancel());
-        guard.1.len()
     }
 }
 
-/// The place of a connection among the open ones; dropping it frees the place.
-pub(crate) struct ConnectionSlot {
-    id: u64,
-    pub(crate) activity: Arc<Activity>,
-    connections: Arc<Connections>,
-}
-
-impl Drop for ConnectionSlot {
+impl Drop for Exchange {
     fn drop(&mut self) {
-        let mut guard = self.connections.open.lock();
-        guard.1.remove(&self.id);
-        self.connections.observer.connections(guard.1.len());
+        let mut state = self.activity.state();
+        state.in_flight.remove(&self.id);
+        state.given_up = if self.share.get_mut().is_answered { 0 } else { state.given_up + 1 };
+        let phase = if state.in_flight.is_empty() { Phase::Idle } else { Phase::Busy };
+        state.enter(phase);
+        state.waiting = state.since;
+        drop(state);
+        self.activity.task.wake();
+    }
+}
+
+/// A request waits for memory.
+pub(crate) struct Waits<'a>(&'a AtomicBool);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }

@@ -18,7 +18,8 @@ use crate::{
 /// The CA bundle for checking client certificates. It may be replaced at any time. Clones share the bundle.
 ///
 /// A client may connect without a certificate unless it is [`required`](Self::required). A client whose certificate is expired,
-/// or of another authority, is refused in the handshake.
+/// or of another authority, is refused in the handshake. If the certificate expires or its authority is removed later, requests
+/// on the open connection are answered with 401.
 #[derive(Clone)]
 pub struct ClientAuthorities {
     shared: Arc<Shared>,
@@ -62,7 +63,7 @@ impl ClientAuthorities {
         Ok(Self { shared: Arc::new(Shared { required, verifier, observer, files }) })
     }
 
-    /// Replaces the bundle from the next handshake on. An unusable bundle is refused, and the old one stays.
+    /// Replaces the bundle from the next handshake and the next request on. An unusable bundle is refused, and the old one stays.
     pub fn replace(&self, bundle: &[u8]) -> Result<(), CertificateError> {
         self.shared.replace(bundle)
     }

@@ -1,8 +1,15 @@
 //! The life of one connection: handshake, requests, end.
 
-use std::{net::SocketAddr, pin::Pin, sync::Arc, task::Poll};
+use std::{net::SocketAddr, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
-use http::{HeaderValue, Request, Response, StatusCode, Version, header::CONNECTION};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, ready},
+};
+use http::{
+    HeaderMap, HeaderValue, Request, Response, StatusCode, Version,
+    header::{CONNECTION, RETRY_AFTER},
+};
 use http_body::Body as HttpBody;
 use hyper::{
     body::Incoming,
@@ -10,7 +17,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use rustls::{ServerConfig, pki_types::CertificateDer};
+use rustls::pki_types::CertificateDer;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -22,16 +29,29 @@ use tower::{BoxError, Service, ServiceExt};
 
 use crate::{
     Body, Dropped, Http2, Limits, Observer,
-    activity::{Activity, Watched},
+    activity::{Activity, Exchange},
+    budget::{Budget, NoShare},
+    identity::Identity,
     response::ResponseBody,
+    tls::Configs,
+    transport::Watched,
 };
+
+/// What a request costs beside its head: its task, and its part of the state of its connection.
+const REQUEST: usize = 16 * 1024;
+/// What a header field costs beside its text.
+const FIELD: usize = 64;
+/// Answers to pings of HTTP/2 have this much time.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// The least window of an HTTP/2 connection, which is also its default.
+const LEAST_WINDOW: u32 = 65_535;
 
 /// The client of a connection: an extension of each request.
 #[derive(Debug, Clone)]
 pub struct Peer {
     /// The address of the client.
     pub address: SocketAddr,
-    /// The checked certificate of the client, if it sent one and there are [`crate::ClientAuthorities`].
+    /// The certificate of the client, if it sent one and there are [`crate::ClientAuthorities`]. It was checked for this request.
     pub certificate: Option<CertificateDer<'static>>,
 }
 
@@ -39,16 +59,24 @@ pub struct Peer {
 pub(crate) struct Rules {
     pub(crate) limits: Limits,
     pub(crate) http2: Option<Http2>,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) observer: Arc<dyn Observer>,
     /// Cancelled at the stop: a connection ends when no request is in progress.
     pub(crate) drain: CancellationToken,
+}
+
+/// The client of a connection, before a request.
+#[derive(Clone)]
+struct Client {
+    address: SocketAddr,
+    identity: Option<Arc<Identity>>,
 }
 
 /// Serves until the connection ends, by itself or by a limit.
 pub(crate) async fn serve<S, B>(
     stream: TcpStream,
     address: SocketAddr,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Arc<Configs>>,
     activity: Arc<Activity>,
     rules: Arc<Rules>,
     service: S,
@@ -57,10 +85,10 @@ pub(crate) async fn serve<S, B>(
     B: HttpBody<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let Some(tls) = tls else {
-        let peer = Peer { address, certificate: None };
-        return requests(stream, peer, false, activity, rules, service).await;
+        let client = Client { address, identity: None };
+        return requests(stream, client, false, activity, rules, service).await;
     };
-    let handshake = tokio::time::timeout(rules.limits.handshake, TlsAcceptor::from(tls).accept(stream));
+    let handshake = tokio::time::timeout(rules.limits.handshake, TlsAcceptor::from(tls.current()).accept(stream));
     let stream = tokio::select! {
         () = activity.cut.cancelled() => return,
         result = handshake => match result {
@@ -73,14 +101,15 @@ pub(crate) async fn serve<S, B>(
         },
     };
     let session = stream.get_ref().1;
-    let certificate = session.peer_certificates().and_then(<[_]>::first).map(|it| it.clone().into_owned());
+    let identity = session.peer_certificates().zip(tls.client_authorities());
+    let identity = identity.and_then(|(chain, authorities)| Identity::new(chain, authorities)).map(Arc::new);
     let is_http2 = session.alpn_protocol() == Some(b"h2");
-    requests(stream, Peer { address, certificate }, is_http2, activity, rules, service).await;
+    requests(stream, Client { address, identity }, is_http2, activity, rules, service).await;
 }
 
 async fn requests<T, S, B>(
     transport: T,
-    peer: Peer,
+    client: Client,
     is_http2: bool,
     activity: Arc<Activity>,
     rules: Arc<Rules>,
@@ -95,15 +124,23 @@ async fn requests<T, S, B>(
     let limits = &rules.limits;
     let answering = {
         let (activity, rules) = (activity.clone(), rules.clone());
-        service_fn(move |request| answer(request, peer.clone(), activity.clone(), rules.clone(), service.clone()))
+        service_fn(move |request| begin(request, client.clone(), &activity, &rules, &service))
     };
     if is_http2 {
         let settings = rules.http2.clone().unwrap_or_default();
+        // The library keeps what fits into the windows, and nothing counts it.
+        let window = u32::try_from(limits.body_size).map_or(u32::MAX, |size| size.max(LEAST_WINDOW));
+        let window = settings.stream_window.min(window);
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_concurrent_streams(settings.max_concurrent_streams)
-            .initial_stream_window_size(settings.stream_window)
-            .initial_connection_window_size(settings.stream_window.max(64 * 1024))
+            .initial_stream_window_size(window)
+            .initial_connection_window_size(window.max(LEAST_WINDOW))
+            .max_send_buf_size(64 * 1024)
+            .max_pending_accept_reset_streams(20)
+            .max_local_error_reset_streams(64)
+            .keep_alive_interval(settings.ping)
+            .keep_alive_timeout(PING_TIMEOUT)
             .max_header_list_size(u32::try_from(limits.header_size).unwrap_or(u32::MAX))
             .serve_connection(io, answering);
         drive(connection, http2::Connection::graceful_shutdown, &activity, &rules).await;
@@ -131,7 +168,10 @@ where
     loop {
         // Polled after the connection, so the deadline includes what the connection has just done.
         let expired = std::future::poll_fn(|context| {
-            let Some((at, why)) = activity.deadline(&rules.limits) else { return Poll::Pending };
+            if rules.http2.as_ref().is_some_and(|http2| activity.given_up() > http2.given_up) {
+                return Poll::Ready(Dropped::GaveUp);
+            }
+            let Some((at, why)) = activity.deadline(&rules.limits, context) else { return Poll::Pending };
             if alarm.deadline() != at {
                 alarm.as_mut().reset(at);
             }
@@ -158,13 +198,49 @@ where
     }
 }
 
-/// The result of [`answer`].
-type Answer<B> = Result<Response<ResponseBody<B>>, BoxError>;
+/// The result of [`begin`].
+type Answer<B> = Result<Response<ResponseBody<B>>, Failed>;
+
+/// The handler failed: the connection ends without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Failed(BoxError);
+
+/// Begins to answer. The result is boxed because a client may send many requests at once: a task of HTTP/2 for a request that the
+/// server refuses must be small.
+fn begin<S, B>(
+    request: Request<Incoming>,
+    client: Client,
+    activity: &Arc<Activity>,
+    rules: &Arc<Rules>,
+    service: &S,
+) -> BoxFuture<'static, Answer<B>>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
+    B: HttpBody<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    let (exchange, is_http1) = (activity.begin(), request.version() <= Version::HTTP_11);
+    let refusal = if request.body().size_hint().lower() > rules.limits.body_size as u64 {
+        Some(StatusCode::PAYLOAD_TOO_LARGE)
+    } else if client.identity.as_ref().is_some_and(|identity| !identity.is_valid()) {
+        Some(StatusCode::UNAUTHORIZED)
+    } else {
+        match rules.budget.begin(head_cost(&request), &exchange) {
+            Ok(()) => None,
+            Err(NoShare::TooMuch) => Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+            Err(NoShare::Taken) => Some(StatusCode::SERVICE_UNAVAILABLE),
+        }
+    };
+    match refusal {
+        Some(status) => ready(Ok(refuse(status, exchange, is_http1))).boxed(),
+        None => answer(request, client, exchange, rules.clone(), service.clone()).boxed(),
+    }
+}
 
 async fn answer<S, B>(
     request: Request<Incoming>,
-    peer: Peer,
-    activity: Arc<Activity>,
+    client: Client,
+    exchange: Arc<Exchange>,
     rules: Arc<Rules>,
     service: S,
 ) -> Answer<B>
@@ -172,20 +248,50 @@ where
     S: Service<Request<Body>, Response = Response<B>, Error: Into<BoxError>>,
     B: HttpBody,
 {
-    let limits = &rules.limits;
-    let busy = activity.busy();
-    let too_long = request.body().size_hint().lower() > limits.body_size as u64;
-    if too_long {
-        let mut response = Response::new(ResponseBody::empty(busy));
-        *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
-        return Ok(response);
-    }
-    let mut request = request.map(|body| Body::new(body, limits.body_size, limits.body_read));
-    request.extensions_mut().insert(peer);
+    let Rules { limits, budget, .. } = &*rules;
     let is_http1 = request.version() <= Version::HTTP_11;
-    let mut response = service.oneshot(request).await.map_err(Into::into)?;
+    if exchange.share() == 0 && budget.clone().take(head_cost(&request), exchange.clone()).await.is_err() {
+        return Ok(refuse(StatusCode::SERVICE_UNAVAILABLE, exchange, is_http1));
+    }
+    let body = |body| Body::new(body, limits.body_size, limits.body_read, budget.clone(), exchange.clone());
+    let mut request = request.map(body);
+    let certificate = client.identity.map(|identity| identity.certificate().clone());
+    request.extensions_mut().insert(Peer { address: client.address, certificate });
+    let Ok(answer) = tokio::time::timeout(limits.handle, service.oneshot(request)).await else {
+        return Ok(refuse(StatusCode::SERVICE_UNAVAILABLE, exchange, is_http1));
+    };
+    let mut response = match answer {
+        Ok(response) => response,
+        Err(error) => return Err(Failed(error.into())),
+    };
+    if let Some(status) = exchange.answered() {
+        return Ok(refuse(status, exchange, is_http1));
+    }
     if is_http1 && rules.drain.is_cancelled() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response.map(|body| ResponseBody::new(body, busy)))
+    Ok(response.map(|body| ResponseBody::new(body, exchange, !is_http1)))
+}
+
+/// The server's own answer. It ends a connection of HTTP/1.
+fn refuse<B>(status: StatusCode, exchange: Arc<Exchange>, is_http1: bool) -> Response<ResponseBody<B>> {
+    exchange.answered();
+    let mut response = Response::new(ResponseBody::empty(exchange));
+    *response.status_mut() = status;
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if is_http1 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Bytes of memory that a request needs before its body.
+fn head_cost<B>(request: &Request<B>) -> usize {
+    let fields = |headers: &HeaderMap| {
+        headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD).sum::<usize>()
+    };
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    REQUEST + target + fields(request.headers())
 }

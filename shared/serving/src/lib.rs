@@ -11,25 +11,30 @@
 //! the address and the certificate of the client.
 //!
 //! Reading order: [`Listener`] accepts connections, `connection` serves one of them, `activity` knows how long it may stay in
-//! which state, and [`Body`] is what a handler reads. [`Certificates`] and [`ClientAuthorities`] are the parts of TLS that can
+//! which state, `connections` which one gives way to others, `budget` how much memory all requests may use, and [`Body`] is what a
+//! handler reads. [`Certificates`] and [`ClientAuthorities`] are the parts of TLS that can
 //! change, [`Tls`] is its configuration, and [`Observer`] receives events.
 
 mod activity;
 mod authorities;
 mod body;
+mod budget;
 mod certificates;
 mod connection;
+mod connections;
 mod error;
 mod files;
+mod identity;
 mod limits;
 mod listener;
 mod observer;
 mod response;
 mod socket;
 mod tls;
+mod transport;
 
 pub use authorities::ClientAuthorities;
-pub use body::{Body, BodyTimeout};
+pub use body::{Body, BodyTimeout, NoMemory};
 pub use certificates::Certificates;
 pub use connection::Peer;
 pub use error::CertificateError;

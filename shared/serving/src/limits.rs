@@ -19,9 +19,18 @@ pub struct Limits {
     pub body_size: usize,
     /// Time from the first read of a request's body to its end. After it, reading fails with [`crate::BodyTimeout`].
     pub body_read: Duration,
-    /// How long output may wait for a client that does not read. It applies to each piece of a long answer, not to the whole.
+    /// Bytes of memory that all requests in flight may use together: heads, bodies, and an allowance for each request and each
+    /// piece of a body. A share is taken as the bytes arrive, and given back when the answer has left. For one more request, the
+    /// connection is closed whose request takes the most and has waited for its client for a while.
+    pub memory: usize,
+    /// How long a request waits for its share of the memory. Then it is answered with 503.
+    pub share_wait: Duration,
+    /// How long a handler may take, with the body. Then the request is answered with 503.
+    pub handle: Duration,
+    /// How long an answer may wait for a client that does not read, or that leaves HTTP/2 no window. It applies to each piece of
+    /// a long answer, not to the whole.
     pub write: Duration,
-    /// Open connections. For one more, the one that has been without a request for the longest time is closed.
+    /// Open connections. For one more, the one that has waited for its client for the longest time is closed.
     pub connections: usize,
     /// How long running requests may go on after the stop.
     pub drain: Duration,
@@ -37,6 +46,9 @@ impl Default for Limits {
             idle: Duration::from_secs(90),
             body_size: 1024 * 1024,
             body_read: Duration::from_secs(10),
+            memory: 16 * 1024 * 1024,
+            share_wait: Duration::from_secs(5),
+            handle: Duration::from_mins(2),
             write: Duration::from_secs(30),
             connections: 1024,
             drain: Duration::from_secs(30),
@@ -49,12 +61,16 @@ impl Default for Limits {
 pub struct Http2 {
     /// Concurrent requests on one connection.
     pub max_concurrent_streams: u32,
-    /// Flow-control window of one stream, in bytes.
+    /// Flow-control window of one stream, in bytes. Never more than [`Limits::body_size`] needs.
     pub stream_window: u32,
+    /// Requests in a row that a client may give up before their answers. After more, the connection is closed.
+    pub given_up: usize,
+    /// How often the server sends a ping. It closes a connection without an answer to it within ten seconds.
+    pub ping: Duration,
 }
 
 impl Default for Http2 {
     fn default() -> Self {
-        Self { max_concurrent_streams: 100, stream_window: 256 * 1024 }
+        Self { max_concurrent_streams: 100, stream_window: 256 * 1024, given_up: 100, ping: Duration::from_secs(20) }
     }
 }

@@ -11,8 +11,9 @@ use tower::{BoxError, Service};
 
 use crate::{
     Body, Dropped, Http2, Limits, Observer, Tls, TlsError,
-    activity::Connections,
+    budget::Budget,
     connection::{self, Rules},
+    connections::Connections,
     observer::NoObserver,
     socket,
     tls::Configs,
@@ -87,12 +88,14 @@ impl Listener {
         let connections = Connections::new(limits.connections, observer.clone());
         let (drain, tasks) = (CancellationToken::new(), TaskTracker::new());
         let deadline = limits.drain;
-        let rules = Arc::new(Rules { limits, http2, observer: observer.clone(), drain: drain.clone() });
+        let budget = Budget::new(&limits, connections.clone());
+        let rules = Arc::new(Rules { limits, http2, budget, observer: observer.clone(), drain: drain.clone() });
+        let tls = tls.map(Arc::new);
         let begin = |stream: TcpStream, address| {
             let Some(place) = connections.admit() else { return };
             // Without Nagle's algorithm, a small answer goes out at once.
             drop(stream.set_nodelay(true));
-            let (tls, rules, service) = (tls.as_ref().map(Configs::current), rules.clone(), service.clone());
+            let (tls, rules, service) = (tls.clone(), rules.clone(), service.clone());
             tasks.spawn(async move {
                 connection::serve(stream, address, tls, place.activity.clone(), rules, service).await;
                 drop(place);

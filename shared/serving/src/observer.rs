@@ -35,17 +35,22 @@ pub enum Dropped {
     Handshake,
     /// No complete head of a request arrived in time.
     Waited,
-    /// The client did not read its answer.
+    /// The client did not read its answer, or left it no HTTP/2 window.
     Unread,
-    /// At the limit of connections: this one had been without a request for the longest time, or all had one.
+    /// At the limit of connections: this one had waited for its client for the longest time, or all were at work.
     Full,
+    /// The requests in flight had used up the memory: one of this connection took the most and waited for its client.
+    Memory,
+    /// The client gave up too many requests in a row.
+    GaveUp,
     /// The connection was still open at the deadline of the drain.
     Drain,
 }
 
 impl Dropped {
     /// All reasons, so that metrics can begin at zero.
-    pub const ALL: [Self; 5] = [Self::Handshake, Self::Waited, Self::Unread, Self::Full, Self::Drain];
+    pub const ALL: [Self; 7] =
+        [Self::Handshake, Self::Waited, Self::Unread, Self::Full, Self::Memory, Self::GaveUp, Self::Drain];
 
     /// The reason as the label of a metric.
     pub const fn as_str(self) -> &'static str {
@@ -54,6 +59,8 @@ impl Dropped {
             Self::Waited => "waited",
             Self::Unread => "unread",
             Self::Full => "full",
+            Self::Memory => "memory",
+            Self::GaveUp => "gave_up",
             Self::Drain => "drain",
         }
     }

@@ -1,47 +1,63 @@
-//! The body of a response, which marks its connection as busy.
+//! The body of a response, which tells the activity of its connection who waits for whom.
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, ready},
 };
 
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 
-use crate::activity::Busy;
+use crate::activity::{Exchange, Step};
 
-/// The body of a response. While it exists, its connection is busy.
+/// The body of a response. While it exists, its request is in progress.
 pub(crate) struct ResponseBody<B> {
     /// `None` if the server itself answers.
     inner: Option<Pin<Box<B>>>,
-    _busy: Busy,
+    /// The last byte of a piece, kept back until the client has room for all others. hyper passes a piece to the HTTP/2 library as
+    /// soon as the client has room for one byte, so the request would end here while the rest of its answer waits there.
+    kept_back: Option<Bytes>,
+    keeps_back: bool,
+    exchange: Arc<Exchange>,
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) fn new(inner: B, busy: Busy) -> Self {
-        Self { inner: Some(Box::pin(inner)), _busy: busy }
+    pub(crate) fn new(inner: B, exchange: Arc<Exchange>, is_http2: bool) -> Self {
+        Self { inner: Some(Box::pin(inner)), kept_back: None, keeps_back: is_http2, exchange }
     }
 
-    pub(crate) fn empty(busy: Busy) -> Self {
-        Self { inner: None, _busy: busy }
+    pub(crate) fn empty(exchange: Arc<Exchange>) -> Self {
+        Self { inner: None, kept_back: None, keeps_back: false, exchange }
     }
 }
 
 impl<B: Body> Body for ResponseBody<B> {
-    type Data = B::Data;
+    type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        match &mut self.inner {
-            Some(inner) => inner.as_mut().poll_frame(context),
-            None => Poll::Ready(None),
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        if let Some(last) = self.kept_back.take() {
+            return Poll::Ready(Some(Ok(Frame::data(last))));
         }
+        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        let next = inner.as_mut().poll_frame(context);
+        // The next poll comes when the client has taken this frame.
+        self.exchange.enter(if next.is_ready() { Step::Answering } else { Step::Working });
+        let Some(frame) = ready!(next).transpose()? else { return Poll::Ready(None) };
+        let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
+        Poll::Ready(Some(Ok(match frame.into_data() {
+            Ok(mut data) if self.keeps_back && data.len() > 1 => {
+                self.kept_back = Some(data.split_off(data.len() - 1));
+                Frame::data(data)
+            }
+            Ok(data) => Frame::data(data),
+            Err(other) => other,
+        })))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(Body::is_end_stream)
+        self.kept_back.is_none() && self.inner.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

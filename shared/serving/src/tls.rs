@@ -102,6 +102,11 @@ pub(crate) struct Configs {
 }
 
 impl Configs {
+    /// Who signs client certificates, if clients may show any.
+    pub(crate) fn client_authorities(&self) -> Option<&ClientAuthorities> {
+        self.tls.client_authorities.as_ref()
+    }
+
     pub(crate) fn current(&self) -> Arc<ServerConfig> {
         let mut current = self.current.lock();
         if let Some(verifier) = self.tls.client_authorities.as_ref().map(ClientAuthorities::verifier)

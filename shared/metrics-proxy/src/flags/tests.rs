@@ -17,7 +17,7 @@ fn minimal_flags_give_defaults() {
     assert_eq!(settings.secure, Some("[::]:8443".parse().unwrap()));
     assert_eq!((settings.insecure, settings.endpoints), (None, None));
     assert_eq!((settings.scheme, settings.authority.as_str()), (Scheme::HTTP, "127.0.0.1:8080"));
-    assert_eq!(settings.http2, Some(Http2 { max_concurrent_streams: 100, stream_window: 262_144 }));
+    assert_eq!(settings.http2, Some(Http2 { max_concurrent_streams: 32, stream_window: 262_144, ..Http2::default() }));
     assert_eq!(settings.times.token, Duration::from_mins(2));
     assert!(!settings.identity.enabled && settings.ignored.is_empty());
 }

@@ -57,8 +57,13 @@ impl Authority {
 
     /// A certificate for localhost that expires in the given year: how tests tell certificates apart.
     pub(crate) fn pair(&self, year: i32) -> Pair {
+        self.pair_until(expiry(year))
+    }
+
+    /// A certificate for localhost that expires at this time.
+    pub(crate) fn pair_until(&self, not_after: SystemTime) -> Pair {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        params.not_after = not_after.into();
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         Pair { certificate, key: key.serialize_pem() }

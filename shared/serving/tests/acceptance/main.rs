@@ -4,6 +4,10 @@
 mod certificates;
 mod clients;
 mod families;
+mod frames;
+mod http2;
+mod identities;
 mod kit;
 mod limits;
+mod memory;
 mod stop;
