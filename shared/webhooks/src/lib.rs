@@ -23,6 +23,7 @@ use serde_json::Value;
 
 mod certificate_manager;
 mod configuration;
+mod conversion;
 mod observer;
 mod pki;
 mod request;
@@ -32,6 +33,7 @@ mod selfcheck;
 mod server;
 mod setup;
 mod trust;
+mod weight;
 
 pub use configuration::{Endpoint, configurations, resources};
 pub use observer::Observer;

@@ -1,4 +1,4 @@
-//! Answers admission and conversion reviews: from the request body to the response body. Pure functions, which handle any input.
+//! Answers admission reviews: from the request body to the response body. Pure functions, which handle any input.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
@@ -36,24 +36,6 @@ struct AdmissionReview<'a> {
     request: Option<Admission<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ConversionReview {
-    api_version: String,
-    kind: String,
-    request: Option<ConversionRequest>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ConversionRequest {
-    uid: String,
-    #[serde(rename = "desiredAPIVersion")]
-    desired_api_version: String,
-    #[serde(default)]
-    objects: Vec<Value>,
-}
-
 /// The object is allowed.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
@@ -80,7 +62,7 @@ pub(crate) struct Malformed(pub(crate) String);
 const WARNING_BYTES: usize = 256;
 
 /// Answers an admission review. Catches a panic of the operator's function, which refuses the object with code 500.
-pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(Value, Outcome), Malformed> {
+pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(String, Outcome), Malformed> {
     let review: AdmissionReview<'_> =
         serde_json::from_slice(body).map_err(|error| Malformed(format!("not an AdmissionReview: {error}")))?;
     let (version, kind) = (review.api_version.as_str(), review.kind.as_str());
@@ -100,7 +82,7 @@ pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(Value, Outcome), 
             (Err(Refusal::internal("the webhook failed, see the log of the controller manager")), Outcome::Panicked)
         }
     };
-    Ok((admission.answer(&webhook.target.kind, &webhook.target.group, result), outcome))
+    Ok((admission.answer(&webhook.target.kind, &webhook.target.group, result).to_string(), outcome))
 }
 
 /// Whether the operator's function returned or panicked, for the metrics.
@@ -108,62 +90,6 @@ pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(Value, Outcome), 
 pub(crate) enum Outcome {
     Answered,
     Panicked,
-}
-
-/// Answers a conversion review: with all objects or, when one of them cannot be converted, with none.
-pub(crate) fn convert(webhooks: &[Webhook], body: &[u8]) -> Result<(Value, Outcome), Malformed> {
-    let review: ConversionReview =
-        serde_json::from_slice(body).map_err(|error| Malformed(format!("not a ConversionReview: {error}")))?;
-    let (version, kind) = (review.api_version.as_str(), review.kind.as_str());
-    if (version, kind) != ("apiextensions.k8s.io/v1", "ConversionReview") {
-        return Err(Malformed(format!("expected apiextensions.k8s.io/v1 ConversionReview, not {version} {kind}")));
-    }
-    let Some(ConversionRequest { uid, desired_api_version, objects }) = review.request else {
-        return Err(Malformed("the ConversionReview has no request".to_owned()));
-    };
-    let all = || objects.into_iter().map(|object| convert_one(webhooks, object, &desired_api_version)).collect();
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(all));
-    let (converted, outcome): (Result<Vec<Value>, String>, _) = match caught {
-        Ok(result) => (result, Outcome::Answered),
-        Err(_) => (Err("the conversion failed, see the log of the controller manager".to_owned()), Outcome::Panicked),
-    };
-    let response = match converted {
-        Ok(objects) => json!({"uid": uid, "convertedObjects": objects, "result": {"status": "Success"}}),
-        Err(message) => json!({
-            "uid": uid, "convertedObjects": [], "result": {"status": "Failure", "message": message},
-        }),
-    };
-    Ok((json!({"apiVersion": review.api_version, "kind": review.kind, "response": response}), outcome))
-}
-
-fn convert_one(webhooks: &[Webhook], object: Value, wanted: &str) -> Result<Value, String> {
-    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (present, kind) =
-        (object["apiVersion"].as_str().unwrap_or_default(), object["kind"].as_str().unwrap_or_default());
-    if present == wanted {
-        return Ok(object);
-    }
-    let group = |api_version: &str| api_version.split_once('/').map(|(group, _)| group.to_owned()).unwrap_or_default();
-    let version = wanted.split_once('/').map_or(wanted, |(_, version)| version);
-    let serves = |webhook: &&Webhook| {
-        webhook.target.kind == kind && webhook.target.group == group(present) && group(present) == group(wanted)
-    };
-    let convert = webhooks.iter().filter(serves).find_map(|webhook| match &webhook.work {
-        Work::Convert(convert) => Some(convert),
-        _ => None,
-    });
-    let Some(convert) = convert else {
-        return Err(format!("{present} {kind} \"{name}\" cannot become {wanted}: no webhook converts it"));
-    };
-    let metadata = object["metadata"].clone();
-    let mut converted = convert(object, version).map_err(|why| format!("\"{name}\" cannot become {wanted}: {why}"))?;
-    converted["apiVersion"] = json!(wanted);
-    // The API server refuses a conversion that changes other metadata than labels and annotations.
-    let identity = ["name", "namespace", "uid", "generateName"];
-    if identity.iter().any(|key| converted["metadata"][key] != metadata[key]) {
-        return Err(format!("\"{name}\" would change its identity when it becomes {wanted}"));
-    }
-    Ok(converted)
 }
 
 /// Runs a validation, and ignores errors that the stored object has too in fields that do not change (ratcheting).
@@ -319,4 +245,4 @@ impl Refusal {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

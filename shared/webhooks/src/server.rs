@@ -17,20 +17,27 @@ use axum::{
 };
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde_json::Value;
 use serving::{Certificates, Limits, Listener, Tls};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     CONVERT, Observer, Webhook, Work,
     certificate_manager::{CertificateManager, Round},
+    conversion,
     pki::{self, Pair},
     review::{self, Malformed, Outcome},
-    selfcheck,
+    selfcheck, weight,
 };
 
 /// The largest body of a request in bytes, as in controller-runtime.
 const BODY: usize = 7 * 1024 * 1024;
+/// Bytes of memory that all reviews at work may need together, by [`weight`].
+const REVIEWING: usize = 48 * 1024 * 1024;
+/// How long a review waits for its part of this memory. The API server waits ten seconds for an answer.
+const REVIEW_WAIT: Duration = Duration::from_secs(5);
+/// A review that needs more memory than this also takes more time than the tasks of other requests should wait for.
+const LONG: usize = 1024 * 1024;
 /// The interval of self-checks with a certificate from a folder.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval of checks while the folder has no certificate yet, or the self-check fails.
@@ -226,17 +233,18 @@ async fn keep<C: Future<Output = Result<(), String>>>(
 fn routes(webhooks: Vec<Webhook>, observer: &Arc<dyn Observer>) -> Router {
     let (converting, admitting): (Vec<_>, Vec<_>) =
         webhooks.into_iter().partition(|webhook| matches!(webhook.work, Work::Convert(_)));
+    let memory = Arc::new(Semaphore::new(REVIEWING));
+    let hook = |path: &str, webhooks: Vec<Webhook>| {
+        observer.serves(path);
+        Hook { path: path.into(), webhooks: webhooks.into(), memory: memory.clone(), observer: observer.clone() }
+    };
     let mut routes = Router::new();
     for webhook in admitting {
         let path = webhook.path();
-        observer.serves(&path);
-        let hook = Hook { path: path.clone().into(), webhooks: vec![webhook].into(), observer: observer.clone() };
-        routes = routes.route(&path, post(answer).with_state(hook));
+        routes = routes.route(&path, post(answer).with_state(hook(&path, vec![webhook])));
     }
     if !converting.is_empty() {
-        observer.serves(CONVERT);
-        let hook = Hook { path: CONVERT.into(), webhooks: converting.into(), observer: observer.clone() };
-        routes = routes.route(CONVERT, post(answer).with_state(hook));
+        routes = routes.route(CONVERT, post(answer).with_state(hook(CONVERT, converting)));
     }
     routes.layer(DefaultBodyLimit::disable()) // the listener has its own limit
 }
@@ -245,6 +253,8 @@ fn routes(webhooks: Vec<Webhook>, observer: &Arc<dyn Observer>) -> Router {
 struct Hook {
     path: Arc<str>,
     webhooks: Arc<[Webhook]>,
+    /// The free memory for reviews, of all paths together.
+    memory: Arc<Semaphore>,
     observer: Arc<dyn Observer>,
 }
 
@@ -252,25 +262,51 @@ async fn answer(State(hook): State<Hook>, headers: axum::http::HeaderMap, body: 
     hook.observer.started(&hook.path);
     let started = std::time::Instant::now();
     let json = headers.get(header::CONTENT_TYPE).is_some_and(|it| it.as_bytes().starts_with(b"application/json"));
-    let result = match (&*hook.webhooks, json) {
-        (_, false) => Err(Malformed("expected Content-Type: application/json".to_owned())),
-        (webhooks, true) if *hook.path == *CONVERT => review::convert(webhooks, &body),
-        ([webhook], true) => review::admit(webhook, &body),
-        _ => Err(Malformed("nothing is served here".to_owned())),
+    let response = if json {
+        review(&hook, body).await
+    } else {
+        respond(&hook, Err(Malformed("expected Content-Type: application/json".to_owned())))
     };
-    let response = respond(&hook, result);
     hook.observer.answered(&hook.path, response.status().as_u16(), started.elapsed());
     response
 }
 
-fn respond(hook: &Hook, result: Result<(Value, Outcome), Malformed>) -> Response {
+/// Reviews a body when there is memory for it.
+async fn review(hook: &Hook, body: Bytes) -> Response {
+    let weight = if *hook.path == *CONVERT { weight::of_conversion(&body) } else { weight::of_admission(&body) };
+    let Some(wanted) = u32::try_from(weight).ok().filter(|_| weight <= REVIEWING) else {
+        let why = format!("the review would need {weight} bytes of memory, more than the {REVIEWING} of all reviews");
+        return (StatusCode::PAYLOAD_TOO_LARGE, why).into_response();
+    };
+    let Ok(Ok(memory)) = tokio::time::timeout(REVIEW_WAIT, hook.memory.clone().acquire_many_owned(wanted)).await else {
+        return ([(header::RETRY_AFTER, "1")], StatusCode::SERVICE_UNAVAILABLE).into_response();
+    };
+    let of_task = hook.clone();
+    let work = move || {
+        let _memory = memory;
+        match &*of_task.webhooks {
+            webhooks if *of_task.path == *CONVERT => conversion::convert(webhooks, &body),
+            [webhook] => review::admit(webhook, &body),
+            _ => Err(Malformed("nothing is served here".to_owned())),
+        }
+    };
+    if weight <= LONG {
+        return respond(hook, work());
+    }
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => respond(hook, result),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+fn respond(hook: &Hook, result: Result<(String, Outcome), Malformed>) -> Response {
     match result {
         Ok((review, outcome)) => {
             if outcome == Outcome::Panicked {
                 hook.observer.panicked(&hook.path);
                 tracing::error!(webhook = &*hook.path, "Webhook panicked");
             }
-            ([(header::CONTENT_TYPE, "application/json")], review.to_string()).into_response()
+            ([(header::CONTENT_TYPE, "application/json")], review).into_response()
         }
         Err(Malformed(why)) => (StatusCode::BAD_REQUEST, why).into_response(),
     }

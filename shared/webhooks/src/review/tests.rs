@@ -8,7 +8,7 @@ use super::*;
 
 #[derive(Debug, Clone, Serialize, Deserialize, CustomResource, JsonSchema)]
 #[kube(group = "cache.example.com", version = "v1", kind = "Cache", namespaced)]
-struct CacheSpec {
+pub(crate) struct CacheSpec {
     #[serde(default)]
     size: i32,
     #[serde(default)]
@@ -33,11 +33,16 @@ fn rules(_: Option<&Cache>, new: &Cache) -> ValidationResult {
 }
 
 fn fill_in(cache: &mut Cache) {
-    cache.spec.image.get_or_insert_with(|| "memcached".to_owned());
+    cache.spec.image.get_or_insert_with(|| "cache".to_owned());
 }
 
-fn cache(spec: &Value) -> Value {
+pub(crate) fn cache(spec: &Value) -> Value {
     json!({"apiVersion": "cache.example.com/v1", "kind": "Cache", "metadata": {"name": "a", "namespace": "n"}, "spec": spec})
+}
+
+fn answered(webhook: &Webhook, review: &Value) -> (Value, Outcome) {
+    let (answer, outcome) = admit(webhook, review.to_string().as_bytes()).expect("a review");
+    (serde_json::from_str(&answer).expect("JSON"), outcome)
 }
 
 fn ask(webhook: &Webhook, old: Option<&Value>, new: &Value) -> Value {
@@ -46,7 +51,7 @@ fn ask(webhook: &Webhook, old: Option<&Value>, new: &Value) -> Value {
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "u-1", "name": "a", "operation": operation, "object": new, "oldObject": old},
     });
-    let (answer, _) = admit(webhook, review.to_string().as_bytes()).expect("a review");
+    let answer = answered(webhook, &review).0;
     assert_eq!(answer["response"]["uid"], "u-1");
     answer["response"].clone()
 }
@@ -106,7 +111,7 @@ fn defaulting_patch_keeps_unknown_fields() {
     let answer = ask(&webhook, None, &cache(&json!({"size": 1, "later": true})));
     let patch: k8s_openapi::ByteString = serde_json::from_value(answer["patch"].clone()).expect("base64");
     let patch: Value = serde_json::from_slice(&patch.0).expect("a patch");
-    assert_eq!(patch, json!([{"op": "add", "path": "/spec/image", "value": "memcached"}]));
+    assert_eq!(patch, json!([{"op": "add", "path": "/spec/image", "value": "cache"}]));
     let answer = ask(&webhook, None, &cache(&json!({"image": "x"})));
     assert_eq!(answer.get("patch"), None, "nothing to fill in");
 }
@@ -118,7 +123,7 @@ fn panic_rejects_the_object_and_is_reported() {
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "u", "object": cache(&json!({"size": -1}))},
     });
-    let (answer, outcome) = admit(&webhook, review.to_string().as_bytes()).expect("a review");
+    let (answer, outcome) = answered(&webhook, &review);
     assert_eq!(outcome, Outcome::Panicked);
     assert_eq!(answer["response"]["allowed"], false);
     assert_eq!(answer["response"]["status"]["code"], 500);
@@ -140,46 +145,8 @@ fn body_that_is_not_a_review_is_malformed() {
     let deep = "[".repeat(100_000);
     for body in ["", "{", "null", "[]", "\u{0}", &deep, &conversion, &old, &empty] {
         assert!(admit(&webhook, body.as_bytes()).is_err(), "{body:.40}");
-        assert!(convert(&[], body.as_bytes()).is_err(), "{body:.40}");
+        assert!(crate::conversion::convert(&[], body.as_bytes()).is_err(), "{body:.40}");
     }
-}
-
-fn between_versions(mut object: Value, version: &str) -> Result<Value, String> {
-    match object["spec"]["size"].take() {
-        Value::Null => Err("it has no size".to_owned()),
-        size => {
-            object["spec"]["size"] = if version == "v1" { json!(1) } else { json!(size.to_string()) };
-            Ok(object)
-        }
-    }
-}
-
-fn ask_to_convert(objects: &[Value], wanted: &str) -> Value {
-    let review = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
-        "request": {"uid": "u-2", "desiredAPIVersion": wanted, "objects": objects},
-    });
-    let webhooks = [Webhook::converting::<Cache>(between_versions)];
-    convert(&webhooks, review.to_string().as_bytes()).expect("a review").0["response"].clone()
-}
-
-#[test]
-fn conversion_is_all_or_nothing() {
-    let (good, bad) = (cache(&json!({"size": 2})), cache(&json!({})));
-    let answer = ask_to_convert(&[good.clone(), good.clone()], "cache.example.com/v2");
-    assert_eq!(answer["result"]["status"], "Success");
-    assert_eq!(answer["convertedObjects"][1]["apiVersion"], "cache.example.com/v2");
-    assert_eq!(answer["convertedObjects"][1]["spec"]["size"], "2");
-
-    let answer = ask_to_convert(&[good.clone(), bad], "cache.example.com/v2");
-    assert_eq!(answer["result"]["status"], "Failure");
-    assert_eq!(answer["result"]["message"], "\"a\" cannot become cache.example.com/v2: it has no size");
-    assert_eq!(answer["convertedObjects"], json!([]));
-
-    let same = ask_to_convert(std::slice::from_ref(&good), "cache.example.com/v1");
-    assert_eq!(same["convertedObjects"][0], good, "unchanged: it has this version already");
-    let strange = ask_to_convert(&[good], "other.example.com/v1");
-    assert_eq!(strange["result"]["status"], "Failure");
 }
 
 /// Only the group `administrators` may delete caches with more than three nodes.
@@ -202,7 +169,7 @@ fn delete(webhook: &Webhook, size: i32, groups: &[&str]) -> Value {
             "oldObject": cache(&json!({"size": size})), "userInfo": {"username": "eve", "groups": groups},
         },
     });
-    admit(webhook, review.to_string().as_bytes()).expect("a review").0["response"].clone()
+    answered(webhook, &review).0["response"].clone()
 }
 
 #[test]
