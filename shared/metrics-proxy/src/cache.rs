@@ -1,20 +1,25 @@
 //! A cache of review answers with a TTL for each. Concurrent lookups of a key share one review.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt as _,
-    future::{BoxFuture, Shared},
+    future::{BoxFuture, Shared, WeakShared},
 };
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use crate::ReviewError;
+use crate::{ReviewError, lane::Unanswered};
 
 /// A digest of the question: the cache keeps neither tokens nor names.
 pub(crate) type Key = [u8; 32];
 
-type InFlight<V> = Shared<BoxFuture<'static, Result<V, ReviewError>>>;
+/// An answer that is a yes or a no.
+pub(crate) trait Verdict {
+    fn is_yes(&self) -> bool;
+}
+
+type InFlight<V> = BoxFuture<'static, Result<V, Unanswered>>;
 
 /// A cache of at most `limit` answers.
 pub(crate) struct Cache<V> {
@@ -23,60 +28,78 @@ pub(crate) struct Cache<V> {
 }
 
 struct State<V> {
+    /// Expired answers stay until there is no place: a yes tells that the question is not made up.
     answers: HashMap<Key, (V, Instant)>,
-    /// Reviews that have no answer yet.
-    in_flight: HashMap<Key, InFlight<V>>,
+    /// Reviews that have no answer yet, by key, with their numbers. The callers own them.
+    in_flight: HashMap<Key, (u64, WeakShared<InFlight<V>>)>,
+    /// The number of the last review.
+    last: u64,
 }
 
-impl<V: Clone + Send + Sync + 'static> Cache<V> {
+impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, state: Arc::new(Mutex::new(State { answers: HashMap::new(), in_flight: HashMap::new() })) }
+        let state = State { answers: HashMap::new(), in_flight: HashMap::new(), last: 0 };
+        Self { limit, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Returns the cached answer, or else the one of `ask`. Concurrent callers share one call of `ask`, which runs to its end
-    /// even if all callers are cancelled. `lasts` gives the TTL of an answer. Errors are not cached.
+    /// Returns the cached answer, or else the one of `ask`, which learns whether an earlier answer was a yes. Concurrent callers
+    /// share one call of `ask`, which ends when all of them are cancelled. `lasts` gives the TTL of an answer. Errors are not
+    /// cached.
     pub(crate) async fn get<F>(
         &self,
         key: Key,
         lasts: impl Fn(&V) -> Duration + Send + 'static,
-        ask: impl FnOnce() -> F,
-    ) -> (Result<V, ReviewError>, Known)
+        ask: impl FnOnce(bool) -> F,
+    ) -> (Result<V, Unanswered>, Known)
     where
-        F: Future<Output = Result<V, ReviewError>> + Send + 'static,
+        F: Future<Output = Result<V, Unanswered>> + Send + 'static,
     {
         let (flight, known) = {
             let mut state = lock(&self.state);
-            if let Some((answer, until)) = state.answers.get(&key)
+            let earlier = state.answers.get(&key);
+            if let Some((answer, until)) = earlier
                 && *until > Instant::now()
             {
                 return (Ok(answer.clone()), Known::Remembered);
             }
-            if let Some(flight) = state.in_flight.get(&key) {
-                (flight.clone(), Known::Shared)
+            let was_yes = earlier.is_some_and(|(answer, _)| answer.is_yes());
+            if let Some(flight) = state.in_flight.get(&key).and_then(|(_, flight)| flight.upgrade()) {
+                (flight, Known::Shared)
             } else {
-                let flight = self.ask(key, lasts, ask());
-                state.in_flight.insert(key, flight.clone());
+                state.last += 1;
+                let number = state.last;
+                let flight = self.ask(key, number, lasts, ask(was_yes));
+                if let Some(weak) = flight.downgrade() {
+                    state.in_flight.insert(key, (number, weak));
+                }
                 (flight, Known::Reviewed)
             }
         };
         (flight.await, known)
     }
 
-    fn ask<F>(&self, key: Key, lasts: impl Fn(&V) -> Duration + Send + 'static, answer: F) -> InFlight<V>
+    fn ask<F>(
+        &self,
+        key: Key,
+        number: u64,
+        lasts: impl Fn(&V) -> Duration + Send + 'static,
+        answer: F,
+    ) -> Shared<InFlight<V>>
     where
-        F: Future<Output = Result<V, ReviewError>> + Send + 'static,
+        F: Future<Output = Result<V, Unanswered>> + Send + 'static,
     {
         let (state, limit) = (self.state.clone(), self.limit);
-        let task = tokio::spawn(async move {
-            // Dropped also after an error or a panic, so that the next caller can ask again.
-            let _in_flight = EndOfFlight { key, state: &state };
-            let answer = answer.await?;
+        // Dropped also after an error, a panic or a cancellation, so that the next caller can ask again.
+        let end = EndOfFlight { key, number, state: self.state.clone() };
+        let answered = async move {
+            let _end = end;
+            let panicked = |_| Err(Unanswered::Failed(ReviewError("the review panicked".to_owned())));
+            let answer = AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(panicked)?;
             let until = Instant::now() + lasts(&answer);
             lock(&state).remember(limit, key, answer.clone(), until);
             Ok(answer)
-        });
-        let ended = task.map(|result| result.unwrap_or_else(|error| Err(ReviewError(error.to_string()))));
-        ended.boxed().shared()
+        };
+        answered.boxed().shared()
     }
 }
 
@@ -91,30 +114,35 @@ pub(crate) enum Known {
     Reviewed,
 }
 
-impl<V> State<V> {
+impl<V: Verdict> State<V> {
     fn remember(&mut self, limit: usize, key: Key, answer: V, until: Instant) {
         if self.answers.len() >= limit {
             let now = Instant::now();
-            self.answers.retain(|_, (_, until)| *until > now);
+            self.answers.retain(|_, (answer, until)| answer.is_yes() || *until > now);
         }
-        // Evict what expires first. Refusals have the shorter TTL, so a flood of them does not evict the users with access.
-        while self.answers.len() >= limit {
-            let first = self.answers.iter().min_by_key(|(_, (_, until))| *until).map(|(key, _)| *key);
-            let Some(first) = first else { break };
+        // Evict a no before any yes, so a flood of made-up tokens does not evict the users with access.
+        while self.answers.len() >= limit && !self.answers.contains_key(&key) {
+            let first = self.answers.iter().min_by_key(|(_, (answer, until))| (answer.is_yes(), *until));
+            let Some(first) = first.map(|(key, _)| *key) else { break };
             self.answers.remove(&first);
         }
         self.answers.insert(key, (answer, until));
     }
 }
 
-struct EndOfFlight<'a, V> {
+struct EndOfFlight<V> {
     key: Key,
-    state: &'a Mutex<State<V>>,
+    number: u64,
+    state: Arc<Mutex<State<V>>>,
 }
 
-impl<V> Drop for EndOfFlight<'_, V> {
+impl<V> Drop for EndOfFlight<V> {
     fn drop(&mut self) {
-        lock(self.state).in_flight.remove(&self.key);
+        let mut state = lock(&self.state);
+        // After a cancellation, another review of the same key may have begun.
+        if state.in_flight.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+            state.in_flight.remove(&self.key);
+        }
     }
 }
 
@@ -130,6 +158,12 @@ mod tests {
 
     use super::*;
 
+    impl Verdict for u8 {
+        fn is_yes(&self) -> bool {
+            *self == 0
+        }
+    }
+
     const MINUTE: Duration = Duration::from_mins(1);
 
     fn key(n: u8) -> Key {
@@ -137,7 +171,7 @@ mod tests {
     }
 
     async fn get(cache: &Cache<u8>, n: u8, lasts: Duration) -> Known {
-        let (answer, known) = cache.get(key(n), move |_| lasts, move || async move { Ok(n) }).await;
+        let (answer, known) = cache.get(key(n), move |_| lasts, move |_| async move { Ok(n) }).await;
         assert_eq!(answer, Ok(n));
         known
     }
@@ -160,7 +194,7 @@ mod tests {
             .map(|_| {
                 let (cache, count, permits) = (cache.clone(), count.clone(), permits.clone());
                 tokio::spawn(async move {
-                    let ask = || async move {
+                    let ask = |_| async move {
                         count.fetch_add(1, Ordering::Relaxed);
                         permits.acquire().await.unwrap().forget();
                         Ok(7)
@@ -182,10 +216,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn errors_and_panics_are_not_cached() {
         let cache = Cache::<u8>::new(10);
-        let failed = || Err(ReviewError("away".to_owned()));
-        let (answer, _) = cache.get(key(1), |_| MINUTE, || async move { failed() }).await;
+        let failed = || Err(Unanswered::Failed(ReviewError("away".to_owned())));
+        let (answer, _) = cache.get(key(1), |_| MINUTE, |_| async move { failed() }).await;
         assert_eq!(answer, failed());
-        let (answer, _) = cache.get(key(1), |_| MINUTE, || async { panic!("in a review") }).await;
+        let (answer, _) = cache.get(key(1), |_| MINUTE, |_| async { panic!("in a review") }).await;
         assert!(answer.is_err());
         assert_eq!(get(&cache, 1, MINUTE).await, Known::Reviewed);
     }

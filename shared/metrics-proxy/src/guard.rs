@@ -12,11 +12,11 @@ use http_body::Body as _;
 use serde::Serialize;
 use serving::Peer;
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
 
 use crate::{
     Decision, Metrics, Refusal, ReviewError, Reviewer,
-    cache::{Cache, Key},
+    cache::{Cache, Key, Verdict},
+    lane::{Lane, Unanswered},
     policy::{Attributes, Authorization, Credentials, Patterns, User, credentials, shape, user_of_certificate},
 };
 
@@ -60,8 +60,11 @@ impl Default for CacheTtls {
 
 /// Cached answers of each kind, at most.
 const REMEMBERED: usize = 1024;
-/// Concurrent reviews, at most. Others wait: made-up tokens must not flood the API server.
-const CONCURRENT_REVIEWS: usize = 16;
+/// Concurrent reviews of tokens that were never valid before, and how many more wait: made-up tokens must not flood the API server.
+const UNKNOWN: (usize, usize) = (8, 56);
+/// Concurrent reviews of tokens and users that were admitted before, and of the access of users; how many more wait. No client gets
+/// here without credentials, so made-up tokens delay none of these.
+const KNOWN: (usize, usize) = (8, 248);
 
 /// Admits or refuses requests.
 pub struct Guard {
@@ -70,7 +73,8 @@ pub struct Guard {
     reviewer: Arc<dyn Reviewer>,
     tokens: Cache<Option<Arc<User>>>,
     accesses: Cache<Decision>,
-    slots: Arc<Semaphore>,
+    unknown: Arc<Lane>,
+    known: Arc<Lane>,
     metrics: Arc<Metrics>,
 }
 
@@ -87,7 +91,8 @@ impl Guard {
     /// Makes a guard with these rules. The reviewer decides what they leave open.
     pub fn new(rules: Rules, reviewer: Arc<dyn Reviewer>, times: CacheTtls, metrics: Arc<Metrics>) -> Self {
         let (tokens, accesses) = (Cache::new(REMEMBERED), Cache::new(REMEMBERED));
-        Self { rules, times, reviewer, tokens, accesses, slots: Arc::new(Semaphore::new(CONCURRENT_REVIEWS)), metrics }
+        let [unknown, known] = [UNKNOWN, KNOWN].map(|(slots, queue)| Arc::new(Lane::new(slots, queue)));
+        Self { rules, times, reviewer, tokens, accesses, unknown, known, metrics }
     }
 
     /// Admits a request, and returns its identity.
@@ -120,9 +125,10 @@ impl Guard {
         let CacheTtls { token: known, no_token, review, .. } = self.times;
         let lasts = move |user: &Option<Arc<User>>| if user.is_some() { known } else { no_token };
         let key = Sha256::digest(token.as_bytes()).into();
-        let ask = || {
-            let (reviewer, slots, token) = (self.reviewer.clone(), self.slots.clone(), token.to_owned());
-            async move { in_time(review, &slots, reviewer.token(&token)).await.map(|user| user.map(Arc::new)) }
+        let ask = |was_valid| {
+            let lane = if was_valid { &self.known } else { &self.unknown }.clone();
+            let (reviewer, token) = (self.reviewer.clone(), token.to_owned());
+            async move { lane.review(review, reviewer.token(&token)).await.map(|user| user.map(Arc::new)) }
         };
         let (answer, known) = self.tokens.get(key, lasts, ask).await;
         self.metrics.reviewed("token", known, answer.as_ref().map(Option::is_some));
@@ -135,11 +141,11 @@ impl Guard {
         }
         let CacheTtls { allowed, denied, review, .. } = self.times;
         let lasts = move |decision: &Decision| if decision.allowed { allowed } else { denied };
-        let key = digest(&(&**user, &wish)).map_err(unavailable)?;
-        let ask = || {
-            let (reviewer, slots) = (self.reviewer.clone(), self.slots.clone());
+        let key = digest(&(&**user, &wish)).map_err(|error| unavailable(Unanswered::Failed(error)))?;
+        let ask = |_| {
+            let (reviewer, lane) = (self.reviewer.clone(), self.known.clone());
             let (user, wish) = (user.clone(), wish.clone());
-            async move { in_time(review, &slots, reviewer.access(&user, &wish)).await }
+            async move { lane.review(review, reviewer.access(&user, &wish)).await }
         };
         let (answer, known) = self.accesses.get(key, lasts, ask).await;
         self.metrics.reviewed("access", known, answer.as_ref().map(|decision| decision.allowed));
@@ -152,23 +158,29 @@ impl Guard {
     }
 }
 
-async fn in_time<T>(
-    limit: Duration,
-    slots: &Semaphore,
-    answer: impl Future<Output = Result<T, ReviewError>>,
-) -> Result<T, ReviewError> {
-    let answered = async {
-        let _slot = slots.acquire().await.map_err(|error| ReviewError(error.to_string()))?;
-        answer.await
-    };
-    let late = |_| Err(ReviewError(format!("no answer within {limit:?}")));
-    tokio::time::timeout(limit, answered).await.unwrap_or_else(late)
+impl Verdict for Option<Arc<User>> {
+    fn is_yes(&self) -> bool {
+        self.is_some()
+    }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn unavailable(error: ReviewError) -> Refusal {
-    tracing::warn!(%error, "the review failed; refusing the request");
-    Refusal::Unavailable
+impl Verdict for Decision {
+    fn is_yes(&self) -> bool {
+        self.allowed
+    }
+}
+
+fn unavailable(why: Unanswered) -> Refusal {
+    match why {
+        Unanswered::Crowded => {
+            tracing::debug!("too many reviews wait; refusing the request");
+            Refusal::Crowded
+        }
+        Unanswered::Failed(error) => {
+            tracing::warn!(%error, "the review failed; refusing the request");
+            Refusal::Unavailable
+        }
+    }
 }
 
 fn digest(of: &impl Serialize) -> Result<Key, ReviewError> {
@@ -191,3 +203,6 @@ pub async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next
     guard.metrics.answered(answer.status());
     answer
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@
 //! let routes = Router::new().route("/metrics", get(metrics)).layer(middleware::from_fn_with_state(guard, metrics_proxy::admit));
 //! ```
 //!
-//! Reading order: [`policy`] has the decisions that need no API server. [`Guard`] sends the others, through `cache`, to a
+//! Reading order: [`policy`] has the decisions that need no API server. [`Guard`] sends the others, through `cache` and a `lane`, to a
 //! [`Reviewer`], which is the [`ApiServer`] in production. `proxy` forwards admitted requests, and `forward` selects their
 //! headers. [`Flags`] are the command line, and [`Program`] is the whole process.
 
@@ -17,6 +17,7 @@ mod cache;
 mod flags;
 mod forward;
 mod guard;
+mod lane;
 mod metrics;
 pub mod policy;
 mod program;

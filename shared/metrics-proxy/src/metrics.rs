@@ -6,7 +6,7 @@ use http::StatusCode;
 use prometheus::{Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 use serving::{CertificateError, Dropped, Observer};
 
-use crate::{ReviewError, cache::Known};
+use crate::{cache::Known, lane::Unanswered};
 
 /// The Prometheus metrics of the proxy. All names begin with `metrics_proxy_`.
 pub struct Metrics {
@@ -36,7 +36,7 @@ impl Metrics {
             requests: counter("requests_total", "Requests that were answered, by status.", &["code"])?,
             reviews: counter(
                 "reviews_total",
-                "Reviews of tokens and access, by answer (yes, no, error) and its source (review, shared, cache).",
+                "Reviews of tokens and access, by answer (yes, no, error, refused) and its source (review, shared, cache).",
                 &["kind", "answer", "from"],
             )?,
             upstream: HistogramVec::new(upstream.buckets(buckets), &["code"])?,
@@ -69,11 +69,12 @@ impl Metrics {
         self.requests.with_label_values(&[status.as_str()]).inc();
     }
 
-    pub(crate) fn reviewed(&self, kind: &str, known: Known, answer: Result<bool, &ReviewError>) {
+    pub(crate) fn reviewed(&self, kind: &str, known: Known, answer: Result<bool, &Unanswered>) {
         let answer = match answer {
             Ok(true) => "yes",
             Ok(false) => "no",
-            Err(_) => "error",
+            Err(Unanswered::Crowded) => "refused",
+            Err(Unanswered::Failed(_)) => "error",
         };
         let from = match known {
             Known::Remembered => "cache",

@@ -34,6 +34,9 @@ use crate::{
     proxy::{Proxy, Upstream},
 };
 
+/// Bytes of memory for the requests of each listener that are in flight. The chart gives the proxy 64 MiB, and scrapes are few.
+const REQUESTS: usize = 4 * 1024 * 1024;
+
 /// A proxy that listens. It serves only within [`run`](Self::run).
 #[must_use = "the proxy answers no request before `run`"]
 pub struct Program {
@@ -147,6 +150,7 @@ impl Program {
         let limits = Limits {
             header_size: 32 * 1024,
             body_size: 0,
+            memory: REQUESTS,
             connections: flags.max_connections,
             drain: flags.graceful_shutdown_timeout,
             ..Limits::default()

@@ -3,7 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use http::{
     HeaderValue, StatusCode, Version,
-    header::{ALLOW, CACHE_CONTROL, CONNECTION, WWW_AUTHENTICATE},
+    header::{ALLOW, CACHE_CONTROL, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 
 use crate::policy::{Attributes, Shape, User};
@@ -23,6 +23,8 @@ pub enum Refusal {
     Forbidden(Box<(User, Attributes)>),
     /// The review failed: the API server is not reachable, or gave no answer.
     Unavailable,
+    /// Too many clients with unknown tokens wait for a review.
+    Crowded,
 }
 
 impl Refusal {
@@ -34,7 +36,7 @@ impl Refusal {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Malformed => StatusCode::BAD_REQUEST,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
-            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable | Self::Crowded => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -51,6 +53,7 @@ impl Refusal {
                 format!("Forbidden (user={name}, verb={verb}, resource={resource}, subresource={subresource})")
             }
             Self::Unavailable => "The API server could not review this request.".to_owned(),
+            Self::Crowded => "Too many requests wait for a review. Try again later.".to_owned(),
         }
     }
 }
@@ -74,6 +77,7 @@ impl IntoResponse for Refusal {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         match self {
             Self::Unauthorized => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+            Self::Crowded => drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1"))),
             Self::Shape(Shape::Method) => drop(headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"))),
             _ => {}
         }

@@ -48,11 +48,11 @@ pub(crate) fn credentials(headers: &HeaderMap) -> Credentials<'_> {
     }
 }
 
-/// Reads a certificate as Kubernetes does: the common name is the user, organisations are groups. `None` if there is no name.
+/// Reads a certificate as Kubernetes does: the last common name is the user, organisations are groups. `None` if there is no name.
 pub(crate) fn user_of_certificate(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let name = subject.iter_common_name().last()?.as_str().ok()?.to_owned();
     if name.is_empty() {
         return None;
     }
@@ -132,5 +132,23 @@ mod tests {
         assert_eq!(user_of_certificate(&certificate(None, &["monitoring"])), None);
         assert_eq!(user_of_certificate(&certificate(Some(""), &[])), None);
         assert_eq!(user_of_certificate(b"nothing"), None);
+    }
+
+    #[test]
+    fn last_common_name_counts_as_in_go() {
+        let names = ["viewer", "admin"];
+        let mut der = certificate(Some(names[0]), &[]);
+        assert_eq!(user_of_certificate(&der).unwrap().name, "viewer");
+        // `rcgen` writes one common name only: turn the organisation into a second one.
+        der = certificate(Some(names[0]), &names[1..]);
+        let (organisation, common_name) = ([0x06, 3, 0x55, 4, 10], [0x06, 3, 0x55, 4, 3]);
+        for at in 0..der.len() - 5 {
+            if der[at..at + 5] == organisation {
+                der[at..at + 5].copy_from_slice(&common_name);
+            }
+        }
+        let expected =
+            User { name: "admin".to_owned(), groups: vec!["system:authenticated".to_owned()], ..User::default() };
+        assert_eq!(user_of_certificate(&der), Some(expected));
     }
 }
