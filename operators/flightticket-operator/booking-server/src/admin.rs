@@ -82,7 +82,7 @@ fn probe(name: &str, checks: &[(&str, Result<(), String>)]) -> Response {
 
 async fn metrics(State(app): State<Arc<App>>) -> Answer {
     let writer = Arc::clone(&app);
-    app.store.read(move |books| Ok(writer.metrics.refresh(books.0)?)).await?;
+    app.store.read_for_anyone(move |books| Ok(writer.metrics.refresh(books.0)?)).await?;
     let text = app.metrics.render().map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
 }

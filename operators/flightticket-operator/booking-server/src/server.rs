@@ -31,6 +31,9 @@ use crate::{
 /// How long running requests may go on after the stop.
 const DRAIN: Duration = Duration::from_secs(10);
 
+/// Bytes of memory for the requests of each port that are in flight. The chart gives the server 64 MiB.
+const REQUESTS: usize = 8 * 1024 * 1024;
+
 /// The options of a server.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -179,7 +182,13 @@ impl BookingServer {
     pub async fn run(self) {
         let Self { app, api, admin, writer, stop, is_tls: _ } = self;
         tracing::info!(api = %api.local_addr(), admin = %admin.local_addr(), "Listening");
-        let limits = Limits { body_size: usize::MAX, drain: DRAIN, ..Limits::default() };
+        let limits = Limits {
+            header_size: 8 * 1024,
+            body_size: usize::MAX,
+            memory: REQUESTS,
+            drain: DRAIN,
+            ..Limits::default()
+        };
         let admin_limits = Limits { drain: Duration::from_secs(1), ..limits.clone() };
         let served = CancellationToken::new();
         let admin = tokio::spawn({

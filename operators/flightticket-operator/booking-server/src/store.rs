@@ -68,7 +68,8 @@ pub(crate) struct Store {
     path: PathBuf,
     jobs: SyncSender<Job>,
     idle_readers: Mutex<Vec<Connection>>,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
+    turn_of_anyone: Arc<Semaphore>,
     health: Arc<Health>,
     writer_lives: Arc<AtomicBool>,
 }
@@ -97,7 +98,8 @@ impl Store {
             path: path.to_owned(),
             jobs,
             idle_readers: Mutex::default(),
-            turns: Semaphore::new(READERS),
+            turns: Arc::new(Semaphore::new(READERS)),
+            turn_of_anyone: Arc::new(Semaphore::new(1)),
             health,
             writer_lives,
         };
@@ -141,10 +143,33 @@ impl Store {
         self: &Arc<Self>,
         ask: impl FnOnce(Books<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Problem> {
+        self.read_in_turn(&self.turns, ask).await
+    }
+
+    /// Reads from a consistent snapshot, for a client without a token. One such read runs at a time, and takes no turn of
+    /// [`read`](Self::read).
+    pub(crate) async fn read_for_anyone<T: Send + 'static>(
+        self: &Arc<Self>,
+        ask: impl FnOnce(Books<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.read_in_turn(&self.turn_of_anyone, ask).await
+    }
+
+    async fn read_in_turn<T: Send + 'static>(
+        self: &Arc<Self>,
+        turns: &Arc<Semaphore>,
+        ask: impl FnOnce(Books<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Problem> {
         // The semaphore is never closed.
-        let _turn = self.turns.acquire().await.map_err(|_| Problem::unavailable("the server is stopping"))?;
+        let stopping = |_| Problem::unavailable("the server is stopping");
+        let turn = Arc::clone(turns).acquire_owned().await.map_err(stopping)?;
         let store = Arc::clone(self);
-        let answer = tokio::task::spawn_blocking(move || store.ask(ask)).await;
+        // The read goes on if the client disconnects, so it keeps its turn.
+        let read = move || {
+            let _turn = turn;
+            store.ask(ask)
+        };
+        let answer = tokio::task::spawn_blocking(read).await;
         answer.unwrap_or_else(|_| Err(Problem::new(Code::Internal, "the read failed").into())).map_err(problem_of)
     }
 
@@ -277,6 +302,42 @@ fn problem_of(failure: Failure) -> Problem {
                 }
                 _ => Problem::new(Code::Internal, "the database failed; see the log of the server"),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn scrapes_take_no_turn_of_the_api() {
+        let folder = tempfile::tempdir().unwrap();
+        let busy = IntCounter::new("busy", "busy").unwrap();
+        let (store, _writer) = Store::open(&folder.path().join("bookings.db"), busy).unwrap();
+        let store = Arc::new(store);
+        let (go_on, gate) = channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let scrapes: Vec<_> = (0..2 * READERS)
+            .map(|_| {
+                let (store, gate) = (store.clone(), gate.clone());
+                let wait = move |_: Books<'_>| {
+                    drop(gate.lock().recv());
+                    Ok(())
+                };
+                tokio::spawn(async move { store.read_for_anyone(wait).await })
+            })
+            .collect();
+        for _ in 0..2 * READERS {
+            tokio::task::yield_now().await; // every scrape begins
+        }
+        let read = tokio::time::timeout(Duration::from_secs(30), store.read(|_| Ok(7))).await;
+        assert!(matches!(read, Ok(Ok(7))), "a read waits behind scrapes");
+        drop(go_on);
+        for scrape in scrapes {
+            scrape.await.unwrap().unwrap();
         }
     }
 }
