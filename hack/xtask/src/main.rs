@@ -3,6 +3,7 @@
 //! Each task is a module with `Args` and `run`, and has a line in [`Task`] and in `main`.
 #![expect(clippy::print_stdout, reason = "what a task prints is its result")]
 
+mod attack;
 mod cargo_tools;
 mod chart;
 mod checkout_copy;
@@ -36,6 +37,7 @@ struct Xtask {
 
 #[derive(clap::Subcommand)]
 enum Task {
+    Attack(attack::Args),
     Chart(chart::Args),
     Cluster(cluster::Args),
     Demo(demo::Args),
@@ -52,6 +54,7 @@ enum Task {
 fn main() -> ExitCode {
     let success = |()| ExitCode::SUCCESS;
     let result = match Xtask::parse().task {
+        Task::Attack(args) => attack::run(&args),
         Task::Chart(args) => chart::run(args).map(success),
         Task::Cluster(args) => cluster::run(args),
         Task::Demo(args) => demo::run(&args),

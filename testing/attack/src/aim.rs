@@ -1,0 +1,119 @@
+//! Where attackers connect.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
+use tokio_rustls::TlsConnector;
+
+use crate::{frames, target::Target};
+
+/// Attackers that connect at the same time.
+const CONNECTING: usize = 32;
+
+/// A connection, with or without TLS.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A target that listens.
+#[derive(Clone)]
+pub(crate) struct Aim {
+    pub(crate) target: Target,
+    address: SocketAddr,
+    /// `None` if the target speaks no TLS.
+    tls: Option<ClientConfig>,
+    /// Attackers that may connect at the same time: they share the processors of this machine with the target and the honest client.
+    connecting: Arc<Semaphore>,
+    /// When the round ends.
+    pub(crate) end: Instant,
+}
+
+impl Aim {
+    /// Aims at an address of this machine. Trusts the certificate in `folder`.
+    pub(crate) fn new(target: Target, address: SocketAddr, folder: &Path, lasts: Duration) -> Result<Self> {
+        ensure!(address.ip().is_loopback(), "{address} is not a loopback address: only our own programs are attacked");
+        let tls = target.speaks_tls().then(|| trusting(&folder.join("tls.crt"))).transpose()?;
+        let connecting = Arc::new(Semaphore::new(CONNECTING));
+        Ok(Self { target, address, tls, connecting, end: Instant::now() + lasts })
+    }
+
+    pub(crate) async fn tcp(&self) -> Result<TcpStream> {
+        Ok(TcpStream::connect(self.address).await?)
+    }
+
+    /// The same for the honest client, who does not wait behind attackers to connect.
+    pub(crate) fn of_honest_client(&self) -> Self {
+        Self { connecting: Arc::new(Semaphore::new(1)), ..self.clone() }
+    }
+
+    /// Connects for HTTP/1.1.
+    pub(crate) async fn connect(&self) -> Result<Box<dyn Stream>> {
+        self.connect_with(b"http/1.1").await
+    }
+
+    /// Connects for HTTP/2, and sends the preface and these settings.
+    pub(crate) async fn connect_http2(&self, settings: &[(u16, u32)]) -> Result<Box<dyn Stream>> {
+        let mut stream = self.connect_with(b"h2").await?;
+        stream.write_all(&[frames::PREFACE, &frames::settings(settings)].concat()).await?;
+        Ok(stream)
+    }
+
+    async fn connect_with(&self, protocol: &[u8]) -> Result<Box<dyn Stream>> {
+        let _turn = self.connecting.acquire().await?;
+        let stream = self.tcp().await?;
+        stream.set_nodelay(true)?;
+        let Some(config) = &self.tls else { return Ok(Box::new(stream)) };
+        let mut config = config.clone();
+        config.alpn_protocols = vec![protocol.to_vec()];
+        let name = ServerName::try_from("localhost")?;
+        Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
+    }
+
+    /// Reads and forgets input until the server ends the connection, or until the end of the round.
+    pub(crate) async fn hold(&self, mut stream: impl AsyncRead + Unpin) {
+        let mut ignored = [0; 4096];
+        while matches!(timeout_at(self.end, stream.read(&mut ignored)).await, Ok(Ok(1..))) {}
+    }
+
+    /// Keeps the connection open without reading.
+    pub(crate) async fn ignore(&self, stream: impl AsyncRead) {
+        tokio::time::sleep_until(self.end).await;
+        drop(stream);
+    }
+}
+
+fn trusting(certificate: &Path) -> Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate).context("could not read the certificate of the target")?)?;
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    Ok(builder.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_attacked() {
+        let aim = |address: &str| {
+            Aim::new(Target::BookingServer, address.parse().expect("an address"), Path::new("."), Duration::ZERO)
+        };
+        for ours in ["127.0.0.1:1", "[::1]:1"] {
+            assert!(aim(ours).is_ok(), "{ours}");
+        }
+        for other in ["10.0.0.1:443", "0.0.0.0:443", "[2001:db8::1]:443", "[::ffff:10.0.0.1]:443"] {
+            assert!(aim(other).is_err(), "{other}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The registry of attacks. Each is a small file, and knows nothing of the others.
+
+use anyhow::Result;
+use futures::future::BoxFuture;
+
+use crate::{aim::Aim, target::Target};
+
+mod continuation_flood;
+mod deep_bodies;
+mod handshake_flood;
+mod huge_bodies;
+mod made_up_tokens;
+mod ping_flood;
+mod rapid_resets;
+mod settings_flood;
+mod slow_bodies;
+mod slow_heads;
+mod small_values;
+mod stream_flood;
+mod tiny_chunks;
+mod zero_windows;
+
+/// An attack without credentials.
+pub struct Attack {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// What an attacker does.
+    pub about: &'static str,
+    /// Which servers it makes sense against.
+    pub targets: &'static [Target],
+    /// Attackers at the same time.
+    pub(crate) attackers: usize,
+    /// One attempt of one attacker. The server may refuse it at any moment.
+    pub(crate) once: fn(Aim) -> BoxFuture<'static, Result<()>>,
+}
+
+impl std::fmt::Debug for Attack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// All attacks.
+pub const ATTACKS: &[&Attack] = &[
+    &huge_bodies::ATTACK,
+    &deep_bodies::ATTACK,
+    &small_values::ATTACK,
+    &tiny_chunks::ATTACK,
+    &slow_heads::ATTACK,
+    &slow_bodies::ATTACK,
+    &zero_windows::ATTACK,
+    &stream_flood::ATTACK,
+    &rapid_resets::ATTACK,
+    &continuation_flood::ATTACK,
+    &settings_flood::ATTACK,
+    &ping_flood::ATTACK,
+    &handshake_flood::ATTACK,
+    &made_up_tokens::ATTACK,
+];
+
+/// Targets that read bodies.
+const WITH_BODIES: &[Target] = &[Target::Webhooks, Target::BookingServer];
+/// Targets that speak HTTP/2.
+const WITH_HTTP2: &[Target] = &[Target::MetricsProxy];
+/// Connections of an attack that holds them: as many as the servers accept by default.
+const MANY: usize = 1024;
+/// Bytes of the largest body that a server accepts.
+const LARGEST: usize = 7 << 20;

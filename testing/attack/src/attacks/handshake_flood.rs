@@ -1,0 +1,24 @@
+//! Begins TLS handshakes, and does not use them.
+
+use super::Attack;
+use crate::{aim::Aim, target::Target};
+use anyhow::Result;
+use futures::FutureExt as _;
+
+pub(super) const ATTACK: Attack = Attack {
+    name: "handshake-flood",
+    about: "Begins TLS handshakes, and does not use them",
+    targets: &[Target::Webhooks, Target::MetricsProxy],
+    attackers: 128,
+    once: |aim| once(aim).boxed(),
+};
+
+async fn once(aim: Aim) -> Result<()> {
+    if fastrand::bool() {
+        drop(aim.connect().await?);
+    } else {
+        // Begins a handshake, and never goes on.
+        aim.hold(aim.tcp().await?).await;
+    }
+    Ok(())
+}

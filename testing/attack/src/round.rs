@@ -1,0 +1,133 @@
+//! One attack on one target, and the verdict.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, Result};
+use futures::future::join_all;
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    aim::Aim,
+    attacks::Attack,
+    honest::{self, Measured},
+    memory,
+    program::Program,
+    target::Target,
+};
+
+/// Of the memory limit, how much a target may use under attack, in percent.
+const SHARE: u64 = 80;
+/// How long almost every honest request may take in a long round.
+const HONEST: Duration = Duration::from_secs(1);
+
+/// One attack on one target.
+#[derive(Debug, Clone, Copy)]
+pub struct Round {
+    /// The attack.
+    pub attack: &'static Attack,
+    /// The target.
+    pub target: Target,
+    /// How long the attack lasts.
+    pub lasts: Duration,
+    /// Whether a slow honest answer counts as a failure. In a short round on a busy machine it says little.
+    pub judges_times: bool,
+}
+
+/// What a round has measured.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The attack and the target.
+    pub name: String,
+    /// The peak of the target's resident memory, in bytes.
+    pub peak: u64,
+    /// The target's memory limit in the chart, in bytes.
+    pub limit: u64,
+    /// Whether the target ended during the attack.
+    pub has_ended: bool,
+    /// Attempts of all attackers.
+    pub attempts: usize,
+    /// Times of honest answers, from the shortest.
+    pub times: Vec<Duration>,
+    /// Why honest requests failed.
+    pub failures: Vec<String>,
+    judges_times: bool,
+}
+
+impl Round {
+    /// Runs the round. `binary` is the program that serves the targets, see [`crate::serve`].
+    pub async fn run(self, binary: &Path) -> Result<Outcome> {
+        let Self { attack, target, lasts, judges_times } = self;
+        let mut program = Program::start(binary, target).await?;
+        let mut aim = Aim::new(target, program.address, &program.folder(), lasts)?;
+        // The first answer comes before the attack: a scraper and an API server are known clients.
+        honest::ask(&aim).await.context("the target does not answer before the attack")?;
+        aim.end = Instant::now() + lasts;
+        let honest = aim.of_honest_client();
+        let attackers = join_all((0..attack.attackers).map(|_| repeat(attack, &aim)));
+        let (attempts, Measured { mut times, failures }) = tokio::join!(attackers, honest::measure(&honest));
+        times.sort_unstable();
+        Ok(Outcome {
+            name: format!("{} on {}", attack.name, target.name()),
+            limit: memory::limit(target)?,
+            has_ended: program.has_ended(),
+            peak: program.peak().unwrap_or_default(),
+            attempts: attempts.iter().sum(),
+            times,
+            failures,
+            judges_times,
+        })
+    }
+}
+
+/// Repeats an attack until the end of the round, and returns the number of attempts.
+async fn repeat(attack: &Attack, aim: &Aim) -> usize {
+    let mut attempts = 0;
+    while Instant::now() < aim.end {
+        attempts += 1;
+        // The server may refuse or end the connection at any moment, which is its right.
+        if timeout_at(aim.end, (attack.once)(aim.clone())).await.is_ok_and(|result| result.is_err()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    attempts
+}
+
+impl Outcome {
+    /// Why the attack has won; empty if the target has withstood it.
+    pub fn defeats(&self) -> Vec<String> {
+        let mut defeats = Vec::new();
+        if self.has_ended {
+            defeats.push("the target ended".to_owned());
+        }
+        if self.peak * 100 > self.limit * SHARE {
+            defeats.push(format!("the memory exceeds {SHARE} % of the limit"));
+        }
+        if let Some(first) = self.failures.first() {
+            defeats.push(format!("{} honest requests failed, such as: {first}", self.failures.len()));
+        }
+        if self.judges_times && self.percentile(99) > HONEST {
+            defeats.push(format!("the honest p99 exceeds {HONEST:?}"));
+        }
+        defeats
+    }
+
+    /// The time within which this percentage of honest answers came.
+    pub fn percentile(&self, percent: usize) -> Duration {
+        let rank = (self.times.len() * percent).div_ceil(100).saturating_sub(1);
+        self.times.get(rank).copied().unwrap_or_default()
+    }
+
+    /// A line of the table below [`HEAD`](Self::HEAD).
+    pub fn line(&self) -> String {
+        let Self { name, peak, limit, attempts, times, .. } = self;
+        let [half, most] = [50, 99].map(|percent| format!("{} ms", self.percentile(percent).as_millis()));
+        let (answered, all) = (times.len(), times.len() + self.failures.len());
+        let memory = format!("{} of {} MiB", peak >> 20, limit >> 20);
+        let restarts = u8::from(self.has_ended);
+        format!("{name:<40} {memory:>15} {answered:>6}/{all:<6} {half:>8} {most:>8} {restarts:>8} {attempts:>9}")
+    }
+
+    /// The head of the table.
+    pub const HEAD: &str =
+        "attack                                       peak memory   answered      p50      p99 restarts  attempts";
+}

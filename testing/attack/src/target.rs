@@ -1,0 +1,220 @@
+//! The targets: our real servers, each in a process of its own.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use booking_server::{BookingServer, Options};
+use clap::{Parser as _, ValueEnum};
+use futures::{FutureExt as _, future::BoxFuture};
+use kube::CustomResource;
+use metrics_proxy::{
+    Decision, Flags, Program, ReviewError, Reviewer,
+    policy::{Attributes, User},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+use tokio_util::sync::CancellationToken;
+use webhooks::{Plan, ValidationResult, Webhook};
+
+/// The token of the honest scraper.
+const TOKEN: &str = "honest";
+
+/// A server to attack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Target {
+    /// The server of admission and conversion webhooks.
+    Webhooks,
+    /// The sidecar in front of metrics.
+    MetricsProxy,
+    /// The API of the booking server.
+    BookingServer,
+}
+
+impl Target {
+    /// All targets.
+    pub const ALL: [Self; 3] = [Self::Webhooks, Self::MetricsProxy, Self::BookingServer];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Webhooks => "webhooks",
+            Self::MetricsProxy => "metrics-proxy",
+            Self::BookingServer => "booking-server",
+        }
+    }
+
+    pub(crate) fn speaks_tls(self) -> bool {
+        self != Self::BookingServer
+    }
+
+    /// Where its resources are in the values of the chart.
+    pub(crate) fn resources(self) -> &'static str {
+        match self {
+            Self::Webhooks => "/resources",
+            Self::MetricsProxy => "/metrics/proxy/resources",
+            Self::BookingServer => "/bookingServer/resources",
+        }
+    }
+
+    /// A request without credentials for a path that reads a body.
+    pub(crate) fn post(self) -> &'static str {
+        match self {
+            Self::Webhooks => {
+                "POST /mutate-example-com-v1-thing HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+            }
+            Self::MetricsProxy => "POST /metrics HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n",
+            Self::BookingServer => {
+                "POST /v1/bookings HTTP/1.1\r\nhost: a\r\nidempotency-key: r\r\ncontent-type: application/json\r\n"
+            }
+        }
+    }
+
+    /// A whole request of the honest client, after which the server ends the connection.
+    pub(crate) fn honest_request(self) -> String {
+        let body = match self {
+            Self::Webhooks => json!({
+                "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                "request": {"uid": "u", "operation": "CREATE", "object": {
+                    "apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"labels": {"a": "b"}},
+                }},
+            })
+            .to_string(),
+            Self::MetricsProxy => {
+                return format!(
+                    "GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\r\n"
+                );
+            }
+            Self::BookingServer => {
+                return "GET /v1/bookings HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_owned();
+            }
+        };
+        format!("{}connection: close\r\ncontent-length: {}\r\n\r\n{body}", self.post(), body.len())
+    }
+}
+
+/// Serves a target on a free port of loopback until the process ends, and prints the address. `folder` is for its files, such as
+/// `tls.crt`.
+pub async fn serve(target: Target, folder: &Path) -> Result<()> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    std::fs::write(folder.join("tls.crt"), made.cert.pem())?;
+    std::fs::write(folder.join("tls.key"), made.signing_key.serialize_pem())?;
+    match target {
+        Target::Webhooks => serve_webhooks(folder).await,
+        Target::MetricsProxy => serve_metrics_proxy(folder).await,
+        Target::BookingServer => serve_bookings(folder).await,
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the parent process reads it")]
+fn announce(address: SocketAddr) {
+    println!("{address}");
+}
+
+async fn serve_bookings(folder: &Path) -> Result<()> {
+    let server = BookingServer::bind(Options::for_tests(folder.join("bookings.db"))).await?;
+    announce(server.address());
+    server.run().await;
+    Ok(())
+}
+
+async fn serve_metrics_proxy(folder: &Path) -> Result<()> {
+    let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let file = |name: &str| folder.join(name).display().to_string();
+    let flags = Flags::try_parse_from([
+        "metrics-proxy".to_owned(),
+        "--secure-listen-address=127.0.0.1:0".to_owned(),
+        format!("--upstream=http://{}/", upstream.local_addr()?),
+        format!("--tls-cert-file={}", file("tls.crt")),
+        format!("--tls-private-key-file={}", file("tls.key")),
+        // Long enough for a round to see the honest token expire.
+        "--authentication-token-webhook-cache-ttl=1s".to_owned(),
+    ])?;
+    let program = Program::with_reviewer(&flags, Arc::new(SlowReviewer)).await?;
+    tokio::spawn(serve_metrics(upstream));
+    announce(program.secure_address().context("no address")?);
+    program.run(CancellationToken::new()).await;
+    Ok(())
+}
+
+/// Answers every request with some metrics.
+async fn serve_metrics(upstream: TcpListener) {
+    while let Ok((mut stream, _)) = upstream.accept().await {
+        tokio::spawn(async move {
+            let mut head = [0; 4096];
+            while stream.read(&mut head).await.unwrap_or(0) > 0 {
+                let body = "up 1\n".repeat(1000);
+                let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                if stream.write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// An API server that knows one token, and answers for others only after seconds.
+struct SlowReviewer;
+
+impl Reviewer for SlowReviewer {
+    fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ReviewError>> {
+        async move {
+            if token == TOKEN {
+                return Ok(Some(User { name: TOKEN.to_owned(), ..User::default() }));
+            }
+            tokio::time::sleep(Duration::from_secs(8)).await;
+            Ok(None)
+        }
+        .boxed()
+    }
+
+    fn access<'a>(&'a self, _: &'a User, _: &'a Attributes) -> BoxFuture<'a, Result<Decision, ReviewError>> {
+        async { Ok(Decision { allowed: true, reason: String::new() }) }.boxed()
+    }
+}
+
+/// A kind that gives attackers some freedom: maps and lists of any size.
+#[derive(Debug, Clone, Serialize, Deserialize, CustomResource, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Thing", namespaced)]
+struct ThingSpec {
+    #[serde(default)]
+    labels: std::collections::BTreeMap<String, String>,
+    #[serde(default)]
+    numbers: Vec<i64>,
+}
+
+async fn serve_webhooks(folder: &Path) -> Result<()> {
+    let address = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let hooks = vec![
+        Webhook::defaulting(|thing: &mut Thing| drop(thing.spec.labels.insert("default".to_owned(), String::new()))),
+        Webhook::validating(|_: Option<&Thing>, _: &Thing| ValidationResult::none()),
+        Webhook::converting::<Thing>(|thing, _| Ok(thing)),
+    ];
+    let plan = Plan::Folder { address, folder: PathBuf::from(folder), endpoint: None };
+    let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse()?))?;
+    let (server, _) = webhooks::prepare(plan, hooks, &client, Arc::new(Silent), fastrand::Rng::new()).await?;
+    announce(address);
+    server.run(CancellationToken::new()).await;
+    Ok(())
+}
+
+/// Ignores all reports.
+struct Silent;
+
+impl serving::Observer for Silent {}
+
+impl webhooks::Observer for Silent {
+    fn serves(&self, _: &str) {}
+    fn started(&self, _: &str) {}
+    fn answered(&self, _: &str, _: u16, _: Duration) {}
+    fn panicked(&self, _: &str) {}
+}
