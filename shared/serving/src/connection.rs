@@ -29,7 +29,7 @@ use tower::{BoxError, Service, ServiceExt};
 
 use crate::{
     Body, Dropped, Http2, Limits, Observer,
-    activity::{Activity, Exchange},
+    activity::{Activity, Exchange, Step},
     budget::{Budget, NoShare},
     identity::Identity,
     response::ResponseBody,
@@ -250,8 +250,13 @@ where
 {
     let Rules { limits, budget, .. } = &*rules;
     let is_http1 = request.version() <= Version::HTTP_11;
-    if exchange.share() == 0 && budget.clone().take(head_cost(&request), exchange.clone()).await.is_err() {
-        return Ok(refuse(StatusCode::SERVICE_UNAVAILABLE, exchange, is_http1));
+    if exchange.share() == 0 {
+        // No work has begun, so the connection can give way to another one.
+        exchange.enter(Step::Receiving);
+        if budget.clone().take(head_cost(&request), exchange.clone()).await.is_err() {
+            return Ok(refuse(StatusCode::SERVICE_UNAVAILABLE, exchange, is_http1));
+        }
+        exchange.enter(Step::Working);
     }
     let body = |body| Body::new(body, limits.body_size, limits.body_read, budget.clone(), exchange.clone());
     let mut request = request.map(body);

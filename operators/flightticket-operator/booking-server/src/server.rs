@@ -32,7 +32,7 @@ use crate::{
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Bytes of memory for the requests of each port that are in flight. The chart gives the server 64 MiB.
-const REQUESTS: usize = 8 * 1024 * 1024;
+const REQUESTS: usize = 4 * 1024 * 1024;
 
 /// The options of a server.
 #[derive(Debug, Clone)]

@@ -324,7 +324,7 @@ mod tests {
             .map(|_| {
                 let (store, gate) = (store.clone(), gate.clone());
                 let wait = move |_: Books<'_>| {
-                    drop(gate.lock().recv());
+                    let _ = gate.lock().recv();
                     Ok(())
                 };
                 tokio::spawn(async move { store.read_for_anyone(wait).await })
