@@ -29,7 +29,8 @@ pub struct Round {
     pub target: Target,
     /// How long the attack lasts.
     pub lasts: Duration,
-    /// Whether a slow honest answer counts as a failure. In a short round on a busy machine it says little.
+    /// Whether a slow honest answer, and each lost one, is a defeat. In a short round on a busy machine a single one says little: there,
+    /// most honest requests have to be answered.
     pub judges_times: bool,
 }
 
@@ -102,7 +103,9 @@ impl Outcome {
         if self.peak * 100 > self.limit * SHARE {
             defeats.push(format!("the memory exceeds {SHARE} % of the limit"));
         }
-        if let Some(first) = self.failures.first() {
+        // A short round has few honest requests, and a busy machine may delay one so that it looks like an attacker's.
+        let tolerated = if self.judges_times { 0 } else { self.times.len() };
+        if let Some(first) = self.failures.first().filter(|_| self.failures.len() > tolerated) {
             defeats.push(format!("{} honest requests failed, such as: {first}", self.failures.len()));
         }
         if self.judges_times && self.percentile(99) > HONEST {
