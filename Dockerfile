@@ -2,6 +2,8 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /workspace
 COPY . .
+# A release passes its commit: docker build --build-arg OPERATORS_COMMIT=$(git rev-parse HEAD)
+ARG OPERATORS_COMMIT=unknown
 # Link statically, so that the image needs no C library. Naming the target keeps the flag away from procedural macros, which
 # cannot be static. Keep this equal to testing/images/src/operator.rs.
 ENV RUSTFLAGS="-C target-feature=+crt-static"
@@ -21,4 +23,6 @@ COPY --from=build /image /
 ENV MALLOC_ARENA_MAX=1
 USER 65532:65532
 ENTRYPOINT ["/controller-manager"]
+ARG OPERATORS_COMMIT=unknown
+LABEL org.opencontainers.image.revision="${OPERATORS_COMMIT}"
 LABEL org.opencontainers.image.title="controller-manager" org.opencontainers.image.licenses="Apache-2.0"

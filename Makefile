@@ -40,7 +40,7 @@ test: ## Run every check, from format to end-to-end tests; installs what it need
 	cargo xtask test
 
 .PHONY: nightly
-nightly: ## Run the checks that take hours: all interferences and fault plans, the model API server, random worlds, races
+nightly: ## Run the checks that take hours: all interferences and fault plans, the model API server, random worlds, random inputs, attacks, races
 	cargo xtask nightly
 
 .PHONY: mutants
@@ -80,6 +80,12 @@ docker-build: ## Build the image with Docker; IMG=name:tag
 docker-push: ## Push the image with Docker; IMG=name:tag
 	docker push $(IMG)
 
+.PHONY: kubectl-plugin
+kubectl-plugin: ## Build the plugin `kubectl operators` into dist, as one static program
+	RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --package kubectl-operators \
+	  --target "$$(uname -m)-unknown-linux-gnu"
+	install -D "target/$$(uname -m)-unknown-linux-gnu/release/kubectl-operators" dist/kubectl-operators
+
 .PHONY: dist
 dist: ## Write plain manifests for kubectl into dist: install.yaml, and the same as six files; IMG=name:tag
 	cargo xtask chart dist $(VALUES)
@@ -87,6 +93,12 @@ dist: ## Write plain manifests for kubectl into dist: install.yaml, and the same
 .PHONY: package
 package: ## Package the chart into dist; VERSION=1.2.3
 	cargo xtask chart package --version $(or $(VERSION),$(error VERSION is missing: make package VERSION=1.2.3))
+
+.PHONY: release
+release: ## Release a version: image, chart, manifests; VERSION=1.2.3 REGISTRY=ghcr.io/team, DRY_RUN=true, PLATFORMS=linux/amd64
+	cargo xtask release --version $(or $(VERSION),$(error VERSION is missing: make release VERSION=1.2.3 REGISTRY=ghcr.io/team)) \
+	  --registry $(or $(REGISTRY),$(error REGISTRY is missing: make release VERSION=1.2.3 REGISTRY=ghcr.io/team)) \
+	  $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(DRY_RUN),--dry-run)
 
 ##@ On the cluster of your kubeconfig
 

@@ -26,7 +26,11 @@ the unit.
 {{- range (index . 1).operators }}
 {{- with (get $root.Values.operators .).provider }}
 {{- if and (not .url) (include "operators.bookingServer" $root) }}
-- --booking-url=http://{{ include "operators.fullname" $root }}-booking-server.{{ $root.Release.Namespace }}.svc
+{{- $certificate := include "operators.providerCertificate" $ }}
+- --booking-url={{ ternary "https" "http" (not (empty $certificate)) }}://{{ include "operators.fullname" $root }}-booking-server.{{ $root.Release.Namespace }}.svc
+{{- if and $certificate (not .certificateSecretName) }}
+- --booking-certificate-secret={{ $certificate }}
+{{- end }}
 {{- if not (or .secretName .tokenFile) }}
 - --booking-token-secret={{ include "operators.providerSecret" $ }}
 {{- end }}
@@ -45,6 +49,21 @@ does not, because a random token would make each render different. Takes the roo
 {{- with (get $root.Values.operators .).provider }}
 {{- if .secretName }}{{ .secretName }}
 {{- else if not (or .tokenFile .url (not (include "operators.bookingServer" $root))) }}{{ include "operators.fullname" $root }}-booking-token
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/*
+The name of the Secret with the certificate of a unit's provider, or empty. The operator issues and renews it, so that each render
+is the same. Takes the root and the unit.
+*/}}
+{{- define "operators.providerCertificate" -}}
+{{- $root := index . 0 -}}
+{{- range (index . 1).operators }}
+{{- with (get $root.Values.operators .).provider }}
+{{- if .certificateSecretName }}{{ .certificateSecretName }}
+{{- else if not (or .caFile .url (not (include "operators.bookingServer" $root))) }}{{ include "operators.fullname" $root }}-booking-certificate
 {{- end }}
 {{- end }}
 {{- end }}

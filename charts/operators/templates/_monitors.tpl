@@ -19,7 +19,7 @@ scheme: http
 scheme: https
 authorization:
   credentials:
-    name: {{ default (printf "%s-metrics-reader" (include "operators.fullname" $root)) $monitor.tokenSecret.name }}
+    name: {{ default (printf "%s-metrics-reader" (include "operators.fullname" $root)) $monitor.tokenSecret.name | quote }}
     key: {{ $monitor.tokenSecret.key }}
 tlsConfig:
   {{- toYaml (default (dict "insecureSkipVerify" true) $monitor.tlsConfig) | nindent 2 }}

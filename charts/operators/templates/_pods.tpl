@@ -67,6 +67,9 @@
 {{- with $values.imageRegistry }}
 - --image-registry={{ . }}
 {{- end }}
+{{- if not $values.fixedUserIds }}
+- --fixed-user-ids=false
+{{- end }}
 - --log-level={{ $values.telemetry.logLevel }}
 - --log-format={{ $values.telemetry.logFormat }}
 {{- with $values.telemetry.otlpEndpoint }}
@@ -86,9 +89,9 @@
 {{- $proxy := .Values.metrics.proxy -}}
 - name: metrics-proxy
   {{- if eq $proxy.kind "kube-rbac-proxy" }}
-  image: {{ include "operators.imageOf" (list . $proxy.image "latest") }}
+  image: {{ include "operators.imageOf" (list . $proxy.image "latest" "metrics.proxy.image") | quote }}
   {{- else }}
-  image: {{ include "operators.image" . }}
+  image: {{ include "operators.image" . | quote }}
   command: [/metrics-proxy]
   {{- end }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -148,7 +151,7 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector:
@@ -168,5 +171,23 @@ topologySpreadConstraints:
   {{- $selector := dict "matchLabels" (include "operators.selector" (list $root $component) | fromYaml) }}
   - {{- toYaml (merge (dict) . (dict "labelSelector" $selector)) | nindent 4 }}
   {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The security context of pods, as YAML. Without fixed users, the cluster chooses them. */}}
+{{- define "operators.podSecurityContext" -}}
+{{- $context := default dict .Values.podSecurityContext -}}
+{{- if not .Values.fixedUserIds }}{{ $context = omit $context "runAsUser" "runAsGroup" "fsGroup" }}{{ end -}}
+{{- toYaml $context -}}
+{{- end -}}
+
+{{/* The fields of all Services. */}}
+{{- define "operators.serviceFields" -}}
+{{- with .Values.service.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}

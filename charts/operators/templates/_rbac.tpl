@@ -9,17 +9,14 @@ for the whole cluster), rules (a list), account (the ServiceAccount), annotation
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ if not $grant.namespace }}Cluster{{ end }}{{ $kind }}
 metadata:
-  name: {{ $grant.name }}
+  name: {{ $grant.name | quote }}
   {{- with $grant.namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "operators.labels" $grant.root | nindent 4 }}
-    app.kubernetes.io/component: {{ $grant.component }}
-  {{- with $grant.annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+    app.kubernetes.io/component: {{ $grant.component | quote }}
+  {{- include "operators.annotations" (list $grant.root $grant.annotations) }}
 {{- if eq $kind "Role" }}
 rules:
   {{- toYaml $grant.rules | nindent 2 }}
@@ -27,11 +24,11 @@ rules:
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ if not $grant.namespace }}Cluster{{ end }}Role
-  name: {{ $grant.name }}
+  name: {{ $grant.name | quote }}
 subjects:
   - kind: ServiceAccount
-    name: {{ $grant.account }}
-    namespace: {{ $grant.root.Release.Namespace }}
+    name: {{ $grant.account | quote }}
+    namespace: {{ $grant.root.Release.Namespace | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}

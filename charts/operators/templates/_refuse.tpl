@@ -20,6 +20,33 @@
 {{- end -}}
 {{- end -}}
 
+{{- $own := list "helm.sh/chart" -}}
+{{- range list "name" "instance" "version" "component" "part-of" "managed-by" }}{{ $own = append $own (printf "app.kubernetes.io/%s" .) }}{{ end -}}
+{{- range $key := list "commonLabels" "podLabels" -}}
+{{- range $label, $_ := get $root.Values $key -}}
+{{- if has $label $own -}}
+{{- fail (printf "%s: the chart itself sets the label %s, by which Deployments and Services find their pods" $key $label) -}}
+{{- end -}}
+{{- if and (eq $key "podLabels") (hasKey (default dict $root.Values.commonLabels) $label) -}}
+{{- fail (printf "podLabels: commonLabels also has the label %s" $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- range $key, $_ := .Values.commonAnnotations -}}
+{{- if hasPrefix "helm.sh/hook" $key -}}
+{{- fail (printf "commonAnnotations: %s would make every object a hook, which Helm does not count to the release" $key) -}}
+{{- end -}}
+{{- end -}}
+
+{{- if and .Values.caBundle.configMapName .Values.caBundle.secretName -}}
+{{- fail "caBundle.secretName: must be empty when caBundle.configMapName is set" -}}
+{{- end -}}
+
+{{- if and .Values.networkPolicy.egress (not .Values.networkPolicy.enabled) -}}
+{{- fail "networkPolicy.egress: needs networkPolicy.enabled: true" -}}
+{{- end -}}
+
 {{- if and .Values.watchNamespaces .Values.watchNamespaceLabels -}}
 {{- fail "watchNamespaceLabels: must be empty when watchNamespaces is set; name the namespaces, or their labels" -}}
 {{- end -}}
@@ -29,10 +56,24 @@
 {{- end -}}
 
 {{- if not .Values.metrics.enabled -}}
+{{- range $key := list "prometheusRule" "dashboard" -}}
+{{- if (get $root.Values $key).enabled -}}
+{{- fail (printf "%s.enabled: needs metrics.enabled: true, otherwise there is nothing to see" $key) -}}
+{{- end -}}
+{{- end -}}
 {{- range $key := list "serviceMonitor" "podMonitor" -}}
 {{- if (get $root.Values.metrics $key).enabled -}}
 {{- fail (printf "metrics.%s.enabled: needs metrics.enabled: true, otherwise there is nothing to scrape" $key) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $alerts := list -}}
+{{- range $path, $_ := .Files.Glob "observability/*.yaml" -}}
+{{- range ($root.Files.Get $path | fromYaml).alerts }}{{ $alerts = append $alerts .alert }}{{ end -}}
+{{- end -}}
+{{- range $name, $_ := .Values.prometheusRule.alerts -}}
+{{- if not (has $name $alerts) -}}
+{{- fail (printf "prometheusRule.alerts.%s: there is no such alert; the alerts are %s" $name (sortAlpha $alerts | join ", ")) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
@@ -55,6 +96,9 @@
 {{- with $operator.provider -}}
 {{- if and .secretName .tokenFile -}}
 {{- fail (printf "operators.%s.provider.secretName: must be empty when provider.tokenFile is set" $name) -}}
+{{- end -}}
+{{- if and .certificateSecretName .caFile -}}
+{{- fail (printf "operators.%s.provider.certificateSecretName: must be empty when provider.caFile is set" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

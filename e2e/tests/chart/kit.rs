@@ -9,7 +9,7 @@ use std::{
 
 use chart::helm::{Helm, Version, succeeded};
 use cluster::{Cluster, or_skip};
-use installation::MANAGER_NAMESPACE;
+use installation::{EARLIER, MANAGER_NAMESPACE, earlier_chart};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -108,25 +108,9 @@ impl World {
 
 /// An earlier release of the chart, as a package. Its definition of Memcached has no `spec.metrics`.
 pub(crate) fn earlier(helm: &World, folder: &TempDir) -> PathBuf {
-    let chart = folder.path().join("operators");
-    succeeded(std::process::Command::new("cp").arg("--recursive").arg(chart::folder()).arg(&chart)).unwrap();
-    let edit = |file: &str, change: &dyn Fn(String) -> String| {
-        let file = chart.join(file);
-        std::fs::write(&file, change(std::fs::read_to_string(&file).unwrap())).unwrap();
-    };
-    edit("Chart.yaml", &|text| text.replace("\nversion: 0.1.0\n", "\nversion: 0.0.9\n"));
-    edit("files/memcached/crd-memcacheds.yaml", &|text| {
-        let mut crd: Value = serde_saphyr::from_str(&text).unwrap();
-        for version in crd["spec"]["versions"].as_array_mut().unwrap() {
-            let spec = version.pointer_mut("/schema/openAPIV3Schema/properties/spec/properties").unwrap();
-            assert!(spec.as_object_mut().unwrap().remove("metrics").is_some());
-            version.pointer_mut("/schema/openAPIV3Schema/properties/spec").unwrap()["x-kubernetes-validations"] =
-                json!([]);
-        }
-        crd.to_string()
-    });
+    let chart = earlier_chart(folder.path(), "files/memcached/crd-memcacheds.yaml", "metrics").unwrap();
     let destination = folder.path().to_str().unwrap();
     let mut package = helm.helm.command();
     succeeded(package.arg("package").arg(&chart).args(["--destination", destination])).unwrap();
-    folder.path().join("operators-0.0.9.tgz")
+    folder.path().join(format!("operators-{EARLIER}.tgz"))
 }

@@ -11,7 +11,7 @@ use kube::{
 use manager_testing::World;
 use serde_json::{Value, json};
 
-use crate::kit::{get, world, world_with};
+use crate::kit::{get_over_tls, world, world_with};
 
 const SAMPLE: &str = include_str!("../../../operators/flightticket-operator/samples/flights_v1_flightticket.yaml");
 const NAME: &str = "my-flight-ticket";
@@ -70,14 +70,18 @@ async fn bookings_for(world: &World, uid: &str) -> Vec<String> {
     let services: Api<Service> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
     let selector = ListParams::default().labels("app.kubernetes.io/component=booking-server");
     let service = services.list(&selector).await.expect("Services").items.pop().expect("a booking server");
-    let name = service.name_any().replace("booking-server", "booking-token");
+    let name = service.name_any();
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
-    let token =
-        secrets.get(&name).await.expect("a token").data.expect("with data").remove("token").expect("in its key");
-    let token = String::from_utf8(token.0).expect("text");
+    let value = async |of: &str, key: &str| {
+        let secret = secrets.get(&name.replace("booking-server", of)).await.expect("a Secret");
+        String::from_utf8(secret.data.expect("with data").remove(key).expect("the key").0).expect("text")
+    };
+    let (token, authorities) = (value("booking-token", "token").await, value("booking-certificate", "ca.crt").await);
     let address = service.spec.and_then(|it| it.cluster_ip).expect("an address");
     let authorization = format!("Authorization: Bearer {token}\r\n");
-    let answer = get(world.cluster.clone(), (&address, 80), "/v1/bookings?limit=100", &authorization);
+    let tls = (&*format!("{name}.{}.svc", installation::MANAGER_NAMESPACE), &*authorities);
+    let path = "/v1/bookings?limit=100";
+    let answer = get_over_tls(world.cluster.clone(), (&address, 443), tls, path, &authorization);
     let answer = answer.await.expect("an answer");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
     let list: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));

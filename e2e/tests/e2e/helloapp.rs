@@ -143,7 +143,7 @@ async fn t10_image_running_as_root_is_reported_and_fixed() {
         degraded(&world, "root", "ImageRunsAsRoot").await,
         format!(
             "image \"{image}\" runs as root; use an image with a numeric non-root user, set spec.runAsUser, or set \
-             spec.securityProfile: RootAllowed"
+             spec.securityProfile: Baseline"
         )
     );
     let cure = json!({"image": image, "runAsUser": 101, "args": ["serve", "--port", "8080"]});
@@ -151,7 +151,7 @@ async fn t10_image_running_as_root_is_reported_and_fixed() {
     ready(&world, "root").await;
 
     // This namespace enforces the restricted standard. It refuses the other fix, and the condition reports that too.
-    apply(&world, "root", json!({"image": image, "securityProfile": "RootAllowed"})).await;
+    apply(&world, "root", json!({"image": image, "securityProfile": "Baseline"})).await;
     let message = degraded(&world, "root", "ChildRejected").await;
     assert!(message.contains("violates PodSecurity"), "{message}");
     let available: HelloApp = world.get("root").await.expect("the app");
@@ -227,7 +227,7 @@ async fn broken_release_is_reported_and_next_one_recovers() {
     let message = degraded(&world, "missing", "ImagePullFailed").await;
     assert!(message.contains(&format!("cannot pull image \"{missing}\": ")), "{message}");
     let message = degraded(&world, "crashing", "CrashLooping").await;
-    assert!(message.contains("container app exited 3 "), "{message}");
+    assert!(message.contains("container app exited ") && message.contains(" times, last with code 3"), "{message}");
     let message = degraded(&world, "unstartable", "PodsNotStarting").await;
     assert!(message.contains("/nope"), "{message}");
     for name in ["missing", "crashing", "unstartable"] {

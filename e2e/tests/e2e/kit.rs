@@ -1,7 +1,7 @@
 //! Helpers for tests that use a namespace on the shared real node, with the operators installed.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{Read, Write},
     net::TcpStream,
     ops::Deref,
     sync::Arc,
@@ -10,6 +10,10 @@ use std::{
 use chart::helm::succeeded;
 use cluster::{Access, Cluster};
 use manager_testing::World;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
 
 /// A namespace for one test. The end of the test deletes it with all its pods, because the node is small. After a failure it
 /// stays for diagnosis.
@@ -60,15 +64,41 @@ pub(crate) async fn get(
     path: &str,
     headers: &str,
 ) -> std::io::Result<String> {
-    let (host, request) = (host.to_owned(), format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n{headers}\r\n"));
+    let (host, request) = (host.to_owned(), request(host, path, headers));
+    inside(cluster, move || exchange(TcpStream::connect((host, port))?, &request)).await
+}
+
+/// Like [`get`], over TLS: the server at the address must have a certificate for `name` that these authorities (PEM) signed.
+pub(crate) async fn get_over_tls(
+    cluster: Arc<Cluster>,
+    (host, port): (&str, u16),
+    (name, authorities): (&str, &str),
+    path: &str,
+    headers: &str,
+) -> std::io::Result<String> {
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
+        roots.add(authority.expect("PEM")).expect("an authority");
+    }
+    let config = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
+    let (host, request) = (host.to_owned(), request(name, path, headers));
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
     let ask = move || {
-        let mut stream = TcpStream::connect((host, port))?;
-        stream.write_all(request.as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        let connection = ClientConnection::new(config, name).map_err(std::io::Error::other)?;
+        exchange(StreamOwned::new(connection, TcpStream::connect((host, port))?), &request)
     };
     inside(cluster, ask).await
+}
+
+fn request(host: &str, path: &str, headers: &str) -> String {
+    format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n{headers}\r\n")
+}
+
+fn exchange(mut stream: impl Read + Write, request: &str) -> std::io::Result<String> {
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Runs `work` inside the cluster's network.

@@ -4,8 +4,11 @@
 mod crontab;
 mod flightticket;
 mod helloapp;
+mod ip_families;
 mod kit;
 mod memcached;
+mod nodes;
 mod observability;
 mod outages;
+mod plugin;
 mod webhooks;

@@ -254,8 +254,8 @@ async fn make_secret(world: &World, name: &str, data: &Value) {
 
 /// The metrics page of the exporter beside a node.
 async fn scraped(world: &World, node: &str) -> std::io::Result<String> {
-    let host = node.split(':').next().unwrap_or_default();
-    get(world.cluster.clone(), (host, 9150), "/metrics", "").await
+    let address: SocketAddr = node.parse().expect("an address");
+    get(world.cluster.clone(), (&address.ip().to_string(), 9150), "/metrics", "").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -310,4 +310,54 @@ async fn tls_pod_requires_certificate_and_password() {
         refused("a wrong password", connect(&known), Some("guessed"));
     })
     .await;
+}
+
+/// The value of a key of a Secret.
+async fn value(world: &World, secret: &str, key: &str) -> String {
+    let secret: Secret = world.get(secret).await.expect("a Secret");
+    let value = secret.data.and_then(|mut data| data.remove(key)).expect("the key");
+    String::from_utf8(value.0).expect("text")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn generated_certificate_and_password_admit_a_client_that_has_both() {
+    use rustls::pki_types::pem::PemObject;
+    let Some(world) = world_with(Access::Network).await else { return };
+    world.apply(SAMPLE).await;
+    let spec =
+        json!({"size": 1, "tls": {"generate": true}, "auth": {"generate": true}, "rollout": {"minReadySeconds": 0}});
+    world.patch::<Memcached>(NAME, json!({"spec": spec})).await;
+    let (certificates, passwords) = (format!("{NAME}-tls"), format!("{NAME}-auth"));
+    let mut before = None;
+    for chosen in [None, Some("chosen")] {
+        if let Some(password) = chosen {
+            world.patch::<Secret>(&passwords, json!({"stringData": {"password": password}})).await;
+        }
+        let node = world
+            .within(Duration::from_mins(3), "a new node serves", async || {
+                ready(&world, 1).await.status?.endpoints.pop().filter(|node| before.as_ref() != Some(node))
+            })
+            .await;
+        before = Some(node.clone());
+        let authority = value(&world, &certificates, "ca.crt").await;
+        let (user, password) =
+            (value(&world, &passwords, "username").await, value(&world, &passwords, "password").await);
+        assert!(chosen.is_none_or(|chosen| chosen == password));
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).expect("PEM")).expect("an authority");
+        let config = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
+        let name = format!("{NAME}.{}.svc", world.namespace);
+        inside(world.cluster.clone(), move || {
+            let address: SocketAddr = node.parse().expect("an address");
+            let mut client = CacheClient::connect_tls(address, &name, config.clone()).expect("a connection");
+            client.authenticate(&user, &password).expect("the password is right");
+            client.set("greeting", "hello").expect("the node stores the value");
+            assert!(
+                CacheClient::connect_tls(address, "other.svc", config.clone()).and_then(|mut it| it.get("a")).is_err()
+            );
+            let mut guesser = CacheClient::connect_tls(address, &name, config).expect("a connection");
+            assert!(guesser.authenticate(&user, "guessed").and_then(|()| guesser.get("greeting")).is_err());
+        })
+        .await;
+    }
 }

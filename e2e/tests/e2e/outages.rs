@@ -129,7 +129,7 @@ async fn worker_drain_evicts_one_pod_at_a_time() {
 }
 
 /// The name of the pod that leads.
-async fn leader(world: &World) -> String {
+pub(crate) async fn leader(world: &World) -> String {
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
     let identity =
         async || leases.get(installation::MANAGER).await.ok()?.spec?.holder_identity.filter(|it| !it.is_empty());
@@ -137,7 +137,7 @@ async fn leader(world: &World) -> String {
     identity.split('_').next().expect("a name").to_owned()
 }
 
-async fn wait_for_two_managers(world: &World) {
+pub(crate) async fn wait_for_two_managers(world: &World) {
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
     let of_managers = ListParams::default().labels("app.kubernetes.io/component=controller-manager");
     let are_ready = async || {

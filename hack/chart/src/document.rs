@@ -1,7 +1,7 @@
 //! Writes `values.yaml`, `values.schema.json` and the table of values in the chart's README, all three from [`Values`] and its
 //! schema.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -79,7 +79,7 @@ pub fn values_yaml() -> Result<String> {
 
 /// The table of all values, in Markdown.
 pub fn values_table() -> Result<String> {
-    let mut table = String::from("| Key | Default | |\n|---|---|---|\n");
+    let mut table = String::from("| Key | Default | Meaning |\n|---|---|---|\n");
     for key in keys()?.iter().filter(|key| !key.is_group) {
         let allowed = key.allowed().iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
         let sentences = [key.description().to_owned(), allowed].join(" ").trim().replace('|', "\\|");
@@ -91,6 +91,15 @@ pub fn values_table() -> Result<String> {
 /// Every path that users can set, such as `metrics.proxy.kind`, and every group of such paths.
 pub fn paths() -> Result<Vec<String>> {
     Ok(keys()?.into_iter().map(|key| key.path.join(".")).collect())
+}
+
+/// The default of each value `….repository`, by the path of the image, such as `metrics.proxy.image`.
+pub fn default_repositories() -> Result<BTreeMap<String, Value>> {
+    let of = |key: Key| match key.path.split_last() {
+        Some((last, image)) if last == "repository" => Some((image.join("."), key.default)),
+        _ => None,
+    };
+    Ok(keys()?.into_iter().filter_map(of).collect())
 }
 
 fn keys() -> Result<Vec<Key>> {

@@ -1,5 +1,5 @@
-//! Generates `charts/operators/files`, one folder for each operator, and the chart's values. The templates read these files, so
-//! no template names an operator.
+//! Generates `charts/operators/files`, one folder for each operator and some files for the whole chart, and the chart's values. The
+//! templates read these files, so no template names an operator.
 
 use std::{
     collections::BTreeMap,
@@ -19,6 +19,12 @@ pub type Files = BTreeMap<PathBuf, String>;
 
 /// The folder that contains only generated files.
 pub const FOLDER: &str = "charts/operators/files";
+
+/// The copy of docs/runbooks.md in the chart's package, from which each alert gets its runbook.
+const RUNBOOKS: &str = "files/runbooks.md";
+
+/// The default repositories of the chart's images, by which the templates tell a user's repository from the chart's.
+const IMAGES: &str = "files/images.yaml";
 
 /// The path of the conversion webhook, the same as in controller-runtime.
 const CONVERT: &str = "/convert";
@@ -43,6 +49,8 @@ pub fn generated() -> Result<Files> {
         }
     }
     let chart = Path::new(CHART);
+    files.insert(chart.join(RUNBOOKS), include_str!("../../../docs/runbooks.md").to_owned());
+    files.insert(chart.join(IMAGES), yaml(&document::default_repositories()?)?);
     files.insert(chart.join("values.yaml"), document::values_yaml()?);
     files.insert(chart.join("values.schema.json"), document::values_schema()?);
     Ok(files)

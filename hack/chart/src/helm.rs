@@ -1,7 +1,7 @@
 //! Helm 3 and Helm 4, built from the Go modules under `hack/tools`.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
@@ -60,9 +60,14 @@ impl Helm {
     ///
     /// The error is Helm's own message.
     pub fn template(&self, values: &Value, arguments: &[&str]) -> Result<Rendered> {
+        self.template_of(&folder(), values, arguments)
+    }
+
+    /// The same for another chart, a folder or a package.
+    pub fn template_of(&self, chart: &Path, values: &Value, arguments: &[&str]) -> Result<Rendered> {
         let file = self.values_file(values)?;
         let mut command = self.command();
-        command.args(["template", RELEASE]).arg(folder()).args(["--namespace", NAMESPACE]).args(arguments);
+        command.args(["template", RELEASE]).arg(chart).args(["--namespace", NAMESPACE]).args(arguments);
         Rendered::parse(&succeeded(command.arg("--values").arg(file.path()))?)
     }
 

@@ -20,7 +20,7 @@ pub fn annotations() -> Result<String> {
         let sample: Value = serde_saphyr::from_str(operator.sample()).context("a sample is not valid YAML")?;
         examples.push(sample);
     }
-    let mut text = String::new();
+    let mut text = links(env!("CARGO_PKG_REPOSITORY"));
     for (key, value) in [
         ("operator", json!("true")),
         ("operatorCapabilities", json!("Deep Insights")),
@@ -32,6 +32,15 @@ pub fn annotations() -> Result<String> {
         text.push_str(&line(&format!("artifacthub.io/{key}"), &value));
     }
     Ok(text)
+}
+
+/// The annotation with links to the project; nothing while it has no public address.
+fn links(address: &str) -> String {
+    if address.is_empty() {
+        return String::new();
+    }
+    let links = format!("- name: source\n  url: {address}\n- name: support\n  url: {address}/issues\n");
+    line("artifacthub.io/links", &json!(links))
 }
 
 fn about(version: &impl serde::Serialize) -> String {
@@ -51,4 +60,24 @@ fn line(key: &str, value: &Value) -> String {
         return format!("  {key}: {value}\n");
     }
     format!("  {key}: |\n    {}\n", text.trim_end().replace('\n', "\n    "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_need_an_address() {
+        assert_eq!(links(""), "");
+        let links = links("https://example.com/operators");
+        assert!(links.starts_with("  artifacthub.io/links: |\n    - name: source\n"), "{links}");
+        assert!(links.contains("url: https://example.com/operators/issues\n"), "{links}");
+    }
+
+    #[test]
+    fn chart_has_the_version_of_the_workspace() {
+        let chart = std::fs::read_to_string(crate::folder().join("Chart.yaml")).expect("a file");
+        let version = chart.lines().find_map(|line| line.strip_prefix("version: "));
+        assert_eq!(version, Some(env!("CARGO_PKG_VERSION")), "set both in one commit");
+    }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 pub use metrics::Metrics;
 pub use operators::{Flag, own_flags};
-use pods::{BookingServer, NetworkPolicy, PodDisruptionBudget};
+use pods::{BookingServer, CaBundle, NetworkPolicy, PodDisruptionBudget, Probes, Service};
 
 /// A Kubernetes object or a part of one. Its schema is left open: the API server validates it.
 type Open = Map<String, Value>;
@@ -30,9 +30,11 @@ pub struct Values {
     topology: Topology,
     /// Number of pods of each Deployment. One pod leads; the others are standbys with warm caches. With null, the chart leaves the number to an autoscaler or to `kubectl scale`.
     replicas: Option<u16>,
+    /// Update strategy of the Deployments. When empty, that of Kubernetes; with `webhooks.hostNetwork`, one that stops a pod before it starts its replacement, since both need the same ports of a node.
+    strategy: Open,
     /// Image of all containers of this chart, except kube-rbac-proxy.
     image: Image,
-    /// Prefix of every image of this chart and of the default images of the operators' pods, such as a mirror for clusters without internet. Images in the spec of an object stay unchanged.
+    /// Prefix of the default images of this chart and of the operators' pods, such as a mirror for clusters without internet. Images in other values and in the spec of an object stay unchanged. `controller-manager images` lists the operators' images.
     image_registry: String,
     /// Secrets with the credentials for pulling images.
     image_pull_secrets: Vec<Open>,
@@ -60,12 +62,20 @@ pub struct Values {
     booking_server: BookingServer,
     /// Logs and traces.
     telemetry: Telemetry,
+    /// Certificate authorities that the operators trust for an `https` provider or collector of traces. The image contains none. A changed bundle needs a restart of the pods.
+    ca_bundle: CaBundle,
     /// PodDisruptionBudget of each Deployment, which limits how many pods a node drain removes at once.
     pod_disruption_budget: PodDisruptionBudget,
+    /// Services of the webhooks, of the metrics and of the booking server.
+    service: Service,
+    /// Timing of the probes of the operators' containers, such as `{periodSeconds: 30, failureThreshold: 5}`.
+    probes: Probes,
     /// NetworkPolicies that limit which clients can connect to the pods.
     network_policy: NetworkPolicy,
     /// Requests and limits of the operators. README.md has measurements.
     resources: Open,
+    /// Whether pods name fixed users and groups. With false, the chart's pods and the operators' pods leave them out: for OpenShift (SCC `restricted-v2`), which gives each namespace its own.
+    fixed_user_ids: bool,
     /// Security context of each pod.
     pod_security_context: Open,
     /// Security context of each container.
@@ -88,6 +98,8 @@ pub struct Values {
     pod_annotations: BTreeMap<String, String>,
     /// Additional labels of every object of this chart.
     common_labels: BTreeMap<String, String>,
+    /// Additional annotations of every object of this chart. An annotation that an object has by itself takes precedence. Pods of Deployments get `podAnnotations` only, so that a change does not replace them.
+    common_annotations: BTreeMap<String, String>,
     /// Additional flags of the operators; `controller-manager run --help` lists all flags.
     extra_args: Vec<String>,
     /// Additional environment variables of the operators.
@@ -166,8 +178,30 @@ struct PrometheusRule {
     enabled: bool,
     /// Additional labels, for the `ruleSelector` of a Prometheus.
     labels: BTreeMap<String, String>,
-    /// Address of the published runbooks (docs/runbooks.md). The chart appends each alert's name in lower case, so end it with `#`. Empty: no links.
+    /// Namespace of the PrometheusRule, for a Prometheus that reads rules from certain namespaces; empty means the release's.
+    namespace: String,
+    /// Additional labels of every alert, such as those by which Alertmanager chooses the receiver.
+    alert_labels: BTreeMap<String, String>,
+    /// Settings of single alerts by their names, such as `OperatorForbidden: {enabled: false}`.
+    alerts: BTreeMap<String, Alert>,
+    /// Days that may be left of the webhooks' certificate before an alert fires. With cert-manager, choose less than is left at a renewal, which is a third of the Certificate's duration by default.
+    #[schemars(range(min = 0.01))]
+    certificate_days: f64,
+    /// Address of the published runbooks (docs/runbooks.md), for the annotation `runbook_url`. The chart appends each alert's name in lower case, so end it with `#`. Empty: each alert has its runbook as text, in the annotation `runbook`.
     runbook_url: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(deny_unknown_fields)]
+struct Alert {
+    /// Whether the rule has this alert; true by default.
+    enabled: bool,
+    /// How long the condition must hold before the alert fires, in place of the chart's time.
+    #[schemars(regex(pattern = "^([0-9]+(ms|[smhdwy]))*$"))]
+    r#for: String,
+    /// Additional labels of this alert. A label `severity` replaces the chart's.
+    labels: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -176,6 +210,8 @@ struct PrometheusRule {
 struct Dashboard {
     /// Whether the chart creates the dashboard.
     enabled: bool,
+    /// Namespace of the ConfigMap, for a Grafana that reads dashboards from certain namespaces; empty means the release's.
+    namespace: String,
     /// Labels by which Grafana's sidecar finds the ConfigMap.
     labels: BTreeMap<String, String>,
     /// Annotations of the ConfigMap, such as the folder in Grafana.
@@ -259,7 +295,7 @@ struct ServiceAccount {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Telemetry {
-    /// Address of the OTLP collector that receives traces over gRPC, such as `http://collector.tracing:4317`. Empty: no traces.
+    /// Address of the OTLP collector that receives traces over gRPC, such as `http://collector.tracing:4317`. Empty: no traces. `https` needs `caBundle`.
     otlp_endpoint: String,
     /// Log level, or a list of levels by target, such as `info,manager=debug,cache=debug`.
     #[schemars(length(min = 1))]
@@ -282,6 +318,7 @@ impl Default for Values {
             operators: operators::defaults(),
             topology: Topology::Combined,
             replicas: Some(1),
+            strategy: Open::new(),
             image: Image {
                 repository: "localhost/operators/controller-manager".to_owned(),
                 tag: String::new(),
@@ -299,9 +336,18 @@ impl Default for Values {
             watch_namespaces: Vec::new(),
             watch_namespace_labels: BTreeMap::new(),
             metrics: Metrics::default(),
-            prometheus_rule: PrometheusRule { enabled: false, labels: BTreeMap::new(), runbook_url: String::new() },
+            prometheus_rule: PrometheusRule {
+                enabled: false,
+                labels: BTreeMap::new(),
+                namespace: String::new(),
+                alert_labels: BTreeMap::new(),
+                alerts: BTreeMap::new(),
+                certificate_days: 7.0,
+                runbook_url: String::new(),
+            },
             dashboard: Dashboard {
                 enabled: false,
+                namespace: String::new(),
                 labels: [("grafana_dashboard".to_owned(), "1".to_owned())].into(),
                 annotations: [("grafana_folder".to_owned(), "Operators".to_owned())].into(),
             },
@@ -323,9 +369,13 @@ impl Default for Values {
                 log_level: "info".to_owned(),
                 log_format: LogFormat::Json,
             },
+            ca_bundle: CaBundle::default(),
             pod_disruption_budget: PodDisruptionBudget::default(),
+            service: Service::default(),
+            probes: Probes::default(),
             network_policy: NetworkPolicy::default(),
             resources: pods::resources("10m", "32Mi", "128Mi"),
+            fixed_user_ids: true,
             pod_security_context: pods::pod_security_context(),
             security_context: pods::security_context(),
             termination_grace_period_seconds: 40,
@@ -337,6 +387,7 @@ impl Default for Values {
             pod_labels: BTreeMap::new(),
             pod_annotations: BTreeMap::new(),
             common_labels: BTreeMap::new(),
+            common_annotations: BTreeMap::new(),
             extra_args: Vec::new(),
             extra_env: Vec::new(),
             extra_volumes: Vec::new(),

@@ -2,21 +2,37 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
+use crate::report::Outcome;
 use crate::workspace;
+
+/// The packages whose programs the image contains, and which serve clients.
+const SHIPPED: &[&str] = &["controller-manager", "metrics-proxy", "booking-server"];
+/// Minutes of all rounds together, each night.
+const NIGHTLY: u64 = 10;
 
 /// Attack our own servers on loopback, without credentials, while an honest client measures their answers
 ///
 /// Each round starts a server as a process of its own and attacks it. The table has the peak of its memory beside the limit of the
 /// chart, how many honest requests were answered, how long half of them and 99 % of them took, and whether the server ended.
 /// An attack wins if the server ends, needs more than 80 % of the limit, or fails an honest request, or if the honest p99 exceeds a
-/// second. `cargo nextest run -p attack` runs a short round of each attack, without judging the times.
-#[derive(clap::Args)]
+/// second. The attackers use one processor at most. `cargo nextest run -p attack` runs a short round of each attack, without
+/// judging the times.
+#[derive(Default, clap::Args)]
 pub(crate) struct Args {
-    /// Seconds of each round
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: u64,
+    /// Seconds of each round [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: Option<u64>,
+    /// Minutes of all rounds together
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1440), conflicts_with = "seconds")]
+    minutes: Option<u64>,
+    /// Addresses that the attackers have together; with 0, they have the address of the honest client [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=250))]
+    addresses: Option<u8>,
+    /// Attack the programs of the image, as a release build, rather than a debug build of their libraries
+    #[arg(long)]
+    shipped: bool,
     /// Run only the attack of this name, see --list; repeat the flag for several
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -27,12 +43,38 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut attack = workspace::cargo();
-    attack.args(["run", "--quiet", "--package", "attack", "--", "--seconds", &args.seconds.to_string()]);
-    for name in &args.only {
-        attack.args(["--only", name]);
+    attack.args(["run", "--quiet", "--package", "attack"]);
+    if args.shipped {
+        let mut build = workspace::cargo();
+        build.args(["build", "--release"]).args(SHIPPED.iter().flat_map(|name| ["--package", *name]));
+        workspace::run(&mut build, "the programs do not build, see above")?;
+        attack.arg("--release");
     }
-    if args.list {
-        attack.arg("--list");
-    }
+    attack.arg("--").args(flags(args));
     Ok(if attack.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Attacks the programs of the image for minutes.
+pub(crate) fn nightly() -> Result<Outcome> {
+    match run(&Args { minutes: Some(NIGHTLY), shipped: true, ..Args::default() })? {
+        ExitCode::SUCCESS => Ok(Outcome::Passed),
+        _ => bail!("an attack won, see above"),
+    }
+}
+
+/// The flags of the program `attack`.
+fn flags(args: &Args) -> Vec<String> {
+    let shipped = workspace::root().join("target/release");
+    let mut flags: Vec<_> = [
+        args.seconds.map(|seconds| format!("--seconds={seconds}")),
+        args.minutes.map(|minutes| format!("--minutes={minutes}")),
+        args.addresses.map(|addresses| format!("--addresses={addresses}")),
+        args.shipped.then(|| format!("--shipped={}", shipped.display())),
+        args.list.then(|| "--list".to_owned()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    flags.extend(args.only.iter().map(|name| format!("--only={name}")));
+    flags
 }

@@ -1,5 +1,5 @@
-//! The Cargo subcommands that the checks need. A program on the PATH is used if it has the pinned version; otherwise the program
-//! is built once into the cache folder.
+//! The Cargo subcommands and other Rust programs that the checks need. A program on the PATH is used if it has the pinned version;
+//! otherwise the program is built once into the cache folder.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,6 +30,10 @@ pub(crate) const DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.2
 
 /// Makes small changes to the code and checks that a test fails for each.
 pub(crate) const MUTANTS: CargoTool = CargoTool { name: "cargo-mutants", version: "27.1.0", features: &[] };
+
+/// Makes the book. Without its server, and without the search for changed files.
+pub(crate) const MDBOOK: CargoTool =
+    CargoTool { name: "mdbook", version: "0.5.4", features: &["--no-default-features", "--features", "search"] };
 
 /// Finds or builds these tools.
 pub(crate) fn ensure(tools: &[CargoTool]) -> Result<()> {
@@ -65,9 +69,9 @@ impl CargoTool {
     }
 
     fn fits(&self, program: &Path) -> bool {
-        let subcommand = self.name.trim_start_matches("cargo-"); // as Cargo calls it
         let mut version = Command::new(program);
-        version.args([subcommand, "--version"]).stdin(Stdio::null());
+        version.args(self.name.strip_prefix("cargo-")); // as Cargo calls its subcommands
+        version.arg("--version").stdin(Stdio::null());
         let output = program.is_file().then(|| version.output());
         output.is_some_and(|it| it.is_ok_and(|it| self.is_version(&String::from_utf8_lossy(&it.stdout))))
     }
@@ -75,7 +79,7 @@ impl CargoTool {
     /// Whether this output names the tool and the pinned version, such as "cargo-nextest 0.9.151 (…)".
     fn is_version(&self, said: &str) -> bool {
         let mut words = said.split_whitespace();
-        words.next() == Some(self.name) && words.next() == Some(self.version)
+        words.next() == Some(self.name) && words.next().map(|word| word.trim_start_matches('v')) == Some(self.version)
     }
 
     fn install(&self) -> Result<PathBuf> {
@@ -108,6 +112,7 @@ mod tests {
     fn only_pinned_version_is_accepted() {
         assert!(NEXTEST.is_version("cargo-nextest 0.9.151 (8d9f1f0 2026-01-02)\nrelease: 0.9.151"));
         assert!(NEXTEST.is_version(&format!("cargo-nextest {}\n", NEXTEST.version)));
+        assert!(MDBOOK.is_version(&format!("mdbook v{}\n", MDBOOK.version)));
         for other in ["cargo-nextest 0.9.15", "cargo-deny 0.9.151", "nextest", ""] {
             assert!(!NEXTEST.is_version(other), "{other}");
         }

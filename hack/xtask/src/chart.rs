@@ -39,7 +39,7 @@ enum Task {
     /// Package the chart as a release
     Package {
         /// The version of the chart and of the image
-        #[arg(long)]
+        #[arg(long, default_value = env!("CARGO_PKG_VERSION"))]
         version: String,
         /// The folder for the package
         #[arg(long, default_value = "dist", value_name = "FOLDER")]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
 use cluster::{
-    Cluster, Controllers, Nodes, Options, PartState, Phase, Restore, Snapshot, Summary, TOOLS, Tool, Tools, progress,
-    tools,
+    Cluster, Controllers, IpFamily, MOST_WORKERS, Nodes, Options, PartState, Phase, Restore, Snapshot, Summary, TOOLS,
+    Tool, Tools, progress, tools,
 };
 
 /// Start and stop real Kubernetes clusters on this machine
@@ -33,7 +33,7 @@ enum Command {
         ///
         /// none: no nodes, only etcd, the API server and a few controllers. Starts in three seconds, without root.
         /// simulated: nodes and pods that only pretend to run, for large numbers. Needs no root.
-        /// real: one node that runs pods, in Linux namespaces of its own. Needs root.
+        /// real: nodes that run pods, in Linux namespaces of their own. Needs root.
         #[arg(long, default_value = "real", value_name = "real|simulated|none")]
         nodes: Nodes,
         /// The Kubernetes version; it must be the one that hack/tools pins
@@ -46,6 +46,15 @@ enum Command {
         /// With --nodes simulated: the number of nodes
         #[arg(long, default_value_t = 5, value_name = "N")]
         simulated_nodes: u16,
+        /// With --nodes real: the number of nodes
+        ///
+        /// The first shares its namespaces with the control plane. Each other one has namespaces of its own, and costs 70
+        /// megabytes of memory.
+        #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_WORKERS)))]
+        workers: u8,
+        /// With --nodes real: the addresses of nodes, pods and Services
+        #[arg(long, default_value = "ipv4", value_name = "ipv4|ipv6|dual")]
+        ip_family: IpFamily,
         /// Stop the cluster after this many minutes without any open handle to it
         #[arg(long, value_name = "MINUTES")]
         idle: Option<u64>,
@@ -120,11 +129,27 @@ struct Name {
 
 pub(crate) fn run(Args { command }: Args) -> Result<ExitCode> {
     match command {
-        Command::Up { name: Name { name }, nodes, kubernetes, all_controllers, simulated_nodes, idle } => {
+        Command::Up {
+            name: Name { name },
+            nodes,
+            kubernetes,
+            all_controllers,
+            simulated_nodes,
+            workers,
+            ip_family,
+            idle,
+        } => {
             check_version(kubernetes.as_deref())?;
             let controllers = if all_controllers { Controllers::All } else { Controllers::Reduced };
             let idle = idle.map(|minutes| Duration::from_secs(60 * minutes));
-            up(&Options { controllers, simulated: simulated_nodes, idle, ..Options::new(name, nodes) })?;
+            up(&Options {
+                controllers,
+                simulated: simulated_nodes,
+                workers,
+                ip_family,
+                idle,
+                ..Options::new(name, nodes)
+            })?;
         }
         Command::Down { name: Name { name }, all } => down(if all { all_names() } else { vec![name] })?,
         Command::Status { name: Name { name } } => return Ok(status(&cluster::summary(&name)?)),
@@ -167,7 +192,7 @@ fn all_names() -> Vec<String> {
 fn status(summary: &Summary) -> ExitCode {
     println!("cluster     {}", summary.name);
     println!("state       {}", state(summary));
-    println!("nodes       {}", summary.nodes);
+    println!("nodes       {}", nodes(summary));
     println!("kubernetes  {}", summary.version);
     println!("age         {}", age(summary.age));
     println!("pid         {}", pid(summary));
@@ -288,6 +313,14 @@ fn part_state(state: PartState) -> &'static str {
         PartState::Stopped => "stopped",
         PartState::Restarting => "restarting",
         PartState::Failed => "failed",
+    }
+}
+
+/// The kind of nodes; with real ones, also their number and their addresses.
+fn nodes(summary: &Summary) -> String {
+    match summary.workers {
+        0 => summary.nodes.to_string(),
+        workers => format!("{} ({workers}, {})", summary.nodes, summary.ip_family),
     }
 }
 

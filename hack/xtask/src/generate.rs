@@ -4,6 +4,7 @@
 mod difference;
 mod fields;
 mod readme;
+mod reference;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use chart::files::{FOLDER, Files};
 
 use crate::workspace;
 
-/// Generate files from the Rust types: the chart's files, values and annotations, and tables in READMEs
+/// Generate files from the Rust types: the chart's files, values and annotations, tables in READMEs, the reference of the book
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Write nothing, and fail if a file is stale
@@ -23,10 +24,10 @@ pub(crate) struct Args {
 }
 
 /// The generators. Each returns the contents of its files and writes none; it may read files that it fills in.
-const GENERATORS: &[fn() -> Result<Files>] = &[chart::files::generated, readme::files];
+const GENERATORS: &[fn() -> Result<Files>] = &[chart::files::generated, readme::files, reference::files];
 
 /// Folders that contain only generated files. A file in them that no generator returns is removed.
-const FOLDERS: &[&str] = &[FOLDER];
+const FOLDERS: &[&str] = &[FOLDER, reference::FOLDER];
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut wanted = Files::new();

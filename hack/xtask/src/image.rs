@@ -1,12 +1,14 @@
 //! `cargo xtask image`: builds OCI images without a container daemon, and serves them to nodes.
 
+mod push;
+
 use std::io::{Write as _, stdout};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
-use images::{Reference, Store, default_store, operator};
+use images::{Platform, Reference, Store, default_store, operator};
 
 /// Build OCI images without a container daemon, and serve them to nodes
 #[derive(clap::Args)]
@@ -31,6 +33,9 @@ enum Command {
         /// File for the bill of materials in `CycloneDX` format [default: sbom.cdx.json beside the built programs]
         #[arg(long, value_name = "FILE.cdx.json")]
         sbom: Option<PathBuf>,
+        /// Commit that the programs and the image name, for a release: `$(git rev-parse HEAD)`
+        #[arg(long, value_name = "COMMIT")]
+        commit: Option<String>,
     },
     /// Build the missing images that samples and tests use, such as busybox
     Fixtures,
@@ -49,12 +54,14 @@ enum Command {
         /// The file to write
         file: PathBuf,
     },
+    /// Push one image to a registry, with the credentials of `docker login`; sends only what the registry lacks
+    Push(push::Args),
 }
 
 pub(crate) fn run(Args { store, command }: Args) -> Result<()> {
     let store = Store::open(store.map_or_else(default_store, Ok)?)?;
     match command {
-        Command::Build { tag, output, sbom } => build(&store, &tag, output.as_deref(), sbom),
+        Command::Build { tag, output, sbom, commit } => build(&store, &tag, output.as_deref(), sbom, commit.as_deref()),
         Command::Fixtures => {
             images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
             list(&store)
@@ -62,13 +69,20 @@ pub(crate) fn run(Args { store, command }: Args) -> Result<()> {
         Command::List => list(&store),
         Command::Serve { address } => serve(&store, address),
         Command::Export { name, file } => export(&store, &name, &file),
+        Command::Push(args) => push::run(&store, args),
     }
 }
 
-fn build(store: &Store, tag: &Reference, output: Option<&Path>, sbom: Option<PathBuf>) -> Result<()> {
+fn build(
+    store: &Store,
+    tag: &Reference,
+    output: Option<&Path>,
+    sbom: Option<PathBuf>,
+    commit: Option<&str>,
+) -> Result<()> {
     let workspace = workspace()?;
-    let built = operator::build(&workspace, store, tag)?;
-    let components = operator::components(&workspace)?;
+    let built = operator::build(&workspace, store, tag, commit)?;
+    let components = operator::components(&workspace, Platform::here()?)?;
     let (name, digest) = (built.reference.to_string(), built.digest.to_string());
     let sbom = sbom.unwrap_or_else(|| workspace.join("target/image/sbom.cdx.json"));
     std::fs::write(&sbom, images::sbom::cyclonedx(&name, &digest, &components)?)
@@ -113,6 +127,6 @@ fn workspace() -> Result<PathBuf> {
 }
 
 /// Formats a size in decimal megabytes, as registries do.
-fn megabytes(bytes: u64) -> String {
+pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{}.{} MB", bytes / 1_000_000, bytes % 1_000_000 / 100_000)
 }

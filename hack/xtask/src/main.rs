@@ -4,17 +4,21 @@
 #![expect(clippy::print_stdout, reason = "what a task prints is its result")]
 
 mod attack;
+mod book;
 mod cargo_tools;
 mod chart;
 mod checkout_copy;
 mod cluster;
 mod demo;
+mod fuzz;
 mod generate;
 mod image;
 mod mutants;
 mod nightly;
 mod one_more_operator;
 mod packages;
+mod registry;
+mod release;
 mod report;
 mod seeded_bugs;
 mod simulate;
@@ -35,16 +39,24 @@ struct Xtask {
     task: Task,
 }
 
+/// The command line, for documents that quote it.
+fn command() -> clap::Command {
+    <Xtask as clap::CommandFactory>::command()
+}
+
 #[derive(clap::Subcommand)]
 enum Task {
     Attack(attack::Args),
+    Book(book::Args),
     Chart(chart::Args),
     Cluster(cluster::Args),
     Demo(demo::Args),
+    Fuzz(fuzz::Args),
     Generate(generate::Args),
     Image(image::Args),
     Mutants(mutants::Args),
     Nightly(nightly::Args),
+    Release(release::Args),
     SeededBugs(seeded_bugs::Args),
     Simulate(simulate::Args),
     Test(test::Args),
@@ -55,13 +67,16 @@ fn main() -> ExitCode {
     let success = |()| ExitCode::SUCCESS;
     let result = match Xtask::parse().task {
         Task::Attack(args) => attack::run(&args),
+        Task::Book(book::Args {}) => book::run(),
         Task::Chart(args) => chart::run(args).map(success),
         Task::Cluster(args) => cluster::run(args),
         Task::Demo(args) => demo::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Generate(args) => generate::run(&args),
         Task::Image(args) => image::run(args).map(success),
         Task::Mutants(args) => mutants::run(&args),
         Task::Nightly(args) => nightly::run(&args),
+        Task::Release(args) => release::run(args).map(success),
         Task::SeededBugs(args) => seeded_bugs::run(&args),
         Task::Simulate(args) => simulate::run(&args),
         Task::Test(args) => test::run(&args),

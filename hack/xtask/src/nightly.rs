@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::attack;
+use crate::fuzz;
 use crate::mutants;
 use crate::one_more_operator;
 use crate::report::Outcome;
@@ -12,7 +14,7 @@ use crate::steps::{self, Step};
 use crate::test::{checks, nextest};
 use crate::workspace;
 
-/// Run the checks that take hours: all interferences, all fault plans, the model API server, random worlds, mutants, races
+/// Run the checks that take hours: all interferences, all fault plans, the model API server, random worlds, random inputs, attacks, mutants, IPv6, races
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run only these steps, in their usual order
@@ -50,10 +52,28 @@ const STEPS: &[Step<Args>] = &[
         run: |_| whole("MODEL_CASES", "package(model-apiserver) & binary(conformance)"),
     },
     Step {
+        name: "migration",
+        title: "10,000 objects rewritten in another version by a command that is killed again and again",
+        needs: &["tools", "cluster"],
+        run: |_| whole("STORED_OBJECTS", "package(controller-manager) & test(/^migration::/)"),
+    },
+    Step {
         name: "worlds",
         title: "random worlds from fresh seeds",
         needs: &[],
         run: |args| simulate::play_for(args.minutes),
+    },
+    Step {
+        name: "fuzz",
+        title: "a minute of random inputs for whatever reads what others write",
+        needs: &["tools"],
+        run: |_| fuzz::nightly(),
+    },
+    Step {
+        name: "attacks",
+        title: "ten minutes of attacks on the programs of the image, without credentials",
+        needs: &[],
+        run: |_| attack::nightly(),
     },
     Step {
         name: "one-more-operator",
@@ -66,6 +86,12 @@ const STEPS: &[Step<Args>] = &[
         title: "a sample of small changes to the code, each of which must fail a test",
         needs: &[],
         run: |_| mutants::sample(),
+    },
+    Step {
+        name: "ipv6",
+        title: "the end-to-end tests on a cluster with IPv6 alone",
+        needs: &["tools", "cluster"],
+        run: |_| ipv6(),
     },
     Step {
         name: "races",
@@ -86,6 +112,12 @@ fn whole(variable: &str, filter: &str) -> Result<Outcome> {
     let environment = [(variable, "all")];
     let selection = nextest::Selection { filter: Some(filter), profile: Some("nightly"), environment: &environment };
     nextest::run(&selection)
+}
+
+fn ipv6() -> Result<Outcome> {
+    let environment = [("E2E_IP_FAMILY", "ipv6")];
+    let filter = Some("package(e2e) & (binary(e2e) | binary(chart))");
+    nextest::run(&nextest::Selection { filter, profile: Some("nightly"), environment: &environment })
 }
 
 fn races() -> Result<Outcome> {

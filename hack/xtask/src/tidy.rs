@@ -42,6 +42,7 @@ const CHECKS: &[Check] = &[
     Check { rule: "no white space at the end of lines", find: text::no_trailing_space },
     Check { rule: "no paths of one machine", find: text::no_machine_paths },
     Check { rule: "no hosts of package registries", find: text::no_registries },
+    Check { rule: "actions of CI are pinned by commit", find: text::actions_are_pinned },
     Check { rule: "sentences name who acts", find: text::sentences_name_who_acts },
     Check { rule: "no notes about work to do later", find: text::nothing_for_later },
     Check { rule: "the licence is present", find: documents::licence },

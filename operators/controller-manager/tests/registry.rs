@@ -91,6 +91,17 @@ fn readme_lists_exactly_the_subcommands_of_the_binary() {
     assert_eq!(documented, offered);
 }
 
+#[test]
+fn images_lists_defaults_of_the_operators_and_images_of_their_samples() {
+    let printed = String::from_utf8(run(&["images"]).stdout).expect("text");
+    let images: Vec<&str> = printed.lines().collect();
+    assert!(images.is_sorted(), "{images:?}");
+    for name in ["docker.io/library/memcached:1.6", "docker.io/prom/memcached-exporter:v0.15.4"] {
+        assert!(images.contains(&name), "{images:?}");
+    }
+    assert!(images.iter().any(|image| image.contains("nginx-unprivileged")), "{images:?}");
+}
+
 fn first_word(text: &str) -> String {
     text.split_whitespace().next().unwrap_or_default().to_owned()
 }
@@ -100,6 +111,7 @@ fn printed_definitions_permissions_and_webhooks_are_yaml_for_kubectl() {
     for (arguments, kind) in [
         (vec!["crds"], "kind: CustomResourceDefinition"),
         (vec!["rbac", "--metrics-secure"], "kind: ClusterRole"),
+        (vec!["rbac", "--migrate-storage"], "customresourcedefinitions/status"),
         (vec!["webhooks", "--webhook-service", "a/b"], "kind: ValidatingWebhookConfiguration"),
         (vec!["docs"], "# "),
         (vec!["completions", "bash"], "complete"),
@@ -183,4 +195,13 @@ fn first_sigterm_stops_the_process_cleanly() {
         told.iter().filter(|line| line["state"].as_str().is_some_and(|it| it.starts_with("may not list or watch")));
     let kinds: Vec<&str> = told.filter_map(|line| line["kind"].as_str()).collect();
     assert_eq!(kinds.len(), kinds.iter().collect::<BTreeSet<_>>().len(), "logged once for each kind: {kinds:?}");
+}
+
+#[test]
+fn plugin_finds_kinds_by_the_category_of_the_runtime() {
+    assert_eq!(kubectl_operators::CATEGORY, manager::CATEGORY);
+    for definition in manifests::definitions() {
+        let categories = definition["spec"]["names"]["categories"].as_array().expect("categories");
+        assert!(categories.iter().any(|category| category == manager::CATEGORY), "{categories:?}");
+    }
 }

@@ -3,7 +3,11 @@
 
 use std::{
     collections::BTreeMap,
+    fs::Permissions,
     net::SocketAddr,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -22,7 +26,10 @@ use opentelemetry_proto::tonic::{
     trace::v1::Span,
 };
 use tokio::{io::AsyncReadExt, sync::mpsc};
-use tonic::{Request, Response, Status};
+use tonic::{
+    Request, Response, Status,
+    transport::{Identity, Server, ServerTlsConfig, server::TcpIncoming},
+};
 
 /// A collector that keeps all spans and resource attributes that it receives.
 #[derive(Clone, Default)]
@@ -59,11 +66,15 @@ fn attributes(span: &Span) -> BTreeMap<&str, String> {
 }
 
 async fn collect() -> (Collector, SocketAddr) {
+    collect_with(Server::builder()).await
+}
+
+async fn collect_with(mut server: Server) -> (Collector, SocketAddr) {
     let collector = Collector::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let incoming = tonic::transport::server::TcpIncoming::from(listener);
-    let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(collector.clone()));
+    let incoming = TcpIncoming::from(listener);
+    let server = server.add_service(TraceServiceServer::new(collector.clone()));
     tokio::spawn(server.serve_with_incoming(incoming));
     (collector, address)
 }
@@ -172,4 +183,47 @@ async fn unreachable_collector_only_drops_spans() {
             (line.rsplit_once(' ')?.1 != "0").then_some(())
         })
         .await;
+}
+
+/// A script that runs the manager with this value of `SSL_CERT_FILE`, as the chart's value `caBundle` does.
+fn manager_that_trusts(authorities: &Path, folder: &Path) -> PathBuf {
+    let script = folder.join("manager");
+    let manager = env!("CARGO_BIN_EXE_controller-manager");
+    let text = format!("#!/bin/sh\nSSL_CERT_FILE='{}' exec '{manager}' \"$@\"\n", authorities.display());
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    script
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collector_with_a_certificate_of_a_trusted_authority_gets_traces() {
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let authorities = folder.path().join("ca.crt");
+    std::fs::write(&authorities, own.cert.pem()).unwrap();
+    let manager = manager_that_trusts(&authorities, folder.path());
+    let shared = || Cluster::shared(Nodes::None);
+    let Some(mut world) = World::prepare(&MemcachedOperator, manager, shared).await else { return };
+    let identity = Identity::from_pem(own.cert.pem(), own.signing_key.serialize_pem());
+    let server = Server::builder().tls_config(ServerTlsConfig::new().identity(identity)).unwrap();
+    let (collector, address) = collect_with(server).await;
+    world.run(&["--operators", "memcached", "--otlp-endpoint", &format!("https://{address}")]);
+    world.apply(SAMPLE).await;
+    world
+        .until("the collector has a span of the object", async || {
+            collector.spans.lock().unwrap().iter().any(|span| in_namespace(span, &world)).then_some(())
+        })
+        .await;
+}
+
+#[test]
+fn endpoint_with_https_and_no_authorities_is_refused_with_the_cure() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = manager_that_trusts(&folder.path().join("missing"), folder.path());
+    let mut command = Command::new(manager);
+    command.args(["run", "--otlp-endpoint", "https://127.0.0.1:1"]).env_remove("SSL_CERT_DIR");
+    let output = command.output().unwrap();
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(says.contains("--otlp-endpoint: ") && says.contains("set SSL_CERT_FILE to a file"), "{says}");
 }

@@ -78,7 +78,7 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
         outcome = decide(&mut known, &mut decided, &ctx).await;
     }
 
-    let report = status::of(&known, &ctx.labelled::<Pod>());
+    let report = status::of(&known, &ctx.labelled::<Pod>(), ctx.config().security);
     let wanted = report.status.clone();
     if decided.remember {
         ctx.apply_status_at_once(report).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use manager::{Health, Problem, ProblemKind, Report, Verdict};
-use workloads::{App, ClockReading, JobView, Live, PodView, pods};
+use workloads::{App, ClockReading, JobView, Live, PodView, SecurityPolicy, pods};
 
 use crate::{
     CronTab,
@@ -33,8 +33,8 @@ const TOO_MANY_ACTIVE_JOBS: ProblemKind = ProblemKind::new("TooManyActiveJobs", 
 /// The Job of the last run failed.
 const LAST_RUN_FAILED: ProblemKind = ProblemKind::new("LastRunFailed", 120);
 
-/// Returns the status and the health of a CronTab with a valid schedule.
-pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>]) -> Report<CronTabStatus> {
+/// Returns the status and the health of a CronTab with a valid schedule. `security` says which profiles it may set.
+pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>], security: SecurityPolicy) -> Report<CronTabStatus> {
     let Memory { anchor, last_schedule, last_missed, last_run_now, last_success, last_failure } = known.memory.clone();
     let (last_missed_time, last_missed_reason) = last_missed.unzip();
     let status = CronTabStatus {
@@ -49,7 +49,7 @@ pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>]) -> Report<CronTabStatu
         ..running(known.crontab, &known.jobs)
     };
     let own = last_run(&status, known.crontab.status.as_ref());
-    Report { health: Health { own, ..health(known, pods, &status) }, status }
+    Report { health: Health { own, ..health(known, pods, &status, security) }, status }
 }
 
 /// Returns the status and the health of a CronTab with an invalid schedule or zone. Active Jobs continue, and there is no next
@@ -113,9 +113,9 @@ fn reference(job: &Live<JobView>) -> JobReference {
     }
 }
 
-fn health(known: &Known<'_>, pods: &[Arc<Live<PodView>>], status: &CronTabStatus) -> Health {
+fn health(known: &Known<'_>, pods: &[Arc<Live<PodView>>], status: &CronTabStatus, security: SecurityPolicy) -> Health {
     let conditions = known.crontab.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let diagnosis = pods::diagnose(pods, PATIENCE, ClockReading::new(known.now, conditions));
+    let diagnosis = pods::diagnose(pods, PATIENCE, ClockReading::new(known.now, conditions), Some(security));
     // The kubelet restarts a program that fails: only the result of the whole run tells whether this is a problem.
     let mut problems: Vec<Problem> = diagnosis
         .problems

@@ -3,7 +3,7 @@
 use manager::ValidationResult;
 use schedule::explain;
 
-use crate::{CronTab, timing::Timing};
+use crate::{CronTab, api::v1::ConcurrencyPolicy, timing::Timing};
 
 /// The shortest effective `startingDeadlineSeconds`. Shorter ones count as this.
 const SHORTEST_DEADLINE: i64 = 10;
@@ -22,6 +22,10 @@ pub fn review(old: Option<&CronTab>, new: &CronTab) -> ValidationResult {
     }
     if let Some(seconds) = new.spec.starting_deadline_seconds.filter(|seconds| *seconds < SHORTEST_DEADLINE) {
         findings.warn(format!("spec.startingDeadlineSeconds: {seconds} counts as {SHORTEST_DEADLINE}"));
+    }
+    let policy = new.spec.concurrency_policy;
+    if new.spec.max_active_jobs.is_some() && policy != ConcurrencyPolicy::Allow {
+        findings.warn(format!("spec.maxActiveJobs: has no effect with concurrencyPolicy {policy:?}"));
     }
     // An edit repeats no warning about what it does not change.
     if let Some(old) = old {
@@ -53,6 +57,10 @@ mod tests {
             (json!({"cronSpec": "TZ=UTC * * * * *"}), "spec.cronSpec", "use timeZone instead"),
             (json!({"cronSpec": "0 0 31 2 *"}), "spec.cronSpec", "never fires"),
             (json!({"cronSpec": "@every 1s"}), "spec.cronSpec", "10"),
+            (json!({"cronSpec": "@daily; 0 9 * * 7"}), "spec.cronSpec", "expression 2, day of week"),
+            (json!({"cronSpec": "@daily;"}), "spec.cronSpec", "expression 2: is empty"),
+            (json!({"cronSpec": "@daily; @every 1h"}), "spec.cronSpec", "cannot be one of several"),
+            (json!({"cronSpec": (["@daily"; 9].join(";"))}), "spec.cronSpec", "at most 8"),
             (json!({"timeZone": "europe/berlin"}), "spec.timeZone", "write Europe/Berlin"),
         ] {
             let errors = review(None, &crontab(&spec)).errors;
@@ -64,11 +72,16 @@ mod tests {
 
     #[test]
     fn surprising_values_are_warned_about_once() {
-        let surprising = crontab(&json!({"cronSpec": "*/7 * * * *", "startingDeadlineSeconds": 5}));
+        let surprising = crontab(&json!({
+            "cronSpec": "*/7 * * * *", "startingDeadlineSeconds": 5, "concurrencyPolicy": "Forbid", "maxActiveJobs": 3,
+        }));
         let warnings = review(None, &surprising).warnings;
-        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
         assert!(warnings[0].starts_with("spec.cronSpec: Steps of 7"), "{warnings:?}");
         assert_eq!(warnings[1], "spec.startingDeadlineSeconds: 5 counts as 10");
+        assert_eq!(warnings[2], "spec.maxActiveJobs: has no effect with concurrencyPolicy Forbid");
+        let allowed = crontab(&json!({"concurrencyPolicy": "Allow", "maxActiveJobs": 3}));
+        assert_eq!(review(None, &allowed), ValidationResult::none());
         assert_eq!(review(Some(&surprising), &surprising).warnings, Vec::<String>::new());
         assert_eq!(review(None, &crontab(&json!({}))), ValidationResult::none());
     }

@@ -2,7 +2,7 @@
 
 use crontab_operator::CronTabOperator;
 use manager::Operator;
-use manager_testing::{Story, interfere, survive_any_spec};
+use manager_testing::{Story, interfere, survive_any_spec, two_releases};
 use serde_json::{Value, json};
 
 /// A CronTab that runs only once a year, so no run is due during the test. The runs come from `run-now`.
@@ -50,4 +50,9 @@ async fn no_change_during_a_request_is_missed() {
 #[tokio::test(start_paused = true)]
 async fn c1_any_spec_that_the_schema_allows_gets_a_status() {
     survive_any_spec(Yearly, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_releases_over_one_object_do_not_fight() {
+    two_releases(Yearly, &[], &[]).await;
 }

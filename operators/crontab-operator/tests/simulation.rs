@@ -14,6 +14,7 @@ use simulation::{
     oracle::{contains, labels, owner, say},
     replay,
 };
+use xxhash_rust::xxh3::xxh3_64;
 
 struct CronTab;
 
@@ -34,6 +35,11 @@ const SCHEDULES: &[(&str, IsDue)] = &[
     ("@hourly", |minute| minute % 60 == 0),
     ("30 12 * * *", |minute| minute == 12 * 60 + 30),
     ("61 * * * *", |_| false),
+    ("*/10 * * * *; 20-40/5 * * * *;30 12 * * *", |minute| {
+        minute % 10 == 0 || (20..=40).contains(&(minute % 60)) && minute % 5 == 0
+    }),
+    ("@hourly; 7,30 */2 * * *", |minute| minute % 60 == 0 || minute / 60 % 2 == 0 && [7, 30].contains(&(minute % 60))),
+    ("*/5 * * * *; @every 1h", |_| false),
 ];
 
 /// Time zones with their UTC offsets in 2026: pairs of the time from which an offset holds, in seconds since 1970, and the offset
@@ -50,6 +56,10 @@ const ZONES: &[(&str, &[(i64, i64)])] = &[
 const LATEST: SignedDuration = SignedDuration::from_secs(30);
 /// The longest `jitterSeconds` of an object.
 const LONGEST_JITTER: i64 = 25;
+/// Those of the schedules that are invalid.
+const INVALID: [&str; 2] = ["61 * * * *", "*/5 * * * *; @every 1h"];
+/// The annotation with which users request a run.
+const RUN_NOW: &str = "stable.example.com/run-now";
 /// A time zone that does not exist.
 const NOWHERE: &str = "Mars/Olympus";
 
@@ -71,7 +81,21 @@ impl Subject for CronTab {
     }
 
     fn remembers(&self, object: &Value, job: &Value) -> bool {
+        if let Some(token) = object["status"]["lastRunNow"].as_str()
+            && job["metadata"]["name"] == *requested_name(object, token)
+        {
+            return true;
+        }
         scheduled_at(job).is_ok_and(|time| last_schedule_time(object).is_some_and(|last| last >= time))
+    }
+
+    /// The operator deletes a Job because of its age, or because another run replaces it. In both cases its run is over.
+    fn happens_once(&self, _: &Value) -> bool {
+        true
+    }
+
+    fn request(&self, rng: &mut Rng) -> Option<Value> {
+        Some(json!({"metadata": {"annotations": {RUN_NOW: format!("{:016x}", rng.u64(..))}}}))
     }
 
     fn spec(&self, _: &str, rng: &mut Rng) -> Value {
@@ -111,19 +135,24 @@ impl Subject for CronTab {
     fn judge_period(&self, object: &Value, period: &Period) -> Result<(), String> {
         let uid = &object["metadata"]["uid"];
         let jitter = SignedDuration::from_secs(object["spec"]["jitterSeconds"].as_i64().unwrap_or_default());
-        let mut made = Vec::new();
+        let (mut made, mut requested) = (Vec::new(), Vec::new());
         for change in period.changes.iter().filter(|change| *change.resource == *JOBS && change.before.is_none()) {
             let Some(job) = change.after.as_deref().filter(|job| job["metadata"]["ownerReferences"][0]["uid"] == *uid)
             else {
                 continue;
             };
             contains(job, &wanted_job(object), "Job")?;
+            if is_requested(job) {
+                requested.push(job);
+                continue;
+            }
             let (due, created) = (scheduled_at(job)?, creation_time(job));
             if due > period.from && created.is_none_or(|created| created > due + jitter + LATEST) {
                 return Err(format!("the operator created the Job for {due} at {created:?}"));
             }
             made.push(due);
         }
+        judge_requested(object, period, &requested)?;
         let is_due = |time: Timestamp| is_due(&object["spec"], time);
         if let Some(time) = made.iter().find(|time| !is_due(**time)) {
             return Err(format!("the operator created a Job for {time}, when none was due"));
@@ -133,7 +162,9 @@ impl Subject for CronTab {
         // starts no run again, and no run of a time before the object was created or its schedule was edited.
         let mut time = minute_of(period.latest_before) + 2.minutes();
         while time < minute_of(period.until - jitter) {
-            let is_left_out = forbids && is_due(time - 1.minute());
+            // The run that was requested at the begin of the period takes a minute at most too.
+            let is_near_request = time < minute_of(period.from) + 3.minutes();
+            let is_left_out = forbids && (is_due(time - 1.minute()) || is_near_request);
             if is_due(time) && !is_left_out && !made.contains(&time) {
                 return Err(format!("the operator created no Job for {time}"));
             }
@@ -156,7 +187,11 @@ impl Subject for CronTab {
                 return Err(format!("{count} Jobs are {type_}, but the limit is {limit}"));
             }
         }
-        for job in &jobs {
+        let request = &object["metadata"]["annotations"][RUN_NOW];
+        if !request.is_null() && status["lastRunNow"] != *request {
+            return Err(format!("{request} is requested, and lastRunNow is {}", status["lastRunNow"]));
+        }
+        for job in jobs.iter().filter(|job| !is_requested(job)) {
             let time = scheduled_at(job)?;
             let last = last_schedule_time(object);
             if last.is_none_or(|last| last < time) {
@@ -187,6 +222,43 @@ impl Subject for CronTab {
         }
         Ok(())
     }
+}
+
+/// Checks that the run which was requested at the begin of the period has exactly one Job, unless no run may start then, and that
+/// nothing else was started outside of the schedule.
+fn judge_requested(object: &Value, period: &Period, requested: &[&Value]) -> Result<(), String> {
+    let spec = &object["spec"];
+    let token = object["metadata"]["annotations"][RUN_NOW].as_str().unwrap_or_default();
+    let name = requested_name(object, token);
+    for job in requested {
+        if token.is_empty() || job["metadata"]["name"] != *name {
+            return Err(format!("the operator created {} without a request", job["metadata"]["name"]));
+        }
+        let created = creation_time(job);
+        if created.is_none_or(|created| created > period.from + LATEST) {
+            return Err(format!("the operator created {name} at {created:?}, the request is of {}", period.from));
+        }
+    }
+    let is_valid = spec["timeZone"] != *NOWHERE && !INVALID.iter().any(|invalid| spec["cronSpec"] == **invalid);
+    let may_start = is_valid && spec["replicas"] != 0;
+    // A run takes a minute at most. One that was due shortly before, or is due just now, may be active.
+    let is_near = (-3..=1).any(|minutes| is_due(spec, minute_of(period.from) + minutes.minutes()));
+    let may_be_skipped = spec["concurrencyPolicy"].as_str().unwrap_or("Forbid") == "Forbid" && is_near;
+    match requested.len() {
+        0 if !may_start || may_be_skipped || token.is_empty() => Ok(()),
+        1 if may_start => Ok(()),
+        count => Err(format!("{count} Jobs {name} were created for one request")),
+    }
+}
+
+/// The name of the Job of a request. It is part of the specification, because it makes the Job unique.
+fn requested_name(object: &Value, token: &str) -> String {
+    format!("{}-{:010x}", object["metadata"]["name"].as_str().unwrap_or_default(), xxh3_64(token.as_bytes()) >> 24)
+}
+
+/// Whether a user has requested this Job, so that it has no due time.
+fn is_requested(job: &Value) -> bool {
+    job["metadata"]["annotations"]["stable.example.com/scheduled-at"].is_null()
 }
 
 /// The Job of an object, as section 4.7 of the specification describes it.

@@ -14,7 +14,7 @@ mod transport;
 pub(crate) mod wire;
 
 pub use client::{Client, Place, Settings, Token};
-pub use transport::{Failure, Https, Transport};
+pub use transport::{Failure, Https, Transport, Trust};
 
 /// A request to the provider. Each one is idempotent.
 #[derive(Debug, Clone, PartialEq, Eq)]

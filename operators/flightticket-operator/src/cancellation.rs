@@ -40,7 +40,7 @@ pub enum End {
 impl<'a> Cancellation<'a> {
     /// Begins a poll. `lack` says why the operator has no provider; `None` if it has one.
     ///
-    /// A ticket that keeps its booking needs no request. A ticket that is deleted by force needs none either, if an earlier poll
+    /// A ticket that keeps its booking, or only observes one, needs no request. A ticket that is deleted by force needs none either, if an earlier poll
     /// has failed.
     pub fn of(ticket: &'a FlightTicket, so_far: SoFar, lack: Option<&str>) -> Self {
         let update = StatusUpdate::stored(ticket);
@@ -53,7 +53,7 @@ impl<'a> Cancellation<'a> {
             cancelled: None,
             wait: None,
         };
-        if ticket.spec.deletion_policy == DeletionPolicy::Retain {
+        if ticket.spec.deletion_policy == DeletionPolicy::Retain || ticket.observes() {
             if let Some(id) = cancellation.id() {
                 cancellation.events.push(Event::normal("Retained", format!("Booking {id} kept")));
             }

@@ -49,6 +49,17 @@ pub struct Config {
     #[arg(long = "booking-ca-file", env = "BOOKING_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
 
+    /// Name of a Secret in the operator's own namespace with a certificate for the provider's host name, in its keys `tls.crt`
+    /// and `tls.key`. The operator issues and renews the certificate, and trusts only its authority. It needs the permissions to
+    /// `get` and `update` this Secret and to `create` Secrets, and overwrites what else is in it.
+    #[arg(
+        long = "booking-certificate-secret",
+        env = "BOOKING_CERTIFICATE_SECRET",
+        value_name = "NAME",
+        conflicts_with = "ca_file"
+    )]
+    pub certificate_secret: Option<String>,
+
     /// Time limit for each phase of a request to the provider: the connection, the head of the answer, and its body.
     #[arg(long = "booking-timeout", env = "BOOKING_TIMEOUT", default_value = "10s", value_parser = duration)]
     pub timeout: Duration,

@@ -12,11 +12,14 @@ use manager::{Event, Finding};
 
 use crate::{
     FlightTicket,
-    api::v1::{FlightTicketStatus, Phase, RebookPolicy},
+    api::v1::{FlightTicketStatus, Phase},
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
     status::{self, StatusUpdate},
-    ticket::{ADOPT, Claim, MOST_ATTEMPTS},
+    ticket::{ADOPT, Claim},
 };
+
+mod loss;
+mod observation;
 
 /// A step that the controller carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,8 +66,6 @@ pub struct SoFar {
 
 /// Failures in a row after which the conditions report the provider as unavailable.
 pub const TELLING: u32 = 3;
-/// How long a booking must be missing before the operator looks it up by its reference.
-const LAG: Duration = Duration::from_mins(1);
 /// Maximum number of requests in one poll. More means that the provider undoes each change.
 const MOST_REQUESTS: u32 = 12;
 
@@ -83,6 +84,8 @@ pub struct Course<'a> {
     loss: Option<Finding>,
     /// Whether this poll repeats a request after a final answer, because the object has changed.
     is_retry: bool,
+    /// Whether the booking in the status is the ticket's own, and not one that the ticket has only observed.
+    is_own: bool,
 }
 
 impl<'a> Course<'a> {
@@ -100,6 +103,7 @@ impl<'a> Course<'a> {
             claim: ticket.claim(),
             loss: None,
             is_retry: false,
+            is_own: false,
         };
         if ticket.is_settled() && course.update.ready.is_some() {
             course.rest(Wait::Change);
@@ -107,7 +111,13 @@ impl<'a> Course<'a> {
         }
         let status = &mut course.update.status;
         course.is_retry = status.settled.take().is_some() && !ticket.is_settled();
-        status.reference = Some(ticket.reference(status.attempt));
+        let reference = status.reference.replace(ticket.reference(status.attempt));
+        let is_own = |reference: String| ticket.attempt_of(&reference).is_some();
+        course.is_own = status.booking_id.is_some() && reference.is_none_or(is_own);
+        if ticket.observes() {
+            course.observe();
+            return course;
+        }
         let id = status.booking_id.clone().or_else(|| course.claim.booking().map(str::to_owned));
         match (id, course.claim.id.clone()) {
             (Some(id), _) => course.ask(Request::Get { id }),
@@ -136,6 +146,9 @@ impl<'a> Course<'a> {
 
     /// Takes the outcome of a request, and adds the steps that follow from it.
     pub fn handle(&mut self, request: Request, outcome: Outcome, now: Timestamp) {
+        if self.ticket.observes() {
+            return self.observed(&request, outcome, now);
+        }
         match (request, outcome) {
             (request, Outcome::Unknown(unknown)) => self.trouble(&request, &unknown),
             (_, Outcome::Refused(refusal)) if refusal.why == Why::Credentials => self.no_credentials(&refusal),
@@ -354,77 +367,6 @@ impl<'a> Course<'a> {
         self.settle(Phase::Rejected, held(format!("Booking {} {why}", booking.id)));
     }
 
-    /// Handles a known booking that the provider does not find.
-    fn missing(&mut self) {
-        if self.so_far.missing.is_some_and(|missing| missing >= LAG) {
-            let reference = self.ticket.reference(self.update.status.attempt);
-            self.ask(Request::Lookup { reference });
-        } else {
-            self.report_if_silent(format!("The provider does not find booking {} yet", self.shown_id()));
-            self.rest(Wait::Missing);
-        }
-    }
-
-    /// Handles the state of the reference of a booking that the provider does not find by its id.
-    fn stands(&mut self, standing: Standing) {
-        let missed = self.shown_id();
-        match standing {
-            Standing { state: State::Cancelled, booking_id: Some(id) } if id == missed => {
-                let message = format!("Booking {id} was cancelled by the provider");
-                self.lost(status::no("BookingCancelledExternally", message));
-            }
-            Standing { booking_id: Some(id), .. } if id == missed => self.rest(Wait::Missing), // the provider lags
-            Standing { booking_id: Some(id), .. } => self.ask(Request::Get { id }),
-            Standing { booking_id: None, .. } => self.lost(not_found(&missed)),
-        }
-    }
-
-    /// Handles a booking that is cancelled or does not exist any more. Only one that was known to be the ticket's own is
-    /// replaced: a user may have annotated any id.
-    fn lost(&mut self, ready: Finding) {
-        let status = &self.update.status;
-        let may_rebook = self.ticket.spec.rebook_policy == RebookPolicy::Always && status.booking_id.is_some();
-        if may_rebook && status.attempt < MOST_ATTEMPTS {
-            self.loss = Some(ready);
-            // Closed, so that neither a late request nor a booking that reappears leads to a second booking.
-            self.ask(Request::Close { reference: self.ticket.reference(self.update.status.attempt) });
-        } else {
-            self.settle(Phase::Cancelled, ready);
-        }
-    }
-
-    /// Books again under the next reference, after the old one is closed. The status stores the new reference before the request.
-    fn anew(&mut self) {
-        self.events.extend(self.loss.take().map(|loss| Event::warning(loss.reason, loss.message)));
-        self.update.status.attempt += 1;
-        self.note(None);
-        self.forget();
-        let message = format!("the booking was lost; booking again, attempt {}", self.update.status.attempt);
-        self.update.ready = Some(status::pending(message));
-        self.update.synced = Some(status::not_booked());
-        self.steps.push_back(Step::Remember);
-        self.book();
-    }
-
-    fn forget_and_book(&mut self) {
-        self.is_retry = false;
-        self.note(None);
-        self.forget();
-        self.book();
-    }
-
-    /// Handles a reference that the provider does not close: its booking may still be valid, so there is no other one.
-    fn not_closed(&mut self, refusal: &Refusal) {
-        let refused = format!("the provider does not cancel what its reference may still have: {}", refusal.words());
-        if let Some(loss) = self.loss.take() {
-            let message = format!("{}; not booked again, because {refused}", loss.message);
-            self.settle(Phase::Cancelled, Finding { message, ..loss });
-        } else {
-            let message = format!("Booking {} is of an earlier attempt; {refused}", self.shown_id());
-            self.settle(Phase::Rejected, status::no("BookingRejected", message));
-        }
-    }
-
     /// Notes the id of the booking on the object. A request to adopt is done, or no longer has an object.
     fn note(&mut self, id: Option<String>) {
         let claim = Claim { id, adopt: None };
@@ -435,21 +377,29 @@ impl<'a> Course<'a> {
     }
 
     fn forget(&mut self) {
+        self.is_own = false;
         let FlightTicketStatus { attempt, conditions, fence, .. } = std::mem::take(&mut self.update.status);
         let reference = Some(self.ticket.reference(attempt));
         self.update.status =
             FlightTicketStatus { reference, attempt, fence, conditions, ..FlightTicketStatus::default() };
     }
 
+    /// Records the ticket's own booking in the status and in the annotation.
     fn record(&mut self, booking: &Booking, attempt: u32) {
+        self.update.status.attempt = attempt;
+        self.is_own = true;
+        self.show(booking);
+        self.note(Some(booking.id.clone()));
+    }
+
+    /// Shows a booking in the status.
+    fn show(&mut self, booking: &Booking) {
         let status = &mut self.update.status;
-        status.attempt = attempt;
         status.reference = Some(booking.reference.clone());
         status.booking_id = Some(booking.id.clone());
         status.confirmation_code.clone_from(&booking.confirmation_code);
         status.number = Some(booking.number);
         status.provider_message.clone_from(&booking.message);
-        self.note(Some(booking.id.clone()));
     }
 
     fn shown_id(&self) -> String {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use clap::{Args, Command};
+use http::Uri;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use manager::{Controller, DeclaredController, Manager, Operator};
 
 use crate::{
     Config, FlightTicket,
-    booking::{Client, Https, Settings, Token},
+    booking::{Client, Https, Settings, Token, Trust},
     controller, metrics,
     polling::Polling,
     ticket::FINALIZER,
@@ -48,6 +49,7 @@ impl Operator for FlightTicketOperator {
             ("booking-token-file", "provider.tokenFile"),
             ("booking-token-secret", "provider.secretName"),
             ("booking-ca-file", "provider.caFile"),
+            ("booking-certificate-secret", "provider.certificateSecretName"),
             ("booking-timeout", "provider.timeout"),
             ("booking-poll-interval", "provider.pollInterval"),
             ("booking-concurrency", "provider.concurrency"),
@@ -62,7 +64,12 @@ impl Operator for FlightTicketOperator {
             (None, None) => Token::None,
         };
         let client = config.provider().ok().cloned().map(|url| {
-            let transport = Https::new(config.ca_file.clone(), config.timeout);
+            let trust = match (&config.ca_file, &config.certificate_secret) {
+                (Some(file), _) => Trust::File(file.clone()),
+                (None, Some(secret)) => Trust::Shared(manager.shared_certificate(secret, names(&url))),
+                (None, None) => Trust::System,
+            };
+            let transport = Https::new(trust, config.timeout);
             let places = config.concurrency.into();
             Client::new(Settings { url, token, places }, transport, manager.metrics())
         });
@@ -84,6 +91,11 @@ pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> De
         .on_gone(move |key| left.forget(key))
         .on_scrape(gauges)
         .reconcile(controller::reconcile)
+}
+
+/// Returns the names of the provider for its certificate: the host of its address.
+fn names(url: &Uri) -> Vec<String> {
+    url.host().map(|host| host.trim_matches(['[', ']']).to_owned()).into_iter().collect()
 }
 
 /// Returns why there is no provider, for users.

@@ -27,17 +27,23 @@ const CONFIRMATION: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins
 /// Interval of the events about a deletion that makes no progress.
 const REMINDER: Duration = Duration::from_mins(10);
 
-/// The poll interval, and the counts of each ticket.
+/// The poll interval, and the counts of each ticket that has any. A booked ticket has none, and takes no memory here.
 #[derive(Debug)]
 pub(crate) struct Polling {
     interval: Duration,
-    tickets: Mutex<HashMap<ObjectKey, Counts>>,
+    tickets: Mutex<HashMap<ObjectKey, Counted>>,
+}
+
+/// The counts of the ticket with this uid.
+#[derive(Debug)]
+struct Counted {
+    uid: Option<String>,
+    counts: Counts,
 }
 
 /// What the polls of one ticket have counted.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Counts {
-    uid: Option<String>,
     /// Requests in a row with an unknown outcome.
     failures: u32,
     /// Since when the provider has not confirmed the booking.
@@ -107,14 +113,21 @@ impl Polling {
         self.tickets.lock().remove(key);
     }
 
-    /// Passes the counts of this ticket to `change`, not those of an earlier ticket of the same name.
+    /// Passes the counts of this ticket to `change`, not those of an earlier ticket of the same name. Keeps only counts that
+    /// differ from those of a new ticket.
     fn counts<R>(&self, ticket: &FlightTicket, change: impl FnOnce(&mut Counts) -> R) -> R {
+        let key = ticket.key();
+        let uid = &ticket.metadata.uid;
         let mut tickets = self.tickets.lock();
-        let counts = tickets.entry(ticket.key()).or_default();
-        if counts.uid != ticket.metadata.uid {
-            *counts = Counts { uid: ticket.metadata.uid.clone(), ..Counts::default() };
+        let known = tickets.get(&key).filter(|counted| counted.uid == *uid);
+        let mut counts = known.map(|counted| counted.counts).unwrap_or_default();
+        let returned = change(&mut counts);
+        if counts == Counts::default() {
+            tickets.remove(&key);
+        } else {
+            tickets.insert(key, Counted { uid: uid.clone(), counts });
         }
-        change(counts)
+        returned
     }
 }
 
@@ -123,6 +136,7 @@ impl Counts {
     fn add(&mut self, wait: Wait) -> Duration {
         let now = Instant::now();
         let since = |start: Option<Instant>| Some(start.unwrap_or(now));
+        self.pause = self.pause.filter(|until| *until > now);
         (self.failures, self.unconfirmed, self.missing) = match wait {
             Wait::Trouble(_) => (self.failures.saturating_add(1), self.unconfirmed, self.missing),
             Wait::Unconfirmed => (0, since(self.unconfirmed), None),

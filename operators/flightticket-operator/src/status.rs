@@ -12,7 +12,7 @@ manager::standard_status!(FlightTicketStatus, fenced);
 
 /// Every reason that the operator sets in `Ready` or `Synced`, except `Diverged`. Other stored reasons come from the runtime
 /// (`Paused`) or from other clients; the operator ignores them.
-const REASONS: [&str; 16] = [
+const REASONS: [&str; 17] = [
     "Booked",
     NOT_CONFIGURED,
     "BookingPending",
@@ -21,6 +21,7 @@ const REASONS: [&str; 16] = [
     "BookingCancelledExternally",
     "BookingNotFound",
     "BookingHeldByAnother",
+    "NothingToObserve",
     "AuthenticationFailed",
     FORBIDDEN,
     "Cancelling",
@@ -199,5 +200,18 @@ pub fn not_configured(ticket: &FlightTicket, lack: &str) -> StatusUpdate {
         ready: Some(no(NOT_CONFIGURED, lack)),
         synced: stored.synced.or_else(|| Some(not_booked())),
         ..stored
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readme_explains_every_reason() {
+        let readme = include_str!("../README.md");
+        for reason in REASONS.into_iter().chain([DIVERGED]) {
+            assert!(readme.contains(&format!("\n| `{reason}` | ")), "no row of a table in README.md for {reason}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     FlightTicket,
+    api::v1::ManagementPolicy,
     booking::{Contact, Order, is_word},
 };
 
@@ -48,6 +49,11 @@ impl FlightTicket {
     /// Whether the object is to be deleted although its booking is not cancelled.
     pub fn is_forced(&self) -> bool {
         self.annotation(FORCE_DELETE) == Some("true")
+    }
+
+    /// Whether the operator only reports a booking, and neither books nor changes nor cancels.
+    pub fn observes(&self) -> bool {
+        self.spec.management_policy == ManagementPolicy::Observe
     }
 
     /// Returns our name for the booking of this attempt. It depends only on the object, so that after a crash any replica repeats

@@ -78,6 +78,9 @@ impl Subject for FlightTicket {
         if rng.u8(..4) == 0 {
             spec["deletionPolicy"] = json!("Retain");
         }
+        if rng.u8(..6) == 0 {
+            spec["managementPolicy"] = json!("Observe");
+        }
         if rng.bool() {
             spec["rebookPolicy"] = json!("Always");
         }
@@ -98,7 +101,7 @@ impl Subject for FlightTicket {
     }
 
     fn may_leave_something(&self, object: &Value) -> bool {
-        object["spec"]["deletionPolicy"] == "Retain"
+        object["spec"]["deletionPolicy"] == "Retain" || object["spec"]["managementPolicy"] == "Observe"
     }
 
     /// Checks nothing here: [`ExternalService::judge`] of the provider does, because it knows the bookings.
@@ -174,6 +177,9 @@ impl Provider {
         let (spec, status) = (&object["spec"], &object["status"]);
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
         let wanted = spec["number"].as_u64().unwrap_or(1);
+        if spec["managementPolicy"] == "Observe" {
+            return self.judge_observed(uid, wanted, status);
+        }
         let Some((reference, number)) = self.live(uid).into_iter().next() else {
             let cancelled = self.state().cancelled.get(uid).copied().unwrap_or(0);
             let may_be_none =
@@ -191,6 +197,21 @@ impl Provider {
             return Err(format!("{reference} has {number} seats, but the status is {status}"));
         }
         say(status, &[("Ready", ("True", "Booked")), ("Synced", ("True", "UpToDate"))])
+    }
+}
+
+impl Provider {
+    /// Judges a ticket that only observes the booking that it has made before, if any.
+    fn judge_observed(&self, uid: &str, wanted: u64, status: &Value) -> Result<(), String> {
+        let Some((reference, number)) = self.live(uid).into_iter().next() else {
+            let is_said = ["Pending", "Cancelled", "Rejected"].iter().any(|phase| status["phase"] == *phase);
+            return if is_said { Ok(()) } else { Err(format!("{uid} has no booking, but status {status}")) };
+        };
+        if status["number"] != number || status["reference"] != *reference {
+            return Err(format!("{reference} has {number} seats, but the status is {status}"));
+        }
+        let synced = if u64::from(number) == wanted { ("True", "UpToDate") } else { ("False", "Diverged") };
+        say(status, &[("Ready", ("True", "Booked")), ("Synced", synced)])
     }
 }
 

@@ -28,16 +28,19 @@ use workloads::schemas;
     printcolumn(name = "DEPLOYMENT", type_ = "string", json_path = ".spec.deploymentName"),
     printcolumn(name = "REPLICAS", type_ = "integer", json_path = ".spec.replicas"),
     printcolumn(name = "AVAILABLE", type_ = "integer", json_path = ".status.availableReplicas"),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "STATUS", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].reason"#),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    selectable = ".spec.deploymentName"
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FooSpec {
     /// Name of the Deployment. Cannot be changed.
-    #[schemars(
-        length(min = 1, max = 253),
-        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(
+        validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
+            .message("deploymentName must consist of lower case letters, digits, '-' and '.', and each part between dots must begin and end with a letter or digit"),
+        validation = Rule::new("self == oldSelf").message("deploymentName cannot be changed")
     )]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("deploymentName cannot be changed"))]
     pub deployment_name: String,
 
     /// Number of pods. Default: the replicas that the Deployment has, so that other clients may scale it.

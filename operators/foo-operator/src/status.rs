@@ -1,7 +1,7 @@
 //! The status of a Foo.
 
 use manager::{Health, Report, Verdict};
-use workloads::{DeploymentView, Live};
+use workloads::{DeploymentView, Live, refused_pods};
 
 use crate::{Foo, api::FooStatus};
 
@@ -17,7 +17,8 @@ pub fn of(object: &Foo, deployment: Option<&Live<DeploymentView>>) -> Report<Foo
         _ => Verdict::no("ReplicasNotReady", says),
     };
     let status = FooStatus { available_replicas: available, ..FooStatus::default() };
-    Report { status, health: Health::of(ready) }
+    let problems = deployment.and_then(|it| it.refused()).map(refused_pods).into_iter().collect();
+    Report { status, health: Health { problems, ..Health::of(ready) } }
 }
 
 /// Whether `after` differs from `before` in generation, available replicas or `Degraded`. The operator then emits upstream's
@@ -27,4 +28,37 @@ pub fn changed(before: Option<&FooStatus>, after: Option<&FooStatus>) -> bool {
     let reported =
         |status: Option<&FooStatus>| status.map(|it| (it.observed_generation, it.available_replicas, degraded(it)));
     reported(before) != reported(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn refused_pods_are_reported_as_a_problem() {
+        let foo: Foo = serde_saphyr::from_str(include_str!("../samples/example-foo.yaml")).expect("a valid Foo");
+        let problems = |message: &str| {
+            let failure =
+                json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message});
+            let deployment = Live {
+                namespace: "default".into(),
+                name: "example-foo".into(),
+                uid: "u".into(),
+                generation: 1,
+                created: None,
+                deleting: None,
+                view: serde_json::from_value(json!({"status": {"observedGeneration": 1, "conditions": [failure]}}))
+                    .expect("a view of the object"),
+            };
+            let problems = of(&foo, Some(&deployment)).health.problems;
+            problems.into_iter().map(|it| (it.kind.reason, it.message)).collect::<Vec<_>>()
+        };
+        let rule = "pods \"x-1\" is forbidden: violates PodSecurity \"restricted:latest\"";
+        let said = "pods cannot be created: violates PodSecurity \"restricted:latest\"".to_owned();
+        assert_eq!(problems(rule), [("ChildRejected", said)]);
+        let [(reason, _)] = problems("exceeded quota: q, requested: pods=1").try_into().expect("one problem");
+        assert_eq!(reason, "QuotaExceeded");
+    }
 }

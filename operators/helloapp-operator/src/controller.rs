@@ -8,7 +8,7 @@ use workloads::SecurityPolicy;
 
 use crate::{
     HelloApp, desired,
-    rollback::Memory,
+    rollback::{self, Memory},
     status::{self, Observed},
 };
 
@@ -16,22 +16,29 @@ use crate::{
 ///
 /// Deletion needs no code: the children have an owner reference, so the garbage collector deletes them.
 pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp, SecurityPolicy>) -> Result<Action, Error> {
-    let profile = ctx.config().profile(hello.spec.security_profile);
+    let security = *ctx.config();
+    let profile = security.profile(hello.spec.security_profile);
     let profile = profile.map_err(|why| FieldError { field: "spec.securityProfile".to_owned(), why })?;
-    let wanted = desired::deployment(&hello, profile);
-    let template = wanted.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
+    let wanted = desired::template(&hello, profile);
+    let given_up = rollback::given_up(&hello, &wanted, security);
+    let template = given_up.as_ref().map_or(&wanted, |it| &it.instead).clone();
 
     let (deployment, service, _) = ctx
         .all((
-            ctx.apply(wanted),
+            ctx.apply(desired::deployment(&hello, template)),
             ctx.apply_or_delete(desired::service(&hello)),
             ctx.apply_or_delete(desired::disruption_budget(&hello)),
         ))
         .await?;
     let pods = ctx.labelled::<Pod>();
-    let observed =
-        Observed { template: &template, deployment: deployment.as_deref(), service: service.as_deref(), pods: &pods };
-    let report = status::of(&hello, observed, ctx.now());
+    let observed = Observed {
+        wanted: &wanted,
+        given_up: given_up.as_ref(),
+        deployment: deployment.as_deref(),
+        service: service.as_deref(),
+        pods: &pods,
+    };
+    let report = status::of(&hello, observed, security, ctx.now());
     ctx.apply_status(report).await?;
 
     let now = ctx.object();

@@ -26,15 +26,13 @@ impl Operator for HelloAppOperator {
         include_str!("../samples/apps_v1_helloapp.yaml")
     }
 
-    fn webhooks(&self) -> Vec<Webhook> {
-        vec![Webhook::warning(validation::review)]
-    }
-
     fn setup(&self, manager: &mut Manager) {
+        let security = manager.settings().security_policy();
+        manager.serve(Webhook::warning(move |old, new| validation::review(old, new, security)));
         let metrics = FleetMetrics::new::<HelloApp>(manager.metrics(), "helloapp_operator", "replicas");
         manager.add(
             Controller::of::<HelloApp>()
-                .config(manager.settings().security_policy())
+                .config(security)
                 .owns::<Deployment>()
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()

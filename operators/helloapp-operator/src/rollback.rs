@@ -1,16 +1,21 @@
 //! `rollback: OnStall`: restores the last available pod template when a release does not become available.
 //!
 //! One reconcile writes the decision into the status, and the next one acts on it, so no restart can lose it. The status stores
-//! the last template that was fully available (`status.lastAvailableTemplate`). When a generation stalls, the operator gives it
-//! up (`status.rolledBack`), and runs the stored template as long as the spec has that generation. The operator never changes
-//! the spec, and tries any later generation again. All functions are pure.
+//! the last template that was fully available (`status.lastAvailableTemplate`). When a release stalls, the operator gives it up
+//! (`status.rolledBack`), and runs the stored template as long as the spec results in the template of that release. The operator
+//! never changes the spec, and tries any other template. So a new size does not try the bad release again.
+//!
+//! The stored template is not trusted: a client that may write the status could put any pod into it, and the administrator may have
+//! forbidden its security profile since. All functions are pure.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use workloads::{DeploymentView, Live, Progress};
+use sha2::{Digest, Sha256};
+use workloads::{DeploymentView, Live, Progress, SecurityPolicy};
 
 use crate::{
     HelloApp,
     api::v1::{HelloAppStatus, Rollback, RolledBack},
+    desired,
 };
 
 /// The maximum size of a stored template, in bytes; the operator does not store a larger one. The schema has the same bound.
@@ -23,7 +28,7 @@ const LONGEST_REASON: usize = 4_096;
 pub struct Memory {
     /// The pod template that was last fully available, as JSON.
     pub template: Option<String>,
-    /// The generation that the operator has given up.
+    /// The release that the operator has given up.
     pub rolled_back: Option<RolledBack>,
 }
 
@@ -37,46 +42,68 @@ impl Memory {
     }
 }
 
-/// Returns the current generation with the reason, if the operator has given it up.
-pub fn given_up(hello: &HelloApp) -> Option<&RolledBack> {
-    let rolled_back = hello.status.as_ref()?.rolled_back.as_ref()?;
-    let same = hello.metadata.generation == Some(rolled_back.generation);
-    Some(rolled_back).filter(|_| same && hello.spec.rollback() == Rollback::OnStall)
+/// A release that the operator has given up, and the template that runs instead.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GivenUp {
+    /// What the status stores about it.
+    pub rolled_back: RolledBack,
+    /// The last available template.
+    pub instead: PodTemplateSpec,
 }
 
-/// Returns the template to run instead, if the operator has given up the current generation.
-pub fn instead(hello: &HelloApp) -> Option<PodTemplateSpec> {
-    given_up(hello)?;
-    let remembered = hello.status.as_ref()?.last_available_template.as_ref()?;
-    // A later release of this operator may have stored a template that this one cannot read. Treat it as absent.
-    serde_json::from_str(remembered).ok()
+/// Returns what runs instead of `wanted`, the template of the spec; `None` if `wanted` runs. `security` is the administrator's.
+pub fn given_up(hello: &HelloApp, wanted: &PodTemplateSpec, security: SecurityPolicy) -> Option<GivenUp> {
+    let status = hello.status.as_ref()?;
+    let rolled_back = status.rolled_back.clone()?;
+    let is_wanted = rolled_back.template_hash == hash(wanted) && hello.spec.rollback() == Rollback::OnStall;
+    let instead = restorable(status.last_available_template.as_deref()?, security).filter(|_| is_wanted)?;
+    Some(GivenUp { rolled_back, instead })
 }
 
-/// Returns what the status has to store, given the Deployment `live` with the template `applied`. `wrong` is the message of the
-/// worst problem.
+/// Returns what the status has to store. The spec results in the template `wanted`. The Deployment is `live`, and has this
+/// template or that of [`given_up`]. `wrong` is the message of the worst problem, if there is one.
 pub fn remember(
     hello: &HelloApp,
-    applied: &PodTemplateSpec,
+    wanted: &PodTemplateSpec,
+    given_up: Option<&GivenUp>,
     live: Option<&Live<DeploymentView>>,
     wrong: Option<&str>,
+    security: SecurityPolicy,
 ) -> Memory {
     if hello.spec.rollback() == Rollback::Never {
         return Memory::default();
     }
     let stored = Memory::stored(hello.status.as_ref());
     let current = live.filter(|it| it.is_observed());
+    let applied = given_up.map_or(wanted, |it| &it.instead);
     let text = serde_json::to_string(applied).ok().filter(|it| it.len() <= LARGEST_TEMPLATE);
-    let good = current.is_some_and(|live| is_fully_available(live, hello.spec.size));
+    let good = wrong.is_none() && current.is_some_and(|live| is_fully_available(live, hello.spec.size));
     let template = if good && text.is_some() { text.clone() } else { stored.template };
 
-    let rolled_back = given_up(hello).cloned().or_else(|| {
+    let rolled_back = given_up.map(|it| it.rolled_back.clone()).or_else(|| {
         let stalled = current.is_some_and(|live| matches!(live.progress(), Progress::Stalled(_)));
-        let better = template.is_some() && template != text;
-        let because = || wrong.unwrap_or("no progress").chars().take(LONGEST_REASON).collect();
-        (stalled && better)
-            .then(|| RolledBack { generation: hello.metadata.generation.unwrap_or_default(), because: because() })
+        let better = template != text && template.as_deref().is_some_and(|it| restorable(it, security).is_some());
+        (stalled && better).then(|| RolledBack {
+            generation: hello.metadata.generation.unwrap_or_default(),
+            template_hash: hash(wanted),
+            because: wrong.unwrap_or("no progress").chars().take(LONGEST_REASON).collect(),
+        })
     });
     Memory { template, rolled_back }
+}
+
+/// Reads a stored template. Returns `None` if a HelloApp cannot have it under this policy, or if a later release of this operator
+/// stored it in a form that this one cannot read.
+fn restorable(stored: &str, security: SecurityPolicy) -> Option<PodTemplateSpec> {
+    let template: PodTemplateSpec = serde_json::from_str(stored).ok()?;
+    let pod = template.spec.as_ref()?;
+    security.permitted().any(|profile| desired::is_possible(pod, profile)).then_some(template)
+}
+
+/// Returns a hash of the template. It tells releases apart, and does not grow with them.
+fn hash(template: &PodTemplateSpec) -> String {
+    let text = serde_json::to_vec(template).unwrap_or_default();
+    format!("{:x}", Sha256::digest(&text))
 }
 
 /// Whether all wanted pods run the template and are available. Never true at size 0, where no pod proves the template.

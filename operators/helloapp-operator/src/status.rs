@@ -5,21 +5,23 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use manager::{Problem, ProblemKind, Report};
-use workloads::{App, DeploymentView, Fleet, FleetWording, Live, PodView, ServiceView};
+use workloads::{App, DeploymentView, Fleet, FleetWording, Live, PodView, SecurityPolicy, ServiceView};
 
 use crate::{
     HelloApp,
     api::v1::{HelloAppStatus, RolledBack},
     desired::{self, CONTAINER},
-    rollback,
+    rollback::{self, GivenUp},
 };
 
 manager::standard_status!(HelloAppStatus);
 
 /// The rollout made no progress, so the pods run the previous template.
-const ROLLED_BACK: ProblemKind = ProblemKind::new("RolledBack", ProblemKind::ROLLOUT_STALLED.rank);
+const ROLLED_BACK: ProblemKind =
+    ProblemKind::new("RolledBack", ProblemKind::ROLLOUT_STALLED.rank).with_event("RolledBack");
 
 const WORDING: FleetWording = FleetWording {
+    pod: "replica",
     pods: "replicas",
     available: "MinimumReplicasAvailable",
     none_ready: "NoReadyReplicas",
@@ -29,8 +31,10 @@ const WORDING: FleetWording = FleetWording {
 /// The observed objects of a HelloApp.
 #[derive(Debug, Clone, Copy)]
 pub struct Observed<'a> {
-    /// The pod template that the operator has applied.
-    pub template: &'a PodTemplateSpec,
+    /// The pod template of the spec.
+    pub wanted: &'a PodTemplateSpec,
+    /// The release that the operator has given up, if another template runs instead.
+    pub given_up: Option<&'a GivenUp>,
     /// Its Deployment, if it exists.
     pub deployment: Option<&'a Live<DeploymentView>>,
     /// Its Service, if it exists.
@@ -39,9 +43,14 @@ pub struct Observed<'a> {
     pub pods: &'a [Arc<Live<PodView>>],
 }
 
-/// Returns the status of `hello`, from its observed objects and the stored status.
-pub fn of(hello: &HelloApp, observed: Observed<'_>, now: Timestamp) -> Report<HelloAppStatus> {
-    let Observed { template, deployment, service, pods } = observed;
+/// Returns the status of `hello`, from its observed objects and the stored status. `security` says which profiles it may set.
+pub fn of(
+    hello: &HelloApp,
+    observed: Observed<'_>,
+    security: SecurityPolicy,
+    now: Timestamp,
+) -> Report<HelloAppStatus> {
+    let Observed { wanted, given_up, deployment, service, pods } = observed;
     let stored = hello.status.as_ref();
     let rollout = hello.spec.rollout();
     let fleet = Fleet {
@@ -51,12 +60,13 @@ pub fn of(hello: &HelloApp, observed: Observed<'_>, now: Timestamp) -> Report<He
         deployment,
         pods,
         stored: stored.map_or(&[], |it| &it.conditions),
+        security: Some(security),
         now,
     };
     let mut health = fleet.health();
     let worst = health.problems.iter().min_by_key(|it| it.kind.rank).map(|it| it.message.as_str());
-    let memory = rollback::remember(hello, template, deployment, worst);
-    health.problems.extend(rollback::given_up(hello).map(rolled_back));
+    let memory = rollback::remember(hello, wanted, given_up, deployment, worst, security);
+    health.problems.extend(given_up.map(|it| rolled_back(&it.rolled_back)));
 
     let rolled_out = fleet.rollout().change.is_none();
     let image = deployment.and_then(|it| it.image(CONTAINER)).filter(|_| rolled_out).map(ToOwned::to_owned);
@@ -76,10 +86,10 @@ pub fn of(hello: &HelloApp, observed: Observed<'_>, now: Timestamp) -> Report<He
 }
 
 fn rolled_back(rolled_back: &RolledBack) -> Problem {
-    let RolledBack { generation, because } = rolled_back;
+    let RolledBack { generation, because, .. } = rolled_back;
     let message = format!(
-        "the pods run the last available template, because generation {generation} made no progress; change spec to \
-         try again; the problem was: {because}"
+        "the pods run the last available template, because the release of generation {generation} made no progress; change \
+         spec.image or another field of the pods to try again; the problem was: {because}"
     );
     Problem::new(ROLLED_BACK, message)
 }

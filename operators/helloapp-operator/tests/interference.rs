@@ -2,7 +2,7 @@
 
 use helloapp_operator::HelloAppOperator;
 use manager::Operator;
-use manager_testing::{Story, interfere, survive_any_spec};
+use manager_testing::{Story, interfere, survive_any_spec, two_releases};
 use serde_json::{Value, json};
 
 struct Application;
@@ -51,4 +51,17 @@ async fn no_change_during_a_request_is_missed() {
 #[tokio::test(start_paused = true)]
 async fn c1_any_spec_that_the_schema_allows_gets_a_status() {
     survive_any_spec(Application, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_releases_that_disagree_write_slowly_and_the_status_says_why() {
+    let object =
+        two_releases(Application, &["--default-security-profile=Restricted"], &["--default-security-profile=Baseline"])
+            .await;
+    let conditions = object["status"]["conditions"].as_array().expect("conditions");
+    let stalled = conditions.iter().find(|it| it["type"] == "Stalled").expect("it is stalled");
+    assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!("FieldsContested")));
+    let message = stalled["message"].as_str().expect("a message");
+    let other = "another process of this operator (helloapp-controller), such as a second release, and this operator set different values";
+    assert!(message.starts_with(other), "{message}");
 }

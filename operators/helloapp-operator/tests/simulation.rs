@@ -58,10 +58,21 @@ impl Subject for HelloApp {
         sometimes("rollout", &|rng| json!({"minReadySeconds": rng.u8(..40)}));
         sometimes("podDisruptionBudget", &|rng| json!({"mode": one_of(rng, &["Auto", "Always", "Never"])}));
         sometimes("podLabels", &|rng| json!({"team": format!("team-{}", rng.u8(..2))}));
+        sometimes("affinity", &|_| {
+            json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}},
+            ]}})
+        });
+        sometimes(
+            "topologySpreadConstraints",
+            &|rng| json!([{"maxSkew": rng.u8(1..3), "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]),
+        );
         let has_port = spec.contains_key("port");
-        if has_port && rng.u8(..3) == 0 {
-            spec.insert("probe".to_owned(), json!({"disabled": true}));
-        }
+        match rng.u8(..6) {
+            0 | 1 if has_port => spec.insert("probe".to_owned(), json!({"disabled": true})),
+            2 if has_port => spec.insert("startupProbe".to_owned(), json!({"failureThreshold": rng.u8(1..9)})),
+            _ => None,
+        };
         if has_port && rng.u8(..3) == 0 {
             let service = json!({"enabled": rng.bool(), "port": 80 + i64::from(rng.u8(..2))});
             spec.insert("service".to_owned(), service);
@@ -175,6 +186,17 @@ fn wanted_deployment(object: &Value) -> Value {
             });
         }
     }
+    if !spec["startupProbe"].is_null() {
+        container["startupProbe"] = json!({
+            "tcpSocket": {"port": "http"}, "periodSeconds": 10, "timeoutSeconds": 2,
+            "failureThreshold": spec["startupProbe"]["failureThreshold"],
+        });
+    }
+    for field in ["affinity", "topologySpreadConstraints"] {
+        if !spec[field].is_null() {
+            pod[field] = spec[field].clone();
+        }
+    }
     pod["containers"] = json!([container]);
     let mut pod_labels = labels("helloapp", name);
     for (key, value) in spec["podLabels"].as_object().into_iter().flatten() {
@@ -205,6 +227,13 @@ fn has_no_more(deployment: &Value, spec: &Value) -> Result<(), String> {
         ("limits", &container["resources"]["limits"], !spec["resources"].is_null()),
         ("readinessProbe", &container["readinessProbe"], has_probes),
         ("livenessProbe", &container["livenessProbe"], has_probes),
+        ("startupProbe", &container["startupProbe"], !spec["startupProbe"].is_null()),
+        ("affinity", &pod["spec"]["affinity"], !spec["affinity"].is_null()),
+        (
+            "topologySpreadConstraints",
+            &pod["spec"]["topologySpreadConstraints"],
+            !spec["topologySpreadConstraints"].is_null(),
+        ),
         ("a label", &pod["metadata"]["labels"]["team"], !spec["podLabels"].is_null()),
     ] {
         let is_there = !live.is_null() && *live != json!([]);

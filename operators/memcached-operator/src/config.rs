@@ -19,9 +19,14 @@ pub struct Config {
     )]
     pub exporter_image: String,
 
-    /// `--image-registry`, a flag of the runtime: a prefix for the images above, never for an image in a spec.
+    /// `--image-registry`, a flag of the runtime: a prefix for the default images. An image in a spec or in a flag above stays
+    /// unchanged.
     #[arg(skip)]
     pub image_registry: Option<String>,
+
+    /// `--fixed-user-ids`, a flag of the runtime: whether the containers name a user and a group.
+    #[arg(skip = true)]
+    pub fixed_user_ids: bool,
 }
 
 const DEFAULT_IMAGE: &str = "docker.io/library/memcached:1.6";
@@ -30,18 +35,23 @@ const DEFAULT_EXPORTER_IMAGE: &str = "docker.io/prom/memcached-exporter:v0.15.4"
 impl Config {
     /// The image of memcached for a Memcached that sets none.
     pub fn default_image(&self) -> String {
-        self.of_registry(&self.image)
+        self.of_registry(&self.image, DEFAULT_IMAGE)
     }
 
     /// The image of the exporter for a Memcached that sets none.
     pub fn default_exporter_image(&self) -> String {
-        self.of_registry(&self.exporter_image)
+        self.of_registry(&self.exporter_image, DEFAULT_EXPORTER_IMAGE)
     }
 
-    fn of_registry(&self, image: &str) -> String {
+    /// The user or group of a container, if the pods name any.
+    pub(crate) fn fixed(&self, id: i64) -> Option<i64> {
+        self.fixed_user_ids.then_some(id)
+    }
+
+    fn of_registry(&self, image: &str, default: &str) -> String {
         match &self.image_registry {
-            Some(registry) => format!("{}/{image}", registry.trim_end_matches('/')),
-            None => image.to_owned(),
+            Some(registry) if image == default => format!("{}/{image}", registry.trim_end_matches('/')),
+            _ => image.to_owned(),
         }
     }
 }
@@ -52,6 +62,7 @@ impl Default for Config {
             image: DEFAULT_IMAGE.to_owned(),
             exporter_image: DEFAULT_EXPORTER_IMAGE.to_owned(),
             image_registry: None,
+            fixed_user_ids: true,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::ResourceExt;
-use manager::{Action, Context, Error};
+use manager::{Action, Context, Error, Problem};
 use workloads::{DeploymentView, Live};
 
 use crate::{
@@ -24,23 +24,26 @@ use crate::{
 /// Deletion needs no code: the children have an owner reference, so the garbage collector deletes them.
 pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached, Config>) -> Result<Action, Error> {
     validation::review(None, &memcached).check()?;
-    let deployment = match invalid_size(&memcached) {
+    let (deployment, problems) = match invalid_size(&memcached) {
         None => apply_children(&memcached, &ctx).await?,
         // The wanted number of pods is unknown, so nothing changes until a user sets a valid size.
-        Some(_) => ctx.get::<Deployment>(&memcached.name_any()),
+        Some(_) => (ctx.get::<Deployment>(&memcached.name_any()), Vec::new()),
     };
     let pods = ctx.labelled::<Pod>();
-    ctx.apply_status(status::of(&memcached, deployment.as_deref(), &pods, ctx.now())).await?;
+    let mut report = status::of(&memcached, deployment.as_deref(), &pods, ctx.now());
+    report.health.problems.extend(problems);
+    ctx.apply_status(report).await?;
     Ok(Action::Done) // watches of the children cause the next reconcile; the Context adds the timers that conditions need
 }
 
-/// Writes all children. Returns the Deployment as it is now.
+/// Writes all children. Returns the Deployment as it is now, and the problems with Secrets that the operator makes.
 async fn apply_children(
     memcached: &Memcached,
     ctx: &Context<Memcached, Config>,
-) -> Result<Option<Arc<Live<DeploymentView>>>, Error> {
+) -> Result<(Option<Arc<Live<DeploymentView>>>, Vec<Problem>), Error> {
     ctx.annotate(&[(INVALID_SIZE, None)]).await?; // the size is valid, so a note about an earlier one is outdated
-    let deployment = match secrets::read(&memcached.spec, ctx).await? {
+    let (secrets, problems) = secrets::read(memcached, ctx).await?;
+    let deployment = match secrets {
         Secrets::Read(hash) => Some(desired::deployment(memcached, ctx.config(), hash.as_deref())),
         Secrets::Missing => None, // running pods keep what they have, and no new ones are created
     };
@@ -53,5 +56,5 @@ async fn apply_children(
             ctx.apply_or_delete(desired::service_monitor(memcached)),
         ))
         .await?;
-    Ok(deployment)
+    Ok((deployment, problems))
 }

@@ -2,14 +2,16 @@
 //!
 //! Reading order: `controller` (the reconciler) → [`api`] (the custom resource) → [`desired`] (its children) → [`status`] (its
 //! status) → [`validation`] and [`command_line`] (the rules of memcached itself) → [`secrets`] (the Secrets that the custom
-//! resource names) → `operator` (the registration).
+//! resource names) → `generated` and `pki` (those that the operator makes) → `operator` (the registration).
 
 pub mod api;
 pub mod command_line;
 mod config;
 mod controller;
 pub mod desired;
+mod generated;
 mod operator;
+mod pki;
 #[cfg(test)]
 mod samples;
 pub mod secrets;

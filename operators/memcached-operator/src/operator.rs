@@ -10,7 +10,7 @@ use k8s_openapi::{
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use manager::{Controller, FleetMetrics, Manager, Operator, Pods, Webhook};
+use manager::{Controller, FleetMetrics, Manager, Operator, Permission, Pods, Webhook};
 use workloads::ServiceMonitor;
 
 use crate::{Config, Memcached, api, controller, validation};
@@ -34,7 +34,10 @@ impl Operator for MemcachedOperator {
 
     fn webhooks(&self) -> Vec<Webhook> {
         // The API server converts an object of either version to v1 before it calls the validating webhook.
-        vec![Webhook::validating(validation::review), Webhook::converting::<Memcached>(api::convert::convert)]
+        vec![
+            Webhook::validating(validation::review),
+            Webhook::converting::<Memcached>(&["v1", api::v1alpha1::VERSION], api::convert::convert),
+        ]
     }
 
     fn sample(&self) -> &'static str {
@@ -42,11 +45,12 @@ impl Operator for MemcachedOperator {
     }
 
     fn setup(&self, manager: &mut Manager) {
-        let image_registry = manager.settings().image_registry.clone();
+        let settings = manager.settings();
+        let (image_registry, fixed_user_ids) = (settings.image_registry.clone(), settings.fixed_user_ids);
         let metrics = FleetMetrics::new::<Memcached>(manager.metrics(), "memcached_operator", "nodes");
         manager.add(
             Controller::of::<Memcached>()
-                .config(Config { image_registry, ..manager.args() })
+                .config(Config { image_registry, fixed_user_ids, ..manager.args() })
                 .owns::<Deployment>()
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()
@@ -54,6 +58,7 @@ impl Operator for MemcachedOperator {
                 .owns_if_installed::<ServiceMonitor>()
                 .watches_labelled::<Pod>()
                 .reads::<Secret>()
+                .permits(Permission::on::<Secret>(&["create", "patch"]))
                 .annotates()
                 .on_scrape(move |objects| metrics.show(objects, pods))
                 .reconcile(controller::reconcile),

@@ -14,6 +14,11 @@ pub(crate) fn tuned() -> Memcached {
     parse(include_str!("../samples/memcached-tuned.yaml"))
 }
 
+/// The sample with generated Secrets.
+fn secured() -> Memcached {
+    parse(include_str!("../samples/memcached-secured.yaml"))
+}
+
 /// The first sample with another spec.
 pub(crate) fn with_spec(spec: &Value) -> Memcached {
     let mut memcached = seed();
@@ -23,6 +28,14 @@ pub(crate) fn with_spec(spec: &Value) -> Memcached {
 
 fn parse(yaml: &str) -> Memcached {
     serde_saphyr::from_str(yaml).expect("a valid Memcached")
+}
+
+#[test]
+fn samples_get_neither_errors_nor_warnings() {
+    for sample in [seed(), tuned(), secured()] {
+        let found = crate::validation::review(None, &sample);
+        assert_eq!((found.errors, found.warnings), (vec![], Vec::<String>::new()), "{:?}", sample.metadata.name);
+    }
 }
 
 #[test]

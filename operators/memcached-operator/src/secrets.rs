@@ -1,17 +1,15 @@
-//! The Secrets that a Memcached names. The operator reads them at each reconcile, and the kubelet mounts them. The operator keeps
-//! only their hash, which restarts the pods when a Secret changes.
+//! The Secrets of a Memcached: those that it names, and those that it asks the operator to make. The operator reads them at each
+//! reconcile, and the kubelet mounts them. The operator keeps only their hash, which restarts the pods when a Secret changes.
 
 use k8s_openapi::api::core::v1::{KeyToPath, SecretVolumeSource, Volume, VolumeMount};
-use manager::{Context, Error, SecretValues};
+use manager::{Context, Error, Problem, SecretValues};
 use sha2::{Digest, Sha256};
 
 use crate::{
     Config,
-    api::{
-        Memcached,
-        v1::{ClientAuth, MemcachedSpec},
-    },
+    api::{Memcached, v1::ClientAuth},
     command_line::{PASSWORDS_FOLDER, TLS_FOLDER},
+    generated::{self, Made, Values},
 };
 
 /// The annotation of the pods that holds the hash of the Secrets.
@@ -22,69 +20,115 @@ pub const HASH: &str = "memcached.cache.example.com/secret-hash";
 pub(crate) enum Secrets {
     /// All Secrets exist. Holds their hash, if the spec names any.
     Read(Option<String>),
-    /// A Secret or one of its keys is missing. The [`Context`] has recorded this, and the status will report it.
+    /// A Secret or one of its keys is missing. The status will report it.
     Missing,
 }
 
-/// Reads the Secrets that `spec` names.
-pub(crate) async fn read(spec: &MemcachedSpec, ctx: &Context<Memcached, Config>) -> Result<Secrets, Error> {
-    let mut hashes = Vec::new();
+/// Reads the Secrets that the spec names, and makes those that it asks the operator to make. Also returns what a user has to do about
+/// the latter.
+pub(crate) async fn read(
+    memcached: &Memcached,
+    ctx: &Context<Memcached, Config>,
+) -> Result<(Secrets, Vec<Problem>), Error> {
+    let (mut hashes, mut problems) = (Vec::new(), Vec::new());
     let mut complete = true;
-    for Mounted { purpose, secret, keys, .. } in mounted(spec) {
-        let values: Option<SecretValues> = ctx.secret(secret, &keys).await?;
-        complete &= values.is_some();
-        hashes.extend(values.map(|values| (purpose, values.sha256())));
+    for Mounted { purpose, source, keys, .. } in mounted(memcached) {
+        let made = match source {
+            Source::Named(name) => {
+                let values: Option<SecretValues> = ctx.secret(name, &keys).await?;
+                complete &= values.is_some();
+                hashes.extend(values.map(|values| (purpose, values.sha256())));
+                continue;
+            }
+            Source::Password => generated::auth(memcached, ctx).await?,
+            Source::Certificate => generated::tls(memcached, ctx).await?,
+        };
+        match made {
+            Made::Holds(values) => hashes.push((purpose, hash(&values, &keys))),
+            Made::Waits(problem) => {
+                complete = false;
+                problems.extend(problem);
+            }
+        }
     }
-    Ok(if complete { Secrets::Read(combined(&hashes)) } else { Secrets::Missing })
+    Ok((if complete { Secrets::Read(combined(&hashes)) } else { Secrets::Missing }, problems))
 }
 
 /// The volumes of a pod that hold the files of the Secrets.
-pub(crate) fn volumes(spec: &MemcachedSpec) -> Vec<Volume> {
+pub(crate) fn volumes(memcached: &Memcached) -> Vec<Volume> {
     let item = |key: &str| KeyToPath { key: key.to_owned(), path: key.to_owned(), mode: None };
     let volume = |it: Mounted<'_>| Volume {
         name: it.purpose.to_owned(),
         secret: Some(SecretVolumeSource {
-            secret_name: Some(it.secret.to_owned()),
+            secret_name: Some(match it.source {
+                Source::Named(name) => name.to_owned(),
+                Source::Password => generated::auth_secret(memcached),
+                Source::Certificate => generated::tls_secret(memcached),
+            }),
             items: Some(it.keys.into_iter().map(item).collect()),
             ..Default::default()
         }),
         ..Default::default()
     };
-    mounted(spec).map(volume).collect()
+    mounted(memcached).map(volume).collect()
 }
 
 /// The folders in which memcached finds these files.
-pub(crate) fn mounts(spec: &MemcachedSpec) -> Vec<VolumeMount> {
+pub(crate) fn mounts(memcached: &Memcached) -> Vec<VolumeMount> {
     let mount = |it: Mounted<'_>| VolumeMount {
         name: it.purpose.to_owned(),
         mount_path: it.folder.to_owned(),
         read_only: Some(true),
         ..Default::default()
     };
-    mounted(spec).map(mount).collect()
+    mounted(memcached).map(mount).collect()
 }
 
 /// A Secret in the file system of a pod.
 struct Mounted<'a> {
     purpose: &'static str,
-    secret: &'a str,
+    source: Source<'a>,
     keys: Vec<&'a str>,
     folder: &'static str,
 }
 
-fn mounted(spec: &MemcachedSpec) -> impl Iterator<Item = Mounted<'_>> {
-    let tls = spec.tls.as_ref().and_then(|tls| {
+/// Where a Secret comes from.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// The user has made the Secret of this name.
+    Named(&'a str),
+    /// The operator generates a password.
+    Password,
+    /// The operator generates a certificate.
+    Certificate,
+}
+
+fn mounted(memcached: &Memcached) -> impl Iterator<Item = Mounted<'_>> {
+    let spec = &memcached.spec;
+    let tls = spec.tls.as_ref().filter(|_| spec.has_tls()).map(|tls| {
         let mut keys = vec!["tls.crt", "tls.key"];
         keys.extend((tls.client_auth != ClientAuth::None).then_some("ca.crt"));
-        Some(Mounted { purpose: "tls", secret: tls.secret_name.as_deref()?, keys, folder: TLS_FOLDER })
+        let source = tls.secret_name.as_deref().map_or(Source::Certificate, Source::Named);
+        Mounted { purpose: "tls", source, keys, folder: TLS_FOLDER }
     });
     let passwords = spec.auth.as_ref().map(|auth| Mounted {
         purpose: "passwords",
-        secret: &auth.secret_name,
+        source: auth.secret_name.as_deref().map_or(Source::Password, Source::Named),
         keys: vec![&auth.key],
         folder: PASSWORDS_FOLDER,
     });
     tls.into_iter().chain(passwords)
+}
+
+/// Returns a hash of these values.
+fn hash(values: &Values, keys: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for key in keys {
+        let value = values.get(*key).map(Vec::as_slice).unwrap_or_default();
+        hash.update(value.len().to_le_bytes());
+        hash.update(value);
+    }
+    format!("{:x}", hash.finalize())
 }
 
 /// Returns one hash of all Secrets and of their purposes; `None` if there are none.

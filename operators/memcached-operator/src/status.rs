@@ -18,6 +18,7 @@ use crate::{
 manager::standard_status!(MemcachedStatus);
 
 const WORDING: FleetWording = FleetWording {
+    pod: "node",
     pods: "nodes",
     available: "MinimumNodesAvailable",
     none_ready: "NoReadyNodes",
@@ -53,6 +54,7 @@ pub fn of(
         deployment,
         pods,
         stored: memcached.status.as_ref().map_or(&[], |it| &it.conditions),
+        security: None,
         now,
     };
     let mut health = fleet.health();

@@ -1,11 +1,14 @@
 //! Rules for a valid Memcached that the schema cannot express. The webhook applies them. The controller applies the same rules,
 //! because a cluster may run no webhook and an object may be older than the rules.
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use manager::{FieldError, ValidationResult};
-use workloads::BudgetMode;
 
 use crate::{
-    api::{Memcached, v1::ClientAuth},
+    api::{
+        Memcached,
+        v1::{AntiAffinity, ClientAuth, MemcachedSpec},
+    },
     command_line::{PROCESS_MIB, check_extra_args},
 };
 
@@ -48,9 +51,9 @@ fn metrics_port(memcached: &Memcached) -> Option<FieldError> {
 }
 
 fn client_auth(memcached: &Memcached) -> Option<FieldError> {
-    let asks = memcached.spec.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::None);
-    (asks && !memcached.spec.has_tls())
-        .then(|| FieldError { field: "spec.tls.clientAuth".to_owned(), why: "needs spec.tls.secretName".to_owned() })
+    let tls = memcached.spec.tls.as_ref();
+    let asks = tls.is_some_and(|tls| tls.client_auth != ClientAuth::None && tls.secret_name.is_none());
+    asks.then(|| FieldError { field: "spec.tls.clientAuth".to_owned(), why: "needs spec.tls.secretName".to_owned() })
 }
 
 fn warnings(memcached: &Memcached) -> Vec<String> {
@@ -60,15 +63,29 @@ fn warnings(memcached: &Memcached) -> Vec<String> {
         warnings
             .push(format!("spec.image: \"{image}\" has no fixed tag: pods that start later may run another version"));
     }
-    let always = spec.pod_disruption_budget.as_ref().is_some_and(|budget| budget.mode == BudgetMode::Always);
-    if always && spec.size == 1 {
-        warnings
-            .push("spec.podDisruptionBudget.mode: Always with size 1 blocks drains of its Kubernetes node".to_owned());
+    if needs_spare_node(spec) {
+        warnings.push(format!(
+            "spec.antiAffinity: Hard needs more than {} Kubernetes nodes for a rollout; with fewer, set rollout.maxSurge: 0 and \
+             rollout.maxUnavailable: 1",
+            spec.size
+        ));
     }
     if spec.metrics().is_some() && spec.auth.is_some() {
         warnings.push("spec.metrics: the exporter has no password, so it reports every pod as down".to_owned());
     }
     warnings
+}
+
+/// Whether a rollout has to start a pod before it stops one, while no two pods may share a Kubernetes node: on as many nodes as
+/// pods, it never ends. The Deployment rounds a percentage of `maxUnavailable` down.
+fn needs_spare_node(spec: &MemcachedSpec) -> bool {
+    let may_stop_first = match spec.rollout().max_unavailable {
+        IntOrString::Int(pods) => pods > 0,
+        IntOrString::String(percent) => {
+            percent.trim_end_matches('%').parse::<i32>().is_ok_and(|percent| percent * spec.size >= 100)
+        }
+    };
+    spec.anti_affinity() == AntiAffinity::Hard && spec.size > 0 && !may_stop_first
 }
 
 /// Whether the image behind the name may change: it has no tag, or `latest`, and no digest.
@@ -112,9 +129,35 @@ mod tests {
         assert_eq!(warned(&json!({"image": format!("memcached@sha256:{}", "0".repeat(64))})), Vec::<String>::new());
         let exporter = json!({"metrics": {"enabled": true}, "auth": {"secretName": "a"}});
         assert!(warned(&exporter)[0].starts_with("spec.metrics: the exporter has no password"), "{exporter}");
-        let blocked = warned(&json!({"size": 1, "podDisruptionBudget": {"mode": "Always"}}));
-        assert!(blocked[0].starts_with("spec.podDisruptionBudget.mode: Always with size 1"), "{blocked:?}");
-        assert_eq!(warned(&json!({"size": 2, "podDisruptionBudget": {"mode": "Always"}})), Vec::<String>::new());
+        let budget = json!({"size": 1, "podDisruptionBudget": {"mode": "Always"}});
+        assert_eq!(warned(&budget), Vec::<String>::new(), "the budget lets a drain evict one pod");
+    }
+
+    #[test]
+    fn hard_anti_affinity_is_warned_about_if_a_rollout_needs_a_spare_node() {
+        let warned = |size: i32, rollout: &Value| {
+            let spec = json!({"size": size, "antiAffinity": "Hard", "rollout": rollout});
+            review(None, &samples::with_spec(&spec)).warnings
+        };
+        let told = warned(3, &json!({}));
+        assert_eq!(
+            told,
+            [
+                "spec.antiAffinity: Hard needs more than 3 Kubernetes nodes for a rollout; with fewer, set rollout.maxSurge: 0 and \
+              rollout.maxUnavailable: 1"
+            ]
+        );
+        for (size, rollout, count) in [
+            (0, json!({}), 0),
+            (3, json!({"maxUnavailable": 1}), 0),
+            (3, json!({"maxUnavailable": "33%"}), 1),
+            (3, json!({"maxUnavailable": "34%"}), 0),
+            (4, json!({"maxUnavailable": "0%"}), 1),
+        ] {
+            assert_eq!(warned(size, &rollout).len(), count, "{size} {rollout}");
+        }
+        let soft = review(None, &samples::with_spec(&json!({"size": 3, "antiAffinity": "Soft"}))).warnings;
+        assert_eq!(soft, Vec::<String>::new());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The operator misses no change that other clients make while it works, at any moment of any of its requests.
 
 use manager::Operator;
-use manager_testing::{Story, interfere, survive_any_spec};
+use manager_testing::{Story, interfere, survive_any_spec, two_releases};
 use memcached_operator::MemcachedOperator;
 use serde_json::{Value, json};
 
@@ -48,4 +48,16 @@ async fn no_change_during_a_request_is_missed() {
 #[tokio::test(start_paused = true)]
 async fn c1_any_spec_that_the_schema_allows_gets_a_status() {
     survive_any_spec(Cache, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_releases_that_disagree_write_slowly_and_the_status_says_why() {
+    let object =
+        two_releases(Cache, &["--image-registry=one.example.com"], &["--image-registry=other.example.com"]).await;
+    let conditions = object["status"]["conditions"].as_array().expect("conditions");
+    let stalled = conditions.iter().find(|it| it["type"] == "Stalled").expect("it is stalled");
+    assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!("FieldsContested")));
+    let message = stalled["message"].as_str().expect("a message");
+    let other = "another process of this operator (memcached-controller), such as a second release, and this operator set different values";
+    assert!(message.starts_with(other), "{message}");
 }

@@ -75,13 +75,17 @@ impl Subject for Memcached {
         sometimes(&mut spec, "podLabels", &|rng| json!({"team": format!("team-{}", rng.u8(..2))}));
         sometimes(&mut spec, "podAnnotations", &|rng| json!({"note": rng.u8(..2).to_string()}));
         sometimes(&mut spec, "networkPolicy", &|rng| json!({"enabled": rng.bool()}));
-        sometimes(&mut spec, "auth", &|_| json!({"secretName": SECRET}));
+        sometimes(&mut spec, "auth", &|rng| {
+            if rng.bool() { json!({"secretName": SECRET}) } else { json!({"generate": true}) }
+        });
         sometimes(&mut spec, "terminationGracePeriodSeconds", &|rng| json!(rng.u8(6..90)));
         spec.into()
     }
 
-    fn secrets(&self) -> &'static [(&'static str, &'static [&'static str])] {
-        &[(SECRET, &["password-file"])]
+    fn input(&self, rng: &mut Rng) -> Option<Value> {
+        let users = one_of(rng, &["YTph", "YTpi", "YTpj"]); // a:a, a:b, a:c
+        let data = json!({"password-file": users});
+        Some(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "data": data}))
     }
 
     fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value> {
@@ -124,7 +128,8 @@ impl Subject for Memcached {
                 child["kind"] != "Service" || is_headless(object) == (child["spec"]["clusterIP"] == "None")
             },
         };
-        if !spec["auth"].is_null() && beside(object, cluster, "secrets", SECRET).is_none() {
+        let names_secret = !spec["auth"]["secretName"].is_null();
+        if names_secret && beside(object, cluster, "secrets", SECRET).is_none() {
             // Its children may exist from before the Secret went missing, or not exist yet.
             let says = |reason| say(status, &[("Ready", ("False", reason)), ("Degraded", ("True", reason))]);
             return says("SecretNotFound").or_else(|why| says("ResourceConflict").map_err(|_| why));
@@ -134,6 +139,16 @@ impl Subject for Memcached {
         }
         let deployment = find("deployments.apps").unwrap_or_default();
         contains(&deployment, &wanted_deployment(object), "Deployment")?;
+        if spec["auth"]["generate"] == true {
+            let secret = beside(object, cluster, "secrets", &format!("{name}-auth")).unwrap_or_default();
+            let wanted = json!({"metadata": {"labels": labels("memcached", name), "ownerReferences": [owner(object)]}});
+            contains(&secret, &wanted, "Secret")?;
+            for key in ["username", "password", "password-file"] {
+                if secret["data"][key].as_str().is_none_or(str::is_empty) {
+                    return Err(format!("the generated Secret has no {key}"));
+                }
+            }
+        }
         let service = find("services").unwrap_or_default();
         contains(&service, &wanted_service(object), "Service")?;
         if is_headless(object) != (service["spec"]["clusterIP"] == "None") {
@@ -216,7 +231,8 @@ fn wanted_deployment(object: &Value) -> Value {
     if has_users {
         let pod = &mut template["spec"];
         let items = json!([{"key": "password-file", "path": "password-file"}]);
-        pod["volumes"] = json!([{"name": "passwords", "secret": {"secretName": SECRET, "items": items}}]);
+        let secret = if spec["auth"]["generate"] == true { format!("{name}-auth") } else { SECRET.to_owned() };
+        pod["volumes"] = json!([{"name": "passwords", "secret": {"secretName": secret, "items": items}}]);
         let mount = json!({"name": "passwords", "mountPath": "/etc/memcached/passwords", "readOnly": true});
         pod["containers"][0]["volumeMounts"] = json!([mount]);
     }

@@ -23,6 +23,8 @@ use crate::{
     store::{Delta, Observation, Store},
 };
 
+#[cfg(test)]
+mod fuzzing;
 mod health;
 mod reflector;
 mod restore_alarm;

@@ -2,7 +2,7 @@
 
 use std::{
     any::{Any, TypeId},
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -25,7 +25,8 @@ use crate::{
 pub struct Informers {
     namespaces: Namespaces,
     alarm: Arc<RestoreAlarm>,
-    entries: HashMap<TypeId, Entry>,
+    /// In the order in which they were declared. A hash map would start two informers of one resource in any order.
+    entries: Vec<(TypeId, Entry)>,
 }
 
 struct Entry {
@@ -88,7 +89,7 @@ impl Informers {
         mut random: Rng,
         stop: &CancellationToken,
     ) -> (Vec<Arc<InformerHealth>>, Vec<(String, InformerTask)>) {
-        let mut entries: Vec<Entry> = self.entries.into_values().collect();
+        let mut entries: Vec<Entry> = self.entries.into_iter().map(|(_, entry)| entry).collect();
         entries.sort_by(|a, b| a.health.resource.cmp(&b.health.resource));
         entries
             .into_iter()
@@ -103,11 +104,11 @@ impl Informers {
     }
 
     fn entry<R: Representation>(&mut self) -> (Arc<Informer<R>>, &mut Entry) {
-        let (namespaces, alarm) = (self.namespaces.clone(), self.alarm.clone());
-        let entry = self.entries.entry(TypeId::of::<R>()).or_insert_with(|| {
-            let informer = Arc::new(Informer::<R>::new(namespaces, alarm));
+        let type_ = TypeId::of::<R>();
+        let position = self.entries.iter().position(|(known, _)| *known == type_).unwrap_or_else(|| {
+            let informer = Arc::new(Informer::<R>::new(self.namespaces.clone(), self.alarm.clone()));
             let running = informer.clone();
-            Entry {
+            let entry = Entry {
                 health: informer.health.clone(),
                 informer,
                 run: Box::new(move |client, random, selector, stop| {
@@ -116,8 +117,11 @@ impl Informers {
                 managed_by: BTreeSet::new(),
                 is_whole: false,
                 selector: None,
-            }
+            };
+            self.entries.push((type_, entry));
+            self.entries.len() - 1
         });
+        let entry = &mut self.entries[position].1;
         let informer = entry.informer.clone().downcast().unwrap_or_else(|_| unreachable!("keyed by type"));
         (informer, entry)
     }

@@ -278,10 +278,17 @@ fn key_of(item: &Value, key: &str) -> Option<Value> {
 
 /// The field manager other than `ours` that owns the field at `path`, and so has changed it.
 pub fn holder<'a>(path: &Path, ours: &str, entries: &'a [ManagedFields<'_>]) -> Option<&'a str> {
-    entries.iter().filter(|entry| entry.manager != ours).find_map(|entry| {
-        let fields: Value = serde_json::from_str(entry.fields?.get()).ok()?;
-        path.is_in(&fields).then_some(&*entry.manager)
-    })
+    entries.iter().filter(|entry| entry.manager != ours).find(|entry| holds(entry, path)).map(|entry| &*entry.manager)
+}
+
+/// Whether this field manager owns the field at `path`.
+pub fn is_held_by(path: &Path, manager: &str, entries: &[ManagedFields<'_>]) -> bool {
+    entries.iter().any(|entry| entry.manager == manager && holds(entry, path))
+}
+
+fn holds(entry: &ManagedFields<'_>, path: &Path) -> bool {
+    let fields = entry.fields.and_then(|fields| serde_json::from_str::<Value>(fields.get()).ok());
+    fields.is_some_and(|fields| path.is_in(&fields))
 }
 
 #[cfg(test)]

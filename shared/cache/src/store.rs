@@ -20,14 +20,16 @@ use crate::{
 mod index;
 mod packed;
 mod progress;
+mod sameness;
 mod slots;
 
 pub use index::Values;
 pub(crate) use progress::WentBack;
 
-use index::Indices;
+use index::{Indices, Scope};
 use packed::Packer;
 use progress::Progress;
+use sameness::{same, same_but_version};
 use slots::{Slot, Slots};
 
 /// The objects of one kind.
@@ -151,22 +153,41 @@ impl<R: Representation> Store<R> {
         slots.into_iter().filter_map(Self::item).collect()
     }
 
-    /// Adds an index. To be called before the first object arrives.
+    /// Adds an index of the objects in each namespace. To be called before the first object arrives.
     pub fn index(&self, name: &'static str, values: Values<R::Item>) {
-        self.write().indices.declare(name, values);
+        self.write().indices.declare(name, false, values);
     }
 
-    /// The objects in this namespace that have `value` under the index, sorted by name.
+    /// Adds an index of the objects in all namespaces. To be called before the first object arrives.
+    pub fn index_cluster(&self, name: &'static str, values: Values<R::Item>) {
+        self.write().indices.declare(name, true, values);
+    }
+
+    /// The objects in this namespace that have `value` under the [`index`](Self::index), sorted by name.
     ///
     /// # Panics
     ///
     /// When no index has this name.
     pub fn indexed(&self, name: &str, namespace: &str, value: &str) -> Vec<Arc<R::Item>> {
+        self.find(name, Scope::Namespace(namespace), value)
+    }
+
+    /// The objects in all namespaces that have `value` under the [`index_cluster`](Self::index_cluster), sorted by namespace and
+    /// name.
+    ///
+    /// # Panics
+    ///
+    /// When no index has this name.
+    pub fn indexed_cluster(&self, name: &str, value: &str) -> Vec<Arc<R::Item>> {
+        self.find(name, Scope::Cluster, value)
+    }
+
+    fn find(&self, name: &str, scope: Scope<'_>, value: &str) -> Vec<Arc<R::Item>> {
         let state = self.read();
-        let candidates = state.indices.candidates(name, namespace, value);
+        let candidates = state.indices.candidates(name, scope, value);
         let mut slots: Vec<&Slot<R::Item>> =
             candidates.into_iter().filter_map(|position| state.objects.slot(position)).collect();
-        slots.retain(|slot| *slot.key.namespace == *namespace);
+        slots.retain(|slot| scope == Scope::Cluster || scope == Scope::Namespace(&slot.key.namespace));
         slots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         slots.into_iter().filter_map(Self::item).filter(|item| state.indices.has_value(name, value, item)).collect()
     }
@@ -178,7 +199,7 @@ impl<R: Representation> Store<R> {
     /// When no index has this name.
     pub fn indexed_keys(&self, name: &str, namespace: &str, value: &str) -> Vec<ObjectKey> {
         let state = self.read();
-        let candidates = state.indices.candidates(name, namespace, value);
+        let candidates = state.indices.candidates(name, Scope::Namespace(namespace), value);
         let slots = candidates.into_iter().filter_map(|position| state.objects.slot(position));
         slots.filter(|slot| *slot.key.namespace == *namespace).map(|slot| slot.key.clone()).collect()
     }
@@ -368,44 +389,6 @@ fn kept_item<I>(slot: &Slot<I>) -> Option<Arc<I>> {
         Content::Item(item, _) => Some(item.clone()),
         Content::Text(_) => None,
     }
-}
-
-/// Whether both have the same content, apart from their resource versions.
-fn same<R: Representation>(old: &Slot<R::Item>, new: &Decoded<R::Item>) -> bool {
-    let is_same_item = || match (&old.content, &new.item) {
-        (Content::Item(old, _), Ok(new)) => R::same(old, new),
-        (Content::Text(old), Ok(_)) => {
-            let old = old.text();
-            old == new.text || json_of(old.as_deref()) == json_of(new.text.as_deref())
-        }
-        (_, Err(_)) => false,
-    };
-    old.meta.uid == new.meta.uid
-        && old.meta.fingerprint == new.meta.fingerprint
-        && old.meta.owner == new.meta.owner
-        && old.meta.app == new.meta.app
-        && is_same_item()
-}
-
-/// Whether two texts of an object differ at most in the resource version. Texts are without `managedFields`, so a write that changes
-/// only those causes no reconcile.
-fn same_but_version(old: Option<&str>, new: Option<&str>) -> bool {
-    let without_version = |text: Option<&str>| {
-        let mut object = json_of(text)?;
-        object["metadata"].as_object_mut()?.remove("resourceVersion");
-        Some(object)
-    };
-    let old = without_version(old);
-    old.is_some() && old == without_version(new)
-}
-
-/// Parses an object without `apiVersion` and `kind`: objects in a list may lack them, those of events and answers do not.
-fn json_of(text: Option<&str>) -> Option<serde_json::Value> {
-    let mut object: serde_json::Value = serde_json::from_str(text?).ok()?;
-    for of_the_list in ["apiVersion", "kind"] {
-        object.as_object_mut()?.remove(of_the_list);
-    }
-    Some(object)
 }
 
 impl<I> State<I> {

@@ -93,6 +93,9 @@ pub(crate) fn wire(manager: Manager, connections: Connections) -> Wired {
     for token in &manager.tokens {
         token.connect(&environment);
     }
+    for certificate in &manager.certificates {
+        certificate.connect(&environment);
+    }
     let (assembly, tasks) = Assembly::new(manager, &environment, &stop);
     let election = elector.as_ref().map(Elector::health);
     let workers = Box::pin(work(assembly.workers(&environment.settings), elector, leading, stop.clone()));

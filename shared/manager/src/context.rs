@@ -208,6 +208,11 @@ impl<K: Primary, S: Shared> Context<K, S> {
         self.controller.environment.random.fraction()
     }
 
+    /// Returns 64 hexadecimal digits, random enough for a password.
+    pub fn secret_token(&self) -> String {
+        self.controller.environment.random.token()
+    }
+
     /// Returns the time of day.
     pub fn now(&self) -> Timestamp {
         (self.controller.environment.clock)()

@@ -242,18 +242,23 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
 
     /// Declares that the reconciler reads objects of kind `C`, its own or not, and that a change of one wakes the objects whose
     /// keys `map` returns. `map` is called with the object as it was and as it is. It must depend on the object alone.
+    /// [`Context::watched`] returns the objects whose `map` names the reconciled object.
     ///
     /// The watch has no selector: the cache holds the view of every object of the kind that the process may read. If `map`
-    /// panics, the change wakes all objects.
+    /// panics, the change wakes all objects. A controller declares this at most once for a kind.
     pub fn watches<C: Viewed>(
         mut self,
         map: impl Fn(&Live<C::View>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
         self.watch::<C>();
         self.sources.push(Box::new(move |wiring| {
-            let informer = wiring.informers.projected_whole::<C>();
+            let (informer, map) = (wiring.informers.projected_whole::<C>(), Arc::new(map));
+            let index = map.clone();
+            let values = move |object: &_| index(object).iter().map(ObjectKey::to_string).collect();
+            informer.store.index_cluster(index_of_watched::<K, C>(), Box::new(values));
             informer.health.require();
-            informer.subscribe(waking::<C>(wiring.queue, by_map::<K, C, _>(wiring.primary, map)));
+            informer
+                .subscribe(waking::<C>(wiring.queue, by_map::<K, C, _>(wiring.primary, move |object: &_| map(object))));
             wiring.caches.insert(informer);
         }));
         self
@@ -450,6 +455,11 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
             reconciler,
         })
     }
+}
+
+/// The name of the index by which a controller of `K` finds the objects of kind `C` that name an object of its own.
+pub(crate) fn index_of_watched<K, C>() -> &'static str {
+    std::any::type_name::<(K, C)>()
 }
 
 /// A complete controller, ready for [`Manager::add`](crate::Manager::add).

@@ -4,6 +4,10 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Map, Value, json};
 
+/// The category of all kinds of this runtime: `kubectl get operator-managed` lists their objects, and `kubectl operators` finds the
+/// kinds by it. Every user may read categories, but not every user may read definitions.
+pub const CATEGORY: &str = "operator-managed";
+
 /// The longest description, in bytes. Longer ones are cut after their first paragraph: the core types bring kilobytes.
 const LONGEST_DESCRIPTION: usize = 512;
 
@@ -15,8 +19,10 @@ const LONGEST_DESCRIPTION: usize = 512;
 ///   may have one: the status of an object that was never reconciled.
 /// * A `spec` without required fields is itself optional.
 /// * Descriptions are paragraphs, without the line breaks of the source.
+/// * The kind is in the category [`CATEGORY`].
 pub fn normalize(definition: &CustomResourceDefinition) -> CustomResourceDefinition {
     let mut value = serde_json::to_value(definition).unwrap_or_default();
+    categorize(&mut value["spec"]["names"]);
     for version in value["spec"]["versions"].as_array_mut().into_iter().flatten() {
         root(&mut version["schema"]["openAPIV3Schema"]);
     }
@@ -30,6 +36,14 @@ pub fn printed(definition: &CustomResourceDefinition) -> Value {
     let mut value = serde_json::to_value(definition).unwrap_or_default();
     write_whole_numbers(&mut value);
     value
+}
+
+fn categorize(names: &mut Value) {
+    let Some(names) = names.as_object_mut() else { return };
+    let categories = names.entry("categories").or_insert_with(|| json!([]));
+    if let Some(categories) = categories.as_array_mut().filter(|all| !all.contains(&json!(CATEGORY))) {
+        categories.push(json!(CATEGORY));
+    }
 }
 
 fn root(schema: &mut Value) {
@@ -152,6 +166,15 @@ mod tests {
             "items": {"type": "array", "items": {"type": "integer", "format": "int64"}},
         }});
         assert_eq!(normalized(&derived), expected);
+    }
+
+    #[test]
+    fn every_kind_is_in_the_category_once() {
+        let mut given = definition(&json!({"type": "object"}));
+        given.spec.names.categories = Some(vec!["all".to_owned()]);
+        let once = normalize(&given);
+        assert_eq!(once.spec.names.categories, Some(vec!["all".to_owned(), CATEGORY.to_owned()]));
+        assert_eq!(normalize(&once).spec.names.categories, once.spec.names.categories);
     }
 
     #[test]

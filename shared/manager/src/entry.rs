@@ -1,6 +1,6 @@
-//! The command line: `run`, `smoke-test`, and the commands that print something and need no cluster.
+//! The command line: `run`, `smoke-test`, `migrate-storage`, and the commands that print something and need no cluster.
 
-use std::{future::Future, io::Write, process::ExitCode};
+use std::{collections::BTreeSet, future::Future, io::Write, process::ExitCode};
 
 use api_errors::chain;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
@@ -9,6 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::ObjectMeta;
 
 use crate::{
+    build_info,
     crd::{normalize, printed},
     election::{election, pod_namespace},
     metrics::Metrics,
@@ -22,6 +23,7 @@ use crate::{
 
 mod docs;
 mod effective;
+mod migrate;
 mod smoke;
 
 /// The whole `main` of a binary that hosts `operators`. Returns its exit code: 0, 1 for a failure, 2 for wrong flags.
@@ -49,12 +51,13 @@ pub fn main(operators: &[&'static dyn Operator]) -> ExitCode {
     }
 }
 
-fn command(operators: &[&'static dyn Operator]) -> Command {
+/// The command line of a binary that hosts `operators`, for documents that describe it or quote it.
+pub fn command(operators: &[&'static dyn Operator]) -> Command {
     let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
     let names: Vec<&str> = operators.iter().map(|operator| operator.name()).collect();
     Command::new("controller-manager")
         .about("Hosts Kubernetes operators over one shared runtime")
-        .version(concat!(env!("CARGO_PKG_VERSION"), " (Kubernetes API 1.36)"))
+        .version(build_info::DESCRIBED.as_str())
         .after_help(format!("Operators: {}", names.join(", ")))
         .subcommand_required(true)
         .subcommand(run_command(&plain))
@@ -75,6 +78,11 @@ fn tasks() -> Vec<(Command, Run)> {
         .long("watch-namespace-selector")
         .action(ArgAction::SetTrue)
         .help("Include what --watch-namespace-selector needs");
+    let migration = Arg::new("migrate-storage")
+        .long("migrate-storage")
+        .action(ArgAction::SetTrue)
+        .conflicts_with_all(["metrics-secure", "watch-namespace-selector"])
+        .help("Print what the user of `migrate-storage` needs instead");
     let service = Arg::new("webhook-service")
         .long("webhook-service")
         .value_name("NAMESPACE/NAME")
@@ -92,8 +100,7 @@ fn tasks() -> Vec<(Command, Run)> {
         (
             Command::new("rbac")
                 .about("Print the ClusterRole that the operators need, derived from the code")
-                .arg(secure)
-                .arg(selector),
+                .args([secure, selector, migration]),
             print_rbac,
         ),
         (
@@ -106,15 +113,33 @@ fn tasks() -> Vec<(Command, Run)> {
             Command::new("docs").about("Print the reference of kinds, flags, metrics and permissions, as Markdown"),
             print_docs,
         ),
+        (
+            Command::new("images").about("Print the default images of the operators and the images of their samples"),
+            print_images,
+        ),
         (Command::new("completions").about("Print the completions of a shell").arg(shell), print_completions),
         (
             smoke::SmokeTest::augment_args(Command::new("smoke-test"))
-                .about("Apply a sample of each operator to the cluster, wait until it is ready, and clean up")
+                .about("Apply a sample of each operator, wait until it is ready, and clean up")
                 .long_about(None),
             smoke_test,
         ),
+        (
+            migrate::MigrateStorage::augment_args(Command::new("migrate-storage"))
+                .about("Rewrite all objects in the storage version, so that old versions can retire")
+                .long_about(None)
+                .after_help(MIGRATION_HELP),
+            migrate_storage,
+        ),
     ]
 }
+
+const MIGRATION_HELP: &str = "\
+Run it after an upgrade that changed the storage version, with your own kubeconfig. The operators must run, because their webhook \
+converts objects that are stored in an old version. When every object of a kind is rewritten, the command removes the old versions \
+from status.storedVersions of the CustomResourceDefinition. A later release can then remove these versions.\n\n\
+The command can be interrupted at any time. Run it again to complete the migration. Objects that cannot be rewritten are listed, \
+and then status.storedVersions does not change. `controller-manager rbac --migrate-storage` prints the permissions that it needs.";
 
 fn namespace_and_name(text: &str) -> Result<String, String> {
     match text.split_once('/') {
@@ -212,6 +237,9 @@ fn print_crds(operators: &[&'static dyn Operator], _: &ArgMatches) -> Result<(),
 }
 
 fn print_rbac(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {
+    if matches.get_flag("migrate-storage") {
+        return print_role("migrate-storage", migrate::rules(operators));
+    }
     let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
     let mut rules: Vec<PolicyRule> = permissions(&plain);
     if matches.get_flag("metrics-secure") {
@@ -220,7 +248,11 @@ fn print_rbac(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Resu
     if matches.get_flag("watch-namespace-selector") {
         rules.extend(namespace_selector_permissions());
     }
-    let metadata = ObjectMeta { name: Some("controller-manager".to_owned()), ..ObjectMeta::default() };
+    print_role("controller-manager", rules)
+}
+
+fn print_role(name: &str, rules: Vec<PolicyRule>) -> Result<(), String> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     print_yaml(&ClusterRole { metadata, rules: Some(rules), aggregation_rule: None })
 }
 
@@ -236,12 +268,37 @@ fn print_webhooks(operators: &[&'static dyn Operator], matches: &ArgMatches) -> 
 }
 
 fn print_docs(operators: &[&'static dyn Operator], _: &ArgMatches) -> Result<(), String> {
+    write!(std::io::stdout(), "{}", reference(operators)).map_err(|error| error.to_string())
+}
+
+/// The reference of kinds, flags, metrics and permissions of `operators` as Markdown, which the command `docs` prints.
+pub fn reference(operators: &[&'static dyn Operator]) -> String {
     let plain: Vec<&dyn Operator> = operators.iter().map(|operator| *operator as &dyn Operator).collect();
     let crds: Vec<_> = operators.iter().flat_map(|operator| operator.crds()).collect();
     let manager = declared(&plain);
     Metrics::new(manager.metrics());
-    let text = docs::reference(&run_command(&plain), &crds, &permissions(&plain), &manager.metrics().descriptions());
-    write!(std::io::stdout(), "{text}").map_err(|error| error.to_string())
+    docs::reference(&run_command(&plain), &crds, &permissions(&plain), &manager.metrics().descriptions())
+}
+
+fn print_images(operators: &[&'static dyn Operator], _: &ArgMatches) -> Result<(), String> {
+    for image in images(operators) {
+        writeln!(std::io::stdout(), "{image}").map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// The defaults of the flags whose name ends with `image`, and the images of the samples.
+fn images(operators: &[&'static dyn Operator]) -> BTreeSet<String> {
+    let mut images = BTreeSet::new();
+    for operator in operators {
+        let flags = operator.args(Command::new("run"));
+        let of_images =
+            flags.get_arguments().filter(|flag| flag.get_long().is_some_and(|long| long.ends_with("image")));
+        let defaults = of_images.flat_map(Arg::get_default_values).map(|image| image.to_string_lossy().into_owned());
+        images.extend(defaults.filter(|image| !image.is_empty()));
+        images.extend(smoke::image_of_sample(*operator));
+    }
+    images
 }
 
 fn print_completions(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {
@@ -254,6 +311,13 @@ fn print_completions(operators: &[&'static dyn Operator], matches: &ArgMatches) 
 fn smoke_test(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {
     match smoke::SmokeTest::from_arg_matches(matches) {
         Ok(flags) => block_on(smoke::run(operators, flags)).flatten(),
+        Err(error) => error.exit(),
+    }
+}
+
+fn migrate_storage(operators: &[&'static dyn Operator], matches: &ArgMatches) -> Result<(), String> {
+    match migrate::MigrateStorage::from_arg_matches(matches) {
+        Ok(flags) => block_on(migrate::run(operators, flags)).flatten(),
         Err(error) => error.exit(),
     }
 }

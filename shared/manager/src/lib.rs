@@ -30,6 +30,7 @@
 
 mod api;
 mod assembly;
+mod build_info;
 mod client;
 mod clock;
 pub mod conditions;
@@ -50,8 +51,10 @@ mod operator;
 mod probes;
 mod random;
 mod rbac;
+mod reverts;
 mod run;
 mod settings;
+mod shared_certificate;
 mod shared_token;
 mod status;
 mod telemetry;
@@ -65,8 +68,8 @@ pub use context::{Context, Creation, JoinAll, SecretValues, Shared};
 pub use controller::{
     Action, Controller, ControllerBuilder, DeclaredController, Deletion, Finalize, Objects, Reconcile,
 };
-pub use crd::{normalize, printed};
-pub use entry::main;
+pub use crd::{CATEGORY, normalize, printed};
+pub use entry::{command, main, reference};
 pub use error::{Error, Request, Retry};
 pub use events::{Event, EventType};
 /// A condition as it is stored.
@@ -75,13 +78,17 @@ pub use lookup::{Lookup, NotSynced};
 pub use metrics::{Described, FleetMetrics, MetricRegistry, Pods};
 pub use namespaces::namespace_selector_permissions;
 pub use operator::{
-    Manager, Operator, Subcommand, WebhookPermissions, leader_election_permissions, metrics_permissions, permissions,
-    shared_token_permissions, webhook_configurations, webhook_permissions,
+    Manager, Operator, Subcommand, WebhookPermissions, declared_webhooks, leader_election_permissions,
+    metrics_permissions, permissions, shared_certificate_permissions, shared_token_permissions, webhook_configurations,
+    webhook_permissions,
 };
 pub use rbac::Permission;
 pub use settings::{Settings, duration};
+pub use shared_certificate::SharedCertificate;
 pub use shared_token::SharedToken;
 pub use status::{Primary, StandardStatus, Status};
 pub use telemetry::traceparent;
-pub use webhooks::{FieldError, Operation, Review, Reviewed, User, ValidationResult, Webhook};
+pub use webhooks::{
+    FieldError, Operation, Reply, Review, Reviewed, User, ValidationResult, Webhook, answer as answer_review,
+};
 pub use workloads::{Fence, Scoped};

@@ -60,6 +60,7 @@ pub(crate) struct Metrics {
     pub(crate) webhook_running: IntGaugeVec,
     pub(crate) webhook_panics: IntCounter,
     pub(crate) conversion_panics: IntCounter,
+    pub(crate) conversions: IntCounterVec,
     pub(crate) certificate_reads: IntCounter,
     pub(crate) certificate_errors: IntCounter,
     pub(crate) certificate_expiry: IntGaugeVec,
@@ -205,6 +206,11 @@ impl Metrics {
                 "controller_runtime_webhook_panics_total",
                 "Total number of webhook panics",
             ),
+            conversions: make.counters(
+                "operator_webhook_conversions_total",
+                "Objects that the conversion webhook converted or could not convert, by their version and the requested one",
+                &["kind", "from", "to", "result"],
+            ),
             conversion_panics: make.counter(
                 "controller_runtime_conversion_webhook_panics_total",
                 "Total number of conversion webhook panics",
@@ -257,9 +263,7 @@ impl Metrics {
             registry: make.clone(),
         };
         let build = make.gauges("operator_build_info", "Version of this build", &["version", "commit"]);
-        build
-            .with_label_values(&[env!("CARGO_PKG_VERSION"), option_env!("OPERATORS_COMMIT").unwrap_or("unknown")])
-            .set(1);
+        build.with_label_values(&[crate::build_info::VERSION, crate::build_info::COMMIT]).set(1);
         #[cfg(target_os = "linux")]
         make.add(prometheus::process_collector::ProcessCollector::for_self());
         metrics

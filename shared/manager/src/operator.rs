@@ -15,6 +15,7 @@ use crate::{
     metrics::{ChildMetrics, MetricRegistry},
     rbac::{Permission, policy_rules},
     settings::Settings,
+    shared_certificate::SharedCertificate,
     shared_token::SharedToken,
 };
 
@@ -34,7 +35,8 @@ pub trait Operator: Send + Sync {
         command
     }
 
-    /// Returns its webhooks: validation, defaults and conversion of its kinds.
+    /// Returns its webhooks: validation, defaults and conversion of its kinds. For those that depend on flags, see
+    /// [`Manager::serve`].
     fn webhooks(&self) -> Vec<Webhook> {
         Vec::new()
     }
@@ -82,6 +84,7 @@ pub struct Manager {
     pub(crate) background: Vec<Background>,
     pub(crate) webhooks: Vec<Webhook>,
     pub(crate) tokens: Vec<SharedToken>,
+    pub(crate) certificates: Vec<SharedCertificate>,
     metrics: MetricRegistry,
     matches: ArgMatches,
     settings: Settings,
@@ -102,6 +105,7 @@ impl Manager {
             background: Vec::new(),
             webhooks: Vec::new(),
             tokens: Vec::new(),
+            certificates: Vec::new(),
             metrics: MetricRegistry::default(),
             matches,
             settings,
@@ -132,6 +136,21 @@ impl Manager {
         token
     }
 
+    /// Returns the certificate of another program, for servers with these DNS names or addresses. It is in the keys `tls.crt` and
+    /// `tls.key` of a Secret in the manager's namespace, which that program mounts. The manager issues and renews it, from its
+    /// start on, and overwrites what else is in these keys. The installation must permit `get` and `update` on that Secret by
+    /// name, and `create` ([`shared_certificate_permissions`]).
+    pub fn shared_certificate(&mut self, secret: &str, names: Vec<String>) -> SharedCertificate {
+        let certificate = SharedCertificate::new(secret.to_owned(), names);
+        self.certificates.push(certificate.clone());
+        let kept = certificate.clone();
+        self.run("shared certificate", move |stop| async move {
+            stop.run_until_cancelled(kept.keep()).await;
+            stop.cancelled().await;
+        });
+        certificate
+    }
+
     /// Returns the registry to which an operator adds its own metrics.
     pub fn metrics(&self) -> &MetricRegistry {
         &self.metrics
@@ -158,6 +177,11 @@ impl Manager {
         );
         let children = ChildMetrics::new(&self.metrics, name, &controller.children);
         self.controllers.push((controller, children));
+    }
+
+    /// Adds a webhook that depends on flags; all others come from [`Operator::webhooks`].
+    pub fn serve(&mut self, webhook: Webhook) {
+        self.webhooks.push(webhook);
     }
 
     /// Returns the operator's own flags, as given or by default.
@@ -196,14 +220,23 @@ pub fn leader_election_permissions(lease: &str) -> Vec<PolicyRule> {
 
 /// Returns the permissions that a [`Manager::shared_token`] in this Secret needs in the namespace of the manager.
 pub fn shared_token_permissions(secret: &str) -> Vec<PolicyRule> {
-    let of = |name: Option<&str>, verb: &str| PolicyRule {
+    vec![secrets(None, &["create"]), secrets(Some(secret), &["get"])] // RBAC cannot restrict a create by name
+}
+
+/// Returns the permissions that a [`Manager::shared_certificate`] in this Secret needs in the namespace of the manager.
+pub fn shared_certificate_permissions(secret: &str) -> Vec<PolicyRule> {
+    vec![secrets(None, &["create"]), secrets(Some(secret), &["get", "update"])] // RBAC cannot restrict a create by name
+}
+
+/// A rule for Secrets, or for the one with this name.
+fn secrets(name: Option<&str>, verbs: &[&str]) -> PolicyRule {
+    PolicyRule {
         api_groups: Some(vec![String::new()]),
         resources: Some(vec!["secrets".to_owned()]),
         resource_names: name.map(|name| vec![name.to_owned()]),
-        verbs: vec![verb.to_owned()],
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
         ..PolicyRule::default()
-    };
-    vec![of(None, "create"), of(Some(secret), "get")] // RBAC cannot restrict a create by name
+    }
 }
 
 /// Returns the permissions that `--metrics-secure` needs to let the API server authenticate and authorize each client. A
@@ -236,7 +269,7 @@ pub fn webhook_permissions(
     configuration: &str,
     secret: &str,
 ) -> Option<WebhookPermissions> {
-    let webhooks: Vec<Webhook> = operators.iter().flat_map(|operator| operator.webhooks()).collect();
+    let webhooks = declared(operators).webhooks;
     if webhooks.is_empty() {
         return None;
     }
@@ -257,17 +290,18 @@ pub fn webhook_permissions(
     if !definitions.is_empty() {
         cluster.push(named("apiextensions.k8s.io", "customresourcedefinitions", definitions, &["get", "patch"]));
     }
-    let namespaced = vec![
-        named("", "secrets", Vec::new(), &["create"]), // RBAC cannot restrict a create by name
-        named("", "secrets", vec![secret.to_owned()], &["get", "update"]),
-    ];
-    Some(WebhookPermissions { cluster, namespaced })
+    Some(WebhookPermissions { cluster, namespaced: shared_certificate_permissions(secret) })
+}
+
+/// Returns the webhooks of these operators when all flags have their defaults.
+pub fn declared_webhooks(operators: &[&dyn Operator]) -> Vec<Webhook> {
+    declared(operators).webhooks
 }
 
 /// Returns the webhook configurations of these operators, with the name `name`, as the API server reads them, but without the
 /// `caBundle`, which `run` adds. The API server calls through the Service `namespace/service`.
 pub fn webhook_configurations(operators: &[&dyn Operator], name: &str, namespace: &str, service: &str) -> Vec<Value> {
-    let webhooks: Vec<Webhook> = operators.iter().flat_map(|operator| operator.webhooks()).collect();
+    let webhooks = declared(operators).webhooks;
     let endpoint = Endpoint::Service { namespace: namespace.to_owned(), name: service.to_owned() };
     webhooks::configurations(name, &webhooks, &endpoint)
 }

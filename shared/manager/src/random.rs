@@ -40,6 +40,11 @@ impl Random {
         drawn.map_or_else(Uuid::new_v4, |number| uuid::Builder::from_random_bytes(number.to_be_bytes()).into_uuid())
     }
 
+    /// Returns 64 hexadecimal digits, for a secret.
+    pub(crate) fn token(&self) -> String {
+        format!("{}{}", self.uuid().simple(), self.uuid().simple())
+    }
+
     fn draw<T>(&self, number: impl FnOnce(&mut Rng) -> T) -> Option<T> {
         let seeded = self.seeded.as_ref()?;
         Some(number(&mut seeded.lock()))

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     assembly::{Assembly, Connections, Wired, wire},
-    client, clock,
+    build_info, client, clock,
     metrics::{Metrics, WebhookMetrics, secure},
     operator::Manager,
     probes::{self, Probes},
@@ -124,7 +124,12 @@ pub(crate) async fn run(
         tasks.spawn(name, task);
     }
     let mut working = tokio::spawn(workers);
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), controllers = assembly.controllers.len(), "Started");
+    tracing::info!(
+        version = build_info::VERSION,
+        commit = build_info::COMMIT,
+        controllers = assembly.controllers.len(),
+        "Started"
+    );
 
     let result = tokio::select! {
         () = signals.next() => Ok(()),

@@ -61,9 +61,16 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_GRACEFUL_SHUTDOWN_TIMEOUT", default_value = "30s", value_parser = duration, help_heading = "Reconciling")]
     pub(crate) graceful_shutdown_timeout: Duration,
 
-    /// Registry prefix for default images, never for an image in a spec: for a mirror in clusters without internet.
+    /// Registry prefix for default images, never for an image in a spec or in another flag: for a mirror in clusters without
+    /// internet.
     #[arg(long, env = "OPERATOR_IMAGE_REGISTRY", help_heading = "Reconciling")]
     pub image_registry: Option<String>,
+
+    /// Run default images as fixed users. With false, their pods name no user: for clusters that give each namespace its own
+    /// users, and for images that name a numeric user themselves.
+    #[arg(long, env = "OPERATOR_FIXED_USER_IDS", help_heading = "Reconciling", num_args = 0..=1, default_value_t = true,
+          default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub fixed_user_ids: bool,
 
     /// Security profile for user-supplied images when the object sets none.
     #[arg(
@@ -189,7 +196,9 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_LOG_LEVEL", default_value = "info", help_heading = "Logging")]
     pub(crate) log_level: String,
 
-    /// Receiver of traces by OTLP over gRPC, `http://HOST:PORT`; no traces if not given. The standard `OTEL_*` variables work.
+    /// Receiver of traces by OTLP over gRPC, `http://HOST:PORT` or `https://HOST:PORT`; no traces if not given. The standard
+    /// `OTEL_*` variables work. With `https`, the receiver's certificate must come from an authority of the system, or from one
+    /// in the file that the variable `SSL_CERT_FILE` names.
     #[arg(long, env = "OPERATOR_OTLP_ENDPOINT", help_heading = "Logging")]
     pub(crate) otlp_endpoint: Option<String>,
 

@@ -106,7 +106,7 @@ impl SharedToken {
             Err(error) if error.class() == Class::NotFound => {}
             found => return token_in(requests, &key, &found?),
         }
-        let token = format!("{}{}", place.random.uuid().simple(), place.random.uuid().simple());
+        let token = place.random.token();
         let (api_version, kind) = requests.type_meta();
         let secret = json!({
             "apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace},

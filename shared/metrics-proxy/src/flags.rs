@@ -57,7 +57,8 @@ pub struct Flags {
     #[arg(long, value_name = "BYTES", default_value_t = 262_144, help_heading = "Serving",
           value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
     pub http2_max_size: u32,
-    /// Maximum of open connections. For one more, the one that has waited longest without a request is closed.
+    /// Maximum of open connections. For one more, a connection of the address that has the most is closed, the one that has waited
+    /// longest for its client.
     #[arg(long, value_name = "N", default_value_t = 128, help_heading = "Serving")]
     pub max_connections: usize,
     /// How long running requests may go on after SIGTERM.

@@ -9,9 +9,11 @@ use axum::{
 };
 use http::request::Parts;
 use http_body::Body as _;
+use parking_lot::Mutex;
 use serde::Serialize;
 use serving::Peer;
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 use crate::{
     Decision, Metrics, Refusal, ReviewError, Reviewer,
@@ -76,6 +78,7 @@ pub struct Guard {
     unknown: Arc<Lane>,
     known: Arc<Lane>,
     metrics: Arc<Metrics>,
+    failures: Failures,
 }
 
 /// The identity of an admitted request.
@@ -92,7 +95,7 @@ impl Guard {
     pub fn new(rules: Rules, reviewer: Arc<dyn Reviewer>, times: CacheTtls, metrics: Arc<Metrics>) -> Self {
         let (tokens, accesses) = (Cache::new(REMEMBERED), Cache::new(REMEMBERED));
         let [unknown, known] = [UNKNOWN, KNOWN].map(|(slots, queue)| Arc::new(Lane::new(slots, queue)));
-        Self { rules, times, reviewer, tokens, accesses, unknown, known, metrics }
+        Self { rules, times, reviewer, tokens, accesses, unknown, known, metrics, failures: Failures::default() }
     }
 
     /// Admits a request, and returns its identity.
@@ -132,7 +135,7 @@ impl Guard {
         };
         let (answer, known) = self.tokens.get(key, lasts, ask).await;
         self.metrics.reviewed("token", known, answer.as_ref().map(Option::is_some));
-        answer.map_err(unavailable)?.ok_or(Refusal::Unauthorized)
+        answer.map_err(|why| unavailable(why, &self.failures))?.ok_or(Refusal::Unauthorized)
     }
 
     async fn authorize(&self, user: &Arc<User>, wish: Attributes) -> Result<(), Refusal> {
@@ -141,7 +144,7 @@ impl Guard {
         }
         let CacheTtls { allowed, denied, review, .. } = self.times;
         let lasts = move |decision: &Decision| if decision.allowed { allowed } else { denied };
-        let key = digest(&(&**user, &wish)).map_err(|error| unavailable(Unanswered::Failed(error)))?;
+        let key = digest(&(&**user, &wish)).map_err(|error| unavailable(Unanswered::Failed(error), &self.failures))?;
         let ask = |_| {
             let (reviewer, lane) = (self.reviewer.clone(), self.known.clone());
             let (user, wish) = (user.clone(), wish.clone());
@@ -149,7 +152,7 @@ impl Guard {
         };
         let (answer, known) = self.accesses.get(key, lasts, ask).await;
         self.metrics.reviewed("access", known, answer.as_ref().map(|decision| decision.allowed));
-        let Decision { allowed, reason } = answer.map_err(unavailable)?;
+        let Decision { allowed, reason } = answer.map_err(|why| unavailable(why, &self.failures))?;
         if allowed {
             return Ok(());
         }
@@ -170,16 +173,37 @@ impl Verdict for Decision {
     }
 }
 
-fn unavailable(why: Unanswered) -> Refusal {
+fn unavailable(why: Unanswered, failures: &Failures) -> Refusal {
     match why {
         Unanswered::Crowded => {
             tracing::debug!("too many reviews wait; refusing the request");
             Refusal::Crowded
         }
         Unanswered::Failed(error) => {
-            tracing::warn!(%error, "the review failed; refusing the request");
+            if let Some(more) = failures.due(Instant::now()) {
+                tracing::warn!(%error, more, "the review failed; refusing the request");
+            }
             Refusal::Unavailable
         }
+    }
+}
+
+/// How often failed reviews are logged at most. Each made-up token needs one, so clients without credentials cause them.
+const LOGGED: Duration = Duration::from_secs(10);
+
+/// When failed reviews were logged last, and how many failed since.
+#[derive(Debug, Default)]
+struct Failures(Mutex<(Option<Instant>, u64)>);
+
+impl Failures {
+    /// Counts a failure. Returns the number of those before it that were not logged, if it is time to log.
+    fn due(&self, now: Instant) -> Option<u64> {
+        let mut known = self.0.lock();
+        if known.0.is_some_and(|last| now.saturating_duration_since(last) < LOGGED) {
+            known.1 += 1;
+            return None;
+        }
+        Some(std::mem::replace(&mut *known, (Some(now), 0)).1)
     }
 }
 

@@ -32,3 +32,7 @@ pub use metrics::Metrics;
 pub use program::{Fatal, Program, self_signed};
 pub use refusal::Refusal;
 pub use reviewer::{Decision, ReviewError, Reviewer};
+
+/// Where kube logs each failed request as an error. The sender of a request reports its failure, and clients without credentials cause
+/// reviews, so a program with a [`Guard`] silences this target.
+pub const EACH_FAILED_REQUEST: &str = "kube_client::client::builder";

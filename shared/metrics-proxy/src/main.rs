@@ -3,7 +3,7 @@
 use std::{io::IsTerminal as _, process::ExitCode};
 
 use clap::{Parser as _, error::ErrorKind};
-use metrics_proxy::{Fatal, Flags, Program};
+use metrics_proxy::{EACH_FAILED_REQUEST, Fatal, Flags, Program};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{
@@ -73,21 +73,47 @@ async fn run(flags: &Flags) -> Result<ExitCode, Fatal> {
     }
 }
 
-/// Logs details only of our own crates: libraries could log the requests that they send, with tokens.
-fn start_log(flags: &Flags) {
-    let level = match flags.verbosity {
+/// What is logged. Details only of our own crates: libraries could log the requests that they send, with tokens.
+fn logged(verbosity: u8) -> Targets {
+    let level = match verbosity {
         0..2 => LevelFilter::INFO,
         2..5 => LevelFilter::DEBUG,
         5.. => LevelFilter::TRACE,
     };
-    let targets = Targets::new()
+    Targets::new()
         .with_default(LevelFilter::WARN)
+        .with_targets(serving::WARN_OF_CLIENTS.map(|target| (target, LevelFilter::ERROR)))
+        .with_target(EACH_FAILED_REQUEST, LevelFilter::OFF)
         .with_target("metrics_proxy", level)
-        .with_target("serving", level);
+        .with_target("serving", level)
+}
+
+fn start_log(flags: &Flags) {
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let layer = match flags.log_format {
         metrics_proxy::LogFormat::Json => layer.json().flatten_event(true).boxed(),
         metrics_proxy::LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).boxed(),
     };
-    tracing_subscriber::registry().with(layer.with_filter(targets)).init();
+    tracing_subscriber::registry().with(layer.with_filter(logged(flags.verbosity))).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_cannot_fill_the_log_with_warnings_of_libraries() {
+        let logs = |verbosity, target, level: LevelFilter| {
+            level.into_level().is_some_and(|level| logged(verbosity).would_enable(target, &level))
+        };
+        for verbosity in [0, 2, 5] {
+            assert!(!logs(verbosity, "h2::proto::streams::recv", LevelFilter::WARN), "{verbosity}");
+            assert!(!logs(verbosity, "rustls::msgs::handshake", LevelFilter::WARN), "{verbosity}");
+            assert!(!logs(verbosity, "kube_client::client::builder", LevelFilter::ERROR), "{verbosity}");
+            assert!(logs(verbosity, "hyper", LevelFilter::WARN), "{verbosity}");
+        }
+        assert!(
+            logs(2, "serving::connection", LevelFilter::DEBUG) && !logs(0, "serving::connection", LevelFilter::DEBUG)
+        );
+    }
 }

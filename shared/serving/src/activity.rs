@@ -16,10 +16,10 @@ use std::{
 use futures::task::AtomicWaker;
 use http::StatusCode;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Dropped, Limits};
+use crate::{Dropped, Limits, budget::Permit, origin::Origin};
 
 /// After the stop, how long a connection without any input stays open: its first request may be on its way.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
@@ -83,12 +83,14 @@ pub(crate) struct Activity {
     task: AtomicWaker,
     /// Whether a request waits for memory.
     waits: AtomicBool,
+    /// Whose share of the server the connection uses.
+    pub(crate) origin: Origin,
     /// Cancelled when the connection must end at once.
     pub(crate) cut: CancellationToken,
 }
 
 impl Activity {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(origin: Origin) -> Self {
         let now = Instant::now();
         let state = State {
             phase: Phase::Handshake,
@@ -104,6 +106,7 @@ impl Activity {
             state: Mutex::new(state),
             task: AtomicWaker::new(),
             waits: AtomicBool::new(false),
+            origin,
             cut: CancellationToken::new(),
         }
     }
@@ -178,16 +181,19 @@ impl Activity {
         self.state().given_up
     }
 
-    /// Since when the connection has had no request; `None` during a request.
+    /// Since when the connection has waited for its client: without a request, or with a request that waits for it. `None` while
+    /// all its requests are at work.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         let state = self.state();
-        (state.phase != Phase::Busy).then_some(state.waiting)
+        if state.phase != Phase::Busy {
+            return Some(state.waiting);
+        }
+        state.in_flight.values().filter(|it| it.step != Step::Working).map(|it| it.since).min()
     }
 
-    /// Since when the request has waited for the client that has waited longest.
-    pub(crate) fn oldest_stuck(&self) -> Option<Instant> {
-        let state = self.state();
-        state.in_flight.values().filter(|it| it.step != Step::Working).map(|it| it.since).min()
+    /// Bytes of memory that all requests of the connection hold.
+    pub(crate) fn memory(&self) -> usize {
+        self.state().in_flight.values().map(|it| it.share).sum()
     }
 
     /// The largest share among the requests that have waited for the client since this time, and since when it has waited.
@@ -215,7 +221,7 @@ pub(crate) struct Exchange {
 
 #[derive(Debug, Default)]
 struct Share {
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<Permit>,
     is_answered: bool,
     /// The status to answer instead of the handler's.
     refused: Option<StatusCode>,
@@ -234,9 +240,9 @@ impl Exchange {
         self.activity.task.wake();
     }
 
-    /// Whether this is a request of that connection.
-    pub(crate) fn is_of(&self, activity: &Arc<Activity>) -> bool {
-        Arc::ptr_eq(&self.activity, activity)
+    /// The connection of the request.
+    pub(crate) fn connection(&self) -> &Arc<Activity> {
+        &self.activity
     }
 
     /// Whether no request of the connection waits for memory.
@@ -264,17 +270,17 @@ impl Exchange {
 
     /// Bytes of memory that the request holds.
     pub(crate) fn share(&self) -> usize {
-        self.share.lock().permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+        self.share.lock().permit.as_ref().map_or(0, Permit::bytes)
     }
 
     /// Adds to the share of the request, which is given back when the request ends.
-    pub(crate) fn keep(&self, more: OwnedSemaphorePermit) {
+    pub(crate) fn keep(&self, more: Permit) {
         let mut share = self.share.lock();
         match &mut share.permit {
             Some(permit) => permit.merge(more),
             none => *none = Some(more),
         }
-        let bytes = share.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let bytes = share.permit.as_ref().map_or(0, Permit::bytes);
         if let Some(it) = self.activity.state().in_flight.get_mut(&self.id) {
             it.share = bytes;
         }

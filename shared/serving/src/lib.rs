@@ -11,9 +11,9 @@
 //! the address and the certificate of the client.
 //!
 //! Reading order: [`Listener`] accepts connections, `connection` serves one of them, `activity` knows how long it may stay in
-//! which state, `connections` which one gives way to others, `budget` how much memory all requests may use, and [`Body`] is what a
-//! handler reads. [`Certificates`] and [`ClientAuthorities`] are the parts of TLS that can
-//! change, [`Tls`] is its configuration, and [`Observer`] receives events.
+//! which state, `connections` which one gives way to others, `budget` how much memory all requests may use, `origin` who shares
+//! these with others, and [`Body`] is what a handler reads. [`Certificates`] and [`ClientAuthorities`] are the parts of TLS that
+//! can change, [`Tls`] is its configuration, and [`Observer`] receives events.
 
 mod activity;
 mod authorities;
@@ -28,6 +28,7 @@ mod identity;
 mod limits;
 mod listener;
 mod observer;
+mod origin;
 mod response;
 mod socket;
 mod tls;
@@ -43,3 +44,7 @@ pub use listener::{Drained, Listener};
 pub use observer::{Dropped, Observer};
 pub use socket::parse_address;
 pub use tls::{CipherSuites, MinVersion, Tls, TlsError};
+
+/// Libraries that warn of what a single client does wrong. A client without credentials could fill a log with such warnings, so a
+/// program that serves clients logs only their errors.
+pub const WARN_OF_CLIENTS: [&str; 2] = ["h2", "rustls"];

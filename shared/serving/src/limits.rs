@@ -20,8 +20,9 @@ pub struct Limits {
     /// Time from the first read of a request's body to its end. After it, reading fails with [`crate::BodyTimeout`].
     pub body_read: Duration,
     /// Bytes of memory that all requests in flight may use together: heads, bodies, and an allowance for each request and each
-    /// piece of a body. A share is taken as the bytes arrive, and given back when the answer has left. For one more request, the
-    /// connection is closed whose request takes the most and has waited for its client for a while.
+    /// piece of a body. A share is taken as the bytes arrive, and given back when the answer has left. If requests wait, the next
+    /// one is of the address that holds the least (of IPv6, the network of 64 bits). For it, a connection is closed that has waited
+    /// for its client for a while: of the address that holds the most, the one whose request takes the most.
     pub memory: usize,
     /// How long a request waits for its share of the memory. Then it is answered with 503.
     pub share_wait: Duration,
@@ -30,7 +31,8 @@ pub struct Limits {
     /// How long an answer may wait for a client that does not read, or that leaves HTTP/2 no window. It applies to each piece of
     /// a long answer, not to the whole.
     pub write: Duration,
-    /// Open connections. For one more, the one that has waited for its client for the longest time is closed.
+    /// Open connections. For one more, a connection of the address that has the most is closed (of IPv6, of the network of 64
+    /// bits): the one that has waited for its client for the longest time.
     pub connections: usize,
     /// How long running requests may go on after the stop.
     pub drain: Duration,

@@ -91,8 +91,8 @@ impl Listener {
         let budget = Budget::new(&limits, connections.clone());
         let rules = Arc::new(Rules { limits, http2, budget, observer: observer.clone(), drain: drain.clone() });
         let tls = tls.map(Arc::new);
-        let begin = |stream: TcpStream, address| {
-            let Some(place) = connections.admit() else { return };
+        let begin = |stream: TcpStream, address: SocketAddr| {
+            let Some(place) = connections.admit(address.into()) else { return };
             // Without Nagle's algorithm, a small answer goes out at once.
             drop(stream.set_nodelay(true));
             let (tls, rules, service) = (tls.clone(), rules.clone(), service.clone());

@@ -52,6 +52,20 @@ impl Endpoint {
     }
 }
 
+impl Endpoint {
+    /// The Service, as `namespace/name`, that the API server calls by this config if it is not ours.
+    pub(super) fn other_service(&self, config: &WebhookClientConfig) -> Option<String> {
+        let service = config.service.as_ref()?;
+        self.other(&service.namespace, &service.name)
+    }
+
+    /// The Service with this name, as `namespace/name`, if it is not ours.
+    pub(super) fn other(&self, of_namespace: &str, of_name: &str) -> Option<String> {
+        let Self::Service { namespace, name } = self else { return None };
+        (namespace != of_namespace || name != of_name).then(|| format!("{of_namespace}/{of_name}"))
+    }
+}
+
 /// The configuration of all validating webhooks among `webhooks`; `None` when there are none.
 pub(crate) fn validating(
     name: &str,
@@ -65,7 +79,7 @@ pub(crate) fn validating(
             let only_warns = match webhook.work {
                 Work::Validate(_, only_warns) => only_warns,
                 Work::Review(_) => false,
-                Work::Default(_) | Work::Convert(_) => return None,
+                Work::Default(_) | Work::Convert(..) => return None,
             };
             Some(ValidatingWebhook {
                 name: webhook.name(),

@@ -12,9 +12,14 @@ use serde_json::{
 };
 
 use super::{
-    Webhook, Work,
+    Conversion, Webhook, Work,
+    brief::brief,
+    object::Object,
     review::{Malformed, Outcome},
 };
+
+/// The version in reports that the webhook does not declare.
+const UNKNOWN: &str = "unknown";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -22,7 +27,7 @@ struct ConversionReview<'a> {
     api_version: String,
     kind: String,
     #[serde(borrow)]
-    request: Option<ConversionRequest<'a>>,
+    request: Option<Object<ConversionRequest<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -67,24 +72,29 @@ struct Name {
 }
 
 /// Answers a conversion review: with all objects or, when one of them cannot be converted, with none.
-pub(crate) fn convert(webhooks: &[Webhook], body: &[u8]) -> Result<(String, Outcome), Malformed> {
-    let not_a_review = |error: serde_json::Error| Malformed(format!("not a ConversionReview: {error}"));
-    let review: ConversionReview<'_> = serde_json::from_slice(body).map_err(not_a_review)?;
+///
+/// Calls `report` for each object that has another version than the requested one.
+pub(crate) fn convert(
+    webhooks: &[Webhook],
+    body: &[u8],
+    report: impl Fn(&Conversion<'_>),
+) -> Result<(String, Outcome), Malformed> {
+    let not_a_review = |error: serde_json::Error| Malformed(brief(format_args!("not a ConversionReview: {error}")));
+    let Object::<ConversionReview<'_>>(review) = serde_json::from_slice(body).map_err(not_a_review)?;
     let (version, kind) = (review.api_version.as_str(), review.kind.as_str());
     if (version, kind) != ("apiextensions.k8s.io/v1", "ConversionReview") {
-        return Err(Malformed(format!("expected apiextensions.k8s.io/v1 ConversionReview, not {version} {kind}")));
+        return Err(Malformed(brief(format_args!(
+            "expected apiextensions.k8s.io/v1 ConversionReview, not {version} {kind}"
+        ))));
     }
-    let Some(ConversionRequest { uid, desired_api_version, objects }) = review.request else {
+    let Some(Object(ConversionRequest { uid, desired_api_version, objects })) = review.request else {
         return Err(Malformed("the ConversionReview has no request".to_owned()));
     };
-    let all = || match objects {
-        None => Ok(Ok(Vec::new())),
-        Some(objects) => each(objects, |object| convert_one(webhooks, object, &desired_api_version)),
-    };
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(all));
-    let (converted, outcome) = match caught {
-        Ok(result) => (result.map_err(not_a_review)?, Outcome::Answered),
-        Err(_) => (Err("the conversion failed, see the log of the controller manager".to_owned()), Outcome::Panicked),
+    let mut outcome = Outcome::Answered;
+    let mut one = |object: &RawValue| convert_one(webhooks, object, &desired_api_version, &report, &mut outcome);
+    let converted = match objects {
+        None => Ok(Vec::new()),
+        Some(objects) => each(objects, &mut one).map_err(not_a_review)?,
     };
     let (converted_objects, result) = match converted {
         Ok(objects) => (objects, json!({"status": "Success"})),
@@ -136,9 +146,27 @@ impl<'de, F: FnMut(&RawValue) -> Result<Box<RawValue>, String>> Visitor<'de> for
     }
 }
 
-fn convert_one(webhooks: &[Webhook], raw: &RawValue, wanted: &str) -> Result<Box<RawValue>, String> {
-    let broken = |error: serde_json::Error| format!("an object cannot become {wanted}: {error}");
-    let Identity { api_version: present, kind, metadata: Name { name } } =
+/// Every conversion that these webhooks can carry out, with either result.
+pub(crate) fn possible(webhooks: &[Webhook]) -> impl Iterator<Item = Conversion<'_>> {
+    webhooks.iter().flat_map(|webhook| {
+        let versions = if let Work::Convert(versions, _) = webhook.work { versions } else { &[] };
+        let pairs = versions.iter().flat_map(|from| versions.iter().map(move |to| (*from, *to)));
+        let kind = webhook.target.kind.as_str();
+        pairs
+            .filter(|(from, to)| from != to)
+            .flat_map(move |(from, to)| [true, false].map(|succeeded| Conversion { kind, from, to, succeeded }))
+    })
+}
+
+fn convert_one(
+    webhooks: &[Webhook],
+    raw: &RawValue,
+    wanted: &str,
+    report: &impl Fn(&Conversion<'_>),
+    outcome: &mut Outcome,
+) -> Result<Box<RawValue>, String> {
+    let broken = |error: serde_json::Error| brief(format_args!("an object cannot become {wanted}: {error}"));
+    let Object(Identity { api_version: present, kind, metadata: Name { name } }) =
         serde_json::from_str(raw.get()).map_err(broken)?;
     if present == wanted {
         return Ok(raw.to_owned());
@@ -148,23 +176,42 @@ fn convert_one(webhooks: &[Webhook], raw: &RawValue, wanted: &str) -> Result<Box
     let serves = |webhook: &&Webhook| {
         webhook.target.kind == kind && webhook.target.group == group(&present) && group(&present) == group(wanted)
     };
-    let convert = webhooks.iter().filter(serves).find_map(|webhook| match &webhook.work {
-        Work::Convert(convert) => Some(convert),
+    let work = webhooks.iter().filter(serves).find_map(|webhook| match &webhook.work {
+        Work::Convert(versions, convert) => Some((webhook.target.kind.as_str(), *versions, convert)),
         _ => None,
     });
-    let Some(convert) = convert else {
-        return Err(format!("{present} {kind} \"{name}\" cannot become {wanted}: no webhook converts it"));
+    let Some((kind, versions, convert)) = work else {
+        return Err(brief(format_args!("{present} {kind} \"{name}\" cannot become {wanted}: no webhook converts it")));
     };
-    let object: Value = serde_json::from_str(raw.get()).map_err(broken)?;
-    let metadata = object["metadata"].clone();
-    let mut converted = convert(object, version).map_err(|why| format!("\"{name}\" cannot become {wanted}: {why}"))?;
-    converted["apiVersion"] = json!(wanted);
-    // The API server refuses a conversion that changes other metadata than labels and annotations.
-    let identity = ["name", "namespace", "uid", "generateName"];
-    if identity.iter().any(|key| converted["metadata"][key] != metadata[key]) {
-        return Err(format!("\"{name}\" would change its identity when it becomes {wanted}"));
-    }
-    to_raw_value(&converted).map_err(broken)
+    let known = |version: &str| versions.iter().find(|known| **known == version).copied();
+    let (from, to) = (known(present.rsplit('/').next().unwrap_or_default()), known(version));
+    let mut run = || {
+        let (Some(_), Some(_)) = (from, to) else {
+            return Err(brief(format_args!(
+                "{present} {kind} \"{name}\" cannot become {wanted}: its versions are {}",
+                versions.join(", ")
+            )));
+        };
+        let object: Value = serde_json::from_str(raw.get()).map_err(broken)?;
+        let metadata = object["metadata"].clone();
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| convert(object, version)));
+        let result = caught.unwrap_or_else(|_| {
+            *outcome = Outcome::Panicked;
+            Err("the conversion failed, see the log of the controller manager".to_owned())
+        });
+        let mut converted = result.map_err(|why| brief(format_args!("\"{name}\" cannot become {wanted}: {why}")))?;
+        converted["apiVersion"] = json!(wanted);
+        // The API server refuses a conversion that changes other metadata than labels and annotations.
+        let identity = ["name", "namespace", "uid", "generateName"];
+        if identity.iter().any(|key| converted["metadata"][key] != metadata[key]) {
+            return Err(brief(format_args!("\"{name}\" would change its identity when it becomes {wanted}")));
+        }
+        to_raw_value(&converted).map_err(broken)
+    };
+    let result = run();
+    let (from, to) = (from.unwrap_or(UNKNOWN), to.unwrap_or(UNKNOWN));
+    report(&Conversion { kind, from, to, succeeded: result.is_ok() });
+    result
 }
 
 #[cfg(test)]

@@ -5,15 +5,14 @@
 //! ```ignore
 //! vec![
 //!     Webhook::validating(validation::review),     // (Option<&Kind>, &Kind) -> ValidationResult
-//!     Webhook::converting::<Kind>(convert::convert), // (Value, &str) -> Result<Value, String>
+//!     Webhook::converting::<Kind>(&["v1", "v2"], convert::convert), // (Value, &str) -> Result<Value, String>
 //!     Webhook::reviewing(protect).on(&[Operation::Delete]), // (&Review<Kind>) -> ValidationResult
 //! ]
 //! ```
 //!
 //! This crate does the rest. `review` answers every request by calling these functions. `configuration` builds the webhook
-//! configurations for the API server from the same declarations. `pki` decides when to issue which certificate.
-//! `certificate_manager` shares the certificates with other replicas through a Secret, and `trust` writes the `caBundle` for the
-//! API server. `server` serves, on standbys too.
+//! configurations for the API server from the same declarations. The crate `certificates` shares the certificates with other
+//! replicas through a Secret, and `trust` writes the `caBundle` for the API server. `server` serves, on standbys too.
 
 use std::{any::TypeId, sync::Arc};
 
@@ -21,12 +20,14 @@ use kube::{Resource, core::ClusterResourceScope};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-mod certificate_manager;
+mod answer;
+mod brief;
 mod configuration;
 mod conversion;
+#[cfg(test)]
+mod fuzzing;
+mod object;
 mod observer;
-mod pki;
-mod request;
 mod review;
 mod reviewed;
 mod selfcheck;
@@ -35,8 +36,9 @@ mod setup;
 mod trust;
 mod weight;
 
+pub use answer::{Reply, answer};
 pub use configuration::{Endpoint, configurations, resources};
-pub use observer::Observer;
+pub use observer::{Conversion, Observer};
 pub use reviewed::{Operation, Review, User};
 pub use server::{WebhookHealth, WebhookServer};
 pub use setup::{Plan, assert_paths_differ, prepare};
@@ -72,7 +74,8 @@ pub(crate) enum Work {
     Validate(Admit, bool),
     /// Sees the whole request.
     Review(Admit),
-    Convert(fn(Value, &str) -> Result<Value, String>),
+    /// The versions, and the function that converts between them.
+    Convert(&'static [&'static str], fn(Value, &str) -> Result<Value, String>),
 }
 
 /// An operator's typed function, wrapped so that its kind does not show.
@@ -109,13 +112,13 @@ impl Webhook {
     /// So a rule of a later release never blocks updates of an existing object. The runtime also admits every object that is
     /// being deleted, so that finalizers can be removed.
     pub fn validating<K: Reviewed>(validate: fn(Option<&K>, &K) -> ValidationResult) -> Self {
-        let work = move |admission: &Admission<'_>| review::validate(admission, validate);
+        let work = move |admission: &Admission<'_>| review::validate(admission, &validate);
         Self { target: Target::of::<K>(), work: Work::Validate(Arc::new(work), false) }
     }
 
     /// Like [`validating`](Self::validating), for a function that only warns: the API server continues without an answer.
-    pub fn warning<K: Reviewed>(validate: fn(Option<&K>, &K) -> ValidationResult) -> Self {
-        let work = move |admission: &Admission<'_>| review::validate(admission, validate);
+    pub fn warning<K: Reviewed>(validate: impl Fn(Option<&K>, &K) -> ValidationResult + Send + Sync + 'static) -> Self {
+        let work = move |admission: &Admission<'_>| review::validate(admission, &validate);
         Self { target: Target::of::<K>(), work: Work::Validate(Arc::new(work), true) }
     }
 
@@ -151,29 +154,32 @@ impl Webhook {
         Self { target: Target::of::<K>(), work: Work::Default(Arc::new(work)) }
     }
 
-    /// A conversion webhook for objects of `K`'s group and kind. The function gets the object, with its current `apiVersion`,
-    /// and the target version without the group. It must not change name, namespace or uid, and must not fail for any object that
-    /// can be stored.
-    pub fn converting<K: Reviewed>(convert: fn(Value, &str) -> Result<Value, String>) -> Self {
-        Self { target: Target::of::<K>(), work: Work::Convert(convert) }
+    /// A conversion webhook for objects of `K`'s group and kind between these `versions`. The function gets the object, with its
+    /// current `apiVersion`, and the target version without the group; both are among `versions`. It must not change name,
+    /// namespace or uid, and must not fail for any object that can be stored.
+    pub fn converting<K: Reviewed>(
+        versions: &'static [&'static str],
+        convert: fn(Value, &str) -> Result<Value, String>,
+    ) -> Self {
+        Self { target: Target::of::<K>(), work: Work::Convert(versions, convert) }
     }
 
     /// The URL path, the same as in controller-runtime.
-    pub(crate) fn path(&self) -> String {
+    pub fn path(&self) -> String {
         let Target { group, version, kind, .. } = &self.target;
         let tail = format!("{}-{version}-{}", group.replace('.', "-"), kind.to_lowercase());
         match self.work {
             Work::Default(_) => format!("/mutate-{tail}"),
             Work::Validate(..) => format!("/validate-{tail}"),
             Work::Review(_) => format!("/review-{tail}"),
-            Work::Convert(_) => CONVERT.to_owned(),
+            Work::Convert(..) => CONVERT.to_owned(),
         }
     }
 
     /// The name of the CRD whose objects it converts; `None` for an admission webhook.
     pub fn definition(&self) -> Option<String> {
         let Target { group, plural, .. } = &self.target;
-        matches!(self.work, Work::Convert(_)).then(|| format!("{plural}.{group}"))
+        matches!(self.work, Work::Convert(..)).then(|| format!("{plural}.{group}"))
     }
 
     /// The name in a webhook configuration, such as `vmemcached-v1.memcached.cache.example.com`.
@@ -182,7 +188,7 @@ impl Webhook {
         let letter = match self.work {
             Work::Default(_) => 'm',
             Work::Review(_) => 'r',
-            Work::Validate(..) | Work::Convert(_) => 'v',
+            Work::Validate(..) | Work::Convert(..) => 'v',
         };
         format!("{letter}{}-{version}.{group}", kind.to_lowercase())
     }

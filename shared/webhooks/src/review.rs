@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
-use super::{FieldError, Operation, Review, Reviewed, User, ValidationResult, Webhook, Work};
+use super::{
+    FieldError, Operation, Review, Reviewed, User, ValidationResult, Webhook, Work, brief::brief, object::Object,
+};
 
 /// An admission request for one object.
 #[derive(Debug, Deserialize)]
@@ -33,7 +35,7 @@ struct AdmissionReview<'a> {
     api_version: String,
     kind: String,
     #[serde(borrow)]
-    request: Option<Admission<'a>>,
+    request: Option<Object<Admission<'a>>>,
 }
 
 /// The object is allowed.
@@ -63,13 +65,15 @@ const WARNING_BYTES: usize = 256;
 
 /// Answers an admission review. Catches a panic of the operator's function, which refuses the object with code 500.
 pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(String, Outcome), Malformed> {
-    let review: AdmissionReview<'_> =
-        serde_json::from_slice(body).map_err(|error| Malformed(format!("not an AdmissionReview: {error}")))?;
+    let Object::<AdmissionReview<'_>>(review) = serde_json::from_slice(body)
+        .map_err(|error| Malformed(brief(format_args!("not an AdmissionReview: {error}"))))?;
     let (version, kind) = (review.api_version.as_str(), review.kind.as_str());
     if (version, kind) != ("admission.k8s.io/v1", "AdmissionReview") {
-        return Err(Malformed(format!("expected admission.k8s.io/v1 AdmissionReview, not {version} {kind}")));
+        return Err(Malformed(brief(format_args!(
+            "expected admission.k8s.io/v1 AdmissionReview, not {version} {kind}"
+        ))));
     }
-    let Some(admission) = review.request else {
+    let Some(Object(admission)) = review.request else {
         return Err(Malformed("the AdmissionReview has no request".to_owned()));
     };
     let (Work::Default(work) | Work::Validate(work, _) | Work::Review(work)) = &webhook.work else {
@@ -95,7 +99,7 @@ pub(crate) enum Outcome {
 /// Runs a validation, and ignores errors that the stored object has too in fields that do not change (ratcheting).
 pub(super) fn validate<K: Reviewed>(
     admission: &Admission<'_>,
-    validate: fn(Option<&K>, &K) -> ValidationResult,
+    validate: &impl Fn(Option<&K>, &K) -> ValidationResult,
 ) -> Result<Answer, Refusal> {
     let Some(raw) = admission.object() else { return Ok(Answer::default()) };
     let new: K = decode(raw)?;
@@ -163,10 +167,10 @@ pub(super) fn default<K: Reviewed>(admission: &Admission<'_>, default: fn(&mut K
 }
 
 fn decode<K: Reviewed>(raw: &RawValue) -> Result<K, Refusal> {
-    serde_json::from_str(raw.get()).map_err(|error| Refusal {
+    serde_json::from_str(raw.get()).map(|Object(object)| object).map_err(|error| Refusal {
         code: 400,
         reason: "BadRequest",
-        message: format!("the object is not a {}: {error}", K::kind(&())),
+        message: brief(format_args!("the object is not a {}: {error}", K::kind(&()))),
         causes: Vec::new(),
         warnings: Vec::new(),
     })

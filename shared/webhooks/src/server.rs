@@ -1,4 +1,4 @@
-//! Serves the webhooks on every replica, with the certificate of `certificate_manager` or from a folder of files.
+//! Serves the webhooks on every replica, with a certificate of our own or from a folder of files.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,6 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
+use certificates::{CertificateManager, Pair, Round, has_expired};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serving::{Certificates, Limits, Listener, Tls};
@@ -22,12 +23,11 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CONVERT, Observer, Webhook, Work,
-    certificate_manager::{CertificateManager, Round},
-    conversion,
-    pki::{self, Pair},
-    review::{self, Malformed, Outcome},
-    selfcheck, weight,
+    CONVERT, Observer, Webhook, Work, answer, conversion,
+    review::{Malformed, Outcome},
+    selfcheck,
+    trust::Trust,
+    weight,
 };
 
 /// The largest body of a request in bytes, as in controller-runtime.
@@ -55,7 +55,7 @@ pub struct WebhookServer {
 /// Where the certificate comes from.
 pub(super) enum Source {
     /// We issue the certificate, and write the `caBundle` for the API server.
-    Own(Box<CertificateManager>),
+    Own(Box<CertificateManager<Trust>>),
     /// A folder with `tls.crt` and `tls.key`, from cert-manager or another source, which also has to write the `caBundle`.
     Folder {
         folder: PathBuf,
@@ -136,7 +136,7 @@ impl WebhookServer {
                         () = keep(&mut manager, first, &certificates, &health, Timestamp::now, call) => {}
                         () = stop.cancelled() => {}
                     }
-                    manager.trust.restore().await;
+                    manager.distribution.restore().await;
                 };
                 tokio::join!(serve(&certificates), keeping);
             }
@@ -171,7 +171,7 @@ async fn from_folder(folder: &Path, health: &WebhookHealth, stop: &CancellationT
 
 /// Retries the first round until it succeeds. The API server may be down when we start, but then it calls no webhooks either.
 async fn first_round(
-    manager: &mut CertificateManager,
+    manager: &mut CertificateManager<Trust>,
     health: &WebhookHealth,
     stop: &CancellationToken,
 ) -> Option<Round> {
@@ -193,7 +193,7 @@ async fn first_round(
 /// A failed round does not make the webhooks unready: as long as the certificate is valid and the self-check passes, the result
 /// of the last round stays in use.
 async fn keep<C: Future<Output = Result<(), String>>>(
-    manager: &mut CertificateManager,
+    manager: &mut CertificateManager<Trust>,
     mut last: Round,
     certificates: &Certificates,
     health: &WebhookHealth,
@@ -209,7 +209,7 @@ async fn keep<C: Future<Output = Result<(), String>>>(
                 tracing::error!(error = chain(&error), "The renewed webhook certificate is not usable");
             }
         }
-        let answered = if pki::has_expired(&in_use.certificate, now()) {
+        let answered = if has_expired(&in_use.certificate, now()) {
             Err("the certificate has expired".to_owned())
         } else {
             call(last.trusted.clone()).await
@@ -232,7 +232,7 @@ async fn keep<C: Future<Output = Result<(), String>>>(
 /// One route for each webhook, and one for all conversions.
 fn routes(webhooks: Vec<Webhook>, observer: &Arc<dyn Observer>) -> Router {
     let (converting, admitting): (Vec<_>, Vec<_>) =
-        webhooks.into_iter().partition(|webhook| matches!(webhook.work, Work::Convert(_)));
+        webhooks.into_iter().partition(|webhook| matches!(webhook.work, Work::Convert(..)));
     let memory = Arc::new(Semaphore::new(REVIEWING));
     let hook = |path: &str, webhooks: Vec<Webhook>| {
         observer.serves(path);
@@ -241,10 +241,11 @@ fn routes(webhooks: Vec<Webhook>, observer: &Arc<dyn Observer>) -> Router {
     let mut routes = Router::new();
     for webhook in admitting {
         let path = webhook.path();
-        routes = routes.route(&path, post(answer).with_state(hook(&path, vec![webhook])));
+        routes = routes.route(&path, post(serve_review).with_state(hook(&path, vec![webhook])));
     }
     if !converting.is_empty() {
-        routes = routes.route(CONVERT, post(answer).with_state(hook(CONVERT, converting)));
+        conversion::possible(&converting).for_each(|conversion| observer.converts(&conversion));
+        routes = routes.route(CONVERT, post(serve_review).with_state(hook(CONVERT, converting)));
     }
     routes.layer(DefaultBodyLimit::disable()) // the listener has its own limit
 }
@@ -258,7 +259,7 @@ struct Hook {
     observer: Arc<dyn Observer>,
 }
 
-async fn answer(State(hook): State<Hook>, headers: axum::http::HeaderMap, body: Bytes) -> Response {
+async fn serve_review(State(hook): State<Hook>, headers: axum::http::HeaderMap, body: Bytes) -> Response {
     hook.observer.started(&hook.path);
     let started = std::time::Instant::now();
     let json = headers.get(header::CONTENT_TYPE).is_some_and(|it| it.as_bytes().starts_with(b"application/json"));
@@ -284,11 +285,7 @@ async fn review(hook: &Hook, body: Bytes) -> Response {
     let of_task = hook.clone();
     let work = move || {
         let _memory = memory;
-        match &*of_task.webhooks {
-            webhooks if *of_task.path == *CONVERT => conversion::convert(webhooks, &body),
-            [webhook] => review::admit(webhook, &body),
-            _ => Err(Malformed("nothing is served here".to_owned())),
-        }
+        answer::at(&of_task.webhooks, &of_task.path, &body, |conversion| of_task.observer.converted(conversion))
     };
     if weight <= LONG {
         return respond(hook, work());
@@ -316,12 +313,14 @@ fn respond(hook: &Hook, result: Result<(String, Outcome), Malformed>) -> Respons
 mod tests {
     use std::future::ready;
 
+    use certificates::{CertificateStore, Policy};
+    use fastrand::Rng;
     use jiff::SignedDuration;
     use model_apiserver::{Model, NoFaults, Planned};
     use tokio::time::{Instant, sleep};
 
     use super::*;
-    use crate::pki::Policy;
+    use crate::configuration::Endpoint;
 
     const MOMENT: Duration = Duration::from_millis(100);
 
@@ -331,8 +330,18 @@ mod tests {
         health: WebhookHealth,
         call: impl Fn(Option<String>) -> C,
     ) {
-        let policy = Policy { names: vec!["a".to_owned()], lifetime: SignedDuration::from_hours(1) };
-        let mut manager = CertificateManager::for_tests(&model, policy);
+        let (names, lifetime) = (vec!["a".to_owned()], SignedDuration::from_hours(1));
+        let policy = Policy { purpose: "webhooks", names, lifetime };
+        // The model calls no webhooks, so there is nothing to configure.
+        let trust = Trust {
+            client: model.client(),
+            endpoint: Endpoint::Service { namespace: "default".to_owned(), name: "webhooks".to_owned() },
+            configuration: "webhooks".to_owned(),
+            webhooks: Vec::new(),
+            before: Vec::new(),
+        };
+        let store = CertificateStore::secret(model.client(), "default", "certificate");
+        let mut manager = CertificateManager::new(store, policy, trust, Rng::new());
         let first = manager.round(model.now()).await.expect("a round");
         let Pair { certificate, key } = &first.material.serving;
         let certificates = Certificates::from_pem(certificate.as_bytes(), key.as_bytes()).expect("a pair");

@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use certificates::{CertificateManager, CertificateStore, Policy};
 use fastrand::Rng;
 use jiff::SignedDuration;
 use kube::Client;
@@ -9,9 +10,7 @@ use serving::Listener;
 
 use crate::{
     Observer, Webhook, Work,
-    certificate_manager::{CertificateManager, CertificateStore},
     configuration::Endpoint,
-    pki::{Policy, Propagation},
     server::{Source, WebhookHealth, WebhookServer},
     trust::Trust,
 };
@@ -74,7 +73,7 @@ pub async fn prepare(
                 Endpoint::Url(_) => CertificateStore::Memory(None),
             };
             let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
-            let policy = Policy { names: names(&endpoint), lifetime };
+            let policy = Policy { purpose: "webhooks", names: names(&endpoint), lifetime };
             let trust = Trust {
                 client: client.clone(),
                 endpoint,
@@ -82,14 +81,7 @@ pub async fn prepare(
                 webhooks: webhooks.clone(),
                 before: Vec::new(),
             };
-            Source::Own(Box::new(CertificateManager {
-                store,
-                policy,
-                trust,
-                served: None,
-                propagation: Propagation::default(),
-                random,
-            }))
+            Source::Own(Box::new(CertificateManager::new(store, policy, trust, random)))
         }
     };
     let health = WebhookHealth::default();
@@ -117,7 +109,7 @@ fn names(endpoint: &Endpoint) -> Vec<String> {
 /// When two have.
 pub fn assert_paths_differ(webhooks: &[Webhook]) {
     let mut paths: Vec<String> =
-        webhooks.iter().filter(|webhook| !matches!(webhook.work, Work::Convert(_))).map(Webhook::path).collect();
+        webhooks.iter().filter(|webhook| !matches!(webhook.work, Work::Convert(..))).map(Webhook::path).collect();
     paths.sort_unstable();
     for pair in paths.windows(2) {
         assert_ne!(pair[0], pair[1], "two webhooks are registered at one path");

@@ -4,8 +4,12 @@
 //! other's work, and then give up its ownership. Otherwise an upgrade of the chart that removes an entry by server-side apply
 //! would leave our `caBundle` in it, which is invalid without the rest, and the upgrade would fail. With `--webhook-client-url`
 //! there is no chart: we write the configurations as a whole, and remove them at the end.
+//!
+//! A CRD exists once in a cluster, and so does its conversion. If several releases of the chart run, it names the Service of one of
+//! them, and only that release writes the `caBundle`. The others leave it alone and report which release converts.
 
 use api_errors::{Class, chain};
+use certificates::{Distribution, Error, TrustState, ask};
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{
@@ -24,7 +28,6 @@ use serde_json::{Value, json};
 use super::{
     CONVERT, Webhook,
     configuration::{Endpoint, mutating, validating},
-    request::{Error, ask},
 };
 
 /// The field manager of all server-side applies in this module.
@@ -67,17 +70,6 @@ pub(super) struct OriginalCrd {
     served: Vec<bool>,
 }
 
-/// The state of the `caBundle` after a check.
-#[derive(Debug, Default)]
-pub(super) struct TrustState {
-    /// The bundle was in place everywhere already, so nothing was written.
-    pub(super) settled: bool,
-    /// The bundle as read back; `None` when there is no configuration.
-    pub(super) bundle: Option<String>,
-    /// A problem for the administrator, such as a missing configuration.
-    pub(super) remark: Option<String>,
-}
-
 /// A webhook configuration of either kind, with the names and client configs of its entries.
 trait Configuration:
     Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + std::fmt::Debug + Serialize + DeserializeOwned
@@ -97,23 +89,25 @@ impl Configuration for MutatingWebhookConfiguration {
     }
 }
 
-impl Trust {
-    /// Makes sure that the API server trusts `bundle` for all our webhooks. Returns what it found.
-    pub(super) async fn establish(&mut self, bundle: &str) -> Result<TrustState, Error> {
+impl Distribution for Trust {
+    /// Makes sure that the API server trusts `bundle` for all our webhooks.
+    async fn establish(&mut self, bundle: &str) -> Result<TrustState, Error> {
         let mut all = TrustState { settled: true, ..TrustState::default() };
         let wanted = validating(&self.configuration, &self.webhooks, &self.endpoint, Some(bundle));
         let state = self.update(wanted, bundle).await?;
-        all.add(state);
+        add(&mut all, state);
         let wanted = mutating(&self.configuration, &self.webhooks, &self.endpoint, Some(bundle));
         let state = self.update(wanted, bundle).await?;
-        all.add(state);
+        add(&mut all, state);
         for definition in self.webhooks.iter().filter_map(Webhook::definition).collect::<Vec<_>>() {
             let state = self.update_definition(&definition, bundle).await?;
-            all.add(state);
+            add(&mut all, state);
         }
         Ok(all)
     }
+}
 
+impl Trust {
     /// Removes what was written for a URL. Does nothing in a cluster.
     pub(super) async fn restore(&mut self) {
         if !matches!(self.endpoint, Endpoint::Url(_)) {
@@ -159,7 +153,7 @@ impl Trust {
                 let entries: Vec<Value> = stored
                     .entries()
                     .into_iter()
-                    .filter(|(name, _)| ours.contains(name))
+                    .filter(|(name, config)| ours.contains(name) && self.endpoint.other_service(config).is_none())
                     .map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": encoded(bundle)}}))
                     .collect();
                 json!({
@@ -172,7 +166,14 @@ impl Trust {
             && wanted.entries().iter().all(|entry| is_in_place(entry, &stored.entries(), &self.endpoint))
         {
             self.release_ownership(&api, stored).await?;
-            return Ok(TrustState { settled: true, bundle: trusted(stored), remark: None });
+            let entries = stored.entries();
+            let other = entries.iter().find_map(|(_, config)| self.endpoint.other_service(config));
+            let remark = other.map(|other| {
+                format!(
+                    "{kind} {name} calls the Service {other} of another release; give this release names of its own"
+                )
+            });
+            return Ok(TrustState { settled: true, bundle: trusted(stored), remark });
         }
         let parameters = PatchParams::apply(MANAGER).force();
         let what = format!("cannot write {kind} {name}");
@@ -213,6 +214,14 @@ impl Trust {
         let conversion = stored.spec.conversion.clone();
         let config = conversion.as_ref().filter(|it| it.strategy == "Webhook").and_then(|it| it.webhook.as_ref());
         let config = config.and_then(|webhook| webhook.client_config.as_ref());
+        let service = config.and_then(|config| config.service.as_ref());
+        if let Some(other) = service.and_then(|service| self.endpoint.other(&service.namespace, &service.name)) {
+            let remark = format!(
+                "CustomResourceDefinition {name} is converted by the Service {other} of another release, which has to run as \
+                 long as the definition names it"
+            );
+            return Ok(TrustState { settled: true, bundle: None, remark: Some(remark) });
+        }
         let trusts = config.and_then(|config| config.ca_bundle.as_ref()).is_some_and(|it| it.0 == bundle.as_bytes());
         let what = format!("cannot write the conversion of CustomResourceDefinition {name}");
         match &self.endpoint {
@@ -257,12 +266,10 @@ impl Trust {
     }
 }
 
-impl TrustState {
-    fn add(&mut self, other: Self) {
-        self.settled &= other.settled;
-        self.bundle = self.bundle.take().or(other.bundle);
-        self.remark = self.remark.take().or(other.remark);
-    }
+fn add(all: &mut TrustState, other: TrustState) {
+    all.settled &= other.settled;
+    all.bundle = all.bundle.take().or(other.bundle);
+    all.remark = all.remark.take().or(other.remark);
 }
 
 /// Whether an entry needs no write. In a cluster only the bundle matters; with a URL the whole entry does.
@@ -272,7 +279,9 @@ fn is_in_place(
     endpoint: &Endpoint,
 ) -> bool {
     match (stored.iter().find(|(name, _)| *name == wanted.0), endpoint) {
-        (Some((_, stored)), Endpoint::Service { .. }) => stored.ca_bundle == wanted.1.ca_bundle,
+        (Some((_, stored)), Endpoint::Service { .. }) => {
+            stored.ca_bundle == wanted.1.ca_bundle || endpoint.other_service(stored).is_some()
+        }
         (Some((_, stored)), Endpoint::Url(_)) => *stored == wanted.1,
         (None, Endpoint::Service { .. }) => true,
         (None, Endpoint::Url(_)) => false,
@@ -296,4 +305,82 @@ fn served(versions: impl Iterator<Item = bool>, conversion: &impl Serialize) -> 
         |(index, served)| json!({"op": "add", "path": format!("/spec/versions/{index}/served"), "value": served}),
     ));
     serde_json::from_value(Value::Array(operations)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use model_apiserver::{Kind, Model};
+
+    use super::*;
+    use crate::ValidationResult;
+
+    const NAME: &str = "configmaps.";
+
+    fn trust(model: &Model, namespace: &str) -> Trust {
+        Trust {
+            client: model.client(),
+            endpoint: Endpoint::Service { namespace: namespace.to_owned(), name: "webhooks".to_owned() },
+            configuration: "operators".to_owned(),
+            webhooks: vec![
+                Webhook::converting::<ConfigMap>(&["v1"], |object, _| Ok(object)),
+                Webhook::validating::<ConfigMap>(|_, _| ValidationResult::none()),
+            ],
+            before: Vec::new(),
+        }
+    }
+
+    /// What two releases of the chart share: a CRD, and webhook configurations if they have the same names.
+    fn installed_by(namespace: &str) -> Model {
+        let model = Model::new();
+        let (group, version) = ("admissionregistration.k8s.io", "v1");
+        let plural = "validatingwebhookconfigurations";
+        model.register(Kind::custom(group, version, plural, "ValidatingWebhookConfiguration").cluster_scoped());
+        let service = json!({"namespace": namespace, "name": "webhooks", "path": "/convert", "port": 443});
+        let webhook = json!({"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]});
+        model.put(json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": NAME},
+            "spec": {
+                "group": "", "scope": "Namespaced", "names": {"kind": "ConfigMap", "plural": "configmaps"},
+                "versions": [{"name": "v1", "served": true, "storage": true}],
+                "conversion": {"strategy": "Webhook", "webhook": webhook},
+            },
+        }));
+        model.put(json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "operators"},
+            "webhooks": [{
+                "name": Webhook::validating::<ConfigMap>(|_, _| ValidationResult::none()).name(),
+                "clientConfig": {"service": service, "caBundle": encoded("ours")}, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            }],
+        }));
+        model
+    }
+
+    fn stored(model: &Model) -> [Value; 2] {
+        let definition = model.object("customresourcedefinitions.apiextensions.k8s.io", "", NAME);
+        let configuration =
+            model.object("validatingwebhookconfigurations.admissionregistration.k8s.io", "", "operators");
+        [definition.expect("a definition"), configuration.expect("a configuration")]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_of_another_release_keep_their_ca_bundle_and_a_remark_names_the_release() {
+        let model = installed_by("first");
+        let owner = trust(&model, "first").establish("ours").await.expect("is established");
+        assert_eq!((owner.settled, owner.remark), (false, None));
+        let before = stored(&model);
+        assert!(before.iter().all(|object| object.to_string().contains("caBundle")), "{before:?}");
+
+        for _ in 0..3 {
+            let state = trust(&model, "second").establish("theirs").await.expect("is established");
+            let remark = state.remark.expect("a remark");
+            assert!(remark.contains("first/webhooks of another release"), "{remark}");
+            assert!(state.settled);
+            tokio::time::sleep(Duration::from_mins(1)).await;
+        }
+        assert_eq!(stored(&model), before, "the releases would fight over the objects");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::{api::core::v1::TopologySpreadConstraint, apimachinery::pkg::apis::meta::v1::LabelSelector};
 use kube::{Resource, ResourceExt, core::ObjectMeta};
 
 use crate::normalize;
@@ -50,6 +50,15 @@ impl App {
         let mut labels = labels.clone();
         labels.extend(self.labels());
         ObjectMeta { labels: Some(labels), annotations: normalize::map(annotations), ..Default::default() }
+    }
+
+    /// Normalizes spread constraints. Those without a selector count the app's pods.
+    pub fn spread(&self, given: &[TopologySpreadConstraint]) -> Option<Vec<TopologySpreadConstraint>> {
+        let mut constraints = normalize::list(given)?;
+        for constraint in &mut constraints {
+            constraint.label_selector.get_or_insert_with(|| self.label_selector());
+        }
+        Some(constraints)
     }
 
     /// [`Self::selector`] as a `LabelSelector`.

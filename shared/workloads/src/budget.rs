@@ -40,7 +40,7 @@ impl Default for DisruptionBudget {
 
 impl DisruptionBudget {
     /// Returns the budget for `size` pods, or `None` if the mode wants none. `Auto` wants none for a single pod, because such a
-    /// budget makes a drain wait for ever.
+    /// budget protects nothing: it lets a drain evict one pod at a time.
     ///
     /// A drain may always evict pods that are not ready: a broken pod must not block it.
     pub fn of(&self, name: String, app: &App, size: i32) -> Option<PodDisruptionBudget> {

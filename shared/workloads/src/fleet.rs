@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
-    ClockReading, DeploymentView, Health, Live, PodView, Problem, ProblemKind, Verdict,
+    ClockReading, DeploymentView, Health, Live, PodView, Problem, ProblemKind, SecurityPolicy, Verdict,
     pods::{self, PATIENCE},
     rollout::{Change, Rollout},
 };
@@ -17,6 +17,8 @@ const REPLACED_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// The operator's name for its pods, and the condition reasons that contain it.
 #[derive(Debug, Clone, Copy)]
 pub struct FleetWording {
+    /// For example `node`.
+    pub pod: &'static str,
     /// For example `nodes`.
     pub pods: &'static str,
     /// For example `MinimumNodesAvailable`.
@@ -42,6 +44,8 @@ pub struct Fleet<'a> {
     pub pods: &'a [Arc<Live<PodView>>],
     /// The stored conditions. They are needed because a Deployment does not record since when it lacks pods, nor why.
     pub stored: &'a [Condition],
+    /// The profiles that the object may set; `None` if its spec has no profile.
+    pub security: Option<SecurityPolicy>,
     /// The current time.
     pub now: Timestamp,
 }
@@ -50,13 +54,13 @@ impl Fleet<'_> {
     /// Returns the conditions and problems of the app.
     pub fn health(&self) -> Health {
         let (rollout, present) = (self.rollout(), ClockReading::new(self.now, self.stored));
-        let diagnosis = pods::diagnose(self.pods, PATIENCE, present);
+        let diagnosis = pods::diagnose(self.pods, PATIENCE, present, self.security);
         let wait = self
             .wait_for_pods(&rollout)
             .map(|(since, length)| if self.shows_not_ready(since) { None } else { present.end_of(since, length) });
 
         let mut problems = diagnosis.problems;
-        problems.extend(self.deployment.and_then(|it| it.refused()).map(refused));
+        problems.extend(self.deployment.and_then(|it| it.refused()).map(refused_pods));
         problems.extend(rollout.stalled.as_deref().map(|message| self.stalled(message)));
         if wait == Some(None) {
             problems.push(Problem::new(self.wording.not_ready, self.count(&rollout)));
@@ -103,6 +107,9 @@ impl Fleet<'_> {
     fn ready(&self, rollout: &Rollout) -> Verdict {
         match rollout {
             Rollout { size: 0, .. } => scaled_to_zero(),
+            Rollout { size: 1, .. } if rollout.all_ready() => {
+                Verdict::yes("Ready", format!("the only {} is ready", self.wording.pod))
+            }
             Rollout { size, .. } if rollout.all_ready() => {
                 Verdict::yes("Ready", format!("all {size} {} are ready", self.wording.pods))
             }
@@ -162,8 +169,9 @@ fn scaled_to_zero() -> Verdict {
     Verdict::yes("ScaledToZero", "size is 0")
 }
 
-/// The problem that the API server accepts the Deployment but refuses its pods. `message` is the API server's.
-fn refused(message: &str) -> Problem {
+/// The problem that the API server accepts the Deployment but refuses its pods. `message` is that of
+/// [`DeploymentView::refused`].
+pub fn refused_pods(message: &str) -> Problem {
     if message.contains("exceeded quota") {
         return Problem::new(
             ProblemKind::QUOTA_EXCEEDED,

@@ -47,7 +47,7 @@ pub use deployed::{RolloutStrategy, deployment, service};
 pub use deployment::{DeploymentView, Progress};
 pub use disruption_budget::PodDisruptionBudgetView;
 pub use fence::Fence;
-pub use fleet::{Fleet, FleetWording};
+pub use fleet::{Fleet, FleetWording, refused_pods};
 pub use health::{Health, Verdict};
 pub use image::{ImagePullPolicy, runs_latest};
 pub use job::{End, JobView};

@@ -27,6 +27,11 @@ pub fn list<T: Serialize + DeserializeOwned + Clone>(given: &[T]) -> Option<Vec<
     (!given.is_empty()).then_some(kept)
 }
 
+/// Normalizes an object of the core API, such as an affinity.
+pub fn object<T: Serialize + DeserializeOwned + Clone>(given: Option<&T>) -> Option<T> {
+    list(std::slice::from_ref(given?))?.pop()
+}
+
 /// Normalizes the requests and limits of a container.
 pub fn resources(given: &ResourceRequirements) -> Option<ResourceRequirements> {
     let amounts = |given: &Option<BTreeMap<String, Quantity>>| {

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{ClockReading, Live, PodView, Problem, ProblemKind, Trouble};
+use crate::{ClockReading, Live, PodView, Problem, ProblemKind, SecurityPolicy, Trouble};
 
 /// How long a pod may wait for a node and for its volumes before the wait is a problem. Normally it waits for less.
 pub const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
@@ -36,8 +36,13 @@ pub fn endpoints(pods: &[Arc<Live<PodView>>], port: i32) -> Vec<String> {
 }
 
 /// Returns the problems that a user has to fix. A pod may wait for a node and for its volumes as long as `patience`: see
-/// [`PATIENCE`].
-pub fn diagnose(pods: &[Arc<Live<PodView>>], patience: SignedDuration, present: ClockReading) -> Diagnosis {
+/// [`PATIENCE`]. `security` says which profiles the user may set; `None` if the user can set none.
+pub fn diagnose(
+    pods: &[Arc<Live<PodView>>],
+    patience: SignedDuration,
+    present: ClockReading,
+    security: Option<SecurityPolicy>,
+) -> Diagnosis {
     let mut by_name: Vec<_> = alive(pods).collect();
     by_name.sort_unstable_by_key(|pod| &pod.name);
 
@@ -56,7 +61,7 @@ pub fn diagnose(pods: &[Arc<Live<PodView>>], patience: SignedDuration, present: 
             }
         };
         diagnosis.recheck = diagnosis.recheck.into_iter().chain(changes_at).min();
-        let problem = problem(&pod.name, trouble);
+        let problem = problem(&pod.name, trouble, security);
         if does && diagnosis.problems.iter().all(|it| it.kind != problem.kind) {
             diagnosis.problems.push(problem);
         }
@@ -94,15 +99,13 @@ fn counts(pod: &Live<PodView>, trouble: &Trouble) -> Counts {
     }
 }
 
-fn problem(pod: &str, trouble: &Trouble) -> Problem {
+fn problem(pod: &str, trouble: &Trouble, security: Option<SecurityPolicy>) -> Problem {
     let (kind, message) = match trouble {
-        Trouble::RunsAsRoot { image } => (
-            ProblemKind::IMAGE_RUNS_AS_ROOT,
-            format!(
-                "image \"{image}\" runs as root; use an image with a numeric non-root user, set spec.runAsUser, or set \
-                 spec.securityProfile: RootAllowed"
-            ),
-        ),
+        Trouble::RunsAsRoot { image } => {
+            let cure = security
+                .map_or_else(|| "use an image with a numeric non-root user".to_owned(), SecurityPolicy::cure_for_root);
+            (ProblemKind::IMAGE_RUNS_AS_ROOT, format!("image \"{image}\" runs as root; {cure}"))
+        }
         Trouble::ImagePull { image, message } => {
             (ProblemKind::IMAGE_PULL_FAILED, format!("Pod {pod}: cannot pull image \"{image}\": {message}"))
         }
@@ -121,7 +124,7 @@ fn problem(pod: &str, trouble: &Trouble) -> Problem {
             let said = if tail.is_empty() { String::new() } else { format!(": {tail}") };
             (
                 ProblemKind::CRASH_LOOPING,
-                format!("Pod {pod}: container {container} exited {exit_code} {exits} times{said}"),
+                format!("Pod {pod}: container {container} exited {exits} times, last with code {exit_code}{said}"),
             )
         }
         Trouble::Unschedulable { message, .. } => (ProblemKind::UNSCHEDULABLE, format!("Pod {pod}: {message}")),
@@ -169,7 +172,7 @@ mod tests {
     }
 
     fn diagnosed_at(pods: &[Arc<Live<PodView>>], time: &str) -> Diagnosis {
-        diagnose(pods, PATIENCE, ClockReading::new(at(time), &[]))
+        diagnose(pods, PATIENCE, ClockReading::new(at(time), &[]), None)
     }
 
     #[test]
@@ -203,17 +206,21 @@ mod tests {
             waiting("d", "CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
             ready("a", "10.0.0.1"),
         ];
-        let diagnosis = diagnose(&pods, PATIENCE, ClockReading::new(Timestamp::UNIX_EPOCH, &[]));
+        let diagnosis =
+            diagnose(&pods, PATIENCE, ClockReading::new(Timestamp::UNIX_EPOCH, &[]), Some(SecurityPolicy::default()));
         let told: Vec<_> = diagnosis.problems.iter().map(|it| (it.kind.reason, &*it.message)).collect();
         assert_eq!(
             told,
             [
                 ("ImagePullFailed", "Pod b: cannot pull image \"app:1\": denied"),
-                ("CrashLooping", "Pod c: container app exited 71 3 times: bind(): Address already in use"),
+                (
+                    "CrashLooping",
+                    "Pod c: container app exited 3 times, last with code 71: bind(): Address already in use"
+                ),
                 (
                     "ImageRunsAsRoot",
                     "image \"app:1\" runs as root; use an image with a numeric non-root user, set spec.runAsUser, or set \
-                 spec.securityProfile: RootAllowed"
+                 spec.securityProfile: Baseline"
                 ),
             ]
         );
@@ -226,7 +233,7 @@ mod tests {
             "lastState": {"terminated": {"exitCode": 1}}});
         let pods = [pod("a", &json!({"phase": "Running", "containerStatuses": [container]}))];
         let soon = diagnosed_at(&pods, "2026-11-21T10:00:29Z");
-        assert_eq!(soon.problems[0].message, "Pod a: container app exited 1 5 times");
+        assert_eq!(soon.problems[0].message, "Pod a: container app exited 5 times, last with code 1");
         assert_eq!(soon.recheck, Some(at("2026-11-21T10:00:30Z")));
         assert_eq!(diagnosed_at(&pods, "2026-11-21T10:00:30Z"), Diagnosis::default());
     }

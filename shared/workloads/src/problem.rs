@@ -36,9 +36,9 @@ impl ProblemKind {
     /// A container exits again and again.
     pub const CRASH_LOOPING: Self = Self::new("CrashLooping", 80).with_event("CrashLooping");
     /// No node has room for a pod.
-    pub const UNSCHEDULABLE: Self = Self::new("Unschedulable", 90);
+    pub const UNSCHEDULABLE: Self = Self::new("Unschedulable", 90).with_event("Unschedulable");
     /// Pods have a node, but do not start.
-    pub const PODS_NOT_STARTING: Self = Self::new("PodsNotStarting", 90);
+    pub const PODS_NOT_STARTING: Self = Self::new("PodsNotStarting", 90).with_event("PodsNotStarting");
     /// A rollout makes no progress.
     pub const ROLLOUT_STALLED: Self = Self::new("RolloutStalled", 100).with_event("RolloutStalled");
 

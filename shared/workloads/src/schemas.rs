@@ -7,8 +7,10 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
 mod containers;
+mod placement;
 
 pub use containers::{env, env_from, volume_mounts, volumes, words};
+pub use placement::{affinity, peers, spread_constraints};
 
 /// A label value.
 const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";

@@ -20,6 +20,9 @@ pub enum SecurityProfile {
 }
 
 impl SecurityProfile {
+    /// All profiles, the strictest first.
+    const ALL: [Self; 3] = [Self::Restricted, Self::RootAllowed, Self::Baseline];
+
     /// The names, the strictest first.
     pub const NAMES: [&str; 3] = ["Restricted", "RootAllowed", "Baseline"];
 
@@ -92,6 +95,33 @@ impl SecurityPolicy {
     }
 }
 
+impl SecurityPolicy {
+    /// Returns the profiles that an object may have, the strictest first.
+    pub fn permitted(self) -> impl Iterator<Item = SecurityProfile> {
+        SecurityProfile::ALL.into_iter().filter(move |profile| *profile <= self.weakest)
+    }
+
+    /// Returns what a user can do when an image runs as root, but its profile forbids that. Most images that start as root need
+    /// capabilities, to change their user or the owner of files, so `RootAllowed` is named only if `Baseline` is not permitted.
+    pub fn cure_for_root(self) -> String {
+        let user = "use an image with a numeric non-root user";
+        match self.weakest {
+            SecurityProfile::Baseline => {
+                format!("{user}, set spec.runAsUser, or set spec.securityProfile: Baseline")
+            }
+            SecurityProfile::RootAllowed => format!(
+                "{user}, set spec.runAsUser, or set spec.securityProfile: RootAllowed (with it, an image that changes its user \
+                 at the start does not run; the administrator of the operator permits no weaker profile)"
+            ),
+            SecurityProfile::Restricted => {
+                format!(
+                    "{user}, or set spec.runAsUser; the administrator of the operator permits no image to run as root"
+                )
+            }
+        }
+    }
+}
+
 impl Default for SecurityPolicy {
     fn default() -> Self {
         Self::new(SecurityProfile::default(), SecurityProfile::Baseline)
@@ -112,7 +142,7 @@ impl FromStr for SecurityProfile {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let found = [Self::Restricted, Self::RootAllowed, Self::Baseline].into_iter().find(|it| it.to_string() == name);
+        let found = Self::ALL.into_iter().find(|it| it.to_string() == name);
         found.ok_or_else(|| format!("expected one of {}", Self::NAMES.join(", ")))
     }
 }
@@ -176,6 +206,18 @@ mod tests {
         assert!(refused.contains("set RootAllowed"), "{refused}");
         assert_eq!(SecurityPolicy::new(Baseline, Restricted).profile(None), Ok(Restricted));
         assert_eq!(SecurityPolicy::default().profile(Some(Baseline)), Ok(Baseline), "nothing is forbidden by default");
+    }
+
+    #[test]
+    fn cure_for_root_names_only_profiles_that_help_and_are_permitted() {
+        use SecurityProfile::{Baseline, Restricted, RootAllowed};
+        for (weakest, named) in [(Baseline, Some("Baseline")), (RootAllowed, Some("RootAllowed")), (Restricted, None)] {
+            let cure = SecurityPolicy::new(Restricted, weakest).cure_for_root();
+            assert!(cure.contains("numeric non-root user") && cure.contains("spec.runAsUser"), "{cure}");
+            for name in SecurityProfile::NAMES {
+                assert_eq!(cure.contains(&format!("securityProfile: {name}")), named == Some(name), "{cure}");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Where attackers connect.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::Arc,
+};
 
 use anyhow::{Context, Result, ensure};
 use rustls::{
@@ -10,13 +14,13 @@ use rustls::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     sync::Semaphore,
     time::{Instant, timeout_at},
 };
 use tokio_rustls::TlsConnector;
 
-use crate::{frames, target::Target};
+use crate::{frames, requests::Requests, target::Target};
 
 /// Attackers that connect at the same time.
 const CONNECTING: usize = 32;
@@ -29,8 +33,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// A target that listens.
 #[derive(Clone)]
 pub(crate) struct Aim {
-    pub(crate) target: Target,
+    pub(crate) requests: Requests,
     address: SocketAddr,
+    /// The address of the client.
+    from: Ipv4Addr,
     /// `None` if the target speaks no TLS.
     tls: Option<ClientConfig>,
     /// Attackers that may connect at the same time: they share the processors of this machine with the target and the honest client.
@@ -41,15 +47,27 @@ pub(crate) struct Aim {
 
 impl Aim {
     /// Aims at an address of this machine. Trusts the certificate in `folder`.
-    pub(crate) fn new(target: Target, address: SocketAddr, folder: &Path, lasts: Duration) -> Result<Self> {
+    pub(crate) fn new(target: Target, requests: Requests, address: SocketAddr, folder: &Path) -> Result<Self> {
         ensure!(address.ip().is_loopback(), "{address} is not a loopback address: only our own programs are attacked");
         let tls = target.speaks_tls().then(|| trusting(&folder.join("tls.crt"))).transpose()?;
         let connecting = Arc::new(Semaphore::new(CONNECTING));
-        Ok(Self { target, address, tls, connecting, end: Instant::now() + lasts })
+        Ok(Self { requests, address, from: Ipv4Addr::LOCALHOST, tls, connecting, end: Instant::now() })
     }
 
     pub(crate) async fn tcp(&self) -> Result<TcpStream> {
-        Ok(TcpStream::connect(self.address).await?)
+        let socket = TcpSocket::new_v4()?;
+        // Without this, each connection would need a port that no other client address uses.
+        socket.set_reuseaddr(true)?;
+        socket.bind((self.from, 0).into())?;
+        Ok(socket.connect(self.address).await?)
+    }
+
+    /// The same for the attacker of this number, of those that have this number of addresses together. The honest client has an
+    /// address of its own, if there is any.
+    pub(crate) fn of_attacker(&self, number: usize, addresses: u8) -> Self {
+        let host = u8::try_from(number % usize::from(addresses.max(1))).unwrap_or_default();
+        let from = if addresses == 0 { self.from } else { Ipv4Addr::new(127, 0, 1, host + 1) };
+        Self { from, ..self.clone() }
     }
 
     /// The same for the honest client, who does not wait behind attackers to connect.
@@ -107,9 +125,10 @@ mod tests {
     #[test]
     fn only_loopback_is_attacked() {
         let aim = |address: &str| {
-            Aim::new(Target::BookingServer, address.parse().expect("an address"), Path::new("."), Duration::ZERO)
+            let requests = Requests::of_library(Target::BookingServer);
+            Aim::new(Target::BookingServer, requests, address.parse().expect("an address"), Path::new("."))
         };
-        for ours in ["127.0.0.1:1", "[::1]:1"] {
+        for ours in ["127.0.0.1:1", "127.0.0.2:1"] {
             assert!(aim(ours).is_ok(), "{ours}");
         }
         for other in ["10.0.0.1:443", "0.0.0.0:443", "[2001:db8::1]:443", "[::ffff:10.0.0.1]:443"] {

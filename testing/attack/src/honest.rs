@@ -40,7 +40,7 @@ pub(crate) async fn measure(aim: &Aim) -> Measured {
 /// Sends one request, whose answer must be 200.
 pub(crate) async fn ask(aim: &Aim) -> Result<()> {
     let mut stream = aim.connect().await.context("no connection")?;
-    stream.write_all(aim.target.honest_request().as_bytes()).await.context("the request was not taken")?;
+    stream.write_all(aim.requests.honest.as_bytes()).await.context("the request was not taken")?;
     let mut answer = Vec::new();
     // An end without a TLS alert is an end as well.
     let ended = stream.read_to_end(&mut answer).await;

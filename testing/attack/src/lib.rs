@@ -4,18 +4,23 @@
 //! time, and the honest client sends a request every 50 ms. Afterwards, the round reports the peak of the target's memory, the
 //! times of the honest answers, and whether the process has survived. All traffic stays on loopback.
 //!
-//! Reading order: [`ATTACKS`] is the registry. `target` are the programs, `aim` is how attackers connect, and [`Round`] runs one
-//! attack and judges it.
+//! Attackers have one thread of their own, so that they use one processor at most, and addresses of their own.
+//!
+//! Reading order: [`ATTACKS`] is the registry. [`Target`]s are what is attacked, `program` starts them, `requests` is what they
+//! get, `aim` is how attackers connect, and [`Round`] runs one attack and judges it.
 
 mod aim;
+mod api_server;
 mod attacks;
 mod frames;
 mod honest;
 mod memory;
 mod program;
+mod requests;
 mod round;
 mod target;
 
 pub use attacks::{ATTACKS, Attack};
+pub use program::Programs;
 pub use round::{Outcome, Round};
 pub use target::{Target, serve};

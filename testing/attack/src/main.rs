@@ -4,7 +4,7 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Result, ensure};
-use attack::{ATTACKS, Outcome, Round, Target};
+use attack::{ATTACKS, Outcome, Programs, Round, Target};
 use clap::{Parser, Subcommand};
 
 /// Attack our own servers on loopback, without credentials, while an honest client measures their answers
@@ -17,6 +17,15 @@ struct Args {
     /// Seconds of each round
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
+    /// Minutes of all rounds together, in place of --seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1440))]
+    minutes: Option<u64>,
+    /// Addresses that the attackers have together; with 0, they have the address of the honest client
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=250))]
+    addresses: u8,
+    /// Attack the programs of the image that are in this folder [default: their libraries, in this program]
+    #[arg(long, value_name = "FOLDER")]
+    shipped: Option<PathBuf>,
     /// Run only the attack of this name, see --list; repeat the flag for several
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -69,11 +78,23 @@ async fn run(args: Args) -> Result<ExitCode> {
     let chosen = ATTACKS.iter().filter(|attack| args.only.is_empty() || args.only.iter().any(|it| it == attack.name));
     let rounds: Vec<_> =
         chosen.flat_map(|attack| attack.targets.iter().map(move |target| (*attack, *target))).collect();
-    let (binary, lasts) = (std::env::current_exe()?, Duration::from_secs(args.seconds));
-    println!("{} rounds of {} s\n\n{}", rounds.len(), args.seconds, Outcome::HEAD);
+    let programs = match args.shipped {
+        Some(folder) => Programs::Shipped(folder),
+        None => Programs::Libraries(std::env::current_exe()?),
+    };
+    let of_all = |minutes: u64| (minutes * 60 / rounds.len() as u64).max(1);
+    let seconds = args.minutes.map_or(args.seconds, of_all);
+    println!("{} rounds of {seconds} s\n\n{}", rounds.len(), Outcome::HEAD);
     let mut won = 0;
     for (attack, target) in rounds {
-        let outcome = Round { attack, target, lasts, judges_times: true }.run(&binary).await?;
+        let outcome = Round {
+            attack,
+            target,
+            lasts: Duration::from_secs(seconds),
+            addresses: args.addresses,
+            judges_times: true,
+        };
+        let outcome = outcome.run(&programs).await?;
         println!("{}", outcome.line());
         let defeats = outcome.defeats();
         for why in &defeats {

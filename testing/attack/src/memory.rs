@@ -1,15 +1,20 @@
 //! The memory limits of the chart, and the memory of a process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::target::Target;
 
+/// The folder of the chart.
+pub(crate) fn chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/operators")
+}
+
 /// The memory limit of a target in bytes, as the chart sets it.
 pub(crate) fn limit(target: Target) -> Result<u64> {
-    let values = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/operators/values.yaml");
+    let values = chart().join("values.yaml");
     let text = std::fs::read_to_string(&values).with_context(|| format!("could not read {}", values.display()))?;
     let values: Value = serde_saphyr::from_str(&text).context("values.yaml is not YAML")?;
     let path = target.resources();

@@ -1,6 +1,6 @@
 //! One attack on one target, and the verdict.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::join_all;
@@ -11,7 +11,7 @@ use crate::{
     attacks::Attack,
     honest::{self, Measured},
     memory,
-    program::Program,
+    program::Programs,
     target::Target,
 };
 
@@ -29,6 +29,8 @@ pub struct Round {
     pub target: Target,
     /// How long the attack lasts.
     pub lasts: Duration,
+    /// How many addresses the attackers have together. With 0, they have that of the honest client.
+    pub addresses: u8,
     /// Whether a slow honest answer, and a single lost one, is a defeat. In a short round on a busy machine it says little.
     pub judges_times: bool,
 }
@@ -54,29 +56,38 @@ pub struct Outcome {
 }
 
 impl Round {
-    /// Runs the round. `binary` is the program that serves the targets, see [`crate::serve`].
-    pub async fn run(self, binary: &Path) -> Result<Outcome> {
-        let Self { attack, target, lasts, judges_times } = self;
-        let mut program = Program::start(binary, target).await?;
-        let mut aim = Aim::new(target, program.address, &program.folder(), lasts)?;
+    /// Runs the round.
+    pub async fn run(self, programs: &Programs) -> Result<Outcome> {
+        let Self { attack, target, lasts, addresses, judges_times } = self;
+        let mut program = programs.start(target).await?;
+        let mut aim = Aim::new(target, program.requests.clone(), program.address, &program.folder())?;
         // The first answer comes before the attack: a scraper and an API server are known clients.
         honest::ask(&aim).await.context("the target does not answer before the attack")?;
         aim.end = Instant::now() + lasts;
         let honest = aim.of_honest_client();
-        let attackers = join_all((0..attack.attackers).map(|_| repeat(attack, &aim)));
+        let attackers = tokio::task::spawn_blocking(move || attack_on_one_thread(attack, &aim, addresses));
         let (attempts, Measured { mut times, failures }) = tokio::join!(attackers, honest::measure(&honest));
+        let attempts = attempts??;
         times.sort_unstable();
         Ok(Outcome {
             name: format!("{} on {}", attack.name, target.name()),
             limit: memory::limit(target)?,
             has_ended: program.has_ended(),
             peak: program.peak().unwrap_or_default(),
-            attempts: attempts.iter().sum(),
+            attempts,
             times,
             failures,
             judges_times,
         })
     }
+}
+
+/// Runs all attackers until the end of the round on this thread, so that they use one processor at most. Returns the number of
+/// their attempts.
+fn attack_on_one_thread(attack: &Attack, aim: &Aim, addresses: u8) -> Result<usize> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let aims: Vec<_> = (0..attack.attackers).map(|number| aim.of_attacker(number, addresses)).collect();
+    Ok(runtime.block_on(join_all(aims.iter().map(|aim| repeat(attack, aim)))).into_iter().sum())
 }
 
 /// Repeats an attack until the end of the round, and returns the number of attempts.

@@ -18,7 +18,6 @@ use metrics_proxy::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -26,8 +25,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use webhooks::{Plan, ValidationResult, Webhook};
 
-/// The token of the honest scraper.
-const TOKEN: &str = "honest";
+use crate::api_server::{REVIEW, TOKEN, metrics};
 
 /// A server to attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -65,54 +63,26 @@ impl Target {
             Self::BookingServer => "/bookingServer/resources",
         }
     }
-
-    /// A request without credentials for a path that reads a body.
-    pub(crate) fn post(self) -> &'static str {
-        match self {
-            Self::Webhooks => {
-                "POST /mutate-example-com-v1-thing HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
-            }
-            Self::MetricsProxy => "POST /metrics HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n",
-            Self::BookingServer => {
-                "POST /v1/bookings HTTP/1.1\r\nhost: a\r\nidempotency-key: r\r\ncontent-type: application/json\r\n"
-            }
-        }
-    }
-
-    /// A whole request of the honest client, after which the server ends the connection.
-    pub(crate) fn honest_request(self) -> String {
-        let body = match self {
-            Self::Webhooks => json!({
-                "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-                "request": {"uid": "u", "operation": "CREATE", "object": {
-                    "apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"labels": {"a": "b"}},
-                }},
-            })
-            .to_string(),
-            Self::MetricsProxy => {
-                return format!(
-                    "GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\r\n"
-                );
-            }
-            Self::BookingServer => {
-                return "GET /v1/bookings HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_owned();
-            }
-        };
-        format!("{}connection: close\r\ncontent-length: {}\r\n\r\n{body}", self.post(), body.len())
-    }
 }
 
 /// Serves a target on a free port of loopback until the process ends, and prints the address. `folder` is for its files, such as
 /// `tls.crt`.
 pub async fn serve(target: Target, folder: &Path) -> Result<()> {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
-    std::fs::write(folder.join("tls.crt"), made.cert.pem())?;
-    std::fs::write(folder.join("tls.key"), made.signing_key.serialize_pem())?;
+    write_certificate(folder)?;
     match target {
         Target::Webhooks => serve_webhooks(folder).await,
         Target::MetricsProxy => serve_metrics_proxy(folder).await,
         Target::BookingServer => serve_bookings(folder).await,
     }
+}
+
+/// Writes `tls.crt` and `tls.key`, and `ca.crt` beside them.
+pub(crate) fn write_certificate(folder: &Path) -> Result<()> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    for name in ["tls.crt", "ca.crt"] {
+        std::fs::write(folder.join(name), made.cert.pem())?;
+    }
+    Ok(std::fs::write(folder.join("tls.key"), made.signing_key.serialize_pem())?)
 }
 
 #[expect(clippy::print_stdout, reason = "the parent process reads it")]
@@ -152,7 +122,7 @@ async fn serve_metrics(upstream: TcpListener) {
         tokio::spawn(async move {
             let mut head = [0; 4096];
             while stream.read(&mut head).await.unwrap_or(0) > 0 {
-                let body = "up 1\n".repeat(1000);
+                let body = metrics();
                 let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
                 if stream.write_all(answer.as_bytes()).await.is_err() {
                     return;
@@ -171,7 +141,7 @@ impl Reviewer for SlowReviewer {
             if token == TOKEN {
                 return Ok(Some(User { name: TOKEN.to_owned(), ..User::default() }));
             }
-            tokio::time::sleep(Duration::from_secs(8)).await;
+            tokio::time::sleep(REVIEW).await;
             Ok(None)
         }
         .boxed()
@@ -197,7 +167,7 @@ async fn serve_webhooks(folder: &Path) -> Result<()> {
     let hooks = vec![
         Webhook::defaulting(|thing: &mut Thing| drop(thing.spec.labels.insert("default".to_owned(), String::new()))),
         Webhook::validating(|_: Option<&Thing>, _: &Thing| ValidationResult::none()),
-        Webhook::converting::<Thing>(|thing, _| Ok(thing)),
+        Webhook::converting::<Thing>(&["v1", "v2"], |thing, _| Ok(thing)),
     ];
     let plan = Plan::Folder { address, folder: PathBuf::from(folder), endpoint: None };
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse()?))?;
@@ -217,4 +187,6 @@ impl webhooks::Observer for Silent {
     fn started(&self, _: &str) {}
     fn answered(&self, _: &str, _: u16, _: Duration) {}
     fn panicked(&self, _: &str) {}
+    fn converts(&self, _: &webhooks::Conversion<'_>) {}
+    fn converted(&self, _: &webhooks::Conversion<'_>) {}
 }

@@ -1,17 +1,18 @@
 //! A short round of each attack: no attack stops a server.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
-use attack::{ATTACKS, Outcome, Round};
+use attack::{ATTACKS, Outcome, Programs, Round};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_attack_stops_a_server() {
-    let binary = Path::new(env!("CARGO_BIN_EXE_attack"));
+    let programs = Programs::Libraries(env!("CARGO_BIN_EXE_attack").into());
     let (mut lines, mut defeats) = (vec![Outcome::HEAD.to_owned()], Vec::new());
     for attack in ATTACKS {
         for target in attack.targets {
-            let round = Round { attack, target: *target, lasts: Duration::from_secs(1), judges_times: false };
-            let outcome = round.run(binary).await.expect("a round");
+            let lasts = Duration::from_secs(1);
+            let round = Round { attack, target: *target, lasts, addresses: 1, judges_times: false };
+            let outcome = round.run(&programs).await.expect("a round");
             lines.push(outcome.line());
             defeats.extend(outcome.defeats().into_iter().map(|why| format!("{}: {why}", outcome.name)));
         }

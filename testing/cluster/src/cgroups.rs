@@ -1,4 +1,4 @@
-//! The cgroups of a real node. The node has one cgroup below the root of each hierarchy.
+//! The cgroups of real nodes. A cluster has one cgroup below the root of each hierarchy.
 //!
 //! Version 1 (one hierarchy for each controller) has been tested. The code for version 2 (one hierarchy for all) follows the
 //! documentation of the kernel and the kubelet.
@@ -13,22 +13,27 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// The controllers that the kubelet requires with version 2.
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "memory", "pids", "io"];
 
-/// Creates the cgroup `name` in every hierarchy.
+/// Creates the cgroup `name` in every hierarchy. Its parent must exist.
 pub(crate) fn create(name: &str) -> Result<()> {
-    if is_v2() {
-        for controller in CONTROLLERS {
-            let file = Path::new(ROOT).join("cgroup.subtree_control");
-            fs::write(&file, format!("+{controller}")).with_context(|| {
-                format!("could not enable the cgroup controller {controller}: in a container, give it its own cgroup")
-            })?;
-        }
-    }
     for root in hierarchies() {
         let folder = root.join(name);
-        fs::create_dir_all(folder.join("system")).with_context(|| format!("could not create {}", folder.display()))?;
-        for (folder, parent) in [(folder.clone(), root), (folder.join("system"), folder)] {
-            copy_cpuset(&folder, &parent)?;
+        let parent = folder.parent().unwrap_or(&root);
+        if is_v2() {
+            enable_controllers(parent)?;
         }
+        let system = folder.join("system");
+        fs::create_dir_all(&system).with_context(|| format!("could not create {}", system.display()))?;
+        copy_cpuset(&folder, parent)?;
+        copy_cpuset(&system, &folder)?;
+    }
+    Ok(())
+}
+
+fn enable_controllers(folder: &Path) -> Result<()> {
+    for controller in CONTROLLERS {
+        fs::write(folder.join("cgroup.subtree_control"), format!("+{controller}")).with_context(|| {
+            format!("could not enable the cgroup controller {controller}: in a container, give it its own cgroup")
+        })?;
     }
     Ok(())
 }
@@ -59,6 +64,37 @@ pub(crate) fn remove(name: &str) -> Result<()> {
         std::thread::sleep(Duration::from_millis(50)); // the kernel still cleans up ended processes
     }
     bail!("processes that do not belong to the cluster are in its cgroups {name}: see {:?}", existing(name))
+}
+
+/// Freezes all processes in the cgroup and below. They keep their connections but do not run.
+pub(crate) fn freeze(name: &str) -> Result<()> {
+    set_frozen(name, true)
+}
+
+/// Lets the processes in the cgroup run again. Does nothing if they run already, or if there is no such cgroup.
+///
+/// With version 1, a frozen process does not even end when it is killed.
+pub(crate) fn thaw(name: &str) -> Result<()> {
+    set_frozen(name, false)
+}
+
+fn set_frozen(name: &str, frozen: bool) -> Result<()> {
+    let (file, value, report, wanted) = match (is_v2(), frozen) {
+        (true, true) => ("cgroup.freeze", "1", "cgroup.events", "frozen 1"),
+        (true, false) => ("cgroup.freeze", "0", "cgroup.events", "frozen 0"),
+        (false, true) => ("freezer.state", "FROZEN", "freezer.state", "FROZEN"),
+        (false, false) => ("freezer.state", "THAWED", "freezer.state", "THAWED"),
+    };
+    let Some(folder) = existing(name).into_iter().find(|folder| folder.join(file).is_file()) else { return Ok(()) };
+    for _ in 0..200 {
+        let file = folder.join(file);
+        fs::write(&file, value).with_context(|| format!("could not write {}", file.display()))?; // again: the kernel tries again
+        if fs::read_to_string(folder.join(report)).is_ok_and(|report| report.lines().any(|line| line == wanted)) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bail!("{} does not become {wanted}", folder.display())
 }
 
 /// The folders of this cgroup that exist.

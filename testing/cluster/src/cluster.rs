@@ -16,10 +16,11 @@ use crate::api::Api;
 use crate::foreign::Foreign;
 use crate::layout::Layout;
 use crate::missing::Unsupported;
+use crate::network::IpFamily;
 use crate::pki::{self, Authority};
 use crate::progress::{self, Progress};
 use crate::protocol::{Connection, PartState, Reply, Request, Status};
-use crate::spec::{Controllers, Nodes, Spec};
+use crate::spec::{Nodes, Spec};
 use crate::start::{self, Options, Started};
 use crate::supervisor::SOURCE;
 use crate::tools::{self, Tools};
@@ -68,6 +69,8 @@ pub enum Access {
 
 /// The prefix of the names of shared clusters.
 const SHARED: &str = "shared-";
+/// The number of real nodes of a shared cluster. Two are enough to drain one and to spread pods.
+const SHARED_WORKERS: u8 = 2;
 /// How long a shared cluster without a handle waits before it stops.
 const SHARED_IDLE: Duration = Duration::from_mins(5);
 /// How long a fresh cluster continues to run after its test was killed.
@@ -77,20 +80,32 @@ impl Cluster {
     /// Joins the cluster of this kind that all tests of this checkout share. The first caller starts it. It stops some minutes
     /// after the last handle. Use your own namespace, and change nothing outside of it.
     pub fn shared(nodes: Nodes) -> Result<Self> {
+        Self::shared_with(nodes, IpFamily::default())
+    }
+
+    /// Like [`shared`](Self::shared), with real nodes that have addresses of this family.
+    pub fn shared_with(nodes: Nodes, ip_family: IpFamily) -> Result<Self> {
         let key = tools::pins_key(nodes.tools(), SOURCE)?;
-        let options = Options { idle: Some(SHARED_IDLE), ..Options::new(format!("{SHARED}{nodes}-{key}"), nodes) };
+        let family = if ip_family == IpFamily::default() { String::new() } else { format!("{ip_family}-") };
+        let options = Options {
+            workers: SHARED_WORKERS,
+            ip_family,
+            idle: Some(SHARED_IDLE),
+            ..Options::new(format!("{SHARED}{nodes}-{family}{key}"), nodes)
+        };
         Self::up(&options, &progress::to_stderr)
     }
 
     /// Starts a cluster for this test alone; it stops with the handle. It costs about three seconds and half a gigabyte, so
     /// prefer [`shared`](Self::shared) unless the test disturbs the cluster.
     pub fn fresh(nodes: Nodes) -> Result<Self> {
-        Self::fresh_with(nodes, Controllers::Reduced)
+        Self::fresh_with(nodes, |_| {})
     }
 
-    /// Like [`fresh`](Self::fresh), with a choice of the controllers that run without nodes.
-    pub fn fresh_with(nodes: Nodes, controllers: Controllers) -> Result<Self> {
-        let options = Options { controllers, idle: Some(FRESH_IDLE), ..Options::new(fresh_name(), nodes) };
+    /// Like [`fresh`](Self::fresh), with a change of the options.
+    pub fn fresh_with(nodes: Nodes, change: impl FnOnce(&mut Options)) -> Result<Self> {
+        let mut options = Options { idle: Some(FRESH_IDLE), ..Options::new(fresh_name(), nodes) };
+        change(&mut options);
         let mut cluster = Self::up(&options, &progress::to_stderr)?;
         cluster.ends_on_drop = true;
         Ok(cluster)
@@ -163,8 +178,8 @@ impl Cluster {
     pub fn require(&self, access: Access) -> Result<()> {
         let unsupported = |why: &str| Err(Unsupported(format!("{}: {why}", self.name)).into());
         match (access, &self.runner) {
-            (Access::Workers, Runner::Supervisor(ours)) if ours.spec.nodes == Nodes::Real => {
-                unsupported("a real cluster of this repository has only one node")
+            (Access::Workers, Runner::Supervisor(ours)) if ours.spec.real_nodes().count() == 1 => {
+                unsupported("the cluster has only one worker")
             }
             (Access::Workers, Runner::Foreign(foreign)) => match foreign.workers {
                 Some(2..) => Ok(()),

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use rustix::process::Pid;
 
 use crate::api::Api;
 use crate::layout::Layout;
+use crate::network::IpFamily;
 use crate::pki::Authority;
 use crate::protocol::{Connection, Status};
 use crate::remove::members;
@@ -21,6 +21,10 @@ pub struct Summary {
     pub name: String,
     /// The kind of its nodes.
     pub nodes: Nodes,
+    /// The number of its real nodes; 0 with other kinds of nodes.
+    pub workers: usize,
+    /// The addresses of its real nodes.
+    pub ip_family: IpFamily,
     /// The Kubernetes version.
     pub version: String,
     /// Time since the start.
@@ -50,13 +54,16 @@ pub fn summary(name: &str) -> Result<Summary> {
     let api = Authority::load(&layout).and_then(|authority| Api::new(spec.ports.api, &authority));
     let mut status = connection.as_mut().and_then(|connection| connection.status().ok());
     if let Some(status) = &mut status {
-        let outside = numbers_outside(layout.folder());
+        let supervisor = connection.as_ref().and_then(|connection| connection.pid().ok());
+        let outside = supervisor.map(|pid| numbers_outside(layout.folder(), pid)).unwrap_or_default();
         for part in &mut status.parts {
             part.pid = part.pid.and_then(|pid| outside.get(&pid).copied());
         }
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Summary {
+        workers: spec.real_nodes().count(),
+        ip_family: spec.ip_family,
         name: spec.name,
         nodes: spec.nodes,
         version: spec.version,
@@ -69,20 +76,21 @@ pub fn summary(name: &str) -> Result<Summary> {
     })
 }
 
-/// The process ids of the cluster in this folder: a map from the id in the process's own namespace to the id on this machine.
-fn numbers_outside(folder: &Path) -> HashMap<i32, i32> {
-    let numbers = members(folder).into_iter().map(Pid::as_raw_nonzero).filter_map(|pid| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        Some((innermost_number(&status)?, pid.get()))
-    });
-    numbers.collect()
+/// The process ids of the cluster in this folder: a map from the id in the supervisor's namespace to the id on this machine.
+fn numbers_outside(folder: &Path, supervisor: i32) -> HashMap<i32, i32> {
+    let numbers_of = |pid: i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(); // it may have ended
+        numbers(&status)
+    };
+    let Some(depth) = numbers_of(supervisor).len().checked_sub(1) else { return HashMap::new() };
+    let pids = members(folder).into_iter().map(|pid| pid.as_raw_nonzero().get());
+    pids.filter_map(|pid| Some((*numbers_of(pid).get(depth)?, pid))).collect()
 }
 
-/// A process's id in its innermost namespace, from `/proc/PID/status`. The kernel lists the ids from the outermost namespace to
-/// the innermost.
-fn innermost_number(status: &str) -> Option<i32> {
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    numbers.split_whitespace().next_back()?.parse().ok()
+/// The ids of a process, from `/proc/PID/status`: from the outermost namespace to the innermost.
+fn numbers(status: &str) -> Vec<i32> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -90,9 +98,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn innermost_pid_is_last_in_nspid() {
-        assert_eq!(innermost_number("Name:\tetcd\nNSpid:\t15853\t10\nSeccomp:\t0\n"), Some(10));
-        assert_eq!(innermost_number("NSpid:\t15853\n"), Some(15853));
-        assert_eq!(innermost_number("Name:\tetcd\n"), None);
+    fn process_has_a_pid_in_each_namespace() {
+        assert_eq!(numbers("Name:\tetcd\nNSpid:\t15853\t10\nSeccomp:\t0\n"), [15853, 10]);
+        assert_eq!(numbers("NSpid:\t15853\n"), [15853]);
+        assert!(numbers("Name:\tetcd\n").is_empty());
     }
 }

@@ -9,19 +9,39 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::kubeconfig;
+use crate::network::Node;
 use crate::pki::{Authority, write_private};
 use crate::spec::{Nodes, Spec};
 
-pub(crate) use self::node::REGISTRY;
+pub(crate) use self::node::registry;
 pub(crate) use self::simulated::{node_name, simulated_node};
 
 /// One process, and how to start it.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
     pub(crate) begins: Begins,
+    pub(crate) place: Place,
+}
+
+/// The namespaces of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Those of the supervisor.
+    Supervisor,
+    /// New ones, as process 1 of this node. Whatever runs on the node ends with it.
+    Boots(Node),
+    /// Those of this node.
+    On(Node),
+}
+
+impl Place {
+    /// Where the parts of this node run.
+    fn of(node: Node) -> Self {
+        if node.is_first() { Self::Supervisor } else { Self::On(node) }
+    }
 }
 
 /// When the supervisor starts a process.
@@ -37,19 +57,21 @@ pub(crate) enum Begins {
 /// All processes of this cluster, in the order in which the supervisor starts them.
 pub(crate) fn plans(spec: &Spec) -> Result<Vec<Plan>> {
     let mut plans = vec![control_plane::etcd(spec)?, control_plane::api_server(spec)?];
-    if spec.nodes == Nodes::Real {
-        plans.push(node::containerd(spec)?);
+    for node in spec.real_nodes() {
+        plans.extend((!node.is_first()).then(|| node::machine(spec, node)));
+        plans.push(node::containerd(spec, node)?);
     }
     plans.push(control_plane::controller_manager(spec)?);
     match spec.nodes {
         Nodes::None => {}
         Nodes::Simulated => plans.extend([control_plane::scheduler(spec)?, simulated::kwok(spec)?]),
-        Nodes::Real => plans.extend([
-            control_plane::scheduler(spec)?,
-            node::kubelet(spec)?,
-            node::kube_proxy(spec)?,
-            node::coredns(spec)?,
-        ]),
+        Nodes::Real => {
+            plans.push(control_plane::scheduler(spec)?);
+            for node in spec.real_nodes() {
+                plans.extend([node::kubelet(spec, node)?, node::kube_proxy(spec, node)?]);
+            }
+            plans.push(node::coredns(spec)?);
+        }
     }
     Ok(plans)
 }
@@ -70,14 +92,15 @@ pub(crate) fn write_files(spec: &Spec, authority: &Authority) -> Result<()> {
         ("kubeconfig", "admin", Some("system:masters")),
         ("config/controller-manager.kubeconfig", "system:kube-controller-manager", None),
         ("config/scheduler.kubeconfig", "system:kube-scheduler", None),
-        ("config/proxy.kubeconfig", "system:kube-proxy", None),
-        ("config/kubelet.kubeconfig", "system:node:node1", Some("system:nodes")),
         ("config/admin.kubeconfig", "cluster-parts", Some("system:masters")),
     ] {
         let groups: Vec<_> = group.into_iter().collect();
         let user = authority.client(user, &groups)?;
         let text = kubeconfig::render(&spec.name, &server(spec), &authority.certificate, &user);
         write_private(&layout.folder().join(file), &text)?;
+    }
+    for node in spec.real_nodes() {
+        node::write_kubeconfigs(spec, authority, node)?;
     }
     let files = match spec.nodes {
         Nodes::None => Vec::new(),
@@ -107,6 +130,7 @@ pub(crate) fn flags<const N: usize>(pairs: [(&str, String); N]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::IpFamily;
     use crate::ports::Ports;
     use crate::spec::Controllers;
     use crate::tools::Tools;
@@ -120,6 +144,9 @@ mod tests {
             nodes,
             controllers: Controllers::Reduced,
             simulated: 3,
+            workers: 2,
+            ip_family: IpFamily::Ipv4,
+            node_patience: None,
             tools: serde_json::from_value::<Tools>(tools).unwrap(),
             version: "v1.36.3".into(),
             ports: Ports { etcd: 1, etcd_peer: 2, api: 3 },
@@ -129,8 +156,8 @@ mod tests {
         }
     }
 
-    fn names(nodes: Nodes) -> Vec<&'static str> {
-        plans(&spec(nodes)).unwrap().iter().map(|plan| plan.name).collect()
+    fn names(nodes: Nodes) -> Vec<String> {
+        plans(&spec(nodes)).unwrap().into_iter().map(|plan| plan.name).collect()
     }
 
     #[test]
@@ -140,7 +167,29 @@ mod tests {
             names(Nodes::Simulated),
             ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
         );
-        assert!(names(Nodes::Real).ends_with(&["kubelet", "kube-proxy", "coredns"]));
+        let real = names(Nodes::Real);
+        assert_eq!(
+            real[5..],
+            [
+                "kube-controller-manager",
+                "kube-scheduler",
+                "kubelet",
+                "kube-proxy",
+                "kubelet-node2",
+                "kube-proxy-node2",
+                "coredns"
+            ]
+        );
+        assert_eq!(real[..5], ["etcd", "kube-apiserver", "containerd", "node2", "containerd-node2"]);
+    }
+
+    #[test]
+    fn parts_of_a_further_node_run_in_its_namespaces() {
+        let place =
+            |name: &str| plans(&spec(Nodes::Real)).unwrap().into_iter().find(|plan| plan.name == name).unwrap().place;
+        let second = Node::nth(2);
+        assert_eq!([place("kubelet"), place("coredns")], [Place::Supervisor, Place::Supervisor]);
+        assert_eq!([place("node2"), place("kube-proxy-node2")], [Place::Boots(second), Place::On(second)]);
     }
 
     #[test]

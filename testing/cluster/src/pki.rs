@@ -12,7 +12,7 @@ use rcgen::{
 };
 
 use crate::layout::Layout;
-use crate::network::{API_SERVICE_IP, NODE, NODE_IP};
+use crate::network::{Family, Node};
 
 /// A certificate with its key, both as PEM.
 #[derive(Debug)]
@@ -27,17 +27,21 @@ pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
+/// Certificates are valid for both families, whichever the cluster uses.
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 const CLUSTER_CA: &str = "cluster-ca";
 
 /// Writes all keys and certificates with which the parts of a cluster authenticate each other.
-pub(crate) fn write(layout: &Layout) -> Result<Authority> {
+pub(crate) fn write(layout: &Layout, workers: u8) -> Result<Authority> {
     let folder = layout.pki("");
     fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
 
     let authority = Authority::create(CLUSTER_CA)?;
     authority.save(&folder, "ca")?;
     authority.serving("kube-apiserver", &api_server_names())?.save(&folder, "apiserver")?;
-    authority.serving(NODE, &node_names())?.save(&folder, "kubelet-server")?;
+    for node in Node::all(workers) {
+        authority.serving(&node.to_string(), &node_names(node))?.save(&folder, &format!("kubelet-{node}"))?;
+    }
     authority
         .client("kube-apiserver-kubelet-client", &["system:masters"])?
         .save(&folder, "apiserver-kubelet-client")?;
@@ -142,20 +146,22 @@ fn leaf_params(name: &str) -> Result<CertificateParams> {
 fn api_server_names() -> Vec<SanType> {
     let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
     let mut names: Vec<_> = names.into_iter().chain(["localhost"]).filter_map(dns).collect();
-    names.extend([Ipv4Addr::LOCALHOST, API_SERVICE_IP, NODE_IP].map(ip));
+    names.push(ip(Ipv4Addr::LOCALHOST.into()));
+    names.extend(FAMILIES.iter().flat_map(|it| [it.api_service(), it.address(Node::FIRST)]).map(ip));
     names
 }
 
-fn node_names() -> Vec<SanType> {
-    dns(NODE).into_iter().chain([NODE_IP, Ipv4Addr::LOCALHOST].map(ip)).collect()
+fn node_names(node: Node) -> Vec<SanType> {
+    let addresses = FAMILIES.iter().map(|it| it.address(node)).chain([Ipv4Addr::LOCALHOST.into()]);
+    dns(&node.to_string()).into_iter().chain(addresses.map(ip)).collect()
 }
 
 fn dns(name: &str) -> Option<SanType> {
     Some(SanType::DnsName(name.try_into().ok()?))
 }
 
-fn ip(address: Ipv4Addr) -> SanType {
-    SanType::IpAddress(IpAddr::V4(address))
+fn ip(address: IpAddr) -> SanType {
+    SanType::IpAddress(address)
 }
 
 #[cfg(test)]
@@ -166,7 +172,7 @@ mod tests {
     fn loaded_authority_equals_written_one() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::at(folder.path());
-        let written = write(&layout).unwrap();
+        let written = write(&layout, 2).unwrap();
         let loaded = Authority::load(&layout).unwrap();
         assert_eq!(loaded.certificate, written.certificate);
         assert_eq!(loaded.issuer.key().serialize_pem(), written.issuer.key().serialize_pem());
@@ -178,7 +184,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::at(folder.path());
-        write(&layout).unwrap();
+        write(&layout, 2).unwrap();
         for entry in fs::read_dir(layout.pki("")).unwrap().map(Result::unwrap) {
             if entry.path().extension().is_some_and(|extension| extension == "key") {
                 assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", entry.path().display());

@@ -39,11 +39,14 @@ pub(crate) fn clean(layout: &Layout) -> Result<()> {
 
 /// Ends all processes of the cluster, and keeps the files.
 pub(crate) fn end(layout: &Layout) -> Result<()> {
-    end_processes(layout.folder())?;
-    match Spec::read(layout) {
-        Ok(spec) if spec.nodes == Nodes::Real => cgroups::remove(&spec.cgroup()),
-        _ => Ok(()),
+    let Some(spec) = Spec::read(layout).ok().filter(|spec| spec.nodes == Nodes::Real) else {
+        return end_processes(layout.folder());
+    };
+    for node in spec.real_nodes() {
+        cgroups::thaw(&spec.cgroup_of(node))?; // a frozen process does not end
     }
+    end_processes(layout.folder())?;
+    cgroups::remove(&spec.cgroup())
 }
 
 /// Kills all processes whose environment names the folder. Process 1 of a real node is one of them, and all other processes of

@@ -172,7 +172,7 @@ impl Cluster {
             None => None,
         };
         let before = self.resource_version().ok();
-        let users: Vec<&str> = self.users_of_the_api_server()?;
+        let users = self.users_of_the_api_server()?;
         let steps = Steps { of: 5, progress };
 
         // The copy comes first, beside the old data: if it fails, the cluster still runs.
@@ -182,7 +182,7 @@ impl Cluster {
             files::copy(&snapshot.data(), &new)
         })?;
         steps.run(2, "stopping the control plane", || {
-            for part in users.iter().rev().copied().chain([API_SERVER, ETCD]) {
+            for part in users.iter().rev().map(String::as_str).chain([API_SERVER, ETCD]) {
                 self.terminate_part(part, END)?;
             }
             Ok(())
@@ -248,7 +248,7 @@ impl Cluster {
     }
 
     /// The running parts that cache data of the API server.
-    fn users_of_the_api_server(&self) -> Result<Vec<&'static str>> {
+    fn users_of_the_api_server(&self) -> Result<Vec<String>> {
         let status = self.status()?;
         let runs = |name: &str| {
             let idle = [PartState::Stopped, PartState::Failed, PartState::Waiting];
@@ -256,7 +256,7 @@ impl Cluster {
         };
         let plans = parts::plans(&self.supervised()?.spec)?;
         Ok(plans
-            .iter()
+            .into_iter()
             .filter(|plan| plan.begins == Begins::WithApi)
             .map(|plan| plan.name)
             .filter(|it| runs(it))

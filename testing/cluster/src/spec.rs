@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::layout::Layout;
+use crate::network::{IpFamily, Node};
 use crate::ports::Ports;
 use crate::tools::{Tool, Tools, hex};
 
@@ -20,7 +21,7 @@ pub enum Nodes {
     /// Simulated nodes, with a scheduler and all controllers. Pods become Ready without running. For large numbers; needs no
     /// root.
     Simulated,
-    /// One node that runs pods, in Linux namespaces of its own. Needs root.
+    /// Nodes that run pods, in Linux namespaces of their own. Needs root.
     Real,
 }
 
@@ -69,6 +70,12 @@ pub(crate) struct Spec {
     pub(crate) controllers: Controllers,
     /// The number of simulated nodes.
     pub(crate) simulated: u16,
+    /// The number of real nodes.
+    pub(crate) workers: u8,
+    /// The addresses of a cluster with real nodes.
+    pub(crate) ip_family: IpFamily,
+    /// How long a real node may be silent; see [`Options::node_patience`](crate::Options::node_patience).
+    pub(crate) node_patience: Option<Duration>,
     pub(crate) tools: Tools,
     /// The version of Kubernetes, such as "v1.36.3".
     pub(crate) version: String,
@@ -108,7 +115,17 @@ impl Spec {
         std::fs::write(&file, text).with_context(|| format!("could not write {}", file.display()))
     }
 
-    /// The name of the cgroup for a real node and its pods, the same in every hierarchy.
+    /// The real nodes.
+    pub(crate) fn real_nodes(&self) -> impl Iterator<Item = Node> + use<> {
+        Node::all(if self.nodes == Nodes::Real { self.workers } else { 0 })
+    }
+
+    /// The cgroup of a node and its pods. Those of the other nodes are inside of that of the first.
+    pub(crate) fn cgroup_of(&self, node: Node) -> String {
+        if node.is_first() { self.cgroup() } else { format!("{}/{node}", self.cgroup()) }
+    }
+
+    /// The name of the cgroup for all real nodes and their pods, the same in every hierarchy.
     pub(crate) fn cgroup(&self) -> String {
         // The hash of the folder makes the name unique: another state folder may have a cluster of the same name.
         let folder = Sha256::digest(self.folder.as_os_str().as_encoded_bytes());

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::layout::Layout;
 use crate::missing::{Missing, bare, last_line};
+use crate::network::IpFamily;
 use crate::ports::{Ports, TAKEN};
 use crate::progress::{Event, Progress, TICK};
 use crate::protocol::{Connection, Phase};
@@ -28,6 +29,13 @@ pub struct Options {
     pub controllers: Controllers,
     /// The number of nodes with [`Nodes::Simulated`].
     pub simulated: u16,
+    /// The number of nodes with [`Nodes::Real`], from 1 to [`MOST_WORKERS`].
+    pub workers: u8,
+    /// The addresses of a cluster with [`Nodes::Real`].
+    pub ip_family: IpFamily,
+    /// How long a real node may be silent before its pods count as not ready, and then before they are replaced. `None` means the
+    /// times of Kubernetes, 50 and 300 s. A short time makes tests of node failures quick. A kubelet reports every 5 s.
+    pub node_patience: Option<Duration>,
     /// The cluster stops itself after this time without users; `None` for never.
     pub idle: Option<Duration>,
     /// The images that a real node can pull: an OCI layout. `None` means the store of the crate `images`, with its fixtures.
@@ -42,6 +50,9 @@ pub(crate) struct Started {
     pub(crate) child: Option<Child>,
 }
 
+/// The largest number of real nodes. Each costs memory for a kubelet, a containerd and a kube-proxy.
+pub const MOST_WORKERS: u8 = 9;
+
 /// How long to wait for another call that builds all tools and starts the cluster.
 const PATIENCE: Duration = Duration::from_mins(90);
 
@@ -49,19 +60,42 @@ impl Options {
     /// The default options for these nodes. The cluster runs until `down`.
     pub fn new(name: impl Into<String>, nodes: Nodes) -> Self {
         let controllers = Controllers::Reduced;
-        Self { name: name.into(), nodes, controllers, simulated: 5, idle: None, images: None }
+        let name = name.into();
+        let ip_family = IpFamily::default();
+        Self {
+            name,
+            nodes,
+            controllers,
+            simulated: 5,
+            workers: 1,
+            ip_family,
+            node_patience: None,
+            idle: None,
+            images: None,
+        }
     }
 }
 
 /// Starts the cluster, or joins it if it runs already. Of several simultaneous calls, one starts it and the others join.
 pub(crate) fn start(options: &Options, progress: Progress<'_>) -> Result<Started> {
     let layout = Layout::of(&options.name)?;
+    if !(1..=MOST_WORKERS).contains(&options.workers) {
+        bail!("a cluster cannot have {} workers: choose 1 to {MOST_WORKERS}", options.workers);
+    }
     let what = format!("starting or removing the cluster {}", options.name);
     let _lock = Lock::acquire(&layout.lock(), &what, PATIENCE, progress)?;
     if let Some(running) = join(&layout)? {
         if running.spec.nodes != options.nodes {
             let (name, nodes) = (&options.name, running.spec.nodes);
             bail!("the cluster {name} already runs with nodes {nodes}: take it down first, or choose another name");
+        }
+        if running.spec.workers != options.workers {
+            let (name, workers) = (&options.name, running.spec.workers);
+            bail!("the cluster {name} already runs with {workers} workers: take it down first, or choose another name");
+        }
+        if running.spec.ip_family != options.ip_family {
+            let (name, family) = (&options.name, running.spec.ip_family);
+            bail!("the cluster {name} already runs with {family}: take it down first, or choose another name");
         }
         return Ok(running);
     }
@@ -84,6 +118,9 @@ pub(crate) fn start(options: &Options, progress: Progress<'_>) -> Result<Started
             nodes: options.nodes,
             controllers: options.controllers,
             simulated: options.simulated,
+            workers: options.workers,
+            ip_family: options.ip_family,
+            node_patience: options.node_patience,
             tools: tools.clone(),
             version: version.clone(),
             ports: Ports::choose(seed() ^ attempt)?,

@@ -2,12 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::{Access, Cluster, Nodes, Options, PartState, Unsupported, or_skip, progress};
+use cluster::{Access, Cluster, IpFamily, Nodes, Options, PartState, Unsupported, or_skip, progress};
 
 #[test]
 fn two_clusters_start_at_once_and_collect_garbage() {
@@ -184,6 +185,120 @@ fn a_real_node_that_crashes_leaves_nothing_after_down() {
     cluster::down(&options.name).unwrap();
     assert_nothing_left(&folder);
     assert!(cgroups(&options.name).is_empty());
+}
+
+#[test]
+fn two_real_nodes_share_a_network_and_one_can_freeze_fail_and_return() {
+    let patience = Duration::from_secs(12);
+    let real = Options::new(name("two"), Nodes::Real);
+    let options = Options { workers: 2, node_patience: Some(patience), ..real };
+    let Some(cluster) = or_skip(Cluster::up(&options, &progress::to_stderr)) else { return };
+    cluster.require(Access::Workers).unwrap();
+    let folder = cluster.state_dir().to_path_buf();
+    run_on_both_nodes(&cluster);
+    assert_pods_reach_each_other(&cluster);
+
+    let on_second = pods(&cluster).into_iter().find(|pod| pod.node == "node2").unwrap();
+    cluster.pause_part("node2").unwrap();
+    assert_eq!(asked(&cluster, "probe-node1", &on_second.ip), "", "no process of a frozen node runs");
+    assert!(cluster.stop_part("kubelet-node2").unwrap_err().to_string().contains("resume it first"));
+    kubectl(&cluster, "wait --for=condition=Ready=unknown node/node2 --timeout=60s");
+    cluster.resume_part("node2").unwrap();
+    kubectl(&cluster, "wait --for=condition=Ready node/node2 --timeout=60s");
+    assert!(asked(&cluster, "probe-node1", &on_second.ip).starts_with("VERSION"));
+
+    // After a power failure, the node runs its pods again.
+    let boot = || {
+        kubectl(
+            &cluster,
+            "get pod -l app=memcached --field-selector spec.nodeName=node2 -o jsonpath={.items[0].status.containerStatuses[0].restartCount}",
+        )
+    };
+    assert_eq!(boot(), "0");
+    cluster.stop_part("node2").unwrap();
+    cluster.start_part("node2").unwrap();
+    eventually("the kubelet restarts the pod", || boot() == "1");
+    kubectl(&cluster, "wait --for=condition=Ready pod -l app=memcached --timeout=60s");
+    for pod in pods(&cluster) {
+        assert!(asked(&cluster, "probe-node1", &pod.ip).starts_with("VERSION"), "{pod:?}");
+    }
+
+    // A crash leaves nothing, even while a node is frozen.
+    cluster.pause_part("node2").unwrap();
+    kill(cluster::summary(&options.name).unwrap().pid.unwrap());
+    cluster::down(&options.name).unwrap();
+    assert_nothing_left(&folder);
+    assert!(cgroups(&options.name).is_empty());
+}
+
+#[test]
+fn nodes_reach_each_other_over_ipv6_alone() {
+    let ipv6 = |options: &mut Options| (options.workers, options.ip_family) = (2, IpFamily::Ipv6);
+    let Some(cluster) = or_skip(Cluster::fresh_with(Nodes::Real, ipv6)) else { return };
+    run_on_both_nodes(&cluster);
+    assert_pods_reach_each_other(&cluster);
+    for pod in pods(&cluster) {
+        assert!(pod.ip.parse::<Ipv6Addr>().is_ok(), "{pod:?}");
+    }
+    let addresses =
+        kubectl(&cluster, "get nodes,services,pods -o jsonpath={..podIPs}{..clusterIPs}{..status.addresses}");
+    assert!(!addresses.contains("10."), "{addresses}");
+}
+
+#[test]
+fn service_of_a_dual_cluster_has_an_address_of_each_family() {
+    let dual = |options: &mut Options| (options.workers, options.ip_family) = (2, IpFamily::Dual);
+    let Some(cluster) = or_skip(Cluster::fresh_with(Nodes::Real, dual)) else { return };
+    run_on_both_nodes(&cluster);
+    assert_pods_reach_each_other(&cluster);
+    kubectl(&cluster, r#"patch service memcached --patch {"spec":{"ipFamilyPolicy":"RequireDualStack"}}"#);
+    let addresses = kubectl(&cluster, "get service memcached -o jsonpath={.spec.clusterIPs[0]}/{.spec.clusterIPs[1]}");
+    let (first, second) = addresses.split_once('/').unwrap();
+    assert!(first.parse::<Ipv4Addr>().is_ok() && second.parse::<Ipv6Addr>().is_ok(), "{addresses}");
+    for probe in ["probe-node1", "probe-node2"] {
+        for address in [first, second] {
+            eventually("the Service answers", || asked(&cluster, probe, address).starts_with("VERSION"));
+        }
+    }
+}
+
+/// Starts Memcached, and a pod with a shell, on each of two nodes.
+fn run_on_both_nodes(cluster: &Cluster) {
+    apply(cluster, include_str!("two-nodes.yaml"));
+    kubectl(cluster, "rollout status daemonset/memcached --timeout=60s");
+    kubectl(cluster, "wait --for=condition=Ready pod --all --timeout=60s");
+}
+
+/// From each node, a pod reaches DNS, each pod, and the Service; and the API server reaches each kubelet.
+fn assert_pods_reach_each_other(cluster: &Cluster) {
+    for probe in ["probe-node1", "probe-node2"] {
+        for pod in pods(cluster) {
+            assert!(asked(cluster, probe, &pod.ip).starts_with("VERSION"), "{probe} asks {pod:?}");
+        }
+        assert!(asked(cluster, probe, "memcached.default.svc.cluster.local").starts_with("VERSION"), "{probe}");
+        assert_eq!(kubectl(cluster, &format!("logs {probe}")), "begun");
+    }
+}
+
+/// A pod of Memcached.
+#[derive(Debug)]
+struct Pod {
+    node: String,
+    ip: String,
+}
+
+fn pods(cluster: &Cluster) -> Vec<Pod> {
+    let each = "jsonpath={range .items[*]}{.spec.nodeName}/{.status.podIP}{\"\\n\"}{end}";
+    let list = output(&mut cluster.kubectl(["get", "pods", "--selector=app=memcached", "--output", each]));
+    let pod = |line: &str| line.split_once('/').map(|(node, ip)| Pod { node: node.to_owned(), ip: ip.to_owned() });
+    list.lines().filter_map(pod).collect()
+}
+
+/// What Memcached at this host answers to a client in the pod; empty if nothing answers.
+fn asked(cluster: &Cluster, pod: &str, host: &str) -> String {
+    let ask = format!("printf 'version\\r\\nquit\\r\\n' | timeout 3 nc {host} 11211");
+    let answer = cluster.kubectl(["exec", pod, "--", "sh", "-c", &ask]).output().unwrap();
+    String::from_utf8_lossy(&answer.stdout).trim().to_owned()
 }
 
 /// A name that is unique to the test and to this run.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Digest, Layer, Reference};
+use crate::{Digest, Layer, Platform, Reference};
 
 /// The media type of every manifest here.
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -36,6 +36,8 @@ pub struct ImageSpec {
     pub ports: Vec<u16>,
     /// Labels, preferably `org.opencontainers.image.*`.
     pub labels: BTreeMap<String, String>,
+    /// Where the programs run; `None` means on machines like this one.
+    pub platform: Option<Platform>,
     /// How to compress the layer.
     pub compression: Compression,
     /// A digest of all inputs of the image, by which `ensure_fixtures` recognises images that are up to date.
@@ -119,7 +121,7 @@ impl ImageSpec {
         let workdir = if self.workdir.is_empty() { "/" } else { &self.workdir };
         json!({
             // Without a time of creation, so that two builds are equal.
-            "architecture": architecture(),
+            "architecture": self.platform.map_or_else(architecture, Platform::architecture),
             "os": "linux",
             "config": {
                 "User": self.user,
@@ -156,14 +158,11 @@ impl Descriptor {
 
 /// The name of this machine's architecture in images.
 fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
+    Platform::here().map_or(std::env::consts::ARCH, Platform::architecture)
 }
 
-fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+/// Compresses the bytes. The same bytes always give the same result.
+pub fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     // flate2 writes no time and no name into the header, so the result depends only on the input.
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(bytes)?;

@@ -1,10 +1,12 @@
 //! Builds the image of the product: a few static programs, an unprivileged user, no shell.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{Compression, Digest, ImageSpec, Layer, Reference, Store, closure, sbom};
+use crate::{Compression, Digest, ImageSpec, Layer, Platform, Reference, Store, closure, sbom};
 
 /// The default name of the image. The registry `localhost` ensures that no node pulls the image from the internet.
 pub const DEFAULT_TAG: &str = "localhost/operators/controller-manager:dev";
@@ -27,20 +29,46 @@ pub struct Built {
     pub size: u64,
 }
 
+/// What differs between builds of the same sources.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant<'a> {
+    /// The platform of the programs. Another one than this machine's needs [`Platform::cross_compiler`].
+    pub platform: Platform,
+    /// The profile of cargo: `release`, or `dev` for an image that is made to try something out.
+    pub profile: &'a str,
+    /// The commit that the programs and the image name.
+    pub commit: Option<&'a str>,
+}
+
 /// Builds the programs of the workspace in `workspace` for release and stores them as an image.
-pub fn build(workspace: &Path, store: &Store, reference: &Reference) -> Result<Built> {
+///
+/// The programs and the image name `commit`, if there is one. Name none in a build for this machine: a commit that changes no code
+/// would build everything again.
+pub fn build(workspace: &Path, store: &Store, reference: &Reference, commit: Option<&str>) -> Result<Built> {
+    build_variant(Variant { platform: Platform::here()?, profile: "release", commit }, workspace, store, reference)
+}
+
+/// The same for another platform, or with another profile.
+pub fn build_variant(variant: Variant<'_>, workspace: &Path, store: &Store, reference: &Reference) -> Result<Built> {
     // In separate builds, so that features that one program needs of a library do not make the others larger.
-    let programs = PROGRAMS.iter().map(|program| compile(workspace, program)).collect::<Result<Vec<_>>>()?;
-    pack(&programs, store, reference)
+    let compile = |program: &&str| compile(workspace, program, variant);
+    let programs = PROGRAMS.iter().map(compile).collect::<Result<Vec<_>>>()?;
+    pack(&programs, variant.platform, store, reference, variant.commit)
 }
 
 /// The crates that are linked into the programs, for [`sbom`].
-pub fn components(workspace: &Path) -> Result<Vec<sbom::Component>> {
-    sbom::components(workspace, PROGRAMS, &target())
+pub fn components(workspace: &Path, platform: Platform) -> Result<Vec<sbom::Component>> {
+    sbom::components(workspace, PROGRAMS, platform.target())
 }
 
 /// Builds an image from compiled programs and stores it. The same programs always give the same digest.
-fn pack(programs: &[PathBuf], store: &Store, reference: &Reference) -> Result<Built> {
+fn pack(
+    programs: &[PathBuf],
+    platform: Platform,
+    store: &Store,
+    reference: &Reference,
+    commit: Option<&str>,
+) -> Result<Built> {
     let mut files = Layer::new();
     files
         .directory("/tmp", 0o1777)
@@ -51,7 +79,6 @@ fn pack(programs: &[PathBuf], store: &Store, reference: &Reference) -> Result<Bu
         // Adds nothing to a static program.
         closure::add(&mut files, file, &[])?;
     }
-    let label = |name: &str, value: &str| (format!("org.opencontainers.image.{name}"), value.to_owned());
     let main = PROGRAMS[0];
     let image = ImageSpec {
         references: vec![reference.clone()],
@@ -60,7 +87,8 @@ fn pack(programs: &[PathBuf], store: &Store, reference: &Reference) -> Result<Bu
         // With only one heap, glibc keeps 3 MiB less after hours of outages. It costs no time.
         env: vec!["MALLOC_ARENA_MAX=1".to_owned()],
         user: USER.to_owned(),
-        labels: [label("title", main), label("licenses", "Apache-2.0")].into(),
+        labels: labels(commit),
+        platform: Some(platform),
         compression: Compression::Gzip,
         ..ImageSpec::default()
     }
@@ -70,18 +98,35 @@ fn pack(programs: &[PathBuf], store: &Store, reference: &Reference) -> Result<Bu
     Ok(Built { reference: reference.clone(), size: store.size(&digest)?, digest })
 }
 
-/// The target triple of the build.
-fn target() -> String {
-    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+fn labels(commit: Option<&str>) -> BTreeMap<String, String> {
+    let labels = [
+        ("title", Some(PROGRAMS[0])),
+        ("licenses", Some(env!("CARGO_PKG_LICENSE"))),
+        ("version", Some(env!("CARGO_PKG_VERSION"))),
+        ("revision", commit),
+        ("source", Some(env!("CARGO_PKG_REPOSITORY")).filter(|address| !address.is_empty())),
+    ];
+    let label =
+        |(name, value): (&str, Option<&str>)| Some((format!("org.opencontainers.image.{name}"), value?.to_owned()));
+    labels.into_iter().filter_map(label).collect()
 }
 
-fn compile(workspace: &Path, name: &str) -> Result<PathBuf> {
+fn compile(workspace: &Path, name: &str, variant: Variant<'_>) -> Result<PathBuf> {
+    let Variant { platform, profile, commit } = variant;
     ensure!(workspace.join("Cargo.toml").exists(), "{} is no workspace: it has no Cargo.toml", workspace.display());
-    let target = target();
+    let target = platform.target();
     // In a separate folder, because the different flags would invalidate the ordinary build.
     let folder = workspace.join("target/image");
-    let status = crate::cargo()
-        .args(["build", "--release", "--locked", "--package", name, "--bin", name, "--target", &target])
+    let mut cargo = crate::cargo();
+    if Platform::here()? != platform {
+        cross(&mut cargo, platform)?;
+    }
+    match commit {
+        Some(commit) => cargo.env("OPERATORS_COMMIT", commit),
+        None => cargo.env_remove("OPERATORS_COMMIT"),
+    };
+    let status = cargo
+        .args(["build", "--profile", profile, "--locked", "--package", name, "--bin", name, "--target", target])
         .arg("--target-dir")
         .arg(&folder)
         .current_dir(workspace)
@@ -94,7 +139,20 @@ fn compile(workspace: &Path, name: &str) -> Result<PathBuf> {
     if !status.success() {
         bail!("cargo could not build {name}, see above");
     }
-    Ok(folder.join(target).join("release").join(name))
+    let subfolder = if profile == "dev" { "debug" } else { profile };
+    Ok(folder.join(target).join(subfolder).join(name))
+}
+
+/// Makes `cargo` link with the compiler for a platform that this machine does not have. The crate `cc`, which compiles the C
+/// sources of some libraries, finds the same compiler by itself.
+fn cross(cargo: &mut Command, platform: Platform) -> Result<()> {
+    let (compiler, packages) = platform.cross_compiler();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| folder.join(compiler).is_file());
+    ensure!(is_there, "{compiler} is missing, which links for {platform}: install {packages}");
+    let target = platform.target();
+    cargo.env(format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_")), compiler);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -108,7 +166,7 @@ mod tests {
         let reference = Reference::parse(DEFAULT_TAG).unwrap();
         let build = |name| {
             let store = Store::open(folder.path().join(name)).unwrap();
-            pack(&programs, &store, &reference).unwrap()
+            pack(&programs, Platform::Amd64, &store, &reference, None).unwrap()
         };
         let (one, other) = (build("one"), build("other"));
         assert_eq!((one.digest, one.size), (other.digest, other.size));
@@ -116,9 +174,19 @@ mod tests {
     }
 
     #[test]
+    fn image_names_version_and_commit() {
+        let label = |commit, name: &str| labels(commit).remove(&format!("org.opencontainers.image.{name}"));
+        assert_eq!(label(Some("abc"), "revision").as_deref(), Some("abc"));
+        assert_eq!(label(None, "revision"), None);
+        assert_eq!(label(None, "version").as_deref(), Some(env!("CARGO_PKG_VERSION")));
+        assert_ne!(label(None, "source").as_deref(), Some(""), "an empty address is no link");
+    }
+
+    #[test]
     fn folder_without_a_workspace_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let error = compile(folder.path(), PROGRAMS[0]).unwrap_err();
+        let variant = Variant { platform: Platform::Amd64, profile: "release", commit: None };
+        let error = compile(folder.path(), PROGRAMS[0], variant).unwrap_err();
         assert!(error.to_string().ends_with("is no workspace: it has no Cargo.toml"), "{error}");
     }
 }

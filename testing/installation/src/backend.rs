@@ -1,7 +1,9 @@
 //! The clusters on which the suite runs.
 
-use anyhow::{Result, bail};
-use cluster::{Cluster, Nodes, Unsupported};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use cluster::{Cluster, IpFamily, Nodes, Unsupported};
 
 /// The name of the kind cluster that tests share.
 pub(crate) const KIND: &str = "operators-e2e";
@@ -33,10 +35,18 @@ impl Backend {
     }
 }
 
+/// The addresses of the local cluster: those that `E2E_IP_FAMILY` names, `ipv4` if it is not set.
+fn ip_family() -> Result<IpFamily> {
+    match std::env::var("E2E_IP_FAMILY") {
+        Ok(family) => family.parse().map_err(|error| anyhow!("E2E_IP_FAMILY: {error}")),
+        Err(_) => Ok(IpFamily::Ipv4),
+    }
+}
+
 /// The cluster that end-to-end tests share. Each test must use its own namespace.
 pub fn shared_cluster() -> Result<Cluster> {
     match Backend::chosen()? {
-        Backend::Local => Cluster::shared(Nodes::Real),
+        Backend::Local => Cluster::shared_with(Nodes::Real, ip_family()?),
         Backend::Existing => Cluster::existing(None),
         Backend::Kind => Cluster::kind(KIND, 2),
     }
@@ -45,11 +55,39 @@ pub fn shared_cluster() -> Result<Cluster> {
 /// A cluster for one test alone, which may install, upgrade and remove releases in it.
 pub fn fresh_cluster() -> Result<Cluster> {
     match Backend::chosen()? {
-        Backend::Local => Cluster::fresh(Nodes::Real),
+        Backend::Local => cluster_with(ip_family()?),
         Backend::Existing => {
             Err(Unsupported("this test needs a cluster of its own, and E2E_CLUSTER is existing".into()).into())
         }
         Backend::Kind => Cluster::fresh_kind(),
+    }
+}
+
+/// A cluster for one test alone, with addresses of this family.
+pub fn cluster_with(ip_family: IpFamily) -> Result<Cluster> {
+    match Backend::chosen()? {
+        Backend::Local => Cluster::fresh_with(Nodes::Real, |options| options.ip_family = ip_family),
+        Backend::Existing | Backend::Kind => {
+            Err(Unsupported(format!("this test needs a cluster with {ip_family}, which this repository runs")).into())
+        }
+    }
+}
+
+/// A cluster for one test alone with two nodes, of which the test may pause, stop and delete the second. Kubernetes gives up a
+/// silent node after `patience`, and replaces its pods after the same time again.
+pub fn failing_cluster(patience: Duration) -> Result<Cluster> {
+    match Backend::chosen()? {
+        Backend::Local => {
+            let ip_family = ip_family()?;
+            Cluster::fresh_with(Nodes::Real, |options| {
+                options.workers = 2;
+                options.ip_family = ip_family;
+                options.node_patience = Some(patience);
+            })
+        }
+        Backend::Existing | Backend::Kind => {
+            Err(Unsupported("this test stops a node, which only clusters of this repository support".into()).into())
+        }
     }
 }
 

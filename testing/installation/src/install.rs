@@ -50,7 +50,7 @@ pub fn image_for(cluster: &Cluster) -> Result<String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the crate is in a workspace")?;
     let store = Store::open(images::default_store()?)?;
     let reference: Reference = images::operator::DEFAULT_TAG.parse()?;
-    let built = images::operator::build(workspace, &store, &reference)?;
+    let built = images::operator::build(workspace, &store, &reference, None)?;
     let (repository, _tag) = images::operator::DEFAULT_TAG.rsplit_once(':').context("the tag has a name")?;
     if cluster.is_ours() {
         return Ok(format!("{repository}@{}", built.digest));

@@ -1,5 +1,7 @@
 //! Reads the operators' metrics through the proxy, like a client that scrapes them.
 
+use std::net::{IpAddr, SocketAddr};
+
 use anyhow::{Context as _, Result, anyhow};
 use chart::helm::succeeded;
 use cluster::Cluster;
@@ -41,7 +43,8 @@ pub fn scrape(cluster: &Cluster, token: Option<&str>) -> Result<Answer> {
     let path = "--output=jsonpath={.spec.clusterIP}";
     let address =
         succeeded(&mut cluster.kubectl(["get", "service", &service, "--namespace", MANAGER_NAMESPACE, path]))?;
-    let url = format!("https://{}:8443", address.trim());
+    let address: IpAddr = address.trim().parse().context("not an address")?;
+    let url = format!("https://{}", SocketAddr::new(address, 8443));
     let ask = || -> Result<Answer> {
         cluster.enter_network()?;
         tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(get(&url, token))

@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -125,7 +126,8 @@ fn target(pod: &Value) -> Option<Value> {
     let containers = pod["spec"]["containers"].as_array()?;
     let port =
         containers.iter().filter_map(|it| it["ports"].as_array()).flatten().find(|it| it["name"] == "metrics")?;
-    let address = format!("{}:{}", pod["status"]["podIP"].as_str()?, port["containerPort"]);
+    let ip: IpAddr = pod["status"]["podIP"].as_str()?.parse().ok()?;
+    let address = SocketAddr::new(ip, u16::try_from(port["containerPort"].as_u64()?).ok()?).to_string();
     Some(json!({
         "targets": [address],
         "labels": {"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"]},

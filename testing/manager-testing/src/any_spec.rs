@@ -4,7 +4,7 @@
 //! server refuses some of them. The operator must report on each accepted spec, without a panic and without an endless loop. In
 //! the end the object gets its usual spec again, and must be as if nothing had happened.
 
-mod draw;
+pub(crate) mod draw;
 
 use std::{
     collections::BTreeMap,

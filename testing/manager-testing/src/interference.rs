@@ -350,13 +350,13 @@ impl User {
         self.model.object(&resource, NAMESPACE, self.name())
     }
 
-    async fn create(&self) {
+    pub(crate) async fn create(&self) {
         let apply = Patch::Apply(&self.object);
         self.api().patch(self.name(), &PatchParams::apply("user").force(), &apply).await.expect("it is created");
     }
 
     /// Sends a merge patch. The object may have been deleted.
-    async fn patch(&self, patch: &Value) {
+    pub(crate) async fn patch(&self, patch: &Value) {
         let sent = self.api().patch(self.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
         if let Err(error) = sent {
             assert!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{error}");

@@ -9,6 +9,8 @@
 //!
 //! [`survive_any_spec`] gives the operator specs that its schema allows, whether or not they make sense.
 //!
+//! [`two_releases`] runs an operator twice over the same objects, as by mistake.
+//!
 //! [`Races`] makes pairs of changes a few milliseconds apart, and counts the changes to which the operator does not react.
 //!
 //! ```ignore
@@ -32,9 +34,10 @@ mod process;
 mod proxied;
 mod races;
 mod seed;
+mod two_releases;
 mod world;
 
-pub use any_spec::survive_any_spec;
+pub use any_spec::{draw::value as drawn_value, survive_any_spec};
 pub use audit::Requests;
 pub use campaign::{Campaign, Life, Subject};
 pub use end_state::EndState;
@@ -45,4 +48,5 @@ pub use process::Process;
 pub use proxied::Proxied;
 pub use races::{Missed, Raced, Races};
 pub use seed::seed;
+pub use two_releases::two_releases;
 pub use world::{Namespaced, World, run_id};

@@ -15,7 +15,7 @@ use k8s_openapi::{
     api::{
         core::v1::Namespace,
         events::v1::Event,
-        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+        rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -346,7 +346,7 @@ impl World {
         });
         roles.patch(&role, &apply, &Patch::Apply(&body)).await.expect("the role is accepted");
         let bindings: Api<RoleBinding> = self.api();
-        self.allow_election(&bindings).await;
+        self.allow("leader-election", &leader_election_permissions("controller-manager.operators")).await;
         let binding = |kind: &str, name: &str| {
             json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name},
@@ -364,19 +364,20 @@ impl World {
         }
     }
 
-    async fn allow_election(&self, bindings: &Api<RoleBinding>) {
+    /// Grants the operator more permissions in its namespace, by a Role and a binding of this name.
+    pub async fn allow(&self, name: &str, rules: &[PolicyRule]) {
         let apply = PatchParams::apply("test").force();
         let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "leader-election"},
-            "rules": leader_election_permissions("controller-manager.operators"),
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules,
         });
-        self.api::<Role>().patch("leader-election", &apply, &Patch::Apply(&role)).await.expect("the role is valid");
+        self.api::<Role>().patch(name, &apply, &Patch::Apply(&role)).await.expect("the role is valid");
         let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "leader-election"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "leader-election"},
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.user}],
         });
-        bindings.patch("leader-election", &apply, &Patch::Apply(&binding)).await.expect("the binding is valid");
+        let bindings = self.api::<RoleBinding>();
+        bindings.patch(name, &apply, &Patch::Apply(&binding)).await.expect("the binding is valid");
     }
 }
 

@@ -36,6 +36,9 @@ pub(crate) fn kinds(definition: &Value) -> Result<Vec<Kind>, String> {
             let selector = pointer("labelSelectorPath");
             made = made.with_scale(&need("specReplicasPath")?, &need("statusReplicasPath")?, selector.as_deref());
         }
+        let selectable = version["selectableFields"].as_array().into_iter().flatten();
+        let paths = selectable.filter_map(|field| field["jsonPath"].as_str());
+        made.selectable = paths.map(|path| path.trim_start_matches('.').to_owned()).collect();
         let schema = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(Value::Object(Map::new()));
         rules::read_all(&schema)?;
         let schema = Schema::new(schema);

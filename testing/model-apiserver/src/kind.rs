@@ -26,6 +26,8 @@ pub struct Kind {
     pub(crate) namespaced: bool,
     pub(crate) status: bool,
     pub(crate) scale: Option<ScalePaths>,
+    /// Fields beside name and namespace by which a field selector can select, such as `spec.size`.
+    pub(crate) selectable: Vec<String>,
     pub(crate) shape: Arc<Shape>,
     /// Defaults and normalises a decoded request body.
     pub(crate) normalize: Normalize,
@@ -105,6 +107,7 @@ impl Kind {
             namespaced: true,
             status: false,
             scale: None,
+            selectable: Vec::new(),
             shape: Arc::new(Shape::custom(fields, Rest::Free)),
             normalize: Normalize::Function(|_| {}),
             generation: Generation::All,

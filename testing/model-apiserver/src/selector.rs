@@ -41,7 +41,9 @@ impl Selector {
             let pods = kind.resource() == "pods";
             let of_all = ["metadata.name", "metadata.namespace"].contains(&name);
             let of_pods = pods && ["spec.nodeName", "status.phase"].contains(&name);
-            if !(of_all || of_pods) {
+            let of_events = kind.resource() == "events.events.k8s.io" && name == "regarding.name";
+            let declared = kind.selectable.iter().any(|field| field == name);
+            if !(of_all || of_pods || of_events || declared) {
                 return Err(Refusal::bad_request(if pods || kind.custom {
                     format!("field label not supported: {name}")
                 } else {
@@ -63,7 +65,11 @@ impl Selector {
         let label = |key: &str| metadata["labels"][key].as_str();
         let field = |name: &str| {
             let pointer = format!("/{}", name.replace('.', "/"));
-            object.pointer(&pointer).and_then(Value::as_str).unwrap_or_default()
+            match object.pointer(&pointer) {
+                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) => text.clone(),
+                Some(other) => other.to_string(),
+            }
         };
         (self.namespace.is_empty() || metadata["namespace"] == *self.namespace)
             && self.labels.iter().all(|required| match (&required.test, label(&required.key)) {
@@ -74,7 +80,7 @@ impl Selector {
                 (Test::In(_), None) => false,
                 (Test::NotIn(_), None) => true,
             })
-            && self.fields.iter().all(|(name, equal, value)| (field(name) == value) == *equal)
+            && self.fields.iter().all(|(name, equal, value)| (field(name) == *value) == *equal)
     }
 }
 
@@ -142,8 +148,10 @@ mod tests {
 
     #[test]
     fn selectors() {
-        let kind = Kind::custom("g", "v1", "things", "Thing");
-        let object = json!({"metadata": {"name": "x", "namespace": "n", "labels": {"a": "b", "c": "d"}}});
+        let selectable = ["spec.size", "spec.on", "status.phase"].map(str::to_owned).to_vec();
+        let kind = Kind { selectable, ..Kind::custom("g", "v1", "things", "Thing") };
+        let metadata = json!({"name": "x", "namespace": "n", "labels": {"a": "b", "c": "d"}});
+        let object = json!({"metadata": metadata, "spec": {"size": 3, "on": false}});
         for (labels, fields, expected) in [
             ("", "", true),
             ("a=b", "", true),
@@ -158,6 +166,10 @@ mod tests {
             ("", "metadata.name=x", true),
             ("", "metadata.name!=x", false),
             ("", "metadata.namespace=other", false),
+            ("", "spec.size=3,spec.on=false", true),
+            ("", "spec.size!=3", false),
+            ("", "status.phase=", true),
+            ("", "status.phase=Booked", false),
         ] {
             let selector = Selector::read(&kind, "n", labels, fields).expect(labels);
             assert_eq!(selector.matches(&object), expected, "{labels} {fields}");

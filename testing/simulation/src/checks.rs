@@ -270,14 +270,14 @@ impl Checks {
         }
     }
 
-    /// Checks that the operator does not recreate a child that the primary remembers.
+    /// Checks that the operator does not recreate a child that the primary remembers, or that happens once.
     fn check_once(&self, change: &Change) -> Result<(), String> {
         let (None, Some(child)) = (&change.before, &change.after) else { return Ok(()) };
         let made = (change.resource.clone(), change.key.clone(), owner(child));
         if self.made.contains(&made) { Err("the operator has created this child again".to_owned()) } else { Ok(()) }
     }
 
-    /// Records the state of a primary, and remembered children that are gone.
+    /// Records the state of a primary, and children that are gone and must not be created again.
     fn remember(&mut self, change: &Change) {
         if *change.resource == *self.subject.resource() {
             if let Some(object) = &change.after {
@@ -286,7 +286,9 @@ impl Checks {
             self.excuse(change);
         } else if let (Some(child), None) = (&change.before, &change.after) {
             let owner = owner(child);
-            if self.objects.get(&owner).is_some_and(|object| self.subject.remembers(object, child)) {
+            let is_remembered = self.objects.get(&owner).is_some_and(|object| self.subject.remembers(object, child));
+            let is_over = change.writer.starts_with(OPERATOR) && self.subject.happens_once(child);
+            if is_remembered || is_over {
                 self.made.insert((change.resource.clone(), change.key.clone(), owner));
             }
         }

@@ -60,6 +60,8 @@ pub enum Act {
     Annotate,
     /// A user requests a reconcile.
     RequestReconcile,
+    /// A user requests something that happens once, such as a run.
+    Request,
     /// A user pauses the object.
     Pause,
     /// A user resumes the object.
@@ -74,8 +76,9 @@ pub enum Act {
     RemoveFinalizers,
     /// A user restarts the pods, as `kubectl rollout restart` does.
     RolloutRestart,
-    /// A user creates, changes or deletes a Secret to which objects refer.
-    Secret,
+    /// A user creates, changes or deletes an object that the operator only reads, such as a Secret to which specs refer.
+    #[serde(alias = "Secret")]
+    Input,
     /// A user deletes the namespace of all objects, and creates it again.
     DeleteNamespace,
     /// A user deletes the CRD of the objects, and installs it again.
@@ -141,7 +144,7 @@ pub enum Act {
 
 impl Act {
     /// All acts.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 47] = [
         Self::Create,
         Self::Apply,
         Self::Edit,
@@ -150,6 +153,7 @@ impl Act {
         Self::Label,
         Self::Annotate,
         Self::RequestReconcile,
+        Self::Request,
         Self::Pause,
         Self::Resume,
         Self::Delete,
@@ -157,7 +161,7 @@ impl Act {
         Self::Replace,
         Self::RemoveFinalizers,
         Self::RolloutRestart,
-        Self::Secret,
+        Self::Input,
         Self::DeleteNamespace,
         Self::DeleteDefinition,
         Self::DamageChild,
@@ -212,7 +216,9 @@ impl Act {
             Self::Scale | Self::Autoscale => has_scale(subject),
             Self::RemoveFinalizers => subject.has_finalizers(),
             Self::RolloutRestart => has("deployments.apps"),
-            Self::Secret => !subject.secrets().is_empty(),
+            Self::Request => subject.request(&mut Rng::with_seed(0)).is_some(),
+            Self::Input => subject.input(&mut Rng::with_seed(0)).is_some(),
+            Self::DeleteNamespace => !is_cluster_scoped(subject),
             Self::PodFails | Self::PodsAreSlow | Self::PodsDoNotStart | Self::Evict => {
                 has("deployments.apps") || has("jobs.batch")
             }
@@ -292,6 +298,10 @@ impl Act {
 const SEQUEL_MS: u64 = 180_000;
 /// The time to a sequel is halved less often than this, so that short times are frequent.
 const SEQUEL_HALVINGS: u8 = 8;
+/// There are fewer changes of inputs than this at the end of a world.
+const LAST_INPUTS: u8 = 8;
+/// Time between two of them.
+const AFTER_AN_INPUT: Duration = Duration::from_secs(40);
 /// Time in which a world comes to rest after a disturbance.
 const AT_REST: Duration = Duration::from_mins(4);
 
@@ -334,7 +344,7 @@ impl Disturbance {
 
     /// Draws the last change of each object, which comes after the world is at rest. A reconcile request comes at the same time,
     /// so that the change meets a write of the status. No later change causes a reconcile of the object, so a change that the
-    /// operator misses here stays missed.
+    /// operator misses here stays missed. The same holds for the changes of inputs that follow.
     fn last(rng: &mut Rng, length: Duration, objects: usize) -> Vec<Self> {
         const LAST: [Act; 6] = [Act::Edit, Act::Scale, Act::Label, Act::RequestReconcile, Act::Pause, Act::Resume];
         let mut all = Vec::new();
@@ -347,8 +357,14 @@ impl Disturbance {
             all.push(Self { at, phase, act, object, seed: rng.u64(..) });
             all.push(Self { at, phase: Phase::AnyTime, act: Act::RequestReconcile, object, seed: rng.u64(..) });
         }
+        // Nothing else wakes the objects that read these inputs.
+        let mut at = length + AT_REST * u32::try_from(objects + 1).unwrap_or(1);
+        for _ in 0..rng.u8(..LAST_INPUTS) {
+            let (object, seed) = (rng.usize(..objects), rng.u64(..));
+            all.push(Self { at, phase: Phase::AnyTime, act: Act::Input, object, seed });
+            at += AFTER_AN_INPUT;
+        }
         if rng.u8(..4) == 0 {
-            let at = length + AT_REST * u32::try_from(objects + 1).unwrap_or(1);
             all.push(Self { at, phase: Phase::AnyTime, act: Act::ClockJumps, object: 0, seed: rng.u64(..) });
         }
         all
@@ -358,6 +374,12 @@ impl Disturbance {
     pub(crate) fn lasts(&self) -> Duration {
         Duration::from_millis(Rng::with_seed(self.seed).u64(1_000..90_000))
     }
+}
+
+/// Whether the objects of the operator have no namespace.
+pub(crate) fn is_cluster_scoped(subject: &dyn Subject) -> bool {
+    let mut definitions = subject.operator().crds().into_iter().map(|definition| definition.spec);
+    definitions.any(|it| format!("{}.{}", it.names.plural, it.group) == subject.resource() && it.scope == "Cluster")
 }
 
 /// Whether the objects have a scale subresource.

@@ -77,10 +77,19 @@ impl Wanted<'_> {
     ///
     /// Names the child that is missing, left over or not adopted, or the condition that is wrong.
     pub fn are_there(&self, object: &Value, cluster: &Model) -> Result<bool, String> {
+        self.are_there_in(object["metadata"]["namespace"].as_str().unwrap_or_default(), object, cluster)
+    }
+
+    /// Like [`are_there`](Self::are_there), in another namespace than that of the object.
+    ///
+    /// # Errors
+    ///
+    /// As [`are_there`](Self::are_there).
+    pub fn are_there_in(&self, namespace: &str, object: &Value, cluster: &Model) -> Result<bool, String> {
         let owner = object["metadata"]["name"].as_str().unwrap_or_default();
         let mut foreign = Vec::new();
         for &(resource, is_wanted) in self.children {
-            match beside(object, cluster, resource, self.name) {
+            match cluster.object(resource, namespace, self.name) {
                 // The operator leaves an unowned object alone; it matters only if its name is wanted.
                 Some(child) if !is_owned(&child, object) => foreign.extend(is_wanted.then_some(child)),
                 Some(_) if !is_wanted => return Err(format!("a child is not wanted any more: {resource}")),

@@ -284,8 +284,8 @@ impl Stage {
         }
         Some(Awaited {
             resource: self.users.kind_of_child(&mut Rng::with_seed(seed))?.to_owned(),
-            namespace: Users::namespace(object).to_owned(),
-            owner: Users::name(object),
+            namespace: self.users.namespace(object).to_owned(),
+            owner: self.users.name(object),
         })
     }
 
@@ -355,7 +355,7 @@ impl Stage {
         let mut changes = self.model.changes_after(after);
         changes.retain(|change| *change.resource == *self.subject.resource());
         let last = changes.pop().filter(|change| change.after.is_some())?;
-        let key = |number| format!("{}/{}", Users::namespace(number), Users::name(number));
+        let key = |number| format!("{}/{}", self.users.namespace(number), self.users.name(number));
         let number = (0..self.plan.objects).find(|number| *last.key == *key(*number))?;
         Some((last.version, number))
     }

@@ -53,9 +53,22 @@ pub trait Subject: Send + Sync {
         false
     }
 
-    /// The Secrets to which specs refer, each with its keys.
-    fn secrets(&self) -> &'static [(&'static str, &'static [&'static str])] {
-        &[]
+    /// Whether the operator must not create this child again after it has deleted it itself, even if the object does not record the
+    /// child. By default, the operator may.
+    fn happens_once(&self, _child: &Value) -> bool {
+        false
+    }
+
+    /// Draws an object that users write and the operator only reads, such as a Secret to which specs refer. It has no namespace.
+    /// `None` if the operator reads no such objects.
+    fn input(&self, _rng: &mut Rng) -> Option<Value> {
+        None
+    }
+
+    /// Draws a merge patch with which a user requests something that happens once, such as a run. No two requests are the same.
+    /// `None` if users cannot request anything.
+    fn request(&self, _rng: &mut Rng) -> Option<Value> {
+        None
     }
 
     /// Whether the operator puts finalizers on its objects.
@@ -78,8 +91,9 @@ pub trait Subject: Send + Sync {
         None
     }
 
-    /// Checks that everything has happened that this object requires in a period without disturbances. The object is not paused.
-    /// The world calls this only for subjects with [`calm`](Subject::calm).
+    /// Checks that everything has happened that this object requires in a period without disturbances. At its begin, a user makes
+    /// a [`request`](Subject::request) of each object. The object is not paused. The world calls this only for subjects with
+    /// [`calm`](Subject::calm).
     ///
     /// # Errors
     ///

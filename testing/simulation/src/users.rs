@@ -7,9 +7,14 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use model_apiserver::Model;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::{disturbance::Act, objects::text, subject::Subject, trace::Trace};
+use crate::{
+    disturbance::{Act, is_cluster_scoped},
+    objects::text,
+    subject::Subject,
+    trace::Trace,
+};
 
 /// The namespaces of all objects. Leases and their Events are in another namespace.
 pub(crate) const NAMESPACES: [&str; 2] = ["shop", "depot"];
@@ -22,22 +27,25 @@ pub(crate) struct Users {
     model: Model,
     client: Client,
     subject: &'static dyn Subject,
+    is_cluster_scoped: bool,
     trace: Trace,
 }
 
 impl Users {
     pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: Trace) -> Self {
-        Self { model: model.clone(), client: model.client_named("user"), subject, trace }
+        let client = model.client_named("user");
+        Self { model: model.clone(), client, subject, is_cluster_scoped: is_cluster_scoped(subject), trace }
     }
 
-    /// The name of an object, by its number. Each name exists in every namespace.
-    pub(crate) fn name(number: usize) -> String {
-        char::from(b'a' + u8::try_from(number / NAMESPACES.len()).unwrap_or_default()).to_string()
+    /// The name of an object, by its number. Each name of a namespaced object exists in every namespace.
+    pub(crate) fn name(&self, number: usize) -> String {
+        let letter = if self.is_cluster_scoped { number } else { number / NAMESPACES.len() };
+        char::from(b'a' + u8::try_from(letter).unwrap_or_default()).to_string()
     }
 
-    /// The namespace of an object, by its number.
-    pub(crate) fn namespace(number: usize) -> &'static str {
-        NAMESPACES[number % NAMESPACES.len()]
+    /// The namespace of an object, by its number. Empty for cluster-scoped objects.
+    pub(crate) fn namespace(&self, number: usize) -> &'static str {
+        if self.is_cluster_scoped { "" } else { NAMESPACES[number % NAMESPACES.len()] }
     }
 
     /// Acts as a user or another client. Returns whether that changed anything.
@@ -47,7 +55,7 @@ impl Users {
             Act::Create if self.object(object).is_some() => Ok(()),
             Act::Create | Act::Apply => self.apply(object, rng).await,
             Act::Edit => {
-                let spec = self.subject.spec(&Self::name(object), rng);
+                let spec = self.subject.spec(&self.name(object), rng);
                 self.patch(object, json!({"spec": spec})).await
             }
             Act::Scale => self.scale(object, rng).await,
@@ -57,6 +65,10 @@ impl Users {
                 let value = json!(rng.u32(..).to_string());
                 self.annotate(object, &self.own("reconcile-requested-at"), value).await
             }
+            Act::Request => match self.subject.request(rng) {
+                Some(patch) => self.patch(object, patch).await,
+                None => Ok(()),
+            },
             Act::Pause => self.annotate(object, &self.own("paused"), json!("true")).await,
             Act::Resume => self.annotate(object, &self.own("paused"), Value::Null).await,
             Act::Delete => self.delete(object, DeleteParams::default()).await,
@@ -68,10 +80,10 @@ impl Users {
                 Ok(()) => self.apply(object, rng).await,
                 error => error,
             },
-            Act::Secret => self.act_on_secret(object, rng).await,
+            Act::Input => self.act_on_input(object, rng).await,
             Act::DeleteNamespace => {
                 let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource("v1", "Namespace", None));
-                all.delete(Self::namespace(object), &DeleteParams::default()).await.map(drop)
+                all.delete(self.namespace(object), &DeleteParams::default()).await.map(drop)
             }
             Act::RemoveFinalizers => self.patch(object, json!({"metadata": {"finalizers": null}})).await,
             Act::RolloutRestart => {
@@ -178,29 +190,29 @@ impl Users {
         }
     }
 
-    /// Creates, changes or deletes a Secret to which objects refer.
-    async fn act_on_secret(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
-        let Some((name, keys)) = rng.choice(self.subject.secrets()) else { return Ok(()) };
-        let namespace = Self::namespace(object);
-        let metadata = json!({"name": name, "namespace": namespace});
-        let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
-        if rng.u8(..4) == 0 {
-            let is_there = self.model.object("secrets", namespace, name).is_some();
-            return if is_there { self.delete_child(&secret).await } else { Ok(()) };
+    /// Creates, changes or deletes an object that the operator only reads.
+    async fn act_on_input(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
+        let Some(mut input) = self.subject.input(rng) else { return Ok(()) };
+        if !self.is_cluster_scoped {
+            input["metadata"]["namespace"] = self.namespace(object).into();
         }
-        let contents = ["YTph", "YTpi", "YTpj"]; // a:a, a:b, a:c
-        let data: Map<String, Value> =
-            keys.iter().map(|key| ((*key).to_owned(), json!(contents[rng.usize(..contents.len())]))).collect();
-        secret["data"] = data.into();
-        self.api_of(&secret).patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(&secret)).await.map(drop)
+        let (api, name) = (self.api_of(&input), text(&input["metadata"]["name"]));
+        if rng.u8(..3) > 0 {
+            return api.patch(&name, &PatchParams::apply("kubectl").force(), &Patch::Apply(&input)).await.map(drop);
+        }
+        match api.delete(&name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            result => result.map(drop),
+        }
     }
 
     /// Draws one of the children of an object. For `pods`, draws one of the pods of its children.
     pub(crate) fn child(&self, resource: &str, object: usize, rng: &mut Rng) -> Option<Value> {
-        let (name, namespace) = (Self::name(object), Self::namespace(object));
+        let (name, namespace) = (self.name(object), self.namespace(object));
         let has_label = |child: &Value| {
             let metadata = &child["metadata"];
-            metadata["namespace"] == namespace && metadata["labels"]["app.kubernetes.io/instance"] == *name
+            (self.is_cluster_scoped || metadata["namespace"] == namespace)
+                && metadata["labels"]["app.kubernetes.io/instance"] == *name
         };
         let mut all = self.model.objects(resource);
         if resource == "pods" {
@@ -215,7 +227,7 @@ impl Users {
 
     /// Returns the stored object with this number.
     pub(crate) fn object(&self, number: usize) -> Option<Value> {
-        self.model.object(self.subject.resource(), Self::namespace(number), &Self::name(number))
+        self.model.object(self.subject.resource(), self.namespace(number), &self.name(number))
     }
 
     /// The key of an annotation in the operator's group.
@@ -225,7 +237,7 @@ impl Users {
     }
 
     async fn apply(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
-        let ((api_version, kind), name) = (self.subject.kind(), Self::name(object));
+        let ((api_version, kind), name) = (self.subject.kind(), self.name(object));
         let applied = json!({
             "apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": self.subject.spec(&name, rng),
         });
@@ -235,7 +247,7 @@ impl Users {
 
     async fn scale(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
         let patch = json!({"spec": {"replicas": rng.u8(..5)}});
-        self.api(object).patch_scale(&Self::name(object), &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+        self.api(object).patch_scale(&self.name(object), &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
     async fn annotate(&self, object: usize, key: &str, value: Value) -> Result<(), kube::Error> {
@@ -243,11 +255,11 @@ impl Users {
     }
 
     async fn patch(&self, object: usize, patch: Value) -> Result<(), kube::Error> {
-        self.api(object).patch(&Self::name(object), &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+        self.api(object).patch(&self.name(object), &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
     async fn delete(&self, object: usize, how: DeleteParams) -> Result<(), kube::Error> {
-        self.api(object).delete(&Self::name(object), &how).await.map(drop)
+        self.api(object).delete(&self.name(object), &how).await.map(drop)
     }
 
     async fn delete_child(&self, child: &Value) -> Result<(), kube::Error> {
@@ -264,13 +276,21 @@ impl Users {
         let (api_version, kind) = self.subject.kind();
         let plural = self.subject.resource().split('.').next().unwrap_or_default();
         let resource = resource(api_version, kind, Some(plural));
-        Api::namespaced_with(self.client.clone(), Self::namespace(object), &resource)
+        api(&self.client, self.namespace(object), &resource)
     }
 
     /// The API for the kind and the namespace of this object.
     fn api_of(&self, child: &Value) -> Api<DynamicObject> {
         let resource = resource(&text(&child["apiVersion"]), &text(&child["kind"]), None);
-        Api::namespaced_with(self.client.clone(), &text(&child["metadata"]["namespace"]), &resource)
+        api(&self.client, &text(&child["metadata"]["namespace"]), &resource)
+    }
+}
+
+/// The API for this resource in a namespace, or for cluster-scoped objects if the namespace is empty.
+fn api(client: &Client, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
+    match namespace {
+        "" => Api::all_with(client.clone(), resource),
+        _ => Api::namespaced_with(client.clone(), namespace, resource),
     }
 }
 

@@ -23,7 +23,6 @@ use crate::{
     stage::{Stage, process},
     subject::{Period, Subject},
     trace::{Trace, WakeUps},
-    users::NAMESPACES,
 };
 
 /// Time between two steps of a world.
@@ -275,8 +274,13 @@ impl World {
             return Err(format!("{} is still being deleted", object["metadata"]["name"]));
         }
         let scrape = self.processes.iter().flatten().map(Harness::scrape).collect::<String>();
-        let is_of_objects =
-            |line: &&str| NAMESPACES.iter().any(|namespace| line.contains(&format!("namespace=\"{namespace}\"")));
+        let users = &self.stage.users;
+        let is_of_objects = |line: &&str| {
+            (0..self.plan.objects).any(|number| {
+                line.contains(&format!("namespace=\"{}\"", users.namespace(number)))
+                    && line.contains(&format!("name=\"{}\"", users.name(number)))
+            })
+        };
         match scrape.lines().find(is_of_objects) {
             Some(line) => Err(format!("all objects are gone, but not the series {line}")),
             None => Ok(()),
@@ -306,6 +310,10 @@ impl World {
     async fn watch_a_period(&mut self) -> Result<(), String> {
         self.pass(SETTLING).await?;
         let (from, version) = (self.model.now(), self.model.version());
+        for object in 0..self.plan.objects {
+            let mut rng = Rng::with_seed(self.plan.seed ^ version ^ u64::try_from(object).unwrap_or_default());
+            self.stage.users.act(Act::Request, object, &mut rng).await;
+        }
         self.pass(PERIOD).await?;
         let period = Period {
             from,

@@ -106,6 +106,8 @@ struct Monitor {
     scrape_timeout: String,
     /// Additional labels, for the monitor selector of a Prometheus.
     labels: BTreeMap<String, String>,
+    /// Namespace of the monitor and of the Secret with the token, for a Prometheus that reads monitors from certain namespaces; empty means the release's.
+    namespace: String,
     /// Secret with the token that Prometheus sends to the proxy, in the namespace of this release.
     token_secret: TokenSecret,
     /// SafeTLSConfig of the scrapes, for a client certificate or for the CA of the proxy's certificate. When empty, Prometheus does not verify the proxy's certificate, because it is self-signed by default.
@@ -120,7 +122,7 @@ struct Monitor {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct TokenSecret {
-    /// Name of the Secret. When empty, the chart creates a ServiceAccount that may only read metrics, and a Secret with its token.
+    /// Name of the Secret, in the namespace of the monitor. When empty, the chart creates a ServiceAccount that may only read metrics, and a Secret with its token.
     name: String,
     /// Key of the token in the Secret.
     #[schemars(length(min = 1))]
@@ -167,6 +169,7 @@ impl Default for Monitor {
             interval: String::new(),
             scrape_timeout: String::new(),
             labels: BTreeMap::new(),
+            namespace: String::new(),
             token_secret: TokenSecret { name: String::new(), key: "token".to_owned() },
             tls_config: Open::new(),
             relabelings: Vec::new(),

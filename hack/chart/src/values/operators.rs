@@ -126,7 +126,7 @@ fn operator_schema(operator: &dyn Operator) -> Value {
     if reads_secrets(operator) {
         schema["properties"]["readSecrets"] = json!({
             "type": "boolean",
-            "description": "Whether the operator may get the Secrets that its objects name, in its watched namespaces.",
+            "description": "Whether the operator may get the Secrets that its objects name, and create and patch those that they ask it to generate, in its watched namespaces.",
         });
     }
     for flag in own_flags(operator) {

@@ -7,14 +7,9 @@ use controller_manager::OPERATORS;
 use serde_json::{Value, json};
 
 use crate::{
-    flag_sets::everything,
-    kit::{FlagSet, deep, helm, render},
+    flag_sets::{KEPT, everything},
+    kit::{FlagSet, deep, helm, of_manager, render},
 };
-
-/// The object of this kind that belongs to the manager; there is one manager, since the topology is `combined`.
-fn of_manager<'a>(rendered: &'a Rendered, kind: &str) -> &'a Value {
-    rendered.object(kind, "operators-controller-manager").unwrap()
-}
 
 /// The manager's flags.
 fn flags(rendered: &Rendered) -> Vec<String> {
@@ -80,7 +75,9 @@ fn namespaces_can_be_selected_by_labels() {
         assert_eq!(selector["matchLabels"], labels);
     }
     let test = rendered.object("Pod", "operators-smoke-test").unwrap();
-    assert!(test["spec"]["containers"][0]["args"].to_string().contains("--namespace-labels=env=test,team=x"));
+    assert!(test["spec"]["containers"][0]["args"].to_string().contains("--namespace=operators-smoke-test"));
+    let scratch = rendered.object("Namespace", "operators-smoke-test").unwrap();
+    assert_eq!([&scratch["metadata"]["labels"]["env"], &scratch["metadata"]["labels"]["team"]], ["test", "x"]);
     assert!(render(&json!({})).object("ClusterRole", "operators-controller-manager-namespaces").is_none());
 }
 
@@ -93,8 +90,8 @@ fn secret_access_follows_read_secrets_value() {
         let about = |rule: &&Value| rule["resources"].to_string().contains("\"secrets\"");
         all.as_array().unwrap().iter().filter(about).cloned().collect::<Vec<_>>()
     };
-    let get = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]});
-    assert_eq!(about_secrets(json!({})), [get]);
+    let by_name = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get", "patch"]});
+    assert_eq!(about_secrets(json!({})), [by_name]);
     assert!(about_secrets(json!({"operators": {"memcached": {"readSecrets": false}}})).is_empty());
 }
 
@@ -172,7 +169,7 @@ fn image_registry_prefixes_every_image() {
 
 #[test]
 fn replicas_value_sets_replicas_and_disruption_budget() {
-    for (replicas, number, budgets) in [(json!(1), Some(1), 0), (json!(2), Some(2), 1), (Value::Null, None, 0)] {
+    for (replicas, number, budgets) in [(json!(1), Some(1), 0), (json!(2), Some(2), 1), (Value::Null, None, 1)] {
         let rendered = render(&json!({"replicas": replicas}));
         let spec = of_manager(&rendered, "Deployment")["spec"].as_object().unwrap();
         assert_eq!(spec.get("replicas").cloned(), number.map(Value::from), "Helm would own even a null");
@@ -180,16 +177,6 @@ fn replicas_value_sets_replicas_and_disruption_budget() {
         assert_eq!(found.len(), budgets, "{replicas}");
         assert!(found.iter().all(|budget| budget["spec"]["maxUnavailable"] == 1));
     }
-}
-
-#[test]
-fn network_policy_admits_container_ports() {
-    let peers = json!([{"podSelector": {"matchLabels": {"app": "prometheus"}}}]);
-    let rendered = render(&json!({"networkPolicy": {"enabled": true, "metricsFrom": peers}}));
-    let ingress = &of_manager(&rendered, "NetworkPolicy")["spec"]["ingress"];
-    let ports: Vec<_> = deep(ingress, "port").into_iter().filter_map(Value::as_i64).collect();
-    assert_eq!(ports, [8081, 9443, 8443]);
-    assert_eq!((&ingress[2]["from"], &ingress[0]["from"]), (&peers, &Value::Null));
 }
 
 #[test]
@@ -216,6 +203,82 @@ fn old_versions_are_served_only_with_webhooks() {
     assert_eq!(versions(off.clone()), (vec![json!(true), json!(false)], Value::Null));
     assert!(flags(&render(&off)).contains(&"--enable-webhooks=false".to_owned()));
     assert!(render(&off).of("ValidatingWebhookConfiguration").next().is_none());
+}
+
+#[test]
+fn booking_server_speaks_tls_with_a_certificate_that_the_operator_issues() {
+    let provider = |values: Value| {
+        let rendered = render(&values);
+        let server =
+            rendered.object("Deployment", "operators-booking-server").unwrap()["spec"]["template"]["spec"].clone();
+        let service = rendered.object("Service", "operators-booking-server").unwrap()["spec"]["ports"].clone();
+        let of_provider = |flag: &String| flag.starts_with("--booking-url") || flag.starts_with("--booking-cert");
+        (flags(&rendered).into_iter().filter(of_provider).collect::<Vec<_>>(), server, service)
+    };
+    let (flags, server, service) = provider(json!({}));
+    assert_eq!(
+        flags,
+        [
+            format!("--booking-url=https://operators-booking-server.{NAMESPACE}.svc"),
+            "--booking-certificate-secret=operators-booking-certificate".to_owned()
+        ]
+    );
+    assert_eq!(service, json!([{"name": "https", "port": 443, "targetPort": "https"}]));
+    assert_eq!(server["containers"][0]["ports"][0], json!({"name": "https", "containerPort": 8080}));
+    let certificate = &deep(&server["volumes"], "items");
+    let file = |name: &str| json!({"key": name, "path": name});
+    assert_eq!(certificate[..], [&json!([file("tls.crt"), file("tls.key")])], "the keys of the authorities stay away");
+    assert!(server["containers"][0]["args"].to_string().contains("--tls-cert-file=/certificate/tls.crt"));
+
+    // A Secret of the user's choice.
+    let named =
+        |more: Value| json!({"bookingServer": {"enabled": true}, "operators": {"flightticket": {"provider": more}}});
+    let (flags, server, _) = provider(named(json!({"certificateSecretName": "mine"})));
+    assert!(flags.contains(&"--booking-certificate-secret=mine".to_owned()), "{flags:?}");
+    assert!(flags[0].starts_with("--booking-") && flags.len() == 2, "{flags:?}");
+    assert!(deep(&server["volumes"], "secretName").contains(&&json!("mine")));
+
+    // With an address or authorities of the user, the operator issues no certificate, and the server speaks plain HTTP.
+    for (values, url) in [
+        (json!({"url": "http://operators-booking-server"}), "http://operators-booking-server".to_owned()),
+        (json!({"caFile": "/ca.crt"}), format!("http://operators-booking-server.{NAMESPACE}.svc")),
+    ] {
+        let (flags, server, service) = provider(named(values));
+        assert_eq!(flags, [format!("--booking-url={url}")]);
+        assert_eq!(service, json!([{"name": "http", "port": 80, "targetPort": "http"}]));
+        assert!(!server.to_string().contains("certificate"), "{server}");
+    }
+}
+
+#[test]
+fn bookings_are_kept_like_definitions() {
+    let rendered = render(&json!({"bookingServer": {"persistence": {"enabled": true}}}));
+    let claim = rendered.object("PersistentVolumeClaim", "operators-booking-server").unwrap();
+    for (annotation, value) in KEPT {
+        assert_eq!(claim["metadata"]["annotations"][annotation], value, "{annotation}");
+    }
+}
+
+#[test]
+fn users_choose_whether_definitions_are_kept_and_may_add_options_of_argo_cd() {
+    let annotations = |crds: Value| {
+        let rendered = render(&json!({"crds": crds}));
+        let of = |crd: &Value| crd["metadata"]["annotations"].clone();
+        rendered.of("CustomResourceDefinition").map(of).collect::<Vec<_>>()
+    };
+    for annotations in annotations(json!({"keep": false})) {
+        for (annotation, _) in KEPT {
+            assert_eq!(annotations[annotation], Value::Null, "{annotation}");
+        }
+    }
+    let options = json!({"argocd.argoproj.io/sync-options": "ServerSideApply=true, Prune=true", "team": "x"});
+    for annotations in annotations(json!({"annotations": options})) {
+        let options = &annotations["argocd.argoproj.io/sync-options"];
+        assert_eq!(
+            (options, &annotations["team"]),
+            (&json!("ServerSideApply=true,Prune=false,Delete=false"), &json!("x"))
+        );
+    }
 }
 
 #[test]
@@ -258,8 +321,11 @@ fn notes_mention_only_enabled_operators() {
         "{notes}"
     );
     assert!(!notes.contains("CronTab"), "{notes}");
-    let (delete, uninstall) = (notes.find("kubectl delete memcacheds").unwrap(), notes.find("helm uninstall").unwrap());
-    assert!(delete < uninstall);
+    assert!(notes.contains("helm uninstall operators") && !notes.contains("kubectl delete"), "{notes}");
+    assert!(notes.contains("Objects of flighttickets.flights.com stand for something outside"), "{notes}");
+    assert_eq!(notes.matches("stand for something outside").count(), 1, "other objects need no running operator");
+    assert!(!notes.contains("helm rollback"), "only after an upgrade");
+    assert!(notes.contains("get secret operators-booking-certificate"), "{notes}");
     assert!(
         notes.contains(OPERATORS.iter().find(|it| it.name() == "helloapp").unwrap().crds()[0].spec.names.kind.as_str())
     );
@@ -272,7 +338,8 @@ fn a_release_fits_into_its_secret() {
     let folder = tempfile::tempdir().unwrap();
     let mut package = helm().command();
     succeeded(package.arg("package").arg(chart::folder()).arg("--destination").arg(folder.path())).unwrap();
-    let packaged = fs::metadata(folder.path().join("operators-0.1.0.tgz")).unwrap().len();
+    let packaged =
+        fs::metadata(folder.path().join(concat!("operators-", env!("CARGO_PKG_VERSION"), ".tgz"))).unwrap().len();
     // Helm stores the chart's files and the rendered manifest as JSON, compressed, in base64.
     let rendered = render(&everything(FlagSet::all().last().unwrap())).text;
     let file = folder.path().join("manifest");
@@ -285,31 +352,87 @@ fn a_release_fits_into_its_secret() {
 }
 
 #[test]
-fn every_alert_links_to_its_runbook() {
-    let rule = json!({"enabled": true, "runbookUrl": "https://example.com/runbooks.md#"});
-    let rendered = render(&json!({"prometheusRule": rule}));
-    let groups = rendered.of("PrometheusRule").next().unwrap()["spec"]["groups"].as_array().unwrap();
-    let runbooks = fs::read_to_string(chart::folder().join("../../docs/runbooks.md")).unwrap();
-    let rules: Vec<&Value> = groups.iter().flat_map(|group| group["rules"].as_array().unwrap()).collect();
-    assert!(rules.len() > 10);
-    for rule in &rules {
-        let name = rule["alert"].as_str().unwrap();
-        assert!(runbooks.contains(&format!("\n## {name}\n")), "{name} is not in docs/runbooks.md");
-        let link = format!("https://example.com/runbooks.md#{}", name.to_lowercase());
-        assert_eq!(rule["annotations"]["runbook_url"], link);
+fn an_upgrade_says_how_to_go_back_without_loss() {
+    // `helm template` prints no notes, and `helm upgrade` needs a cluster. So a copy of the chart renders them as an object.
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("operators");
+    succeeded(std::process::Command::new("cp").arg("--recursive").arg(chart::folder()).arg(&copy)).unwrap();
+    fs::copy(copy.join("templates/NOTES.txt"), copy.join("notes.tpl")).unwrap();
+    let object = "kind: Notes\ntext: {{ tpl (.Files.Get \"notes.tpl\") . | quote }}\n";
+    fs::write(copy.join("templates/notes.yaml"), object).unwrap();
+    let mut command = helm().command();
+    let rendered = succeeded(command.args(["template", "operators", "--is-upgrade"]).arg(&copy)).unwrap();
+    let rendered = Rendered::parse(&rendered).unwrap();
+    let notes = rendered.of("Notes").next().unwrap()["text"].as_str().unwrap();
+    assert!(notes.contains("do not use `helm rollback`") && notes.contains("--set crds.enabled=false"), "{notes}");
+}
+
+#[test]
+fn smoke_test_has_permissions_only_in_its_namespace() {
+    let rendered = render(&json!({}));
+    let about = |object: &&Value| object["metadata"]["labels"]["app.kubernetes.io/component"] == "smoke-test";
+    let kinds: Vec<_> = rendered.objects.iter().filter(about).map(|object| object["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["Namespace", "ServiceAccount", "Role", "RoleBinding", "Pod"]);
+    for object in
+        rendered.objects.iter().filter(about).filter(|object| object["kind"].as_str().unwrap().contains("Role"))
+    {
+        assert_eq!(object["metadata"]["namespace"], "operators-smoke-test");
+        assert!(!object.to_string().contains("namespaces\""), "{object}");
     }
 }
 
 #[test]
-fn the_dashboard_is_json() {
-    let rendered = render(&json!({"dashboard": {"enabled": true}}));
-    let mut dashboards = 0;
-    for data in rendered.of("ConfigMap").filter_map(|config_map| config_map["data"].as_object()) {
-        for text in data.values() {
-            let dashboard: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
-            assert!(!dashboard["panels"].as_array().unwrap().is_empty());
-            dashboards += 1;
+fn pods_name_no_user_when_the_cluster_chooses_it() {
+    let rendered = render(&json!({"fixedUserIds": false}));
+    for (owner, spec) in rendered.pods() {
+        let context = &spec["securityContext"];
+        assert_eq!(context["runAsNonRoot"], true, "{owner}");
+        for key in ["runAsUser", "runAsGroup", "fsGroup"] {
+            assert!(deep(spec, key).is_empty(), "{owner}: {key}");
         }
     }
-    assert_eq!(dashboards, 1);
+    assert!(flags(&rendered).contains(&"--fixed-user-ids=false".to_owned()), "the operators' pods name none either");
+    assert!(!flags(&render(&json!({}))).iter().any(|flag| flag.starts_with("--fixed-user-ids")));
+}
+
+#[test]
+fn registry_prefixes_no_image_that_the_user_set() {
+    let own = json!({"repository": "registry.example.com/operators", "tag": "1"});
+    let proxy = json!({"kind": "kube-rbac-proxy", "image": {"repository": "registry.example.com/proxy"}});
+    let values = json!({"imageRegistry": "mirror.example.com", "image": own, "metrics": {"proxy": proxy}});
+    let rendered = render(&values);
+    for (owner, spec) in rendered.pods() {
+        for image in deep(spec, "image") {
+            assert!(image.as_str().unwrap().starts_with("registry.example.com/"), "{owner}: {image}");
+        }
+    }
+    let test = rendered.object("Pod", "operators-smoke-test").unwrap();
+    let args = test["spec"]["containers"][0]["args"].to_string();
+    assert!(args.contains("--image-registry=mirror.example.com"), "the samples' images come from the mirror: {args}");
+}
+
+#[test]
+fn probes_can_be_tuned() {
+    let container = |values: Value| {
+        let rendered = render(&values);
+        of_manager(&rendered, "Deployment")["spec"]["template"]["spec"]["containers"][0].clone()
+    };
+    let tuned = container(json!({"probes": {"liveness": {"failureThreshold": 9}, "readiness": {"periodSeconds": 7}}}));
+    let liveness = &tuned["livenessProbe"];
+    assert_eq!((&liveness["failureThreshold"], &liveness["periodSeconds"]), (&json!(9), &json!(20)));
+    assert_eq!(tuned["readinessProbe"]["periodSeconds"], 7);
+    assert_eq!(tuned["livenessProbe"]["httpGet"]["path"], "/healthz");
+}
+
+#[test]
+fn monitors_can_be_in_the_namespace_of_prometheus() {
+    let monitor = json!({"enabled": true, "namespace": "monitoring"});
+    let rendered = render(&json!({"metrics": {"serviceMonitor": monitor}}));
+    let monitor = rendered.of("ServiceMonitor").next().unwrap();
+    assert_eq!(monitor["metadata"]["namespace"], "monitoring");
+    assert_eq!(monitor["spec"]["namespaceSelector"], json!({"matchNames": [NAMESPACE]}));
+    let secret = rendered.object("Secret", "operators-metrics-reader").unwrap();
+    assert_eq!(secret["metadata"]["namespace"], "monitoring", "a monitor reads only Secrets of its own namespace");
+    let binding = rendered.object("ClusterRoleBinding", "operators-metrics-reader").unwrap();
+    assert_eq!(binding["subjects"][0]["namespace"], "monitoring");
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use chart::{NAMESPACE, rendered::Rendered};
 use controller_manager::OPERATORS;
-use manager::{leader_election_permissions, permissions, shared_token_permissions, webhook_permissions};
+use manager::{
+    leader_election_permissions, permissions, shared_certificate_permissions, shared_token_permissions,
+    webhook_permissions,
+};
 use serde_json::{Value, json};
 
 use crate::kit::{FlagSet, deep, for_each, helm, render};
@@ -49,6 +52,8 @@ pub(crate) fn everything(set: &FlagSet) -> Value {
     values["extraObjects"] =
         json!([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-extra"}}]);
     values["commonLabels"] = json!({"team": "platform"});
+    values["commonAnnotations"] = json!({"contact": "platform@example.com"});
+    values["caBundle"] = json!({"configMapName": "authorities"});
     values["priorityClassName"] = json!("system-cluster-critical");
     values
 }
@@ -95,7 +100,9 @@ fn permissions_equal_declared_ones(set: &FlagSet, rendered: &Rendered) {
             .push(json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}));
         assert_eq!(rules("Role", "leader-election"), election);
 
-        let provider = json!(shared_token_permissions("operators-booking-token"));
+        let mut provider = shared_token_permissions("operators-booking-token");
+        provider.extend(shared_certificate_permissions("operators-booking-certificate").into_iter().skip(1)); // `create`
+        let provider = json!(provider);
         let books = is_in(deployment, "flightticket");
         assert_eq!(rules("Role", "provider"), if books { provider } else { json!([]) }, "{set:?}");
 
@@ -178,18 +185,27 @@ fn objects_are_unique_and_labelled(rendered: &Rendered) {
                 "{key:?} has no label {label}"
             );
         }
-        assert_eq!(metadata["labels"]["helm.sh/chart"], "operators-0.1.0");
+        assert_eq!(metadata["labels"]["helm.sh/chart"], concat!("operators-", env!("CARGO_PKG_VERSION")));
         assert!(seen.insert(key.clone()), "{key:?} appears twice");
     }
 }
+
+/// The annotations that keep an object: those of Helm, of Argo CD and of the kustomize-controller of Flux.
+pub(crate) const KEPT: [(&str, &str); 3] = [
+    ("helm.sh/resource-policy", "keep"),
+    ("argocd.argoproj.io/sync-options", "Prune=false,Delete=false"),
+    ("kustomize.toolkit.fluxcd.io/prune", "disabled"),
+];
 
 fn objects_suit_gitops(rendered: &Rendered) {
     for object in &rendered.objects {
         let hook = &object["metadata"]["annotations"]["helm.sh/hook"];
         assert!(hook.is_null() || hook == "test", "{hook}");
         assert!(deep(object, "caBundle").is_empty(), "only the manager may write caBundle");
-        let keep = &object["metadata"]["annotations"]["helm.sh/resource-policy"];
-        assert_eq!(keep == "keep", object["kind"] == "CustomResourceDefinition");
+        let keep = object["kind"] == "CustomResourceDefinition";
+        for (annotation, value) in KEPT {
+            assert_eq!(object["metadata"]["annotations"][annotation] == value, keep, "{}", object["metadata"]["name"]);
+        }
     }
 }
 
@@ -205,7 +221,9 @@ fn deployments_match_topology(set: &FlagSet, rendered: &Rendered) {
         assert_eq!(runs.count(), usize::from(set.enabled.contains(operator.name())), "{set:?}");
     }
     for object in rendered.objects.iter().filter(|object| object["metadata"]["namespace"].is_string()) {
-        assert_eq!(object["metadata"]["namespace"], NAMESPACE);
+        let is_of_test = object["metadata"]["labels"]["app.kubernetes.io/component"] == "smoke-test";
+        let namespace = &object["metadata"]["namespace"];
+        assert!(namespace == NAMESPACE || is_of_test && namespace == "operators-smoke-test", "{namespace}");
     }
 }
 

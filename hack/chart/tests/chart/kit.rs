@@ -78,3 +78,8 @@ pub(crate) fn deep<'a>(value: &'a Value, key: &str) -> Vec<&'a Value> {
         _ => Vec::new(),
     }
 }
+
+/// The object of this kind that belongs to the manager; there is one manager, since the topology is `combined`.
+pub(crate) fn of_manager<'a>(rendered: &'a Rendered, kind: &str) -> &'a Value {
+    rendered.object(kind, "operators-controller-manager").unwrap()
+}

@@ -2,8 +2,16 @@
 //! chart refuses, and send each object to a real API server with strict field validation.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
+mod alerts;
+mod every_value;
 mod features;
 mod flag_sets;
+mod gitops;
 mod kit;
+mod metadata;
+mod names;
+mod network;
 mod refused;
+mod releases;
+mod snapshot;
 mod strict;

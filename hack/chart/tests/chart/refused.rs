@@ -71,12 +71,46 @@ fn contradictory_values_are_rejected() {
             json!({"metrics": {"podMonitor": {"enabled": true}, "serviceMonitor": {"enabled": true}}}),
             "metrics.podMonitor.enabled: must be false when",
         ),
+        (
+            json!({"metrics": {"enabled": false}, "prometheusRule": {"enabled": true}}),
+            "prometheusRule.enabled: needs metrics.enabled: true",
+        ),
+        (
+            json!({"metrics": {"enabled": false}, "dashboard": {"enabled": true}}),
+            "dashboard.enabled: needs metrics.enabled: true",
+        ),
+        (
+            json!({"prometheusRule": {"alerts": {"OperatorAbsnt": {"enabled": false}}}}),
+            "prometheusRule.alerts.OperatorAbsnt: there is no such alert; the alerts are CronTab",
+        ),
+        (
+            json!({"commonLabels": {"app.kubernetes.io/name": "x"}}),
+            "commonLabels: the chart itself sets the label app.kubernetes.io/name",
+        ),
+        (
+            json!({"podLabels": {"app.kubernetes.io/component": "x"}}),
+            "podLabels: the chart itself sets the label app.kubernetes.io/component",
+        ),
+        (
+            json!({"commonAnnotations": {"helm.sh/hook": "pre-install"}}),
+            "commonAnnotations: helm.sh/hook would make every object a hook",
+        ),
+        (
+            json!({"caBundle": {"configMapName": "a", "secretName": "b"}}),
+            "caBundle.secretName: must be empty when caBundle.configMapName is set",
+        ),
+        (json!({"podLabels": {"a": "x"}, "commonLabels": {"a": "y"}}), "podLabels: commonLabels also has the label a"),
+        (json!({"networkPolicy": {"egress": [{}]}}), "networkPolicy.egress: needs networkPolicy.enabled: true"),
         (json!({"metrics": {"port": 8081}}), "metrics.port: 8081 is already in use"),
         (json!({"webhooks": {"port": 8444}}), "webhooks.port: 8444 is already in use"),
         (json!({"metrics": {"port": 9443}}), "webhooks.port: 9443 is already in use"),
         (
             json!({"operators": {"flightticket": {"provider": {"secretName": "a", "tokenFile": "/b"}}}}),
             "operators.flightticket.provider.secretName: must be empty",
+        ),
+        (
+            json!({"operators": {"flightticket": {"provider": {"certificateSecretName": "a", "caFile": "/b"}}}}),
+            "operators.flightticket.provider.certificateSecretName: must be empty",
         ),
         (
             json!({"webhooks": {"enabled": false, "certManager": {"enabled": true}}}),

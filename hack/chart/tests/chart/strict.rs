@@ -68,6 +68,7 @@ fn strict_api_server_accepts_every_object() {
     let account = json!({"name": "operators-smoke-test", "namespace": NAMESPACE});
     for object in [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "operators-smoke-test"}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}),
     ] {
         feed(&mut cluster.kubectl(["apply", "--server-side", "--filename=-"]), object.to_string().as_bytes());

@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Objects with more fields than this, such as an affinity, get only one row. They are Kubernetes' own types, which readers know.
 const LARGEST_OBJECT: usize = 12;
 
-/// The table of all fields of `spec` in the stored version.
+/// The table of all fields of `spec` in the stored version, and the fields by which `kubectl get --field-selector` can select.
 pub(super) fn table(crd: &Value) -> Result<String> {
     let versions = crd["spec"]["versions"].as_array().context("the definition has no versions")?;
     let version = versions.iter().find(|version| version["storage"] == true).context("no version is stored")?;
@@ -16,6 +16,15 @@ pub(super) fn table(crd: &Value) -> Result<String> {
     let mut table = String::from("| Field | Type | Default | Bounds | Description |\n|---|---|---|---|---|\n");
     for row in rows(spec, "") {
         let _ = writeln!(table, "{row}"); // writing to a String cannot fail
+    }
+    let selectable = version["selectableFields"].as_array().into_iter().flatten();
+    let paths = selectable.filter_map(|field| field["jsonPath"].as_str());
+    let fields: Vec<String> = paths.map(|path| format!("`{}`", path.trim_start_matches('.'))).collect();
+    if !fields.is_empty() {
+        let names = &crd["spec"]["names"];
+        let name = names["shortNames"][0].as_str().or(names["plural"].as_str()).unwrap_or_default();
+        let fields = fields.join(", ");
+        let _ = writeln!(table, "\n`kubectl get {name} --field-selector FIELD=VALUE` selects by {fields}.");
     }
     Ok(table)
 }
@@ -140,6 +149,15 @@ mod tests {
 | `seats` | list of object |  |  |  |
 | `seats[].row` | integer |  | at least 1 |  |";
         assert_eq!(rows_of(&schema), expected);
+    }
+
+    #[test]
+    fn selectable_fields_follow_the_table() {
+        let crd = json!({"spec": {"names": {"plural": "tickets", "shortNames": ["tk"]}, "versions": [{
+            "storage": true, "selectableFields": [{"jsonPath": ".spec.from"}, {"jsonPath": ".status.phase"}],
+        }]}});
+        let last = "\n\n`kubectl get tk --field-selector FIELD=VALUE` selects by `spec.from`, `status.phase`.\n";
+        assert!(table(&crd).unwrap().ends_with(last));
     }
 
     #[test]

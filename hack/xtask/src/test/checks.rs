@@ -1,6 +1,6 @@
 //! The steps of `cargo xtask test`. A new check is a new entry in [`STEPS`].
 
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 
 use anyhow::{Result, bail};
 use cluster::{Tools, progress};
@@ -11,15 +11,17 @@ use super::{Args, nextest, permissions};
 use crate::cargo_tools::{self, DENY};
 use crate::report::Outcome;
 use crate::steps::Step;
-use crate::{generate, packages, tidy, workspace};
+use crate::{book, generate, packages, tidy, workspace};
 
 /// The steps in order of speed; a step that others need comes before them.
 pub(super) const STEPS: &[Step<Args>] = &[
     Step { name: "format", title: "rustfmt has nothing to change", needs: &[], run: |_| format() },
     Step { name: "tidy", title: "rules that can be checked in the files", needs: &[], run: |_| tidy() },
     Step { name: "generate", title: "generated files are up to date", needs: &[], run: |_| generate() },
-    Step { name: "tools", title: "cargo-nextest, cargo-deny and system packages", needs: &[], run: |_| tools() },
+    Step { name: "tools", title: "cargo-nextest, cargo-deny, mdbook, system packages", needs: &[], run: |_| tools() },
+    Step { name: "book", title: "the book builds, its links and commands exist", needs: &["tools"], run: |_| book() },
     Step { name: "deny", title: "licences and sources of all dependencies", needs: &["tools"], run: |_| deny() },
+    Step { name: "advisories", title: "no dependency has a known weakness", needs: &["tools"], run: |_| advisories() },
     Step { name: "clippy", title: "lints of all targets", needs: &[], run: |_| clippy() },
     Step { name: "cluster", title: "the programs that clusters are made of", needs: &["tools"], run: |_| cluster() },
     Step { name: "images", title: "images of the samples and of the operators", needs: &["tools"], run: |_| images() },
@@ -63,15 +65,30 @@ fn within(code: ExitCode, advice: &str) -> Result<Outcome> {
 
 pub(crate) fn tools() -> Result<Outcome> {
     packages::ensure()?;
-    cargo_tools::ensure(&[cargo_tools::NEXTEST, cargo_tools::DENY])?;
+    cargo_tools::ensure(&[cargo_tools::NEXTEST, cargo_tools::DENY, cargo_tools::MDBOOK])?;
     Ok(Outcome::Passed)
+}
+
+fn book() -> Result<Outcome> {
+    within(book::run()?, "mend the places of the book above")
 }
 
 fn deny() -> Result<Outcome> {
     let mut deny = DENY.command()?;
-    // Without advisories: they need a download, and the public CI checks them.
     deny.args(["check", "--hide-inclusion-graph", "bans", "licenses", "sources"]);
     workspace::run(&mut deny, "deny.toml forbids the items above: replace them, or allow them there with a reason")?;
+    Ok(Outcome::Passed)
+}
+
+/// Checks advisories where their database can be downloaded. The public CI always checks them.
+fn advisories() -> Result<Outcome> {
+    let mut fetch = DENY.command()?;
+    if !fetch.args(["fetch", "db"]).stderr(Stdio::null()).status()?.success() {
+        return Ok(Outcome::Skipped("the database of advisories cannot be downloaded here".to_owned()));
+    }
+    let mut deny = DENY.command()?;
+    deny.args(["check", "--disable-fetch", "--hide-inclusion-graph", "advisories"]);
+    workspace::run(&mut deny, "upgrade the dependencies above, or replace them")?;
     Ok(Outcome::Passed)
 }
 
@@ -93,7 +110,7 @@ fn images() -> Result<Outcome> {
         images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
     }
     if std::env::var_os("E2E_IMAGE").is_none() {
-        operator::build(workspace::root(), &store, &Reference::parse(operator::DEFAULT_TAG)?)?;
+        operator::build(workspace::root(), &store, &Reference::parse(operator::DEFAULT_TAG)?, None)?;
     }
     Ok(Outcome::Passed)
 }

@@ -45,6 +45,18 @@ fn starts_a_path(before: &str) -> bool {
     !before.ends_with(|c: char| c.is_alphanumeric() || "._-~$})".contains(c))
 }
 
+pub(super) fn actions_are_pinned(files: &[File]) -> Vec<Finding> {
+    let message = "name the commit, and the version in a comment: the owner of an action can move its tags";
+    let is_wrong = |line: &str| {
+        let Some((_, action)) = line.split_once("uses: ") else { return false };
+        let commit = action.split_once('@').map(|(_, version)| version.split(' ').next().unwrap_or_default());
+        let is_commit = |it: &str| it.len() == 40 && it.bytes().all(|byte| byte.is_ascii_hexdigit());
+        !action.starts_with("./") && !commit.is_some_and(is_commit)
+    };
+    let workflows = files.iter().filter(|file| file.path.starts_with(".github/"));
+    workflows.flat_map(|file| lines(file, &file.text, message, is_wrong)).collect()
+}
+
 pub(super) fn no_registries(files: &[File]) -> Vec<Finding> {
     let hosts = [
         concat!("index.crates", ".io"),
@@ -149,6 +161,16 @@ fn is_foreign(file: &File) -> bool {
 mod tests {
     use super::super::testing::found;
     use super::*;
+
+    #[test]
+    fn actions_with_a_tag_are_found() {
+        let commit = "0123456789abcdef0123456789abcdef01234567";
+        let text = format!(
+            "- uses: actions/checkout@{commit} # v4\n- uses: actions/checkout@v4\n- uses: ./local\n- uses: a/b@{commit}0\n"
+        );
+        let found = found(actions_are_pinned, &[(".github/workflows/ci.yaml", &text), ("docs/a.md", "uses: a/b@v1")]);
+        assert_eq!(found, [".github/workflows/ci.yaml:2", ".github/workflows/ci.yaml:4"]);
+    }
 
     #[test]
     fn unclear_words_are_found() {

@@ -20,6 +20,7 @@ use kube::{
 use serde_json::json;
 
 mod conversion;
+mod migration;
 mod world;
 
 use world::{Manager, NAMESPACE, World, cache, message, refused, until};

@@ -29,8 +29,9 @@ Examples:
   schedule next '0 9 * * mon-fri' --time-zone Europe/Berlin
   schedule next '*/15 * * * *' --from 2026-10-25T00:30:00Z --count 8
   schedule next @daily --time-zone=+05:30 --output json
+  schedule next '0 9 * * mon-fri; 0 12 * * sat'
 
-Quote the expression, or the shell replaces * by file names.
+Quote the expression, or the shell replaces * by file names and ends the command at a semicolon.
 For a schedule that never fires, the list is empty and the exit code is 0.")]
     Next(Next),
     /// Explain a schedule in words, with notes about unexpected effects
@@ -50,7 +51,8 @@ Examples:
 /// A schedule in a zone.
 #[derive(Args, Debug)]
 pub struct Subject {
-    /// Five fields (minute, hour, day of month, month, day of week), @daily and the like, or @every 1h30m
+    /// Five fields (minute, hour, day of month, month, day of week) or @daily and the like, or several of them, divided by
+    /// semicolons; or @every 1h30m
     #[arg(value_name = "cronSpec")]
     cron_spec: String,
     /// Time zone: a name such as Europe/Berlin, or an offset such as +05:30
@@ -116,8 +118,12 @@ fn explain(subject: &Subject, now: Timestamp) -> Result<String, String> {
     let (schedule, zone) = read(subject)?;
     let times = schedule.times(&zone, now);
     let mut lines = vec![explain::sentence(&schedule), String::new()];
-    lines.extend(explain::fields(&schedule).iter().map(|(field, said)| format!("  {:<13} {said}", field.name())));
-    if lines.len() > 2 {
+    let expressions = explain::fields(&schedule);
+    for (expression, fields) in &expressions {
+        if expressions.len() > 1 {
+            lines.push(expression.clone());
+        }
+        lines.extend(fields.iter().map(|(field, said)| format!("  {:<13} {said}", field.name())));
         lines.push(String::new());
     }
     lines.push(table::next(&times, now));

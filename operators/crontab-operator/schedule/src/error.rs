@@ -1,6 +1,6 @@
 //! The error of an invalid expression: what is wrong, where, and the correction.
 
-use std::fmt::{Display, Formatter, Result, Write};
+use std::fmt::{Display, Formatter, Result};
 use std::ops::Range;
 
 use crate::field::Field;
@@ -27,6 +27,8 @@ use crate::field::Field;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     text: String,
+    /// The number of the expression with the mistake, from 1, if there are several.
+    expression: Option<usize>,
     field: Option<Field>,
     /// The byte range of the mistake.
     span: Range<usize>,
@@ -43,7 +45,12 @@ impl Error {
         advice: impl Into<String>,
     ) -> Self {
         // `what` may quote the text, so control characters must go.
-        Self { text: text.to_owned(), field, span, what: shown(&what.into()), advice: advice.into() }
+        Self { text: text.to_owned(), expression: None, field, span, what: shown(&what.into()), advice: advice.into() }
+    }
+
+    /// Says which of several expressions has the mistake, counted from 1.
+    pub(crate) fn in_expression(self, number: usize) -> Self {
+        Self { expression: Some(number), ..self }
     }
 
     /// Returns the field with the mistake, if it is in one of the five.
@@ -58,19 +65,25 @@ impl Error {
 
     /// Returns only the reason, in one line.
     pub fn why(&self) -> String {
-        let mut why = String::new();
-        if let Some(field) = self.field {
-            let _infallible = write!(why, "{}, character {}: ", field.name(), self.position());
-        }
-        why + &self.what + "; " + &self.advice
+        let expression = self.expression.map(|n| format!("expression {n}"));
+        let field = self.field.map(|field| format!("{}, character {}", field.name(), self.position()));
+        let places: Vec<_> = expression.into_iter().chain(field).collect();
+        let place = if places.is_empty() { String::new() } else { places.join(", ") + ": " };
+        place + &self.what + "; " + &self.advice
     }
 
     /// Returns several lines for the terminal: the mistake, the text, and an arrow with the correction.
     pub fn pointed(&self) -> String {
+        let expression = self.expression.map(|n| format!("expression {n}: ")).unwrap_or_default();
         let field = self.field.map(|field| format!("{}: ", field.name())).unwrap_or_default();
         let mut arrows = " ".repeat(shown(&self.text[..self.span.start]).chars().count());
         arrows.push_str(&"^".repeat(shown(&self.text[self.span.clone()]).chars().count().max(1)));
-        format!("error: {field}{}\n  |\n  | {}\n  | {arrows} {}\n", self.what, shown(&self.text), self.advice)
+        format!(
+            "error: {expression}{field}{}\n  |\n  | {}\n  | {arrows} {}\n",
+            self.what,
+            shown(&self.text),
+            self.advice
+        )
     }
 }
 

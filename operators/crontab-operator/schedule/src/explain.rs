@@ -1,6 +1,7 @@
 //! Explains schedules in words.
 
 use crate::cron::{Cron, progression, runs};
+use crate::crons::Crons;
 use crate::every;
 use crate::field::{Field, MONTHS, Set, WEEKDAYS};
 use crate::schedule::{Schedule, When};
@@ -16,29 +17,53 @@ const LISTED: u32 = 6;
 /// assert_eq!(said("30 9,17 * jan-mar mon-fri")?, "at 09:30 and 17:30, Monday to Friday, in January to March");
 /// assert_eq!(said("0 0 1,15 * 0")?, "at 00:00, on days 1 and 15 of the month, and on Sunday");
 /// assert_eq!(said("*/20 9-17 * * *")?, "every 20 minutes, from 09:00 to 17:59");
+/// assert_eq!(said("0 9 * * mon-fri; 0 12 * * sat")?, "at 09:00, Monday to Friday; and at 12:00, on Saturday");
 /// assert_eq!(said("@every 90m")?, "every 1h30m, counted from the last run");
 /// # Ok::<(), schedule::Error>(())
 /// ```
 pub fn sentence(schedule: &Schedule) -> String {
     match &schedule.0 {
         When::Every(period) => format!("every {}, counted from the last run", every::written(*period)),
-        When::Cron(cron) => {
-            let parts = [Some(times(cron)), days(cron), months(cron)];
-            parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-        }
+        When::Crons(crons) => crons.all().iter().map(meaning).collect::<Vec<_>>().join("; and "),
     }
 }
 
-/// Returns the values of each field in words; empty for `@every`.
-pub fn fields(schedule: &Schedule) -> Vec<(Field, String)> {
-    let When::Cron(cron) = &schedule.0 else { return Vec::new() };
-    let said = |field| if cron.is_star(field) { "any".to_owned() } else { numbers(field, cron.set(field)) };
-    Field::ALL.into_iter().map(|field| (field, said(field))).collect()
+fn meaning(cron: &Cron) -> String {
+    let parts = [Some(times(cron)), days(cron), months(cron)];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Returns each expression with the values of its fields in words; empty for `@every`.
+pub fn fields(schedule: &Schedule) -> Vec<(String, [(Field, String); 5])> {
+    let When::Crons(crons) = &schedule.0 else { return Vec::new() };
+    let said = |cron: &Cron, field| match field {
+        _ if cron.is_star(field) => "any".to_owned(),
+        _ => numbers(field, cron.set(field)),
+    };
+    crons.all().iter().map(|cron| (cron.to_string(), Field::ALL.map(|field| (field, said(cron, field))))).collect()
 }
 
 /// Returns notes about effects that the user may not expect.
 pub fn notes(schedule: &Schedule) -> Vec<String> {
-    let When::Cron(cron) = &schedule.0 else { return Vec::new() };
+    let When::Crons(crons) = &schedule.0 else { return Vec::new() };
+    if let [cron] = crons.all() {
+        return notes_of(cron);
+    }
+    let of_each =
+        crons.all().iter().flat_map(|cron| notes_of(cron).into_iter().map(move |note| format!("{cron}: {note}")));
+    twice(crons).into_iter().chain(of_each).collect()
+}
+
+/// Returns a note for each expression that occurs again.
+fn twice(crons: &Crons) -> Vec<String> {
+    let all = crons.all().iter().enumerate();
+    let again = all.filter(|(n, cron)| crons.all()[..*n].contains(cron));
+    again
+        .map(|(_, cron)| format!("{cron} is written twice; a time starts one run, however many expressions name it."))
+        .collect()
+}
+
+fn notes_of(cron: &Cron) -> Vec<String> {
     let mut notes = Vec::new();
     if cron.never_fires() {
         notes.push("It never fires: none of these months has such a day.".to_owned());

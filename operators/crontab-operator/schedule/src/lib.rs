@@ -1,4 +1,4 @@
-//! Computes when a cron expression fires: its language, its times in any time zone, and which run is due. No Kubernetes, no
+//! Computes when cron expressions fire: their language, their times in any time zone, and which run is due. No Kubernetes, no
 //! clock, no I/O.
 //!
 //! ```
@@ -15,12 +15,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Reading order: [`Schedule`] is a parsed expression (`parse`, `cron`, `every`, with [`Error`]). [`Times`] computes its
+//! Reading order: [`Schedule`] is a parsed expression (`parse`, `cron`, `crons`, `every`, with [`Error`]). [`Times`] computes its
 //! instants: `wall` searches on a clock whose offset never changes, and [`Zone`] has the changes. [`Situation`] decides what a
 //! controller does in a reconcile. [`explain`] describes schedules in words, and [`command`] is the command line.
 
 pub mod command;
 mod cron;
+mod crons;
 mod error;
 mod every;
 pub mod explain;

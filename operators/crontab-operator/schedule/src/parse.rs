@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::cron::Cron;
+use crate::crons::Crons;
 use crate::error::Error;
 use crate::every;
 use crate::field::{Field, Set};
@@ -11,6 +12,8 @@ use crate::schedule::{Schedule, When};
 
 /// The longest text, as in the CRD's schema.
 const LONGEST: usize = 256;
+/// What divides expressions.
+const SEPARATOR: char = ';';
 const FIVE: &str = "write five fields: minute, hour, day of month, month, day of week";
 /// The descriptors, and the expressions that they stand for.
 pub(crate) const DESCRIPTORS: [(&str, &str); 7] = [
@@ -24,7 +27,8 @@ pub(crate) const DESCRIPTORS: [(&str, &str); 7] = [
 ];
 
 impl Schedule {
-    /// Parses a schedule, and also refuses one that [never fires](Self::never_fires). For places where users write schedules.
+    /// Parses a schedule, and also refuses one that [never fires](Self::never_fires), or of which one expression never does. For
+    /// places where users write schedules.
     ///
     /// ```
     /// let error = schedule::Schedule::parse_firing("0 0 30 2 *").unwrap_err();
@@ -33,7 +37,7 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// If the text is not a valid schedule, or never fires.
+    /// If the text is not a valid schedule, or one of its expressions never fires.
     pub fn parse_firing(text: &str) -> Result<Self, Error> {
         parse_firing(text)
     }
@@ -47,7 +51,13 @@ impl FromStr for Schedule {
     }
 }
 
-/// Parses an expression or a descriptor.
+/// What one expression is.
+enum Expression {
+    Cron(Cron),
+    Every(u64),
+}
+
+/// Parses one expression or descriptor, or several, divided by semicolons.
 pub(crate) fn parse(text: &str) -> Result<Schedule, Error> {
     let all = Part::all(text);
     if text.len() > LONGEST {
@@ -62,18 +72,50 @@ pub(crate) fn parse(text: &str) -> Result<Schedule, Error> {
         let advice = "write the schedule without it";
         return Err(all.slice(start..end).error("cannot use TZ or CRON_TZ in cronSpec, use timeZone instead", advice));
     }
-    let words = all.words();
+    if text.contains(SEPARATOR) {
+        return several(all).map(|crons| Schedule(When::Crons(crons)));
+    }
+    Ok(Schedule(match expression(all)? {
+        Expression::Cron(cron) => When::Crons(Crons::one(cron)),
+        Expression::Every(period) => When::Every(period),
+    }))
+}
+
+/// Parses expressions divided by semicolons.
+fn several(all: Part<'_>) -> Result<Crons, Error> {
+    let parts: Vec<_> = all.split(|c| c == SEPARATOR).collect();
+    let crons = parts.iter().zip(1..).map(|(part, n)| one_of_several(*part).map_err(|error| error.in_expression(n)));
+    Crons::new(crons.collect::<Result<_, _>>()?).ok_or_else(|| {
+        let start = parts.get(Crons::MOST).map_or(all.end, |surplus| surplus.start);
+        let what = format!("has {} expressions", parts.len());
+        all.slice(start..all.end).error(what, format!("use at most {}", Crons::MOST))
+    })
+}
+
+fn one_of_several(part: Part<'_>) -> Result<Cron, Error> {
+    if part.words().is_empty() {
+        return Err(part.error("is empty", "remove a semicolon"));
+    }
+    match expression(part)? {
+        Expression::Cron(cron) => Ok(cron),
+        // Each run would move the grid of the period, also one of another expression.
+        Expression::Every(_) => Err(part.error("@every cannot be one of several expressions", "use it alone")),
+    }
+}
+
+fn expression(part: Part<'_>) -> Result<Expression, Error> {
+    let words = part.words();
     let Some(first) = words.first() else {
-        return Err(all.error("is empty", FIVE));
+        return Err(part.error("is empty", FIVE));
     };
     if first.text().starts_with('@') {
         return descriptor(*first, &words[1..]);
     }
     let words: &[Part<'_>; 5] = match words.as_slice().try_into() {
         Ok(words) => words,
-        Err(_) => return Err(not_five(all, &words)),
+        Err(_) => return Err(not_five(part, &words)),
     };
-    cron(*words).map(|cron| Schedule(When::Cron(cron)))
+    cron(*words).map(Expression::Cron)
 }
 
 fn cron(words: [Part<'_>; 5]) -> Result<Cron, Error> {
@@ -86,24 +128,24 @@ fn cron(words: [Part<'_>; 5]) -> Result<Cron, Error> {
     Ok(Cron { minutes, hours, days, months, weekdays, any_day, any_weekday })
 }
 
-fn not_five(all: Part<'_>, words: &[Part<'_>]) -> Error {
+fn not_five(part: Part<'_>, words: &[Part<'_>]) -> Error {
     let fields = if words.len() == 1 { "field" } else { "fields" };
     let what = format!("has {} {fields}", words.len());
     let advice = if words.len() == 6 { format!("{FIVE}; there is none for seconds or years") } else { FIVE.to_owned() };
-    let end = words.last().map_or(0, |last| last.end);
+    let end = words.last().map_or(part.start, |last| last.end);
     // Points to the surplus fields, or to the end, where a field is missing.
     let start = words.get(5).map_or(end, |sixth| sixth.start);
-    all.slice(start..end).error(what, advice)
+    Part { start, end, ..part }.error(what, advice)
 }
 
-fn descriptor(name: Part<'_>, arguments: &[Part<'_>]) -> Result<Schedule, Error> {
+fn descriptor(name: Part<'_>, arguments: &[Part<'_>]) -> Result<Expression, Error> {
     let known = "use @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every <duration>";
     if name.text() == "@every" {
         let Some((first, last)) = arguments.first().zip(arguments.last()) else {
             return Err(name.error("needs a duration", "such as @every 1h30m"));
         };
         let duration = Part { end: last.end, ..*first };
-        return every::period(duration).map(|period| Schedule(When::Every(period)));
+        return every::period(duration).map(Expression::Every);
     }
     let Some((_, meaning)) = DESCRIPTORS.into_iter().find(|(it, _)| *it == name.text()) else {
         let lower = name.text().to_ascii_lowercase();
@@ -121,7 +163,7 @@ fn descriptor(name: Part<'_>, arguments: &[Part<'_>]) -> Result<Schedule, Error>
         Some((first, last)) => {
             Err(Part { end: last.end, ..*first }.error("is too much", format!("write {} alone", name.text())))
         }
-        None => parse(meaning),
+        None => expression(Part::all(meaning)),
     }
 }
 
@@ -228,19 +270,22 @@ fn digits(text: &str) -> Option<u64> {
     all.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// Parses a schedule, and refuses one that never fires.
+/// Parses a schedule, and refuses one that never fires, also if it is one of several expressions.
 pub(crate) fn parse_firing(text: &str) -> Result<Schedule, Error> {
     let schedule = parse(text)?;
-    if !schedule.never_fires() {
-        return Ok(schedule);
-    }
     let all = Part::all(text);
-    let words = all.words();
-    Err(match (&schedule.0, words.as_slice()) {
-        (When::Cron(_), [_, _, days, months, _]) => {
-            let dates = Part { end: months.end, field: Some(Field::DayOfMonth), ..*days };
-            dates.error("never fires", "none of these months has such a day")
+    match &schedule.0 {
+        When::Every(_) if schedule.never_fires() => return Err(all.error("never fires", "use at most ten years")),
+        When::Every(_) => {}
+        When::Crons(crons) => {
+            for ((part, cron), n) in all.split(|c| c == SEPARATOR).zip(crons.all()).zip(1..) {
+                if let ([_, _, days, months, _], true) = (part.words().as_slice(), cron.never_fires()) {
+                    let dates = Part { end: months.end, field: Some(Field::DayOfMonth), ..*days };
+                    let error = dates.error("never fires", "none of these months has such a day");
+                    return Err(if crons.all().len() > 1 { error.in_expression(n) } else { error });
+                }
+            }
         }
-        _ => all.error("never fires", "use at most ten years"),
-    })
+    }
+    Ok(schedule)
 }

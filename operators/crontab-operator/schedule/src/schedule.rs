@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-use crate::cron::Cron;
+use crate::crons::Crons;
 use crate::every;
 use crate::zone::{Change, Zone};
 
@@ -15,9 +15,10 @@ const FARTHEST: i64 = 26 * 3600;
 /// Ten years, in seconds. A longer period counts as never firing.
 const HORIZON: u64 = 3653 * 86_400;
 
-/// When to run: a cron expression or a period, without a zone.
+/// When to run: one or more cron expressions, or a period, without a zone.
 ///
-/// `Display` writes the shortest form, which parses to an equal schedule:
+/// `Display` writes the shortest form, which parses to an equal schedule. (That of several expressions may be too long to be
+/// parsed, because `*/2,*/3` has a long one.)
 ///
 /// ```
 /// let schedule: schedule::Schedule = "00 9-17/2 ? JAN-mar mon-fri".parse()?;
@@ -29,7 +30,7 @@ pub struct Schedule(pub(crate) When);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum When {
-    Cron(Cron),
+    Crons(Crons),
     /// `@every` with this number of seconds.
     Every(u64),
 }
@@ -38,7 +39,7 @@ impl Schedule {
     /// Whether it has no times: its days never come, such as 30 February, or its period is above ten years.
     pub fn never_fires(&self) -> bool {
         match &self.0 {
-            When::Cron(cron) => cron.never_fires(),
+            When::Crons(crons) => crons.never_fires(),
             When::Every(period) => *period > HORIZON,
         }
     }
@@ -48,8 +49,8 @@ impl Schedule {
         matches!(self.0, When::Every(_))
     }
 
-    /// Returns its times in a zone. `base` is where the grid of `@every` begins, one period before its first time; an expression
-    /// of five fields ignores it. [`Situation::base`](crate::Situation::base) returns the right one.
+    /// Returns its times in a zone. `base` is where the grid of `@every` begins, one period before its first time; expressions
+    /// of five fields ignore it. [`Situation::base`](crate::Situation::base) returns the right one.
     pub fn times<'a>(&'a self, zone: &'a Zone, base: Timestamp) -> Times<'a> {
         Times { schedule: self, zone, base: floor(base) }
     }
@@ -58,7 +59,7 @@ impl Schedule {
 impl Display for Schedule {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
-            When::Cron(cron) => cron.fmt(f),
+            When::Crons(crons) => crons.fmt(f),
             When::Every(period) => write!(f, "@every {}", every::written(*period)),
         }
     }
@@ -100,8 +101,8 @@ impl Times<'_> {
     /// ```
     pub fn after(&self, instant: Timestamp) -> Option<Timestamp> {
         let last = floor(instant);
-        let found = match self.cron() {
-            Ok(cron) => self.cron_at_or_after(cron, last + 1)?,
+        let found = match self.crons() {
+            Ok(crons) => self.crons_at_or_after(crons, last + 1)?,
             Err(period) => self.base + (self.steps(period?, last) + 1) * period?,
         };
         to_timestamp(found)
@@ -110,8 +111,8 @@ impl Times<'_> {
     /// Returns the latest time at or before an instant.
     pub fn until(&self, instant: Timestamp) -> Option<Timestamp> {
         let last = floor(instant);
-        let found = match self.cron() {
-            Ok(cron) => self.cron_at_or_before(cron, last),
+        let found = match self.crons() {
+            Ok(crons) => self.crons_at_or_before(crons, last),
             Err(period) => Some(self.base + self.steps(period?, last) * period?).filter(|it| *it > self.base),
         };
         found.and_then(to_timestamp)
@@ -120,8 +121,8 @@ impl Times<'_> {
     /// Counts the times after one instant, up to and including another.
     pub fn count(&self, after: Timestamp, until: Timestamp) -> u64 {
         let (first, last) = (floor(after) + 1, floor(until));
-        match self.cron() {
-            Ok(cron) => self.count_cron(cron, first, last),
+        match self.crons() {
+            Ok(crons) => self.count_crons(crons, first, last),
             Err(None) => 0,
             Err(Some(period)) => {
                 u64::try_from(self.steps(period, last) - self.steps(period, first - 1)).unwrap_or_default()
@@ -136,20 +137,20 @@ impl Times<'_> {
 
     /// Returns the effect of a change of the offset; `None` if there is none, as always for `@every`.
     pub fn effect(&self, change: &Change) -> Option<Effect> {
-        let cron = self.cron().ok()?;
+        let crons = self.crons().ok()?;
         let wall = |shown: DateTime| Offset::UTC.to_timestamp(shown).ok().map(floor);
         let (from, to) = (wall(change.from)?, wall(change.to)?);
-        match (cron.count(from, to), cron.count(to, from)) {
+        match (crons.count(from, to), crons.count(to, from)) {
             (0, 0) => None,
             (0, times) => Some(Effect::Repeated(times)),
             (times, _) => Some(Effect::Skipped(times)),
         }
     }
 
-    /// Returns the expression; as `Err`, the period of `@every`, or `None` if that never fires.
-    fn cron(&self) -> Result<&Cron, Option<i64>> {
+    /// Returns the expressions; as `Err`, the period of `@every`, or `None` if that never fires.
+    fn crons(&self) -> Result<&Crons, Option<i64>> {
         match &self.schedule.0 {
-            When::Cron(cron) => Ok(cron),
+            When::Crons(crons) => Ok(crons),
             When::Every(period) => Err(i64::try_from(*period).ok().filter(|_| !self.schedule.never_fires())),
         }
     }
@@ -159,10 +160,10 @@ impl Times<'_> {
         (second - self.base).div_euclid(period).max(0)
     }
 
-    fn cron_at_or_after(&self, cron: &Cron, mut from: i64) -> Option<i64> {
+    fn crons_at_or_after(&self, crons: &Crons, mut from: i64) -> Option<i64> {
         loop {
             let (offset, end) = self.zone.stretch_from(from)?;
-            let wall = cron.at_or_after(from + offset)?;
+            let wall = crons.at_or_after(from + offset)?;
             if wall - offset < end {
                 return Some(wall - offset);
             }
@@ -172,10 +173,10 @@ impl Times<'_> {
         }
     }
 
-    fn cron_at_or_before(&self, cron: &Cron, mut until: i64) -> Option<i64> {
+    fn crons_at_or_before(&self, crons: &Crons, mut until: i64) -> Option<i64> {
         loop {
             let (offset, start) = self.zone.stretch_until(until)?;
-            let wall = cron.at_or_before(until + offset)?;
+            let wall = crons.at_or_before(until + offset)?;
             if wall - offset >= start {
                 return Some(wall - offset);
             }
@@ -184,13 +185,13 @@ impl Times<'_> {
     }
 
     /// Counts the times from one second to another, both included.
-    fn count_cron(&self, cron: &Cron, mut from: i64, last: i64) -> u64 {
+    fn count_crons(&self, crons: &Crons, mut from: i64, last: i64) -> u64 {
         let mut count = 0;
         while from <= last
             && let Some((offset, end)) = self.zone.stretch_from(from)
         {
             let end = end.min(last + 1);
-            count += cron.count(from + offset, end + offset);
+            count += crons.count(from + offset, end + offset);
             from = end;
         }
         count

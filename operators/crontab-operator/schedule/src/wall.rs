@@ -6,9 +6,9 @@
 use crate::cron::Cron;
 use crate::field::Set;
 
-const DAY: i64 = 86_400;
+pub(crate) const DAY: i64 = 86_400;
 /// The calendar, including the days of the week, repeats after this many days (400 years).
-const CYCLE: i64 = 146_097;
+pub(crate) const CYCLE: i64 = 146_097;
 
 impl Cron {
     /// Returns the first moment at or after this one at which it fires.
@@ -128,7 +128,7 @@ impl Cron {
     }
 
     /// Returns the days of a month, 1-31, on which it fires.
-    fn days_of(&self, month: i64) -> Set {
+    pub(crate) fn days_of(&self, month: i64) -> Set {
         if !self.months.contains(of_year(month)) {
             return Set::default();
         }
@@ -158,12 +158,12 @@ impl Cron {
 }
 
 /// Returns the day since 1970-01-01, and the second of that day.
-fn split(wall: i64) -> (i64, i64) {
+pub(crate) fn split(wall: i64) -> (i64, i64) {
     (wall.div_euclid(DAY), wall.rem_euclid(DAY))
 }
 
 /// Returns the hour and the minute of a second of a day.
-fn clock(second: i64) -> (u32, u32) {
+pub(crate) fn clock(second: i64) -> (u32, u32) {
     let minute = u32::try_from(second / 60).unwrap_or_default();
     (minute / 60, minute % 60)
 }
@@ -191,7 +191,7 @@ fn length(first: i64, month: i64) -> u32 {
 /// Returns the first day of a month, counted from 1970-01-01. Months are counted from January of the year 0.
 ///
 /// The calculation lets the year begin in March. Then leap days are at its end, and every five months have 153 days.
-fn first_day(month: i64) -> i64 {
+pub(crate) fn first_day(month: i64) -> i64 {
     let since_march = month - 2;
     let (year, of_year) = (since_march.div_euclid(12), since_march.rem_euclid(12));
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
@@ -199,7 +199,7 @@ fn first_day(month: i64) -> i64 {
 }
 
 /// Returns the month of a day, and the day of that month, from 1.
-fn month_of(day: i64) -> (i64, u32) {
+pub(crate) fn month_of(day: i64) -> (i64, u32) {
     // A first guess that is never too late and at most one month too early: the mean month has 30.436875 days.
     let mut month = ((day + 719_528) * 10_000).div_euclid(304_369) - 1;
     while first_day(month + 1) <= day {

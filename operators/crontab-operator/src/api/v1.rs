@@ -34,7 +34,7 @@ use workloads::{Fence, ImagePullPolicy, SecurityProfile, schemas};
     shortname = "ct",
     category = "all",
     namespaced,
-    doc = "Runs an image on a schedule: one Job for each time of a cron expression.",
+    doc = "Runs an image on a schedule: one Job for each time of its cron expressions.",
     derive = "PartialEq",
     status = "CronTabStatus",
     scale(
@@ -57,6 +57,9 @@ use workloads::{Fence, ImagePullPolicy, SecurityProfile, schemas};
     printcolumn(name = "LAST SUCCESS", type_ = "date", json_path = ".status.lastSuccessfulTime", priority = 1),
     printcolumn(name = "LAST FAILURE", type_ = "date", json_path = ".status.lastFailure.time", priority = 1),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    selectable = ".spec.suspend",
+    selectable = ".spec.timeZone",
+    selectable = ".spec.image",
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 49")
         .message("metadata.name must be a DNS-1035 label of at most 49 characters")
 )]
@@ -75,9 +78,19 @@ pub struct CronTabSpec {
     /// The schedule, in the syntax of batch/v1 CronJob: minute (0-59), hour (0-23), day of month (1-31), month (1-12 or jan-dec)
     /// and day of week (0-6 or sun-sat, 0 is Sunday, 7 is not allowed). A field is *, or a list of values, ranges (1-5) and
     /// steps (*/5, 10-40/10). If one of the two day fields is *, the other one decides; if neither is, a day has to match only
-    /// one of them. Unlike in crontab(5), */2 in a day field is not *. Or @hourly, @daily, @weekly, @monthly, @yearly. Or @every
-    /// and a duration of at least 10s, such as 90m, counted from the last run.
-    #[schemars(length(min = 1, max = 256))]
+    /// one of them. Unlike in crontab(5), */2 in a day field is not *. Or @hourly, @daily, @weekly, @monthly, @yearly. Up to
+    /// eight of these, divided by semicolons, are one schedule, such as 0 9 * * mon-fri; 0 12 * * sat; a time that several of them
+    /// name has one run. Or @every and a duration of at least 10s, such as 90m, counted from the last run.
+    #[schemars(length(min = 1, max = 256), extend("x-kubernetes-validations" = [
+        {
+            "rule": "self.matches('^[^;]*(;[^;]*){0,7}$')",
+            "message": "cronSpec may have at most 8 expressions",
+        },
+        {
+            "rule": "!self.contains(';') || !self.contains('@every')",
+            "message": "@every cannot be one of several expressions in cronSpec",
+        },
+    ]))]
     pub cron_spec: String,
 
     /// The image that each run starts, by tag or by digest.

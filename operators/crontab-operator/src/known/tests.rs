@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use workloads::SecurityPolicy;
 
 use super::{testing::at, testing::job, *};
 use crate::samples;
@@ -17,7 +18,7 @@ fn timing(crontab: &CronTab) -> Timing {
 /// Returns the status that a reconcile writes now.
 fn remember(crontab: &CronTab, now: &str) -> CronTabStatus {
     let timing = timing(crontab);
-    crate::status::of(&Known::of(crontab, &timing, vec![], at(now)), &[]).status
+    crate::status::of(&Known::of(crontab, &timing, vec![], at(now)), &[], SecurityPolicy::default()).status
 }
 
 fn due(crontab: &CronTab, now: &str) -> Option<Timestamp> {
@@ -139,7 +140,7 @@ fn run_now_token_is_handled_once() {
         assert!(known.has_to_decide() && known.depends_on_jobs());
         known.answered(token, None);
         assert_eq!(known.requested_run(), None);
-        let status = crate::status::of(&known, &[]).status;
+        let status = crate::status::of(&known, &[], SecurityPolicy::default()).status;
         assert!(status.last_run_now.as_ref().is_some_and(|token| token.len() <= 128));
         let again = CronTab { status: Some(status), ..crontab.clone() };
         assert_eq!(Known::of(&again, &timing, vec![], at("2026-11-20T10:00:00Z")).requested_run(), None);

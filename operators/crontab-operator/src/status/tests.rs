@@ -15,7 +15,7 @@ fn crontab(spec: &Value, status: &Value) -> CronTab {
 
 fn report(crontab: &CronTab, jobs: Vec<LiveJob>, pods: &[Arc<Live<PodView>>]) -> Report<CronTabStatus> {
     let timing = Timing::of(&crontab.spec).expect("a schedule");
-    of(&Known::of(crontab, &timing, jobs, at("2026-11-20T11:30:00Z")), pods)
+    of(&Known::of(crontab, &timing, jobs, at("2026-11-20T11:30:00Z")), pods, SecurityPolicy::default())
 }
 
 fn reasons(report: &Report<CronTabStatus>) -> Vec<&str> {

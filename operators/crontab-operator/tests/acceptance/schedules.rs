@@ -89,6 +89,8 @@ async fn schema_rejects_invalid_specs() {
     let key_of = |key: &str| json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": key}}});
     for (name, spec, words) in [
         (NAME, json!({"cronSpec": "TZ=UTC * * * * *"}), "use timeZone instead"),
+        (NAME, json!({"cronSpec": (["@daily"; 9].join(";"))}), "cronSpec may have at most 8 expressions"),
+        (NAME, json!({"cronSpec": "@daily; @every 1h"}), "@every cannot be one of several expressions in cronSpec"),
         (NAME, json!({"timeZone": "Local"}), "must be an IANA time zone name"),
         (NAME, json!({"replicas": 101}), "less than or equal to 100"),
         (NAME, json!({"image": "a b"}), "image must not contain blanks"),
@@ -126,6 +128,34 @@ async fn t15_t16_clock_changes_and_jumps_start_the_right_runs() {
     tick(&world, NAME, "2037-11-04T20:00:00-05:00").await;
     assert_eq!(jobs(&world, NAME).await.last(), Some(&job(NAME, "2037-11-04T01:30:00-05:00")), "ahead: the newest");
     assert_eq!(jobs(&world, NAME).await.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_expressions_are_one_schedule() {
+    let Some(world) = world("2037-11-20T08:30:00Z").await else { return };
+    // 20 November 2037 is a Friday. Both of the first two expressions name 09:00.
+    let text = "0 9 * * mon-fri; 0 9,12 20 * *; 30 12 * * sat";
+    let spec = json!({"cronSpec": text, "timeZone": "Europe/Berlin", "successfulJobsHistoryLimit": 9});
+    begin(&world, NAME, &spec).await;
+    assert!(table(&world).contains(text), "{}", table(&world));
+    let next = |it: &CronTab| it.status.as_ref().and_then(|status| status.next_schedule_time);
+    // 08:30 in UTC is 09:30 in Berlin.
+    let times = ["2037-11-20T11:00:00Z", "2037-11-21T11:30:00Z", "2037-11-23T08:00:00Z", "2037-11-24T08:00:00Z"];
+    for (n, time) in times.into_iter().enumerate() {
+        assert_eq!(next(&look(&world, NAME).await), Some(at(time)));
+        tick(&world, NAME, time).await;
+        assert_eq!(jobs(&world, NAME).await, times[..=n].iter().map(|time| job(NAME, time)).collect::<Vec<_>>());
+        finish(&world, &job(NAME, time), "Complete", time).await;
+    }
+    // 20 January is a Wednesday. One run at 09:00, although two expressions name it.
+    tick(&world, NAME, "2038-01-20T08:00:00Z").await;
+    assert_eq!(jobs(&world, NAME).await.last(), Some(&job(NAME, "2038-01-20T08:00:00Z")));
+    world.patch::<CronTab>(NAME, json!({"spec": {"cronSpec": "@daily; 0 9 * * 7"}})).await;
+    let refused = world.until_condition::<CronTab>(NAME, "Ready", "False", "InvalidSchedule").await;
+    let said = condition(&refused, "Ready").map(|it| it.message.clone());
+    assert!(said.is_some_and(|it| it.contains("expression 2, day of week, character 17: 7 is too large")));
+    tick(&world, NAME, "2038-02-01T08:00:00Z").await;
+    assert_eq!(jobs(&world, NAME).await.len(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -144,15 +144,21 @@ impl Drop for Record {
         let (shown, code) = (status.unwrap_or_default(), self.code.map_or("", Code::name));
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let fault = self.fault.unwrap_or_default();
-        match self.op {
-            Some(Op::Get | Op::List | Op::Lookup) if shown < 500 => {
-                tracing::debug!(op, subject = self.subject, status = shown, code, ms, fault, "Answered");
-            }
-            _ => tracing::info!(op, subject = self.subject, status = shown, code, ms, fault, "Answered"),
+        if is_detail(self.op, shown) {
+            tracing::debug!(op, subject = self.subject, status = shown, code, ms, fault, "Answered");
+        } else {
+            tracing::info!(op, subject = self.subject, status = shown, code, ms, fault, "Answered");
         }
         let (subject, code, fault) = (std::mem::take(&mut self.subject), self.code, self.fault);
         self.app.recent.add(Seen { at: self.at, op, subject, status, code, fault, took });
     }
+}
+
+/// Whether an answered request is only logged on demand: a read, or one without a valid token, because clients without one could
+/// fill the log.
+fn is_detail(op: Option<Op>, status: u16) -> bool {
+    let is_read = matches!(op, Some(Op::Get | Op::List | Op::Lookup));
+    is_read && status < 500 || status == StatusCode::UNAUTHORIZED.as_u16()
 }
 
 /// Wraps the routes as a service. Its error ends the connection without an answer.
@@ -181,5 +187,24 @@ where
                 None => Ok(response),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_clients_without_a_token_do_not_fill_the_log() {
+        for (op, status, expected) in [
+            (Some(Op::Create), 201, false),
+            (Some(Op::Create), 401, true),
+            (None, 401, true),
+            (None, 404, false),
+            (Some(Op::List), 200, true),
+            (Some(Op::List), 503, false),
+        ] {
+            assert_eq!(is_detail(op, status), expected, "{op:?} {status}");
+        }
     }
 }

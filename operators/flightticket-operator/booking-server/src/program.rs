@@ -62,7 +62,9 @@ async fn either(one: &mut Signal, other: &mut Signal) {
 }
 
 fn start_log(settings: &Settings) -> Result<(), String> {
-    let filter = EnvFilter::builder().parse(&settings.log_level).map_err(|error| format!("--log-level: {error}"))?;
+    let of_clients = serving::WARN_OF_CLIENTS.map(|target| format!("{target}=error")).join(",");
+    let directives = format!("{of_clients},{}", settings.log_level);
+    let filter = EnvFilter::builder().parse(directives).map_err(|error| format!("--log-level: {error}"))?;
     let builder = tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter);
     let started = match settings.log_format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),

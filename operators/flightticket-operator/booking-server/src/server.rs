@@ -33,6 +33,8 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// Bytes of memory for the requests of each port that are in flight. The chart gives the server 64 MiB.
 const REQUESTS: usize = 4 * 1024 * 1024;
+/// Open connections of each listener. Their buffers are most of the memory when clients send slowly.
+const CONNECTIONS: usize = 256;
 
 /// The options of a server.
 #[derive(Debug, Clone)]
@@ -186,6 +188,7 @@ impl BookingServer {
             header_size: 8 * 1024,
             body_size: usize::MAX,
             memory: REQUESTS,
+            connections: CONNECTIONS,
             drain: DRAIN,
             ..Limits::default()
         };

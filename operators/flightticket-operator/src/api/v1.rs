@@ -39,7 +39,12 @@ use workloads::{Fence, schemas};
         json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
         priority = 1
     ),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    selectable = ".status.phase",
+    selectable = ".status.bookingId",
+    selectable = ".spec.from",
+    selectable = ".spec.to",
+    selectable = ".spec.departureDate"
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -51,15 +56,23 @@ use workloads::{Fence, schemas};
 ]))]
 pub struct FlightTicketSpec {
     /// The departure city. It cannot be changed.
-    #[schemars(length(min = 1, max = 64), regex(pattern = r"^\S(.*\S)?$"), extend("x-kubernetes-validations" = [{
-        "rule": "self == oldSelf", "message": "from cannot be changed; delete this FlightTicket and create another",
-    }]))]
+    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = [
+        {
+            "rule": r"self.matches('^\\S(.*\\S)?$')",
+            "message": "from must be one line that does not begin or end with a blank",
+        },
+        {"rule": "self == oldSelf", "message": "from cannot be changed; delete this FlightTicket and create another"},
+    ]))]
     pub from: String,
 
     /// The destination city. It cannot be changed.
-    #[schemars(length(min = 1, max = 64), regex(pattern = r"^\S(.*\S)?$"), extend("x-kubernetes-validations" = [{
-        "rule": "self == oldSelf", "message": "to cannot be changed; delete this FlightTicket and create another",
-    }]))]
+    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = [
+        {
+            "rule": r"self.matches('^\\S(.*\\S)?$')",
+            "message": "to must be one line that does not begin or end with a blank",
+        },
+        {"rule": "self == oldSelf", "message": "to cannot be changed; delete this FlightTicket and create another"},
+    ]))]
     pub to: String,
 
     /// How many seats to book. A change of this field changes the booking. Default: 1.
@@ -82,6 +95,11 @@ pub struct FlightTicketSpec {
     /// What happens to the booking when this object is deleted. Cancel: it is cancelled. Retain: it is kept. Default: Cancel.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
+
+    /// What the operator may do. Manage: it books, changes and cancels. Observe: it only reports the booking that the annotation
+    /// flights.com/booking-id names, which may belong to another FlightTicket of the namespace. Default: Manage.
+    #[serde(default)]
+    pub management_policy: ManagementPolicy,
 
     /// Whether the operator books again when the provider has cancelled or lost the booking. Never, or Always: up to ten times.
     /// Default: Never.
@@ -106,6 +124,15 @@ pub enum DeletionPolicy {
     #[default]
     Cancel,
     Retain,
+}
+
+/// What the operator may do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the field's description explains them, and the schema would lose these")]
+pub enum ManagementPolicy {
+    #[default]
+    Manage,
+    Observe,
 }
 
 /// Whether to book again after a booking is lost.

@@ -18,10 +18,14 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
+use manager::SharedCertificate;
 use parking_lot::Mutex;
 use rustls::{
     ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, pem::PemObject},
+    pki_types::{
+        CertificateDer,
+        pem::{self, PemObject},
+    },
 };
 use tokio::time::timeout;
 use tower::Service;
@@ -66,79 +70,118 @@ pub enum Failure {
     TooLarge,
 }
 
+/// The certificate authorities that a client trusts.
+#[derive(Debug, Clone, Default)]
+pub enum Trust {
+    /// Those of the system.
+    #[default]
+    System,
+    /// Those in a file.
+    File(PathBuf),
+    /// That of a certificate which this process issues.
+    Shared(SharedCertificate),
+}
+
 /// HTTP/1.1, with TLS for `https`.
 pub struct Https {
-    ca_file: Option<PathBuf>,
+    trust: Trust,
     limit: Duration,
     made: Mutex<Option<Made>>,
 }
 
-/// A client with the authorities of one version of the file. A newer file leads to another client.
+/// A client with one version of the authorities. Another version leads to another client.
 struct Made {
-    modified: Option<SystemTime>,
+    version: Version,
     client: Connected,
+}
+
+/// A version of the authorities.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Version {
+    /// The modification time of the file, if there is one.
+    Modified(Option<SystemTime>),
+    /// The authorities themselves, in PEM.
+    Pem(Arc<str>),
 }
 
 type Connected = Client<Patient<HttpsConnector<HttpConnector>>, Full<Bytes>>;
 
 impl Https {
-    /// Creates a transport that trusts the authorities in `ca_file`, or those of the system. `limit` is for each phase: the
-    /// connection, the head of the answer, and its body. It reads the file with the first request, not before.
-    pub fn new(ca_file: Option<PathBuf>, limit: Duration) -> Self {
-        Self { ca_file, limit, made: Mutex::default() }
+    /// Creates a transport. `limit` is for each phase: the connection, the head of the answer, and its body. It reads the
+    /// authorities with the first request, not before.
+    pub fn new(trust: Trust, limit: Duration) -> Self {
+        Self { trust, limit, made: Mutex::default() }
     }
 
-    fn client(&self, is_tls: bool) -> Result<Connected, Failure> {
-        let modified = self.ca_file.as_ref().and_then(|path| std::fs::metadata(path).ok()?.modified().ok());
+    async fn client(&self, is_tls: bool) -> Result<Connected, Failure> {
+        let version = match &self.trust {
+            Trust::Shared(certificate) if is_tls => {
+                let failed = |error: manager::Error| {
+                    Failure::Settings(format!("--booking-certificate-secret: {}", error.chain()))
+                };
+                Version::Pem(certificate.authorities().await.map_err(failed)?)
+            }
+            Trust::File(path) => Version::Modified(std::fs::metadata(path).ok().and_then(|it| it.modified().ok())),
+            Trust::System | Trust::Shared(_) => Version::Modified(None),
+        };
         let mut made = self.made.lock();
-        if let Some(made) = made.as_ref().filter(|made| made.modified == modified) {
+        if let Some(made) = made.as_ref().filter(|made| made.version == version) {
             return Ok(made.client.clone());
         }
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
-        let tls = self.trust(is_tls).map_err(Failure::Settings)?;
+        let tls = self.config(&version, is_tls).map_err(Failure::Settings)?;
         let https =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .build(Patient { inner: https, limit: self.limit });
-        *made = Some(Made { modified, client: client.clone() });
+        *made = Some(Made { version, client: client.clone() });
         Ok(client)
     }
 
-    fn trust(&self, is_tls: bool) -> Result<ClientConfig, String> {
+    fn config(&self, version: &Version, is_tls: bool) -> Result<ClientConfig, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
-        let builder = if let Some(path) = &self.ca_file {
-            let failed = |problem: String| format!("cannot use --booking-ca-file {}: {problem}", path.display());
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))? {
-                let certificate = certificate.map_err(|error| failed(error.to_string()))?;
-                roots.add(certificate).map_err(|error| failed(error.to_string()))?;
+        let builder = match (&self.trust, version) {
+            (_, Version::Pem(pem)) => {
+                let failed = |problem| format!("cannot use the authorities of --booking-certificate-secret: {problem}");
+                builder.with_root_certificates(roots(CertificateDer::pem_slice_iter(pem.as_bytes())).map_err(failed)?)
             }
-            if roots.is_empty() {
-                return Err(failed("the file contains no certificate".to_owned()));
+            (Trust::File(path), _) => {
+                let failed = |problem: String| format!("cannot use --booking-ca-file {}: {problem}", path.display());
+                let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
+                builder.with_root_certificates(roots(certificates).map_err(failed)?)
             }
-            builder.with_root_certificates(roots)
-        } else if is_tls {
-            builder.with_native_roots().map_err(|error| {
+            (Trust::System, _) if is_tls => builder.with_native_roots().map_err(|error| {
                 format!("the system has no certificate authorities ({error}); set --booking-ca-file")
-            })?
-        } else {
-            builder.with_root_certificates(RootCertStore::empty())
+            })?,
+            (Trust::System | Trust::Shared(_), _) => builder.with_root_certificates(RootCertStore::empty()),
         };
         Ok(builder.with_no_client_auth())
     }
 }
 
+/// The authorities in PEM text.
+fn roots(
+    certificates: impl Iterator<Item = Result<CertificateDer<'static>, pem::Error>>,
+) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| error.to_string())?;
+        roots.add(certificate).map_err(|error| error.to_string())?;
+    }
+    if roots.is_empty() { Err("it contains no certificate".to_owned()) } else { Ok(roots) }
+}
+
 impl Transport for Https {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, Failure>> {
         Box::pin(async move {
-            let client = self.client(request.uri().scheme_str() == Some("https"))?;
+            let client = self.client(request.uri().scheme_str() == Some("https")).await?;
             let late = |phase, after| move |_| Failure::Late { phase, after };
             // Twice the limit, because it covers connecting too, which `Patient` limits.
             let limit = self.limit * 2;

@@ -38,6 +38,16 @@ async fn provider_names_the_time_or_the_queue_backs_off() {
     assert_eq!(tickets.so_far(&ticket).failures, 10);
     assert_eq!(tickets.rest(&ticket, Wait::Change, 0.5), Action::Done);
     assert_eq!(tickets.so_far(&ticket), SoFar::default());
+    assert_eq!(tickets.tickets.lock().len(), 0, "a booked ticket takes no memory, also after failures and pauses");
+}
+
+#[test]
+fn booked_ticket_takes_no_memory() {
+    let (tickets, ticket) = (Polling::every(INTERVAL), samples::seed());
+    assert_eq!(tickets.so_far(&ticket), SoFar::default());
+    assert_eq!(tickets.pause(&ticket), None);
+    tickets.rest(&ticket, Wait::Poll, 0.5);
+    assert_eq!(tickets.tickets.lock().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use std::{
 
 use booking_server::Access;
 use flightticket_operator::booking::{
-    Booking, Client, Contact, Https, Order, Outcome, Request, Settings, Standing, State, Token, Unknown, Why,
+    Booking, Client, Contact, Https, Order, Outcome, Request, Settings, Standing, State, Token, Trust, Unknown, Why,
 };
 use manager::MetricRegistry;
 use serde_json::json;
@@ -19,7 +19,7 @@ fn client(provider: &Provider) -> Client {
 }
 
 fn patient(provider: &Provider, limit: Duration) -> Client {
-    with(&provider.url, None, Https::new(None, limit))
+    with(&provider.url, None, Https::new(Trust::System, limit))
 }
 
 fn with(url: &str, token_file: Option<PathBuf>, transport: Https) -> Client {
@@ -172,7 +172,7 @@ async fn each_request_phase_has_a_deadline() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let ca = provider.path("ca.pem");
     std::fs::write(&ca, made.cert.pem()).expect("written");
-    let tls = with(&url, None, Https::new(Some(ca), Duration::from_millis(500)));
+    let tls = with(&url, None, Https::new(Trust::File(ca), Duration::from_millis(500)));
     assert!(unknown(&tls, &book("b")).await.why.contains("no connection within"));
 }
 
@@ -188,7 +188,7 @@ async fn client_talks_only_to_a_trusted_provider() {
     })
     .await;
     let ca = provider.path("ca.pem");
-    let client = with(&provider.url, None, Https::new(Some(ca.clone()), Duration::from_secs(10)));
+    let client = with(&provider.url, None, Https::new(Trust::File(ca.clone()), Duration::from_secs(10)));
     assert!(unknown(&client, &book("a")).await.why.contains("--booking-ca-file"), "the file does not exist yet");
     std::fs::write(&ca, wrong.cert.pem()).expect("written");
     assert!(unknown(&client, &book("a")).await.why.contains("certificate"));
@@ -214,7 +214,7 @@ async fn refused_token_is_not_resent_until_it_changes() {
     .await
     .known_to("right");
     let token = provider.path("token");
-    let transport = Https::new(None, Duration::from_secs(10));
+    let transport = Https::new(Trust::System, Duration::from_secs(10));
     let client = with(&provider.url, Some(token.clone()), transport);
     assert!(unknown(&client, &book("a")).await.why.contains("--booking-token-file"), "the file does not exist yet");
     std::fs::write(&token, "wrong\n").expect("written");

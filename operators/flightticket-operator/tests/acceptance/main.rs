@@ -9,4 +9,5 @@ mod crashes;
 mod desk;
 mod objects;
 mod provider;
+mod tls;
 mod troubles;

@@ -9,7 +9,7 @@ use std::{
 
 use booking_server::{Audit, BookingServer, Options, audit};
 use bytes::Bytes;
-use flightticket_operator::booking::{Https, Transport};
+use flightticket_operator::booking::{Https, Transport, Trust};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{net::TcpStream, task::JoinHandle, time::sleep};
@@ -64,7 +64,7 @@ impl Provider {
         options.listen = server.address();
         options.admin_listen = admin;
         let running = Some((server.stop_handle(), tokio::spawn(server.run())));
-        let transport = Https::new(None, Duration::from_secs(10));
+        let transport = Https::new(Trust::System, Duration::from_secs(10));
         Self { folder, options, url, admin, token: None, running, process: None, transport }
     }
 

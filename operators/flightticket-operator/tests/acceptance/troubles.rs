@@ -20,12 +20,14 @@ async fn t08_deletion_waits_for_cancellation_or_force_delete() {
     desk.provider.stop().await;
     for name in [NAME, "given-up"] {
         desk.world.delete::<FlightTicket>(name).await;
-        let is_told = async || {
+        let is_reported = async || {
             let ticket: FlightTicket = desk.world.get(name).await.expect("it stays");
             let ready = manager_testing::condition(&ticket, "Ready")?;
-            (ready.reason == "ProviderUnavailable" && ready.status == "Unknown").then_some(ticket.status?.phase)
+            let is_unavailable = ready.reason == "ProviderUnavailable" && ready.status == "Unknown";
+            // A poll of the booked ticket may report the outage before the operator sees the deletion.
+            (is_unavailable && ticket.status?.phase == Phase::Cancelling).then_some(())
         };
-        assert_eq!(desk.world.until("the status reports it", is_told).await, Phase::Cancelling);
+        desk.world.until("the cancellation waits for the provider", is_reported).await;
     }
     desk.world.until_event(NAME, "Warning", "ProviderUnavailable").await;
     desk.annotate("given-up", "flights.com/force-delete", Some("true")).await;

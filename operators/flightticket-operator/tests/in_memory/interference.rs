@@ -1,7 +1,7 @@
 //! Other clients change the objects during each of the operator's requests. The operator must not miss any of these changes.
 
 use manager::Operator;
-use manager_testing::{Story, interfere, survive_any_spec};
+use manager_testing::{Story, interfere, survive_any_spec, two_releases};
 use serde_json::{Value, json};
 
 use crate::office::clerk;
@@ -50,4 +50,9 @@ async fn no_change_during_a_request_is_missed() {
 #[tokio::test(start_paused = true)]
 async fn c1_any_spec_that_the_schema_allows_gets_a_status() {
     survive_any_spec(Journey, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_releases_over_one_object_do_not_fight() {
+    two_releases(Journey, &[], &[]).await;
 }

@@ -50,6 +50,16 @@ async fn counted(world: &World, available: i32) -> String {
         .await
 }
 
+/// Returns the column STATUS of what `kubectl get foo` prints about an object.
+fn status_column(world: &World, name: &str) -> String {
+    let output =
+        world.cluster.kubectl(["get", "foo", name, "--namespace", &world.namespace]).output().expect("kubectl");
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (head, row) = table.trim().split_once('\n').unwrap_or_else(|| panic!("{table}"));
+    let column = head.split_whitespace().position(|it| it == "STATUS").unwrap_or_else(|| panic!("{table}"));
+    row.split_whitespace().nth(column).unwrap_or_else(|| panic!("{table}")).to_owned()
+}
+
 async fn synced(world: &World, name: &str) -> usize {
     world.events(name).await.iter().filter(|(_, reason, _)| reason == "Synced").count()
 }
@@ -62,10 +72,12 @@ async fn sample_gets_a_deployment_and_its_status_follows() {
     let owners = child.owner_references();
     assert_eq!((owners.len(), owners[0].kind.as_str(), owners[0].controller), (1, "Foo", Some(true)));
     assert_eq!(counted(&world, 0).await, "ReplicasNotReady");
+    assert_eq!(status_column(&world, NAME), "ReplicasNotReady");
     assert_eq!(world.until_event(NAME, "Normal", "Synced").await, "Foo synced successfully");
 
     roll_out(&world, 1).await;
     assert_eq!(counted(&world, 1).await, "Ready");
+    assert_eq!(status_column(&world, NAME), "Ready");
     world.patch::<Foo>(NAME, json!({"spec": {"replicas": 2}})).await;
     deployment(&world, 2).await;
 }
@@ -94,6 +106,7 @@ async fn unowned_deployment_is_reported_and_left_alone() {
     assert_eq!(said, "Resource \"example-foo\" already exists and is not managed by Foo");
     let reason = counted(&world, 0).await;
     assert_eq!(reason, "ResourceConflict");
+    assert_eq!(status_column(&world, NAME), "ResourceConflict");
     let untouched: Deployment = world.get(NAME).await.expect("the unowned Deployment");
     assert_eq!(untouched.resource_version(), unowned.resource_version());
     assert_eq!(synced(&world, NAME).await, 0);
@@ -146,7 +159,7 @@ async fn schema_rejects_what_upstream_rejects() {
         (json!({"deploymentName": "a", "replicas": 11}), "should be less than or equal to 10"),
         (json!({"deploymentName": "a", "replicas": -1}), "should be greater than or equal to 0"),
         (json!({"deploymentName": ""}), "spec.deploymentName"),
-        (json!({"deploymentName": "Capital"}), "spec.deploymentName"),
+        (json!({"deploymentName": "Capital"}), "deploymentName must consist of lower case letters"),
         (json!({"replicas": 1}), "spec.deploymentName: Required value"),
     ] {
         let error = world.try_apply(&foo("refused", &spec)).await.expect_err("is refused").to_string();

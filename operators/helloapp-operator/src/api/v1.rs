@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::core::v1::{
-        EnvFromSource, EnvVar, LocalObjectReference, ResourceRequirements, Toleration, Volume, VolumeMount,
+        Affinity, EnvFromSource, EnvVar, LocalObjectReference, ResourceRequirements, Toleration,
+        TopologySpreadConstraint, Volume, VolumeMount,
     },
     apimachinery::pkg::{apis::meta::v1::Condition, util::intstr::IntOrString},
 };
@@ -48,6 +49,8 @@ use workloads::{DisruptionBudget, ImagePullPolicy, SecurityProfile, schemas};
     ),
     printcolumn(name = "URL", type_ = "string", json_path = ".status.url", priority = 1),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    selectable = ".spec.image",
+    selectable = ".status.image",
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 52")
         .message("metadata.name must be a DNS-1035 label of at most 52 characters")
 )]
@@ -62,13 +65,20 @@ use workloads::{DisruptionBudget, ImagePullPolicy, SecurityProfile, schemas};
         "message": "probe.path needs port",
     },
     {
+        "rule": "!has(self.startupProbe) || (has(self.port) && (!has(self.probe) || !self.probe.disabled))",
+        "message": "startupProbe needs port and a probe that is not disabled",
+    },
+    {
         "rule": "!has(self.service) || !has(self.service.enabled) || !self.service.enabled || has(self.port)",
         "message": "service.enabled needs port",
     },
 ]))]
 pub struct HelloAppSpec {
     /// The image to run, with a tag or a digest.
-    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
+    #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [{
+        "rule": r"self.matches('^\\S+$')",
+        "message": "image must not contain blanks",
+    }]))]
     pub image: String,
 
     /// Number of pods. 0 stops all pods and keeps the other objects. Default: 1.
@@ -121,6 +131,11 @@ pub struct HelloAppSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeSettings>,
 
+    /// For an app that takes long to start: until it answers, the other probes wait. It checks the same as probe. If the app does
+    /// not answer within failureThreshold times periodSeconds, the container is restarted. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub startup_probe: Option<StartupProbe>,
+
     /// The Service, one address for all pods. It needs port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceSettings>,
@@ -150,6 +165,17 @@ pub struct HelloAppSpec {
     #[schemars(schema_with = "schemas::tolerations")]
     pub tolerations: Vec<Toleration>,
 
+    /// How evenly the pods are spread over Kubernetes nodes, zones or other domains. A constraint without a labelSelector counts
+    /// the pods of this HelloApp. Default: the constraints of the scheduler, which prefer different Kubernetes nodes and zones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schemas::spread_constraints")]
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+
+    /// Which Kubernetes nodes and which neighbours the pods need, prefer or avoid. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::affinity")]
+    pub affinity: Option<Affinity>,
+
     /// How strictly the rights of the pods are limited. Restricted: no root and no privileges, as the restricted Pod Security
     /// Standard requires. RootAllowed: the same, but the image may run as root. Baseline: also with the usual capabilities.
     /// Default: the operator's --default-security-profile, Restricted.
@@ -170,7 +196,8 @@ pub struct HelloAppSpec {
     pub pod_disruption_budget: Option<DisruptionBudget>,
 
     /// What the operator does when a change makes no progress for rollout.progressDeadlineSeconds. Never: it reports the problem.
-    /// OnStall: it also restores the last available pod template, until spec changes again. Default: Never.
+    /// OnStall: it also restores the last available pod template, until spec results in another template; a new size does not.
+    /// Without a probe, a new pod then counts as available after 30 seconds at the earliest. Default: Never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
 
@@ -192,11 +219,27 @@ pub struct ProbeSettings {
     /// The path that answers with a status from 200 to 399 while the pod serves. Default: none; then Kubernetes only opens a
     /// connection.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 1024), regex(pattern = r"^/\S*$"))]
+    #[schemars(length(min = 1, max = 1024), extend("x-kubernetes-validations" = [{
+        "rule": r"self.matches('^/\\S*$')",
+        "message": "path must begin with / and not contain blanks",
+    }]))]
     pub path: Option<String>,
 
     /// Whether to use no probes: a pod then counts as ready as soon as it runs. Default: false.
     pub disabled: bool,
+}
+
+/// How Kubernetes waits for an app that takes long to start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct StartupProbe {
+    /// Seconds between two checks. Default: 10.
+    #[schemars(range(min = 1, max = 3600))]
+    pub period_seconds: i32,
+
+    /// How many checks may fail. Default: 30; with periodSeconds 10 the app has five minutes.
+    #[schemars(range(min = 1, max = 3600))]
+    pub failure_threshold: i32,
 }
 
 /// The Service, one address for all pods.
@@ -292,7 +335,7 @@ pub struct HelloAppStatus {
     #[schemars(length(max = 65536))]
     pub last_available_template: Option<String>,
 
-    /// With rollback OnStall: the generation that the operator has given up.
+    /// With rollback OnStall: the release that the operator has given up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolled_back: Option<RolledBack>,
 
@@ -310,12 +353,16 @@ pub struct HelloAppStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A generation that the operator has given up.
+/// A release that the operator has given up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RolledBack {
-    /// The generation. The operator tries any later generation again.
+    /// The generation of the object when the release stalled.
     pub generation: i64,
+
+    /// SHA-256 of its pod template. The operator tries any other template.
+    #[schemars(length(max = 64))]
+    pub template_hash: String,
 
     /// What was wrong with it.
     #[schemars(length(max = 4096))]
@@ -346,6 +393,12 @@ impl HelloAppSpec {
     /// `rollback`, or its default.
     pub fn rollback(&self) -> Rollback {
         self.rollback.unwrap_or_default()
+    }
+}
+
+impl Default for StartupProbe {
+    fn default() -> Self {
+        Self { period_seconds: 10, failure_threshold: 30 }
     }
 }
 

@@ -5,6 +5,7 @@ use k8s_openapi::{
         apps::v1::Deployment,
         core::v1::{
             Container, ContainerPort, HTTPGetAction, PodSpec, PodTemplateSpec, Probe, SecurityContext, TCPSocketAction,
+            Volume,
         },
     },
     apimachinery::pkg::util::intstr::IntOrString,
@@ -14,8 +15,7 @@ use workloads::{App, ImagePullPolicy, RolloutStrategy, SecurityProfile, normaliz
 
 use crate::{
     HelloApp,
-    api::v1::{HelloAppSpec, RolloutSettings},
-    rollback,
+    api::v1::{HelloAppSpec, Rollback, RolloutSettings, StartupProbe},
 };
 
 /// The name of the container that runs the image.
@@ -24,12 +24,19 @@ pub const CONTAINER: &str = "app";
 /// The name of the port, in the pod and in the Service.
 pub(super) const PORT: &str = "http";
 
-/// Returns the Deployment that runs `size` pods. Its template is that of the spec or, after a rollback, the last available one.
-pub fn deployment(hello: &HelloApp, profile: SecurityProfile) -> Deployment {
+/// Without a probe, a pod counts as available after this time at the earliest, if the spec wants rollbacks. A program that crashes
+/// soon after its start would otherwise be available between two crashes: its release would complete, and be restored later.
+const UNPROBED_SECONDS: i32 = 30;
+
+/// Returns the Deployment that runs `size` pods of this template.
+pub fn deployment(hello: &HelloApp, template: PodTemplateSpec) -> Deployment {
     let RolloutSettings { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds } =
         hello.spec.rollout();
+    let is_unproven = hello.spec.rollback() == Rollback::OnStall && probe(&hello.spec).is_none();
+    // The API server requires that the deadline is later.
+    let least = if is_unproven { UNPROBED_SECONDS.min(progress_deadline_seconds - 1) } else { 0 };
+    let min_ready_seconds = min_ready_seconds.max(least);
     let pace = RolloutStrategy { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds };
-    let template = rollback::instead(hello).unwrap_or_else(|| template(hello, profile));
     workloads::deployment(hello.name_any(), &App::of(hello), hello.spec.size, pace, template)
 }
 
@@ -37,15 +44,60 @@ pub fn deployment(hello: &HelloApp, profile: SecurityProfile) -> Deployment {
 pub fn template(hello: &HelloApp, profile: SecurityProfile) -> PodTemplateSpec {
     let spec = &hello.spec;
     let metadata = App::of(hello).pod_metadata(&spec.pod_labels, &spec.pod_annotations);
-    PodTemplateSpec { metadata: Some(metadata), spec: Some(pod(spec, profile)) }
+    PodTemplateSpec { metadata: Some(metadata), spec: Some(pod(spec, &App::of(hello), profile)) }
 }
 
-fn pod(spec: &HelloAppSpec, profile: SecurityProfile) -> PodSpec {
+/// Whether a HelloApp with this profile can have this pod. The check lets through only those fields that a spec can set.
+pub fn is_possible(pod: &PodSpec, profile: SecurityProfile) -> bool {
+    let [container] = pod.containers.as_slice() else { return false };
+    let run_as_user = container.security_context.as_ref().and_then(|it| it.run_as_user);
+    let allowed = Container {
+        name: CONTAINER.to_owned(),
+        image: container.image.clone(),
+        image_pull_policy: container.image_pull_policy.clone(),
+        command: container.command.clone(),
+        args: container.args.clone(),
+        env: container.env.clone(),
+        env_from: container.env_from.clone(),
+        ports: container.ports.clone(),
+        readiness_probe: container.readiness_probe.clone(),
+        liveness_probe: container.liveness_probe.clone(),
+        startup_probe: container.startup_probe.clone(),
+        resources: container.resources.clone(),
+        security_context: Some(SecurityContext { run_as_user, ..profile.container() }),
+        volume_mounts: container.volume_mounts.clone(),
+        ..Default::default()
+    };
+    let of_cluster = |volume: &Volume| Volume {
+        name: volume.name.clone(),
+        config_map: volume.config_map.clone(),
+        empty_dir: volume.empty_dir.clone(),
+        projected: volume.projected.clone(),
+        secret: volume.secret.clone(),
+        ..Default::default()
+    };
+    let allowed = PodSpec {
+        affinity: pod.affinity.clone(),
+        containers: vec![allowed],
+        image_pull_secrets: pod.image_pull_secrets.clone(),
+        node_selector: pod.node_selector.clone(),
+        tolerations: pod.tolerations.clone(),
+        topology_spread_constraints: pod.topology_spread_constraints.clone(),
+        volumes: pod.volumes.as_ref().map(|volumes| volumes.iter().map(of_cluster).collect()),
+        ..profile.pod_as(pod.service_account_name.as_deref())
+    };
+    let has_host_port = container.ports.iter().flatten().any(|port| port.host_port.is_some() || port.host_ip.is_some());
+    allowed == *pod && !has_host_port
+}
+
+fn pod(spec: &HelloAppSpec, app: &App, profile: SecurityProfile) -> PodSpec {
     PodSpec {
+        affinity: normalize::object(spec.affinity.as_ref()),
         containers: vec![container(spec, profile)],
         image_pull_secrets: normalize::list(&spec.image_pull_secrets),
         node_selector: normalize::map(&spec.node_selector),
         tolerations: normalize::list(&spec.tolerations),
+        topology_spread_constraints: app.spread(&spec.topology_spread_constraints),
         volumes: normalize::list(&spec.volumes),
         ..profile.pod_as(spec.service_account_name.as_deref())
     }
@@ -79,11 +131,18 @@ fn container(spec: &HelloAppSpec, profile: SecurityProfile) -> Container {
             initial_delay_seconds: Some(15),
             ..probe
         }),
+        startup_probe: startup_probe(spec),
         resources: normalize::resources_or_default(spec.resources.as_ref()),
         security_context: Some(SecurityContext { run_as_user: spec.run_as_user, ..profile.container() }),
         volume_mounts: normalize::list(&spec.volume_mounts),
         ..Default::default()
     }
+}
+
+fn startup_probe(spec: &HelloAppSpec) -> Option<Probe> {
+    let StartupProbe { period_seconds, failure_threshold } = spec.startup_probe.clone()?;
+    let probe = probe(spec)?;
+    Some(Probe { period_seconds: Some(period_seconds), failure_threshold: Some(failure_threshold), ..probe })
 }
 
 /// Returns the probe; `None` if it is disabled, or if the app has no port to connect to.

@@ -16,7 +16,7 @@ fn profile(hello: &HelloApp) -> SecurityProfile {
 
 fn children(hello: &HelloApp) -> Value {
     json!({
-        "deployment": deployment(hello, profile(hello)),
+        "deployment": deployment(hello, template(hello, profile(hello))),
         "service": service(hello),
         "disruptionBudget": disruption_budget(hello),
     })
@@ -42,6 +42,11 @@ fn t13_changes_of_each_field() {
         json!({"port": 8080, "probe": {"path": "/ok"}}),
         json!({"port": 8080, "probe": {"disabled": true}, "service": {"port": 81, "annotations": {"a": "b"}}}),
         json!({"port": 8080, "service": {"enabled": false}}),
+        json!({"port": 8080, "probe": {"path": "/ok"}, "startupProbe": {"failureThreshold": 60}}),
+        json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]}),
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "disk", "operator": "Exists", "values": []}], "matchFields": []},
+        ]}}}}),
         json!({"command": ["/run"], "args": ["a", "b"]}),
         json!({"env": env, "envFrom": [{"secretRef": {"name": "s"}}]}),
         json!({"resources": {"requests": {"cpu": 1}, "limits": {"memory": "1024Mi"}}}),
@@ -116,6 +121,59 @@ fn token_is_mounted_only_with_a_named_account() {
 }
 
 #[test]
+fn release_without_a_probe_proves_itself_for_a_while_before_a_rollback_relies_on_it() {
+    let min_ready = |more: &Value| {
+        let mut spec = json!({"image": "a", "rollback": "OnStall"});
+        spec.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let hello = samples::with_spec(&spec);
+        deployment(&hello, template(&hello, profile(&hello))).spec.and_then(|it| it.min_ready_seconds)
+    };
+    assert_eq!(min_ready(&json!({})), Some(30));
+    assert_eq!(min_ready(&json!({"port": 80, "probe": {"disabled": true}})), Some(30));
+    assert_eq!(min_ready(&json!({"rollout": {"minReadySeconds": 40}})), Some(40));
+    assert_eq!(min_ready(&json!({"rollout": {"progressDeadlineSeconds": 10}})), Some(9), "the deadline is later");
+    assert_eq!(min_ready(&json!({"port": 80})), None, "the probe proves that it serves");
+    assert_eq!(min_ready(&json!({"rollback": "Never"})), None);
+}
+
+#[test]
+fn only_pods_that_a_spec_can_describe_are_possible() {
+    use SecurityProfile::{Baseline, Restricted, RootAllowed};
+    let pod = |hello: &HelloApp, profile| template(hello, profile).spec.expect("a pod");
+    let plain = json!({"image": "a"});
+    let account = json!({
+        "image": "a", "serviceAccountName": "robot", "runAsUser": 7, "port": 80, "startupProbe": {}, "affinity": {},
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+    });
+    let everything = serde_json::to_value(samples::web().spec).expect("JSON");
+    for spec in [&plain, &account, &everything] {
+        let hello = samples::with_spec(spec);
+        for profile in [Restricted, RootAllowed, Baseline] {
+            let possible = [Restricted, RootAllowed, Baseline].map(|other| is_possible(&pod(&hello, profile), other));
+            assert_eq!(possible, [Restricted, RootAllowed, Baseline].map(|other| other == profile), "{spec} {profile}");
+        }
+    }
+    for (path, value) in [
+        ("/hostNetwork", json!(true)),
+        ("/hostPID", json!(true)),
+        ("/initContainers", json!([{"name": "a", "image": "b"}])),
+        ("/containers/0/securityContext/privileged", json!(true)),
+        ("/containers/0/securityContext/capabilities", json!({"drop": ["ALL"], "add": ["SYS_ADMIN"]})),
+        ("/containers/0/lifecycle", json!({"postStart": {"exec": {"command": ["a"]}}})),
+        ("/containers/0/ports", json!([{"containerPort": 80, "hostPort": 80}])),
+        ("/volumes", json!([{"name": "a", "hostPath": {"path": "/"}}])),
+        ("/securityContext/seccompProfile", json!({"type": "Unconfined"})),
+        ("/automountServiceAccountToken", json!(true)),
+    ] {
+        let mut forged = serde_json::to_value(pod(&samples::with_spec(&plain), Restricted)).expect("JSON");
+        let (parent, field) = path.rsplit_once('/').expect("a path");
+        forged.pointer_mut(parent).expect("a parent")[field] = value;
+        let forged: PodSpec = serde_json::from_value(forged).expect("a pod");
+        assert!([Restricted, RootAllowed, Baseline].iter().all(|it| !is_possible(&forged, *it)), "{path}");
+    }
+}
+
+#[test]
 fn deployment_has_no_empty_fields() {
     fn empty(path: &str, value: &Value) -> Option<String> {
         let inner = |(name, value): (String, &Value)| empty(&format!("{path}/{name}"), value);
@@ -134,7 +192,7 @@ fn deployment_has_no_empty_fields() {
     }
     for spec in [json!({"image": "a"}), serde_json::to_value(samples::web().spec).expect("JSON")] {
         let hello = samples::with_spec(&spec);
-        let sent = serde_json::to_value(deployment(&hello, profile(&hello))).expect("JSON");
+        let sent = serde_json::to_value(deployment(&hello, template(&hello, profile(&hello)))).expect("JSON");
         assert_eq!(empty("", &sent), None);
     }
 }

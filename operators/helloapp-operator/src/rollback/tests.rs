@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use workloads::SecurityProfile;
 
 use super::*;
-use crate::{desired, samples};
+use crate::samples;
 
 const COMPLETE: &str = "NewReplicaSetAvailable";
 const STALLED: &str = "ProgressDeadlineExceeded";
@@ -36,25 +36,47 @@ fn text(image: &str) -> String {
     serde_json::to_string(&template(image)).expect("JSON")
 }
 
-fn rolled_back_at(generation: i64, remembered: &str) -> Value {
-    json!({"lastAvailableTemplate": text(remembered), "rolledBack": {"generation": generation, "because": "bad"}})
+fn hash_of(image: &str) -> String {
+    hash(&template(image))
+}
+
+/// A status after a rollback from the release with the image `bad` to `remembered`.
+fn rolled_back_from(bad: &str, remembered: &str) -> Value {
+    let rolled_back = json!({"generation": 7, "templateHash": hash_of(bad), "because": "bad"});
+    json!({"lastAvailableTemplate": text(remembered), "rolledBack": rolled_back})
+}
+
+/// What the status stores next, if the spec of `hello` has the image `image`, and no policy forbids anything.
+fn next(hello: &HelloApp, image: &str, live: &Live<DeploymentView>, wrong: Option<&str>) -> Memory {
+    let (wanted, security) = (template(image), SecurityPolicy::default());
+    remember(hello, &wanted, given_up(hello, &wanted, security).as_ref(), Some(live), wrong, security)
+}
+
+fn instead(hello: &HelloApp, image: &str, security: SecurityPolicy) -> Option<PodTemplateSpec> {
+    given_up(hello, &template(image), security).map(|it| it.instead)
 }
 
 #[test]
 fn fully_available_template_is_remembered() {
-    let remembered = |live: &Live<DeploymentView>| {
+    let remembered = |live: &Live<DeploymentView>, wrong: Option<&str>| {
         let stored = json!({"lastAvailableTemplate": text("old")});
-        remember(&app("new", "OnStall", &stored), &template("new"), Some(live), None).template
+        next(&app("new", "OnStall", &stored), "new", live, wrong).template
     };
-    assert_eq!(remembered(&deployment(2, 3, COMPLETE)), Some(text("new")));
-    assert_eq!(remembered(&deployment(2, 2, COMPLETE)), Some(text("old")), "a pod is missing");
-    assert_eq!(remembered(&deployment(1, 3, COMPLETE)), Some(text("old")), "the counts belong to the old template");
+    assert_eq!(remembered(&deployment(2, 3, COMPLETE), None), Some(text("new")));
+    assert_eq!(remembered(&deployment(2, 2, COMPLETE), None), Some(text("old")), "a pod is missing");
+    assert_eq!(
+        remembered(&deployment(1, 3, COMPLETE), None),
+        Some(text("old")),
+        "the counts belong to the old template"
+    );
+    let crashing = remembered(&deployment(2, 3, COMPLETE), Some("exited 3 times, last with code 1"));
+    assert_eq!(crashing, Some(text("old")), "pods that crash are available for moments");
 }
 
 #[test]
 fn size_zero_remembers_no_template() {
     let none = samples::with_spec(&json!({"image": "new", "size": 0, "rollback": "OnStall"}));
-    assert_eq!(remember(&none, &template("new"), Some(&deployment(2, 0, COMPLETE)), None), Memory::default());
+    assert_eq!(next(&none, "new", &deployment(2, 0, COMPLETE), None), Memory::default());
 }
 
 #[test]
@@ -63,17 +85,19 @@ fn oversized_template_is_not_remembered() {
     let annotations = [("a".to_owned(), "x".repeat(LARGEST_TEMPLATE))];
     large.metadata.get_or_insert_default().annotations = Some(annotations.into());
     let hello = app("new", "OnStall", &json!({}));
-    assert_eq!(remember(&hello, &large, Some(&deployment(2, 3, COMPLETE)), None), Memory::default());
+    let live = deployment(2, 3, COMPLETE);
+    let memory = remember(&hello, &large, None, Some(&live), None, SecurityPolicy::default());
+    assert_eq!(memory, Memory::default());
 }
 
 #[test]
-fn stalled_generation_rolls_back_to_a_remembered_template() {
+fn stalled_release_rolls_back_to_a_remembered_template() {
     let stalled = deployment(2, 1, STALLED);
     let rolled_back = |stored: &Value, live: &Live<DeploymentView>| {
-        remember(&app("new", "OnStall", stored), &template("new"), Some(live), Some("no such image")).rolled_back
+        next(&app("new", "OnStall", stored), "new", live, Some("no such image")).rolled_back
     };
     let old = json!({"lastAvailableTemplate": text("old")});
-    let expected = RolledBack { generation: 1, because: "no such image".to_owned() };
+    let expected = RolledBack { generation: 1, template_hash: hash_of("new"), because: "no such image".to_owned() };
     assert_eq!(rolled_back(&old, &stalled), Some(expected));
     assert_eq!(rolled_back(&old, &deployment(1, 1, STALLED)), None, "the previous template has stalled");
     assert_eq!(rolled_back(&json!({}), &stalled), None, "no template was ever available");
@@ -82,27 +106,50 @@ fn stalled_generation_rolls_back_to_a_remembered_template() {
 }
 
 #[test]
-fn rollback_lasts_until_the_spec_changes() {
-    let given_up = app("new", "OnStall", &rolled_back_at(1, "old"));
-    assert_eq!(instead(&given_up), Some(template("old")));
-    let after = remember(&given_up, &template("old"), Some(&deployment(2, 3, COMPLETE)), None);
-    assert_eq!(after, Memory::stored(given_up.status.as_ref()), "the status still stores the old template");
+fn rollback_lasts_until_the_template_changes_and_not_until_the_size_does() {
+    let security = SecurityPolicy::default();
+    let mut hello = app("new", "OnStall", &rolled_back_from("new", "old"));
+    for (generation, size) in [(7, 3), (8, 5)] {
+        hello.metadata.generation = Some(generation);
+        hello.spec.size = size;
+        assert_eq!(instead(&hello, "new", security), Some(template("old")), "size {size}");
+        let after = next(&hello, "new", &deployment(2, size, COMPLETE), None);
+        assert_eq!(after, Memory::stored(hello.status.as_ref()), "the status still stores the old template");
+    }
 
-    let changed = app("new", "OnStall", &rolled_back_at(0, "old"));
-    assert_eq!(instead(&changed), None);
-    let after = remember(&changed, &template("new"), Some(&deployment(1, 3, COMPLETE)), None);
+    assert_eq!(instead(&hello, "newer", security), None);
+    let after = next(&hello, "newer", &deployment(1, 5, COMPLETE), None);
     assert_eq!((after.template, after.rolled_back), (Some(text("old")), None));
 }
 
 #[test]
 fn rollback_policy_never_remembers_nothing() {
-    let never = app("new", "Never", &rolled_back_at(1, "old"));
-    assert_eq!(instead(&never), None);
-    assert_eq!(remember(&never, &template("new"), Some(&deployment(2, 1, STALLED)), None), Memory::default());
+    let never = app("new", "Never", &rolled_back_from("new", "old"));
+    assert_eq!(instead(&never, "new", SecurityPolicy::default()), None);
+    assert_eq!(next(&never, "new", &deployment(2, 1, STALLED), None), Memory::default());
 }
 
 #[test]
-fn unparsable_template_is_ignored() {
-    let status = json!({"lastAvailableTemplate": "{", "rolledBack": {"generation": 1}});
-    assert_eq!(instead(&app("new", "OnStall", &status)), None);
+fn template_under_a_forbidden_profile_is_not_restored() {
+    let weak = desired::template(&samples::with_spec(&json!({"image": "old"})), SecurityProfile::Baseline);
+    let mut status = rolled_back_from("new", "old");
+    status["lastAvailableTemplate"] = json!(serde_json::to_string(&weak).expect("JSON"));
+    let hello = app("new", "OnStall", &status);
+    let strict = SecurityPolicy::new(SecurityProfile::Restricted, SecurityProfile::RootAllowed);
+    assert_eq!(instead(&hello, "new", SecurityPolicy::default()), Some(weak));
+    assert_eq!(instead(&hello, "new", strict), None);
+    let stalled = deployment(2, 1, STALLED);
+    let after = remember(&hello, &template("new"), None, Some(&stalled), None, strict);
+    assert_eq!(after.rolled_back, None, "a stalled release stays if nothing may replace it");
+}
+
+#[test]
+fn forged_or_unparsable_template_is_not_restored() {
+    let mut forged = template("old");
+    forged.spec.get_or_insert_default().host_network = Some(true);
+    for text in ["{".to_owned(), "{}".to_owned(), serde_json::to_string(&forged).expect("JSON")] {
+        let mut status = rolled_back_from("new", "old");
+        status["lastAvailableTemplate"] = json!(text);
+        assert_eq!(instead(&app("new", "OnStall", &status), "new", SecurityPolicy::default()), None, "{text}");
+    }
 }

@@ -43,9 +43,12 @@ fn report(
     deployment: &Live<DeploymentView>,
     service: Option<&Live<ServiceView>>,
 ) -> Report<HelloAppStatus> {
-    let template = desired::template(hello, SecurityProfile::default());
-    let observed = Observed { template: &template, deployment: Some(deployment), service, pods: &[] };
-    of(hello, observed, NOW.parse().expect("a time"))
+    let security = SecurityPolicy::default();
+    let wanted = desired::template(hello, security.profile(None).expect("a profile"));
+    let given_up = rollback::given_up(hello, &wanted, security);
+    let observed =
+        Observed { wanted: &wanted, given_up: given_up.as_ref(), deployment: Some(deployment), service, pods: &[] };
+    of(hello, observed, security, NOW.parse().expect("a time"))
 }
 
 #[test]
@@ -83,6 +86,13 @@ fn status_image_is_the_fully_rolled_out_one() {
 }
 
 #[test]
+fn ready_app_of_one_replica_reads_well() {
+    let hello = app(&json!({"image": "app:2", "size": 1}), &json!({}));
+    let ready = report(&hello, &deployment([1, 1, 1, 1], ONGOING), None).health.ready;
+    assert_eq!(ready.message, "the only replica is ready");
+}
+
+#[test]
 fn conditions_have_reasons_and_messages_about_replicas() {
     let told = |ready: i32| {
         let hello = app(&json!({"image": "app:2", "size": 3}), &json!({}));
@@ -115,17 +125,19 @@ fn stall_is_reported_before_the_rollback() {
     let reasons =
         |report: &Report<HelloAppStatus>| report.health.problems.iter().map(|it| it.kind.reason).collect::<Vec<_>>();
 
-    let first = report(&app(&spec, &json!({"lastAvailableTemplate": "{}"})), &stalled, None);
+    let good = desired::template(&samples::with_spec(&json!({"image": "app:1"})), SecurityProfile::default());
+    let good = serde_json::to_string(&good).expect("JSON");
+    let first = report(&app(&spec, &json!({"lastAvailableTemplate": good})), &stalled, None);
     assert_eq!(reasons(&first), ["RolloutStalled"]);
     let rolled_back = first.status.rolled_back.expect("given up");
     assert_eq!(rolled_back.because, "Rollout made no progress for 60s: stuck");
 
-    let stored = json!({"lastAvailableTemplate": "{}", "rolledBack": rolled_back});
+    let stored = json!({"lastAvailableTemplate": good, "rolledBack": rolled_back});
     let then = report(&app(&spec, &stored), &deployment([3, 3, 3, 3], COMPLETE), None);
     assert_eq!(reasons(&then), ["RolledBack"]);
     assert_eq!(
         then.health.problems[0].message,
-        "the pods run the last available template, because generation 1 made no progress; change spec to try again; \
-         the problem was: Rollout made no progress for 60s: stuck"
+        "the pods run the last available template, because the release of generation 1 made no progress; change spec.image \
+         or another field of the pods to try again; the problem was: Rollout made no progress for 60s: stuck"
     );
 }

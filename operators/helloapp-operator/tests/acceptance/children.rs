@@ -39,8 +39,11 @@ async fn t01_sample_gets_only_one_deployment() {
     let deployment = world.until_deployment(NAME, 1).await;
     assert_eq!(image(&deployment).as_deref(), Some(IMAGE));
     let sample: HelloApp = world.get(NAME).await.expect("the sample");
-    let wanted =
-        serde_json::to_value(desired::deployment(&sample, workloads::SecurityProfile::default())).expect("JSON");
+    let wanted = serde_json::to_value(desired::deployment(
+        &sample,
+        desired::template(&sample, workloads::SecurityProfile::default()),
+    ))
+    .expect("JSON");
     contains(&serde_json::to_value(&deployment).expect("JSON"), &wanted, "");
     let [owner] = deployment.metadata.owner_references.as_deref().unwrap_or_default() else { panic!("{deployment:?}") };
     assert_eq!((&*owner.api_version, &*owner.kind, &*owner.uid), ("apps.anupam.com/v1", "HelloApp", &*uid(&sample)));
@@ -178,7 +181,7 @@ async fn t06_schema_rejects_invalid_specs() {
     let many: Vec<Value> = (0..101).map(|n| json!({"name": format!("A{n}")})).collect();
     for (spec, says) in [
         (json!({"size": 1}), "spec.image: Required value"),
-        (json!({"image": "a b"}), "spec.image"),
+        (json!({"image": "a b"}), "image must not contain blanks"),
         (json!({"image": ""}), "spec.image"),
         (json!({"image": "a", "size": 101}), "spec.size"),
         (json!({"image": "a", "size": -1}), "spec.size"),
@@ -189,7 +192,13 @@ async fn t06_schema_rejects_invalid_specs() {
             "value and valueFrom exclude each other",
         ),
         (json!({"image": "a", "probe": {"path": "/"}}), "probe.path needs port"),
-        (json!({"image": "a", "port": 80, "probe": {"path": "ok"}}), "spec.probe.path"),
+        (json!({"image": "a", "startupProbe": {}}), "startupProbe needs port and a probe that is not disabled"),
+        (
+            json!({"image": "a", "port": 80, "probe": {"disabled": true}, "startupProbe": {}}),
+            "startupProbe needs port and a probe that is not disabled",
+        ),
+        (json!({"image": "a", "port": 80, "probe": {"path": "ok"}}), "path must begin with / and not contain blanks"),
+        (json!({"image": "a", "port": 80, "probe": {"path": "/a b"}}), "path must begin with / and not contain blanks"),
         (json!({"image": "a", "service": {"enabled": true}}), "service.enabled needs port"),
         (json!({"image": "a", "runAsUser": 0}), "runAsUser must be at least 1 under Restricted"),
         (

@@ -44,12 +44,24 @@ async fn stalled_release_is_rolled_back_until_the_spec_changes() {
     world.roll_out(NAME, 3).await;
     let told = world.until_condition::<HelloApp>(NAME, "Degraded", "True", "RolledBack").await;
     let message = &condition(&told, "Degraded").expect("Degraded").message;
-    assert!(message.contains("change spec to try again") && message.contains("has timed out"), "{message}");
+    assert!(
+        message.contains("change spec.image or another field of the pods to try again")
+            && message.contains("has timed out"),
+        "{message}"
+    );
     assert_eq!(condition(&told, "Ready").map(|it| it.status.as_str()), Some("False"));
     assert_eq!(condition(&told, "Available").map(|it| it.status.as_str()), Some("True"));
     assert_eq!(told.spec.image, "example.com/hello:bad", "the operator does not change spec");
+    assert_eq!(&world.until_event(NAME, "Warning", "RolledBack").await, message);
     let warnings: Vec<_> = world.events(NAME).await.into_iter().filter(|it| it.0 == "Warning").collect();
-    assert_eq!(warnings.len(), 1, "the operator's own rollback is not drift: {warnings:?}");
+    assert_eq!(warnings.len(), 2, "the operator's own rollback is not drift: {warnings:?}");
+
+    // An autoscaler may change the size: that does not try the bad release again.
+    world.patch::<HelloApp>(NAME, json!({"spec": {"size": 4}})).await;
+    world.until_deployment(NAME, 4).await;
+    world.roll_out(NAME, 4).await;
+    until_image(&world, IMAGE).await;
+    world.until_condition::<HelloApp>(NAME, "Degraded", "True", "RolledBack").await;
 
     // A restart loses no decision, and a converged object still causes no write.
     world.restart();
@@ -61,7 +73,7 @@ async fn stalled_release_is_rolled_back_until_the_spec_changes() {
 
     world.patch::<HelloApp>(NAME, json!({"spec": {"image": "example.com/hello:fixed"}})).await;
     until_image(&world, "example.com/hello:fixed").await;
-    world.roll_out(NAME, 3).await;
+    world.roll_out(NAME, 4).await;
     let cured = world.until_condition::<HelloApp>(NAME, "Ready", "True", "Ready").await;
     let status = cured.status.expect("a status");
     assert_eq!(status.rolled_back, None);

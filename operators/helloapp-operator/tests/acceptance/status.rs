@@ -37,12 +37,12 @@ async fn t10_root_image_is_reported_and_fixed_by_the_profile() {
     let told = world.until_condition::<HelloApp>(NAME, "Degraded", "True", "ImageRunsAsRoot").await;
     let message = format!(
         "image \"{IMAGE}\" runs as root; use an image with a numeric non-root user, set spec.runAsUser, or set \
-         spec.securityProfile: RootAllowed"
+         spec.securityProfile: Baseline"
     );
     assert_eq!(condition(&told, "Degraded").map(|it| &it.message), Some(&message));
     assert_eq!(world.until_event(NAME, "Warning", "ImageRunsAsRoot").await, message);
 
-    world.patch::<HelloApp>(NAME, json!({"spec": {"securityProfile": "RootAllowed"}})).await;
+    world.patch::<HelloApp>(NAME, json!({"spec": {"securityProfile": "Baseline"}})).await;
     world
         .until("the template follows", async || {
             let pod = world.get::<Deployment>(NAME).await?.spec?.template.spec?;

@@ -20,7 +20,6 @@ use workloads::{DisruptionBudget, ImagePullPolicy, schemas};
 
 mod access;
 mod metrics;
-mod placement;
 
 pub use access::{AuthSettings, ClientAuth, NetworkPolicySettings, TlsSettings};
 pub use metrics::{MetricsSettings, ServiceMonitorSettings};
@@ -52,6 +51,8 @@ pub use metrics::{MetricsSettings, ServiceMonitorSettings};
     ),
     printcolumn(name = "IMAGE", type_ = "string", json_path = ".status.image", priority = 1),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    selectable = ".spec.size",
+    selectable = ".status.image",
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 52")
         .message("metadata.name must be a DNS-1035 label of at most 52 characters")
 )]
@@ -79,7 +80,10 @@ pub struct MemcachedSpec {
     /// Image of memcached; its entrypoint must be memcached. Default: the operator's --memcached-image,
     /// docker.io/library/memcached:1.6. status.image shows the image in use.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [{
+        "rule": r"self.matches('^\\S+$')",
+        "message": "image must not contain blanks",
+    }]))]
     pub image: Option<String>,
 
     /// When the kubelet pulls the image. Default: Always for the tag latest, else IfNotPresent.
@@ -120,7 +124,7 @@ pub struct MemcachedSpec {
     /// How evenly the pods are spread over Kubernetes nodes, zones or other domains. A constraint without a labelSelector counts
     /// the pods of this Memcached. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "placement::spread_constraints")]
+    #[schemars(schema_with = "schemas::spread_constraints")]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
 
     /// PriorityClass of the pods. Default: none.
@@ -363,7 +367,7 @@ impl MemcachedSpec {
 
     /// Whether clients must use TLS.
     pub fn has_tls(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.secret_name.is_some())
+        self.tls.as_ref().is_some_and(|tls| tls.generate || tls.secret_name.is_some())
     }
 
     /// `terminationGracePeriodSeconds`, or its default.

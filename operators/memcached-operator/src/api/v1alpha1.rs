@@ -14,7 +14,7 @@ const DEPRECATION: &str =
     "memcached.cache.example.com/v1alpha1 Memcached is deprecated; use v1, where spec.size is an integer";
 
 /// Derives this version from `v1`. It is not served: without a conversion webhook, its clients would get a number for `size`. It
-/// has no scale subresource, which needs a number too; `kubectl scale` uses `v1`.
+/// has no scale subresource, which needs a number too; `kubectl scale` uses `v1`. It has no selectable fields either.
 pub(super) fn of(v1: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
     let mut version = v1.clone();
     VERSION.clone_into(&mut version.name);
@@ -22,6 +22,9 @@ pub(super) fn of(v1: &CustomResourceDefinitionVersion) -> CustomResourceDefiniti
     version.served = false;
     version.deprecated = Some(true);
     version.deprecation_warning = Some(DEPRECATION.to_owned());
+    // The API server refuses two versions with different schemas and the same selectable fields: "may only be set when
+    // validations.schema is included".
+    version.selectable_fields = None;
     if let Some(subresources) = &mut version.subresources {
         subresources.scale = None;
     }

@@ -6,7 +6,7 @@ use k8s_openapi::{
         core::v1::{
             Affinity, Container, ContainerPort, Lifecycle, LifecycleHandler, PodAffinityTerm, PodAntiAffinity, PodSpec,
             PodTemplateSpec, Probe, ResourceRequirements, SecurityContext, SleepAction, TCPSocketAction,
-            TopologySpreadConstraint, WeightedPodAffinityTerm,
+            WeightedPodAffinityTerm,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
@@ -52,8 +52,10 @@ pub fn deployment(memcached: &Memcached, config: &Config, secret_hash: Option<&s
         min_ready_seconds,
         progress_deadline_seconds: PROGRESS_DEADLINE_SECONDS,
     };
-    let template =
-        PodTemplateSpec { metadata: Some(pod_metadata(spec, &app, secret_hash)), spec: Some(pod(spec, &app, config)) };
+    let template = PodTemplateSpec {
+        metadata: Some(pod_metadata(spec, &app, secret_hash)),
+        spec: Some(pod(memcached, &app, config)),
+    };
     workloads::deployment(memcached.name_any(), &app, spec.size, pace, template)
 }
 
@@ -67,22 +69,26 @@ fn pod_metadata(spec: &MemcachedSpec, app: &App, secret_hash: Option<&str>) -> O
     metadata
 }
 
-fn pod(spec: &MemcachedSpec, app: &App, config: &Config) -> PodSpec {
+fn pod(memcached: &Memcached, app: &App, config: &Config) -> PodSpec {
+    let spec = &memcached.spec;
     PodSpec {
-        containers: std::iter::once(memcached_container(spec, config)).chain(exporter(spec, config)).collect(),
+        containers: std::iter::once(memcached_container(memcached, config))
+            .chain(exporter(memcached, config))
+            .collect(),
         affinity: affinity(spec.anti_affinity(), app),
         image_pull_secrets: normalize::list(&spec.image_pull_secrets),
         node_selector: normalize::map(&spec.node_selector),
         priority_class_name: spec.priority_class_name.clone(),
         termination_grace_period_seconds: Some(spec.termination_grace_period_seconds()),
         tolerations: normalize::list(&spec.tolerations),
-        topology_spread_constraints: spread(spec, app),
-        volumes: Some(secrets::volumes(spec)).filter(|it| !it.is_empty()),
+        topology_spread_constraints: app.spread(&spec.topology_spread_constraints),
+        volumes: Some(secrets::volumes(memcached)).filter(|it| !it.is_empty()),
         ..SecurityProfile::Restricted.pod()
     }
 }
 
-fn memcached_container(spec: &MemcachedSpec, config: &Config) -> Container {
+fn memcached_container(memcached: &Memcached, config: &Config) -> Container {
+    let spec = &memcached.spec;
     let cache = spec.config();
     Container {
         name: CONTAINER.to_owned(),
@@ -114,10 +120,10 @@ fn memcached_container(spec: &MemcachedSpec, config: &Config) -> Container {
             Some(resources) => normalize::resources(resources),
             None => Some(default_resources(&cache)),
         },
-        volume_mounts: Some(secrets::mounts(spec)).filter(|it| !it.is_empty()),
+        volume_mounts: Some(secrets::mounts(memcached)).filter(|it| !it.is_empty()),
         security_context: Some(SecurityContext {
-            run_as_user: Some(USER),
-            run_as_group: Some(USER),
+            run_as_user: config.fixed(USER),
+            run_as_group: config.fixed(USER),
             read_only_root_filesystem: Some(true),
             ..SecurityProfile::Restricted.container()
         }),
@@ -136,14 +142,6 @@ fn default_resources(cache: &CacheConfig) -> ResourceRequirements {
     let memory = ("memory".to_owned(), quantity::mebibytes(command_line::memory_mib(cache)));
     let cpu = ("cpu".to_owned(), Quantity("50m".to_owned()));
     ResourceRequirements { requests: Some([cpu, memory.clone()].into()), limits: Some([memory].into()), claims: None }
-}
-
-fn spread(spec: &MemcachedSpec, app: &App) -> Option<Vec<TopologySpreadConstraint>> {
-    let mut constraints = normalize::list(&spec.topology_spread_constraints)?;
-    for constraint in &mut constraints {
-        constraint.label_selector.get_or_insert_with(|| app.label_selector());
-    }
-    Some(constraints)
 }
 
 fn affinity(anti_affinity: AntiAffinity, app: &App) -> Option<Affinity> {
@@ -228,6 +226,26 @@ mod tests {
         assert_eq!(image(&json!({}), None), "docker.io/library/memcached:1.6");
         assert_eq!(image(&json!({}), Some("mirror:5000/")), "mirror:5000/docker.io/library/memcached:1.6");
         assert_eq!(image(&own, Some("mirror:5000")), "memcached:1.5");
+        let config = Config {
+            image: "registry.example.com/memcached:1".to_owned(),
+            image_registry: Some("mirror:5000".to_owned()),
+            ..Config::default()
+        };
+        assert_eq!(config.default_image(), "registry.example.com/memcached:1", "an administrator set this image");
+    }
+
+    #[test]
+    fn pods_name_no_user_when_the_cluster_chooses_it() {
+        let config = Config { fixed_user_ids: false, ..Config::default() };
+        let spec = json!({"metrics": {"enabled": true}});
+        let pod = deployment(&samples::with_spec(&spec), &config, None).spec.and_then(|it| it.template.spec);
+        let containers = pod.expect("a pod").containers;
+        assert_eq!(containers.len(), 2);
+        for container in containers {
+            let context = container.security_context.expect("a security context");
+            assert_eq!((context.run_as_user, context.run_as_group), (None, None));
+            assert_eq!(context.run_as_non_root, Some(true), "but never root");
+        }
     }
 
     #[test]
@@ -286,6 +304,21 @@ mod tests {
     }
 
     #[test]
+    fn generated_secrets_are_mounted_without_the_key_of_the_authority() {
+        let spec = pod_of(&json!({"tls": {"generate": true}, "auth": {"generate": true}}));
+        let item = |key: &str| json!({"key": key, "path": key});
+        assert_eq!(
+            serde_json::to_value(spec.volumes).expect("JSON"),
+            json!([
+                {"name": "tls", "secret": {"secretName": "memcached-sample-tls", "items": [item("tls.crt"), item("tls.key")]}},
+                {"name": "passwords", "secret": {"secretName": "memcached-sample-auth", "items": [item("password-file")]}},
+            ])
+        );
+        let args = spec.containers[0].args.clone().expect("arguments");
+        assert!(args.contains(&"-Z".to_owned()) && args.contains(&"-Y".to_owned()), "{args:?}");
+    }
+
+    #[test]
     fn anti_affinity_follows_its_mode() {
         let affinity =
             |mode: &str| serde_json::to_value(pod_of(&json!({"antiAffinity": mode})).affinity).expect("JSON");
@@ -333,9 +366,10 @@ mod tests {
         }
         let tolerations = json!([{"key": "a", "operator": "Exists", "value": "", "effect": ""}]);
         let secured = json!({"tls": {"secretName": "a"}, "auth": {"secretName": "b"}});
+        let generated = json!({"tls": {"generate": true}, "auth": {"generate": true}});
         let bare = json!({"rollout": {"minReadySeconds": 0}, "resources": {}, "tolerations": tolerations});
         let measured = json!({"metrics": {"enabled": true, "resources": {}}});
-        for spec in [json!({}), bare, secured, measured] {
+        for spec in [json!({}), bare, secured, generated, measured] {
             let sent = serde_json::to_value(of(&spec)).expect("JSON");
             assert!(!empty(&sent), "{sent:#}");
             assert_ne!(sent["minReadySeconds"], json!(0));

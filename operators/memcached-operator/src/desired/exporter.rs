@@ -7,7 +7,10 @@ use k8s_openapi::{
 use workloads::{ImagePullPolicy, SecurityProfile, normalize};
 
 use crate::{
-    api::v1::{ClientAuth, MemcachedSpec},
+    api::{
+        Memcached,
+        v1::{ClientAuth, MemcachedSpec},
+    },
     command_line::TLS_FOLDER,
     config::Config,
     secrets,
@@ -20,7 +23,8 @@ pub(super) const PORT: &str = "metrics";
 const UNPRIVILEGED: i64 = 65534;
 
 /// Returns the exporter; `None` if metrics are disabled.
-pub(super) fn exporter(spec: &MemcachedSpec, config: &Config) -> Option<Container> {
+pub(super) fn exporter(memcached: &Memcached, config: &Config) -> Option<Container> {
+    let spec = &memcached.spec;
     let settings = spec.metrics()?;
     let quantity = |name: &str, amount: &str| (name.to_owned(), Quantity(amount.to_owned()));
     let small = ResourceRequirements {
@@ -45,12 +49,12 @@ pub(super) fn exporter(spec: &MemcachedSpec, config: &Config) -> Option<Containe
             None => Some(small),
         },
         volume_mounts: verifies_clients.then(|| {
-            let mounts = secrets::mounts(spec).into_iter();
+            let mounts = secrets::mounts(memcached).into_iter();
             mounts.filter(|mount| mount.mount_path == TLS_FOLDER).collect()
         }),
         security_context: Some(SecurityContext {
-            run_as_user: Some(UNPRIVILEGED),
-            run_as_group: Some(UNPRIVILEGED),
+            run_as_user: config.fixed(UNPRIVILEGED),
+            run_as_group: config.fixed(UNPRIVILEGED),
             read_only_root_filesystem: Some(true),
             ..SecurityProfile::Restricted.container()
         }),
@@ -84,7 +88,7 @@ mod tests {
     use crate::samples;
 
     fn of(spec: &Value) -> Value {
-        serde_json::to_value(exporter(&samples::with_spec(spec).spec, &Config::default())).expect("JSON")
+        serde_json::to_value(exporter(&samples::with_spec(spec), &Config::default())).expect("JSON")
     }
 
     #[test]

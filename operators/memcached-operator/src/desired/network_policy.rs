@@ -9,29 +9,37 @@ use k8s_openapi::{
 use kube::ResourceExt;
 use workloads::{App, normalize};
 
+use super::{deployment, exporter};
 use crate::api::Memcached;
 
 /// Returns the network policy; `None` if it is disabled. With it, only the peers reach the pods, including their exporters.
+///
+/// It names the ports instead of their numbers: while a new number is rolled out, old and new pods listen on different ones.
 pub fn network_policy(memcached: &Memcached) -> Option<NetworkPolicy> {
     let spec = &memcached.spec;
     let settings = spec.network_policy.as_ref().filter(|it| it.enabled)?;
     let app = App::of(memcached);
     let neighbours = || NetworkPolicyPeer { pod_selector: Some(LabelSelector::default()), ..Default::default() };
-    let ports = std::iter::once(spec.port()).chain(spec.metrics().map(|it| it.port));
-    let port = |number| NetworkPolicyPort {
-        port: Some(IntOrString::Int(number)),
+    let port = |name: &str| NetworkPolicyPort {
+        port: Some(IntOrString::String(name.to_owned())),
         protocol: Some("TCP".to_owned()),
         ..Default::default()
+    };
+    let rule = |from: &[NetworkPolicyPeer], ports: &[&str]| NetworkPolicyIngressRule {
+        from: normalize::list(from).or_else(|| Some(vec![neighbours()])),
+        ports: Some(ports.iter().map(|name| port(name)).collect()),
+    };
+    let ingress = match spec.metrics() {
+        None => vec![rule(&settings.from, &[deployment::PORT])],
+        Some(metrics) if metrics.from.is_empty() => vec![rule(&settings.from, &[deployment::PORT, exporter::PORT])],
+        Some(metrics) => vec![rule(&settings.from, &[deployment::PORT]), rule(&metrics.from, &[exporter::PORT])],
     };
     Some(NetworkPolicy {
         metadata: app.metadata(memcached.name_any()),
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(app.label_selector()),
             policy_types: Some(vec!["Ingress".to_owned()]),
-            ingress: Some(vec![NetworkPolicyIngressRule {
-                from: normalize::list(&settings.from).or_else(|| Some(vec![neighbours()])),
-                ports: Some(ports.map(port).collect()),
-            }]),
+            ingress: Some(ingress),
             egress: None,
         }),
     })
@@ -52,7 +60,7 @@ mod tests {
     fn policy_without_peers_admits_pods_of_the_namespace() {
         assert_eq!(of(&json!({})), Value::Null);
         assert_eq!(of(&json!({"networkPolicy": {}})), Value::Null);
-        let tcp = |port: i32| json!({"port": port, "protocol": "TCP"});
+        let tcp = |port: &str| json!({"port": port, "protocol": "TCP"});
         assert_eq!(
             of(&json!({"networkPolicy": {"enabled": true}})),
             json!({
@@ -60,12 +68,28 @@ mod tests {
                     "app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": "memcached-sample",
                 }},
                 "policyTypes": ["Ingress"],
-                "ingress": [{"from": [{"podSelector": {}}], "ports": [tcp(11211)]}],
+                "ingress": [{"from": [{"podSelector": {}}], "ports": [tcp("memcached")]}],
             })
         );
         let metrics =
             json!({"networkPolicy": {"enabled": true}, "port": 2000, "metrics": {"enabled": true, "port": 2001}});
-        assert_eq!(of(&metrics)["ingress"][0]["ports"], json!([tcp(2000), tcp(2001)]));
+        assert_eq!(of(&metrics)["ingress"][0]["ports"], json!([tcp("memcached"), tcp("metrics")]));
+    }
+
+    #[test]
+    fn exporters_can_have_other_clients_than_memcached() {
+        let prometheus = json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]);
+        let policy = of(&json!({"networkPolicy": {"enabled": true}, "metrics": {"enabled": true, "from": prometheus}}));
+        let port = |name: &str| json!([{"port": name, "protocol": "TCP"}]);
+        assert_eq!(
+            policy["ingress"],
+            json!([
+                {"from": [{"podSelector": {}}], "ports": port("memcached")},
+                {"from": prometheus, "ports": port("metrics")},
+            ])
+        );
+        let off = of(&json!({"networkPolicy": {"enabled": true}, "metrics": {"from": prometheus}}));
+        assert_eq!(off["ingress"], json!([{"from": [{"podSelector": {}}], "ports": port("memcached")}]));
     }
 
     #[test]

@@ -382,6 +382,14 @@ async fn schema_rejects_invalid_names_and_specs() {
     }
     for (spec, says) in [
         (json!({"size": 65}), "spec.size"),
+        (
+            json!({"image": "memcached: 1.6"}),
+            r#"spec.image: Invalid value: "memcached: 1.6": image must not contain blanks"#,
+        ),
+        (
+            json!({"metrics": {"image": " exporter"}}),
+            r#"spec.metrics.image: Invalid value: " exporter": image must not"#,
+        ),
         (json!({"config": {"maxItemSizeKiB": 600}}), "maxItemSizeKiB"),
         (
             json!({"config": {"maxItemSizeKiB": 65536, "memoryMB": 64}}),

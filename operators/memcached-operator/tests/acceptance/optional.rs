@@ -65,9 +65,13 @@ async fn schema_rejects_contradictory_fields() {
         (json!({"port": 9150, "metrics": {"enabled": true}}), "metrics.port must differ from port"),
         (json!({"metrics": {"enabled": true, "port": 11211}}), "metrics.port must differ from port"),
         (json!({"metrics": {"serviceMonitor": {"enabled": true}}}), "serviceMonitor needs metrics.enabled"),
-        (json!({"metrics": {"serviceMonitor": {"interval": "often"}}}), "spec.metrics.serviceMonitor.interval"),
-        (json!({"auth": {}}), "spec.auth.secretName"),
-        (json!({"auth": {"secretName": "a", "key": "../b/c"}}), "spec.auth.key"),
+        (json!({"metrics": {"serviceMonitor": {"interval": "often"}}}), "interval must be numbers with the units"),
+        (json!({"auth": {}}), "auth needs either secretName or generate: true"),
+        (
+            json!({"auth": {"secretName": "a", "key": "../b/c"}}),
+            "key must consist of letters, digits, '-', '_' and '.'",
+        ),
+        (json!({"auth": {"secretName": "a", "key": "a."}}), "and not end with '.'"),
     ] {
         let error = world.try_apply(&memcached("x", &spec)).await.expect_err("is refused").to_string();
         assert!(error.contains(says), "{error}");

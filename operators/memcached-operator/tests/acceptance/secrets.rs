@@ -69,3 +69,35 @@ async fn t16_deployment_waits_for_secret_and_rolls_out_changes() {
     let object = serde_json::to_string(&world.get::<memcached_operator::Memcached>("secured").await).expect("JSON");
     assert!(!events.contains("hunter") && !object.contains("hunter"), "{events}\n{object}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn generated_secrets_are_accepted_kept_and_collected() {
+    let Some(world) = world().await else { return };
+    let spec = json!({"size": 1, "tls": {"generate": true}, "auth": {"generate": true}});
+    world.apply(&memcached("secured", &spec)).await;
+    let first = deployment(&world, "secured", 1).await;
+    let secret = async |name: &str| world.get::<Secret>(name).await.expect("a Secret");
+    assert_eq!(secret("secured-tls").await.type_.as_deref(), Some("kubernetes.io/tls"));
+    assert_eq!(secret("secured-ca").await.type_.as_deref(), Some("Opaque"));
+    let made = secret("secured-auth").await;
+    assert_eq!(made.type_.as_deref(), Some("kubernetes.io/basic-auth"));
+    assert_eq!(made.metadata.owner_references.map(|it| it[0].name.clone()).as_deref(), Some("secured"));
+
+    // A user chooses another password: memcached gets it in its own form.
+    world.patch::<Secret>("secured-auth", json!({"stringData": {"password": "hunter2"}})).await;
+    for _ in 0..2 {
+        reconcile_again(&world, "secured").await;
+    }
+    let file = secret("secured-auth").await.data.and_then(|mut it| it.remove("password-file")).expect("a file");
+    assert_eq!(file.0, b"memcached:hunter2\n");
+    let second = world.get::<Deployment>("secured").await.expect("a Deployment");
+    assert_ne!(hash(&second), hash(&first));
+    assert_eq!(second.metadata.generation, first.metadata.generation.map(|it| it + 1), "one change");
+
+    let requests = world.requests();
+    assert_eq!((requests.count("list secrets"), requests.count("watch secrets")), (0, 0));
+    assert_eq!(requests.forbidden(), [""; 0]);
+    let invalid = memcached("refused", &json!({"tls": {"generate": true, "secretName": "a"}}));
+    let refused = world.try_apply(&invalid).await.expect_err("two sources of one certificate").to_string();
+    assert!(refused.contains("secretName and generate exclude each other"), "{refused}");
+}

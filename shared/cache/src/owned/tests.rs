@@ -140,6 +140,9 @@ fn holder_names_the_manager_of_a_field() {
     let head: Head<'_> = serde_json::from_str(&text).expect("metadata");
     let path = Path::default().field("spec").field("replicas");
     assert_eq!(holder(&path, "memcached-controller", &head.metadata.managed_fields), Some("kubectl-edit"));
+    for (manager, expected) in [("kubectl-edit", true), ("memcached-controller", true), ("another", false)] {
+        assert_eq!(is_held_by(&path, manager, &head.metadata.managed_fields), expected, "{manager}");
+    }
 }
 
 #[test]

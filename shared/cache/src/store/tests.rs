@@ -305,6 +305,7 @@ fn an_index_is_exact_after_every_change() {
     };
     store.index("thirds", Box::new(values));
     store.index("other", Box::new(|live| vec![live.name.to_string()]));
+    store.index_cluster("everywhere", Box::new(values));
     for version in 1..2_000 {
         let name = format!("{}", random.u8(0..12));
         let changed = object(&name, &format!("{name}-{}", random.u8(0..2)), version, random.i64(0..7));
@@ -322,8 +323,9 @@ fn an_index_is_exact_after_every_change() {
             all.sort_by(|a, b| a.name.cmp(&b.name));
             let names =
                 |found: Vec<Arc<Live<DeploymentView>>>| found.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
-            assert_eq!(names(store.indexed("thirds", "default", value)), names(all), "{value} at {version}");
+            assert_eq!(names(store.indexed("thirds", "default", value)), names(all.clone()), "{value} at {version}");
             assert!(store.indexed("thirds", "elsewhere", value).is_empty());
+            assert_eq!(names(store.indexed_cluster("everywhere", value)), names(all));
         }
         assert_eq!(store.indexed("other", "default", &name).len(), usize::from(store.get(&key(&name)).is_some()));
     }

@@ -15,6 +15,7 @@ use super::{Again, Context, Primary, Shared};
 use crate::{
     api::Requests,
     conditions::{Problem, ProblemKind},
+    controller::index_of_watched,
     error::Error,
     status::Status,
 };
@@ -52,6 +53,17 @@ impl<K: Primary, S: Shared> Context<K, S> {
     pub fn owned<C: Viewed>(&self) -> Vec<Arc<Live<C::View>>> {
         let store = self.store::<C>();
         store.owned(self.reconciliation.id).iter().filter_map(|key| store.get(key)).collect()
+    }
+
+    /// Returns the objects of kind `C` for which the function of [`watches`](crate::ControllerBuilder::watches) names the reconciled
+    /// object, in all namespaces, sorted by namespace and name. From the cache.
+    ///
+    /// # Panics
+    ///
+    /// When the controller does not declare the kind with `watches`.
+    pub fn watched<C: Viewed>(&self) -> Vec<Arc<Live<C::View>>> {
+        let key = self.reconciliation.key.to_string();
+        self.store::<C>().indexed_cluster(index_of_watched::<K, C>(), &key)
     }
 
     /// Whether kind `C` is installed, as far as the cache knows. A kind that is declared with `owns_if_installed` may be

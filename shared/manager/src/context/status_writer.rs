@@ -15,11 +15,27 @@ use crate::{
     conditions::{ConditionContext, External, Health, NotReconciled, Problem, Report, combine, halted, is_true},
     error::Error,
     events::{EventType, cut},
-    status::Status,
+    reverts::REPORTED,
+    status::{Status, content},
 };
 
 /// The largest size of `lastHandledReconcileAt` in bytes. It echoes an annotation, which may be much longer.
 const ECHO_BYTES: usize = 1_024;
+/// The event of a status that another client changes again and again.
+const STATUS_CONTESTED: &str = "Another client changes the status again and again, such as a second release of this operator, or \
+                                an API server whose CRD is older than the operator; the operator restores it at most once a \
+                                minute";
+
+/// How long the write of a changed status may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Urgency {
+    /// For the burst of events that follows a change of children.
+    MayWait,
+    /// Only while another client changes it again and again.
+    Now,
+    /// Never: the next step relies on it.
+    Always,
+}
 
 impl<K: Primary, S: Shared> Context<K, S> {
     /// Writes the status if it differs from the stored one. It holds the operator's own fields, and conditions made from the
@@ -27,17 +43,17 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// conditions that did not change, and requeues the object for the time at which a condition changes by itself.
     ///
     /// The write may be delayed for a moment, so that the burst of events that follows a change of children becomes one
-    /// write.
+    /// write. If another client changes the status again and again, it is restored at most once a minute.
     pub async fn apply_status(&self, report: Report<K::Status>) -> Result<(), Error> {
-        self.report(report, true).await
+        self.report(report, Urgency::MayWait).await
     }
 
     /// Like [`apply_status`](Context::apply_status), but never delayed: for memory that the next step relies on.
     pub async fn apply_status_at_once(&self, report: Report<K::Status>) -> Result<(), Error> {
-        self.report(report, false).await
+        self.report(report, Urgency::Always).await
     }
 
-    async fn report(&self, report: Report<K::Status>, may_wait: bool) -> Result<(), Error> {
+    async fn report(&self, report: Report<K::Status>, urgency: Urgency) -> Result<(), Error> {
         let refusals = self.reconciliation.refusals.lock().clone();
         let object = self.object();
         let (conditions, recheck) = combine(&report.health, &refusals, self.context(&object));
@@ -49,7 +65,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let ready = is_true(&conditions, "Ready");
         let became_ready = ready && !is_true(stored, "Ready");
         let (since, over) = (rolling_since(stored), is_over(&conditions));
-        let written = self.write_status(report.status, conditions, may_wait && !became_ready).await?;
+        let urgency = if became_ready && urgency == Urgency::MayWait { Urgency::Now } else { urgency };
+        let written = self.write_status(report.status, conditions, urgency).await?;
         if written {
             for problem in &fresh {
                 if let Some(reason) = problem.kind.event {
@@ -70,7 +87,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     pub async fn apply_external(&self, status: K::Status, external: &External) -> Result<(), Error> {
         let object = self.object();
         let conditions = external.conditions(self.context(&object));
-        if self.write_status(status, conditions, false).await? {
+        if self.write_status(status, conditions, Urgency::Always).await? {
             self.tell_resumed(stored_conditions(&*object));
         }
         Ok(())
@@ -95,7 +112,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
                 stored.type_ == "Degraded" && stored.reason == problem.kind.reason && stored.message == problem.message
             }
         });
-        if self.write_status(status, conditions, false).await? && !reported {
+        if self.write_status(status, conditions, Urgency::Now).await? && !reported {
             self.event(event.0, event.1, event.2);
         }
         Ok(())
@@ -116,7 +133,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         &self,
         mut status: K::Status,
         conditions: Vec<Condition>,
-        may_wait: bool,
+        urgency: Urgency,
     ) -> Result<bool, Error> {
         let object = self.object();
         *status.conditions_mut() = conditions;
@@ -137,17 +154,24 @@ impl<K: Primary, S: Shared> Context<K, S> {
             return Ok(false);
         }
         let changed_children = self.reconciliation.changed_children.load(std::sync::atomic::Ordering::Relaxed);
-        let held =
-            |it: &mut Remembered| gate.hold(&mut it.held_status, key, !may_wait, changed_children, Instant::now());
+        let at_once = urgency != Urgency::MayWait;
+        let held = |it: &mut Remembered| gate.hold(&mut it.held_status, key, at_once, changed_children, Instant::now());
         if let Some(due) = memory.modify(key, held) {
             self.wake(due);
             return Ok(false);
         }
+        let decode_error = requests.undecodable("write the status of", key);
         if let (Some(fence), Some(present)) = (status.fence_mut(), self.controller.environment.leading.fence()) {
             *fence = Some(present);
         }
-        let decode_error = requests.undecodable("write the status of", key);
         let new = serde_json::to_value(&status).map_err(&decode_error)?;
+        let content = content(&new);
+        if urgency != Urgency::Always
+            && let Some(due) = gate.contested(key, content, Instant::now())
+        {
+            self.wake(due);
+            return Ok(false);
+        }
         let old = match object.status() {
             Some(old) => serde_json::to_value(old).map_err(&decode_error)?,
             None => Value::Null,
@@ -170,7 +194,10 @@ impl<K: Primary, S: Shared> Context<K, S> {
             // a different object of this name.
             Err(error) => return Err(error),
         }
-        gate.written(key, Instant::now());
+        let reverts = gate.written(key, content, Instant::now());
+        if reverts == REPORTED {
+            self.event(EventType::Warning, "StatusContested", STATUS_CONTESTED);
+        }
         memory.modify(key, |it| it.held_status = None);
         Ok(true)
     }

@@ -122,6 +122,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
         let primary = &self.controller.primary;
         let Some(object) = primary.store.get(key).filter(|_| primary.holds(key)) else {
             self.controller.memory.forget(key);
+            self.controller.gate.forget(key);
             // A panic is not retried: the next call would panic in the same way.
             if let Some(gone) = &self.gone
                 && let Err(panic) = catch_unwind(AssertUnwindSafe(|| gone(key)))

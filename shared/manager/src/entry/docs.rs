@@ -16,12 +16,18 @@ pub(super) fn reference(
     rules: &[PolicyRule],
     metrics: &[Described],
 ) -> String {
-    let mut text = String::from("# Reference\n\n## Kinds\n\n| Kind | API | Short | Versions |\n|---|---|---|---|\n");
+    let mut text = String::from(
+        "# Reference\n\n## Kinds\n\n| Kind | API | Short | Versions | Selectable fields |\n|---|---|---|---|---|\n",
+    );
     for crd in crds {
         let names = &crd.spec.names;
         let versions: Vec<_> = crd.spec.versions.iter().map(|version| version.name.as_str()).collect();
         let short = names.short_names.iter().flatten().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "| {} | `{}` | {short} | {} |", names.kind, crd.spec.group, versions.join(", "));
+        let stored = crd.spec.versions.iter().find(|version| version.storage);
+        let fields = stored.into_iter().flat_map(|version| version.selectable_fields.iter().flatten());
+        let fields: Vec<_> = fields.map(|field| format!("`{}`", field.json_path.trim_start_matches('.'))).collect();
+        let (versions, fields) = (versions.join(", "), fields.join(", "));
+        let _ = writeln!(text, "| {} | `{}` | {short} | {versions} | {fields} |", names.kind, crd.spec.group);
     }
     text.push_str("\n## Flags of `run`\n");
     let mut heading = None;

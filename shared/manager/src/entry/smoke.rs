@@ -34,6 +34,10 @@ pub(super) struct SmokeTest {
     #[arg(long, value_delimiter = ',', value_parser = label)]
     namespace_labels: Vec<(String, String)>,
 
+    /// Registry prefix for the images of the samples, as in `run`.
+    #[arg(long, env = "OPERATOR_IMAGE_REGISTRY")]
+    image_registry: Option<String>,
+
     /// How long a sample may take to become ready.
     #[arg(long, default_value = "3m", value_parser = duration)]
     timeout: Duration,
@@ -65,7 +69,7 @@ pub(super) async fn run(operators: &[&'static dyn Operator], flags: SmokeTest) -
     }
     let mut failures = Vec::new();
     for operator in operators.iter().filter(|operator| selects(&flags.operators, operator.name())) {
-        if let Err(error) = attempt(*operator, &client, &namespace, &suffix, flags.timeout).await {
+        if let Err(error) = attempt(*operator, &client, &namespace, &suffix, &flags).await {
             say(&format!("  {} failed: {error}", operator.name()));
             failures.push(operator.name());
         }
@@ -82,12 +86,15 @@ async fn attempt(
     client: &Client,
     namespace: &str,
     suffix: &str,
-    timeout: Duration,
+    flags: &SmokeTest,
 ) -> Result<(), String> {
-    let (resource, sample) = sample(operator)?;
+    let timeout = flags.timeout;
+    let (resource, mut sample) = sample(operator)?;
+    if let Some(registry) = &flags.image_registry {
+        from_registry(&mut sample, registry);
+    }
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let name = format!("smoke-{}-{suffix}", operator.name());
-    let mut sample = sample;
     sample.metadata = ObjectMeta {
         name: Some(name.clone()),
         labels: sample.metadata.labels.take(),
@@ -134,6 +141,21 @@ fn sample(operator: &dyn Operator) -> Result<(ApiResource, DynamicObject), Strin
         plural: crd.spec.names.plural.clone(),
     };
     Ok((resource, object))
+}
+
+/// The image that the sample of the operator names, if it names one.
+pub(super) fn image_of_sample(operator: &dyn Operator) -> Option<String> {
+    let (_, sample) = sample(operator).ok()?;
+    Some(sample.data.pointer("/spec/image")?.as_str()?.to_owned())
+}
+
+/// Lets the sample take its image from a mirror.
+fn from_registry(sample: &mut DynamicObject, registry: &str) {
+    if let Some(image) = sample.data.pointer_mut("/spec/image")
+        && let Some(name) = image.as_str()
+    {
+        *image = Value::from(format!("{}/{name}", registry.trim_end_matches('/')));
+    }
 }
 
 fn is_ready() -> impl Condition<DynamicObject> {

@@ -48,6 +48,7 @@ const OURS: &[(&str, &str, &[&str])] = &[
     ("operator_trace_spans_dropped_total", "counter", &[]),
     ("operator_undecodable_objects", "gauge", &["kind"]),
     ("operator_webhook_certificate_expiry_timestamp_seconds", "gauge", &[]),
+    ("operator_webhook_conversions_total", "counter", &["kind", "from", "to", "result"]),
 ];
 
 /// The upper bounds of each histogram, as in the label `le`.

@@ -6,12 +6,21 @@ use std::{
 };
 
 use api_errors::chain;
-use webhooks::CONVERT;
+use prometheus::IntCounter;
+use webhooks::{CONVERT, Conversion};
 
 use super::Metrics;
 
 /// Updates the metrics with what the webhook server reports.
 pub(crate) struct WebhookMetrics(pub(crate) Arc<Metrics>);
+
+impl WebhookMetrics {
+    fn conversions(&self, conversion: &Conversion<'_>) -> IntCounter {
+        let Conversion { kind, from, to, succeeded } = conversion;
+        let result = if *succeeded { "success" } else { "error" };
+        self.0.conversions.with_label_values(&[*kind, *from, *to, result])
+    }
+}
 
 impl webhooks::Observer for WebhookMetrics {
     fn serves(&self, path: &str) {
@@ -30,6 +39,14 @@ impl webhooks::Observer for WebhookMetrics {
         self.0.webhook_seconds.with_label_values(&[path]).observe(took.as_secs_f64());
         self.0.webhook_requests.with_label_values(&[path, &code.to_string()]).inc();
         self.0.webhook_running.with_label_values(&[path]).dec();
+    }
+
+    fn converts(&self, conversion: &Conversion<'_>) {
+        self.conversions(conversion);
+    }
+
+    fn converted(&self, conversion: &Conversion<'_>) {
+        self.conversions(conversion).inc();
     }
 
     fn panicked(&self, path: &str) {
@@ -69,6 +86,23 @@ mod tests {
         webhooks::Observer::panicked(&observer, "/validate-a");
         webhooks::Observer::panicked(&observer, "/validate-b");
         assert_eq!((metrics.conversion_panics.get(), metrics.webhook_panics.get()), (1, 2));
+    }
+
+    #[test]
+    fn conversions_are_counted_by_version_and_result() {
+        let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
+        let observer = WebhookMetrics(metrics.clone());
+        let conversion = |succeeded| Conversion { kind: "Cache", from: "v1alpha1", to: "v1", succeeded };
+        webhooks::Observer::converts(&observer, &conversion(false));
+        webhooks::Observer::converted(&observer, &conversion(true));
+        webhooks::Observer::converted(&observer, &conversion(true));
+        let text = metrics.text();
+        for line in [
+            "operator_webhook_conversions_total{from=\"v1alpha1\",kind=\"Cache\",result=\"success\",to=\"v1\"} 2",
+            "operator_webhook_conversions_total{from=\"v1alpha1\",kind=\"Cache\",result=\"error\",to=\"v1\"} 0",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use opentelemetry::trace::{TraceContextExt, TracerProvider};
-use opentelemetry_otlp::{SpanExporter, WithExportConfig};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithTonicConfig, tonic_types::transport::ClientTlsConfig};
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
@@ -24,8 +24,8 @@ use tracing_subscriber::{Layer, filter::FilterFn, registry::LookupSpan};
 pub(crate) const TARGET: &str = "manager::trace";
 /// Time limit for sending the last spans when the process ends.
 const FLUSH: Duration = Duration::from_secs(2);
-/// The standard variables that turn traces on.
-const VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+/// The standard variables that turn traces on; the first that is set has the endpoint.
+const VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
 /// The exporter of traces, if they are on.
 #[derive(Debug, Clone, Default)]
@@ -42,18 +42,26 @@ impl Traces {
     ///
     /// The endpoint is invalid; the message names the flag.
     pub(super) fn start(endpoint: Option<&str>) -> Result<Self, String> {
-        let from_environment = || VARIABLES.iter().any(|name| std::env::var_os(name).is_some_and(|it| !it.is_empty()));
-        if endpoint.is_none() && !from_environment() {
-            return Ok(Self::default());
-        }
+        let from_environment = VARIABLES.iter().filter_map(|name| std::env::var(name).ok()).find(|it| !it.is_empty());
+        let Some(address) = endpoint.map(str::to_owned).or(from_environment) else { return Ok(Self::default()) };
         let mut builder = SpanExporter::builder().with_tonic();
         if let Some(endpoint) = endpoint {
-            if !endpoint.starts_with("http://") {
-                return Err(format!("--otlp-endpoint: \"{endpoint}\" is not of the form http://HOST:PORT"));
+            if !["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
+                return Err(format!(
+                    "--otlp-endpoint: \"{endpoint}\" is not of the form http://HOST:PORT or https://HOST:PORT"
+                ));
             }
             builder = builder.with_endpoint(endpoint);
         }
-        let exporter = builder.build().map_err(|error| format!("--otlp-endpoint: {error}"))?;
+        let is_tls = address.starts_with("https://");
+        if is_tls {
+            // The authorities of the system, or those in the file that SSL_CERT_FILE names.
+            builder = builder.with_tls_config(ClientTlsConfig::new().with_native_roots());
+        }
+        let exporter = builder.build().map_err(|error| {
+            let hint = "; for https, set SSL_CERT_FILE to a file with the certificate authorities to trust";
+            format!("--otlp-endpoint: {error}{}", if is_tls { hint } else { "" })
+        })?;
         let dropped = Arc::new(AtomicU64::new(0));
         let counted = Counted { exporter, dropped: dropped.clone() };
         // The sampler, the size of batches and further attributes come from the standard variables.
@@ -86,8 +94,9 @@ impl Traces {
 
 /// The resource attributes of the sender: its pod, from variables of the downward API.
 fn resource() -> Resource {
-    let mut resource =
-        Resource::builder().with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    let mut resource = Resource::builder()
+        .with_attribute(opentelemetry::KeyValue::new("service.version", crate::build_info::VERSION))
+        .with_attribute(opentelemetry::KeyValue::new("vcs.ref.head.revision", crate::build_info::COMMIT));
     if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
         resource = resource.with_service_name("controller-manager");
     }
@@ -137,5 +146,19 @@ impl opentelemetry_sdk::trace::SpanExporter for Counted {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.exporter.set_resource(resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry::Key;
+
+    use super::*;
+
+    #[test]
+    fn traces_name_the_build() {
+        let of = |key: &'static str| resource().get(&Key::new(key)).map(|value| value.to_string());
+        assert_eq!(of("service.version").as_deref(), Some(crate::build_info::VERSION));
+        assert_eq!(of("vcs.ref.head.revision").as_deref(), Some(crate::build_info::COMMIT));
     }
 }

@@ -1,4 +1,4 @@
-//! Another controller sets a field of our child to its own value, each time that we restore ours.
+//! Another controller sets a field of our child, or the status, to its own value, each time that we restore ours.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use model_apiserver::Model;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::sleep};
 
-use crate::kit::{TOYS, change, is_ready, keep, model, put, run, value, writes};
+use crate::kit::{TOYS, Toy, change, is_ready, keep, model, put, run, value, writes};
 
 /// How soon the other controller reacts.
 const REACTION: Duration = Duration::from_millis(20);
@@ -21,7 +21,7 @@ const REACTION: Duration = Duration::from_millis(20);
 /// The port to which the other controller sends requests.
 const THEIRS: i64 = 99;
 
-/// Two controllers and the Service that both write.
+/// Two controllers, and the object with its Service. Both write one of them.
 struct Contest {
     model: Model,
     ours: Harness,
@@ -29,11 +29,11 @@ struct Contest {
 }
 
 impl Contest {
-    fn begin() -> Self {
+    fn begin<F: Future<Output = ()> + Send + 'static>(theirs: impl FnOnce(Model) -> F) -> Self {
         let model = model();
         put(&model, &["a"]);
         let ours = run(&model, &[], keep);
-        let theirs = Some(tokio::spawn(set_target_port(model.clone())));
+        let theirs = Some(tokio::spawn(theirs(model.clone())));
         Self { model, ours, theirs }
     }
 
@@ -42,9 +42,9 @@ impl Contest {
         self.theirs.take().expect("it runs").abort();
     }
 
-    /// Returns how many times we write the Service in this time.
-    async fn writes_in(&self, time: Duration) -> usize {
-        let count = || writes(&self.model).into_iter().filter(|(_, resource, _)| resource == "services").count();
+    /// Returns how many times we write objects of this resource in this time.
+    async fn writes_in(&self, time: Duration, resource: &str) -> usize {
+        let count = || writes(&self.model).into_iter().filter(|(_, written, _)| written == resource).count();
         let before = count();
         sleep(time).await;
         count() - before
@@ -55,9 +55,7 @@ impl Contest {
     }
 
     fn reason(&self) -> Option<String> {
-        let toy = self.model.object(TOYS, "default", "a")?;
-        let ready = toy["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == "Ready")?.clone();
-        ready["reason"].as_str().map(str::to_owned)
+        Some(ready(&self.model)?["reason"].as_str()?.to_owned())
     }
 
     /// The events with this reason, counted with their repetitions.
@@ -85,12 +83,30 @@ async fn set_target_port(model: Model) {
     }
 }
 
+/// Returns the condition `Ready`.
+fn ready(model: &Model) -> Option<Value> {
+    let toy = model.object(TOYS, "default", "a")?;
+    toy["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == "Ready").cloned()
+}
+
+async fn set_status(model: Model) {
+    let api: Api<Toy> = Api::namespaced(model.client_named("other"), "default");
+    loop {
+        sleep(REACTION).await;
+        if let Some(mut ready) = ready(&model).filter(|ready| ready["reason"] != "Theirs") {
+            ready["reason"] = json!("Theirs");
+            let patch = Patch::Merge(json!({"status": {"conditions": [ready]}}));
+            api.patch_status("a", &PatchParams::default(), &patch).map(Result::unwrap).await;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn contested_field_is_restored_at_most_once_a_minute_and_reported_once() {
-    let mut contest = Contest::begin();
-    let first = contest.writes_in(Duration::from_mins(3)).await;
+    let mut contest = Contest::begin(set_target_port);
+    let first = contest.writes_in(Duration::from_mins(3), "services").await;
     assert!((4..=11).contains(&first), "one create, two reverts at once, then slower and slower: {first}");
-    let steady = contest.writes_in(Duration::from_mins(7)).await;
+    let steady = contest.writes_in(Duration::from_mins(7), "services").await;
     assert!((6..=7).contains(&steady), "once a minute: {steady}");
 
     assert_eq!(contest.reason().as_deref(), Some("FieldsContested"));
@@ -107,15 +123,37 @@ async fn contested_field_is_restored_at_most_once_a_minute_and_reported_once() {
     assert_eq!(contest.target_port(), Some(1), "the last revert stays");
     sleep(Duration::from_mins(3)).await;
     assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
-    assert_eq!(contest.writes_in(Duration::from_mins(10)).await, 0);
+    assert_eq!(contest.writes_in(Duration::from_mins(10), "services").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn new_desired_value_is_written_at_once_despite_a_contest() {
-    let mut contest = Contest::begin();
+    let mut contest = Contest::begin(set_target_port);
     sleep(Duration::from_mins(5)).await;
     change(&contest.model, "a", 7).await;
     contest.end();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(contest.target_port(), Some(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn contested_status_is_restored_at_most_once_a_minute_and_reported_once() {
+    let mut contest = Contest::begin(set_status);
+    let first = contest.writes_in(Duration::from_mins(3), TOYS).await;
+    assert!((4..=11).contains(&first), "the first status, two reverts at once, then slower and slower: {first}");
+    let steady = contest.writes_in(Duration::from_mins(7), TOYS).await;
+    assert!((6..=7).contains(&steady), "once a minute: {steady}");
+    let reported = contest.events("StatusContested");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0]["series"].is_null(), "it was emitted once: {}", reported[0]);
+
+    change(&contest.model, "a", 7).await;
+    sleep(REACTION / 2).await;
+    let observed = ready(&contest.model).expect("a condition")["observedGeneration"].clone();
+    assert_eq!(observed, 2, "a new status is written at once");
+
+    contest.end();
+    sleep(Duration::from_mins(2)).await;
+    assert!(is_ready(&contest.model, "a"), "the last revert stays: {:?}", contest.reason());
+    assert_eq!(contest.writes_in(Duration::from_mins(10), TOYS).await, 0);
 }

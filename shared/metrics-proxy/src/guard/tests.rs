@@ -96,3 +96,54 @@ async fn flood_of_unknown_tokens_is_refused_early_and_delays_no_known_user() {
     assert!(matches!(known, Ok(Ok(_))), "a user who was known before waits behind made-up tokens");
     drop(flood);
 }
+
+/// Fails all reviews, as an API server that refuses them.
+struct Broken;
+
+impl Reviewer for Broken {
+    fn token<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<User>, ReviewError>> {
+        async { Err(ReviewError("tokenreviews are forbidden".to_owned())) }.boxed()
+    }
+
+    fn access<'a>(&'a self, _: &'a User, _: &'a Attributes) -> BoxFuture<'a, Result<Decision, ReviewError>> {
+        async { Err(ReviewError("subjectaccessreviews are forbidden".to_owned())) }.boxed()
+    }
+}
+
+/// Collects a log.
+#[derive(Clone, Default)]
+struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn flood_of_made_up_tokens_does_not_fill_the_log_while_reviews_fail() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _set = tracing::subscriber::set_default(subscriber);
+    let guard = Guard::new(Rules::default(), Arc::new(Broken), CacheTtls::default(), Arc::new(Metrics::new().unwrap()));
+    let flood = async |round: u8| {
+        for n in 0..500 {
+            let refusal = guard.admit(&with(&format!("made-up-{round}-{n}")), false).await;
+            assert!(matches!(refusal, Err(Refusal::Unavailable)), "{refusal:?}");
+        }
+    };
+    flood(0).await;
+    let lines = || String::from_utf8(log.0.lock().clone()).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines().len(), 1, "{:?}", lines());
+    assert!(lines()[0].contains("WARN") && lines()[0].contains("tokenreviews are forbidden"), "{:?}", lines());
+    tokio::time::advance(LOGGED).await;
+    flood(1).await;
+    assert_eq!(lines().len(), 2);
+    assert!(lines()[1].contains("more=499"), "{:?}", lines());
+}

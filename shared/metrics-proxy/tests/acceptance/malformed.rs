@@ -2,10 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use proptest::{
-    prelude::*,
-    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
-};
+use fuzz::{Rng, Target};
 
 use crate::kit::{Ask, Behind, HELLO, Running, status, tell, usual};
 
@@ -84,36 +81,64 @@ async fn heads_that_are_too_big_are_refused() {
     }
 }
 
-/// Runs the same cases each time. `METRICS_PROXY_CASES` sets another number, and makes the cases random.
-fn runner(usual: u32) -> TestRunner {
-    let cases = std::env::var("METRICS_PROXY_CASES").ok().and_then(|text| text.parse().ok());
-    let config = Config { failure_persistence: None, ..Config::with_cases(cases.unwrap_or(usual)) };
-    match cases {
-        Some(_) => TestRunner::new(config),
-        None => TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)),
-    }
-}
-
 /// Pieces of heads in any order, and sometimes any bytes.
-fn heads() -> impl Strategy<Value = Vec<u8>> {
-    let piece = prop_oneof![
-        8 => prop::sample::select(vec![
-            "GET ", "HEAD ", "POST ", "/metrics", "/api/x", "/../", "//", "%2e", "?a=b", " HTTP/1.1", " HTTP/1.0", "\r\n", "\r\n",
-            "\r\n\r\n", "\n", "\r", "host: a\r\n", "authorization: Bearer ann\r\n", "content-length: 5\r\n", "content-length: 0\r\n",
-            "transfer-encoding: chunked\r\n", "connection: close\r\n", "connection: keep-alive, authorization\r\n",
-            "expect: 100-continue\r\n", "x-remote-user: admin\r\n", "x: ", ": ", " ", "\t", "0\r\n\r\n", "hello", ",", ";",
-        ]).prop_map(|text| text.as_bytes().to_vec()),
-        1 => prop::collection::vec(any::<u8>(), 0..8),
+fn head(random: &mut Rng) -> Vec<u8> {
+    const PIECES: &[&str] = &[
+        "GET ",
+        "HEAD ",
+        "POST ",
+        "/metrics",
+        "/api/x",
+        "/../",
+        "//",
+        "%2e",
+        "?a=b",
+        " HTTP/1.1",
+        " HTTP/1.0",
+        "\r\n",
+        "\r\n",
+        "\r\n\r\n",
+        "\n",
+        "\r",
+        "host: a\r\n",
+        "authorization: Bearer ann\r\n",
+        "content-length: 5\r\n",
+        "content-length: 0\r\n",
+        "transfer-encoding: chunked\r\n",
+        "connection: close\r\n",
+        "connection: keep-alive, authorization\r\n",
+        "expect: 100-continue\r\n",
+        "x-remote-user: admin\r\n",
+        "x: ",
+        ": ",
+        " ",
+        "\t",
+        "0\r\n\r\n",
+        "hello",
+        ",",
+        ";",
     ];
-    let start = prop_oneof![
-        Just(Vec::new()),
-        Just(b"GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ann\r\n".to_vec()),
+    const WHOLE: &[&[u8]] = &[
+        b"GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ann\r\n\r\n",
+        b"GET /api/x?a=b HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ann\r\nx-remote-user: admin\r\nconnection: close\r\n\r\n",
+        b"HEAD http://a/metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ann\r\ncontent-length: 0\r\n\r\n",
     ];
-    (start, prop::collection::vec(piece, 0..16)).prop_map(|(start, pieces)| [start, pieces.concat()].concat())
+    let mut head = if random.bool() {
+        b"GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ann\r\n".to_vec()
+    } else {
+        Vec::new()
+    };
+    for _ in 0..random.usize(..16) {
+        match random.u8(..9) {
+            0 => head.extend((0..random.usize(..8)).map(|_| random.u8(..))),
+            _ => head.extend_from_slice(random.choice(PIECES).copied().unwrap_or_default().as_bytes()),
+        }
+    }
+    if random.bool() { fuzz::bytes(random, WHOLE, PIECES) } else { head }
 }
 
 #[test]
-fn upstream_gets_only_rebuilt_requests() {
+fn fuzz_request_heads() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (behind, proxy) = runtime.block_on(async {
         let (behind, ask) = (Behind::new(HELLO).await, Arc::new(Ask::default()));
@@ -121,10 +146,11 @@ fn upstream_gets_only_rebuilt_requests() {
         (behind, proxy)
     });
     let host = format!("host: {}", behind.address);
-    let outcome = runner(300).run(&heads(), |head| {
+    // The upstream gets only rebuilt requests.
+    Target::new("request-heads", env!("CARGO_MANIFEST_DIR")).run(head, |head| {
         runtime.block_on(async {
             let mut stream = proxy.connect().await;
-            drop(tokio::io::AsyncWriteExt::write_all(&mut stream, &head).await);
+            drop(tokio::io::AsyncWriteExt::write_all(&mut stream, head).await);
             drop(tokio::io::AsyncWriteExt::shutdown(&mut stream).await);
             crate::kit::rest(&mut stream).await;
         });
@@ -132,55 +158,62 @@ fn upstream_gets_only_rebuilt_requests() {
             let mut lines = head.split("\r\n");
             let line = lines.next().unwrap_or_default();
             let path = line.split(' ').nth(1).unwrap_or_default().split('?').next().unwrap_or_default();
-            prop_assert!(line.starts_with("GET /") || line.starts_with("HEAD /"), "{head}");
-            prop_assert!(path == "/metrics" || path.starts_with("/api/"), "{head}");
-            prop_assert!(!path.contains("..") && !path.contains("//") && !path.contains('%'), "{head}");
+            assert!(line.starts_with("GET /") || line.starts_with("HEAD /"), "{head}");
+            assert!(path == "/metrics" || path.starts_with("/api/"), "{head}");
+            assert!(!path.contains("..") && !path.contains("//") && !path.contains('%'), "{head}");
             let names: Vec<_> = lines.filter_map(|line| Some(line.split_once(':')?.0.to_lowercase())).collect();
-            prop_assert!(!names.iter().any(|it| it == "authorization" || it == "content-length"), "{head}");
-            prop_assert!(head.contains(&host) && head.contains("x-remote-user: ann\r\n"), "{head}");
-            prop_assert!(names.iter().filter(|it| *it == "x-remote-user").count() == 1, "{head}");
+            assert!(!names.iter().any(|it| it == "authorization" || it == "content-length"), "{head}");
+            assert!(head.contains(&host) && head.contains("x-remote-user: ann\r\n"), "{head}");
+            assert!(names.iter().filter(|it| *it == "x-remote-user").count() == 1, "{head}");
         }
-        Ok(())
     });
-    outcome.unwrap();
 }
 
 #[test]
-fn config_parser_never_panics() {
-    let text = prop_oneof![
-        ".{0,200}",
-        prop::collection::vec(
-            prop::sample::select(vec![
-                "authorization:",
-                "\n",
-                "  ",
-                "static:",
-                "- ",
-                "path: /a",
-                "rewrites:",
-                "byQueryParameter:",
-                "{name: x}",
-                "'{{ .Value }}'",
-                "resourceAttributes:",
-                "namespace: ",
-                "resource: pods",
-                "{",
-                "}",
-                "[",
-                "&a",
-                "*a",
-                ": ",
-                "!!x",
-                "{{",
-            ]),
-            0..24
-        )
-        .prop_map(|pieces| pieces.concat()),
+fn fuzz_config_files() {
+    const FILES: &[&[u8]] = &[
+        b"authorization:\n  resourceAttributes:\n    apiVersion: v1\n    resource: namespaces\n    subresource: metrics\n    namespace: default\n",
+        b"authorization:\n  rewrites:\n    byQueryParameter: {name: namespace}\n    byHttpHeader: {name: x-namespace}\n  resourceAttributes:\n    resource: pods\n    namespace: '{{ .Value }}'\n",
+        b"authorization:\n  static:\n  - user: {name: ann, groups: [a]}\n    verb: get\n    path: /metrics\n    resourceRequest: false\n",
     ];
-    let outcome = runner(2_000).run(&text, |text| {
-        drop(metrics_proxy::policy::Authorization::parse(&text));
-        drop(metrics_proxy::policy::Patterns::parse(&[&text]));
-        Ok(())
-    });
-    outcome.unwrap();
+    const WORDS: &[&str] = &[
+        "authorization:",
+        "\n",
+        "  ",
+        "static:",
+        "- ",
+        "path: /a",
+        "rewrites:",
+        "byQueryParameter:",
+        "{name: x}",
+        "'{{ .Value }}'",
+        "resourceAttributes:",
+        "namespace: ",
+        "resource: pods",
+        "{",
+        "}",
+        "[",
+        "&a ",
+        "*a",
+        ": ",
+        "!!x",
+        "{{",
+        "|",
+        "<<: *a",
+        "resourceRequest: true",
+        "/*",
+        "/**",
+    ];
+    // A file is refused or understood as a whole: a key that means nothing never passes.
+    Target::new("config-files", env!("CARGO_MANIFEST_DIR")).run(
+        |random| fuzz::bytes(random, FILES, WORDS),
+        |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            drop(metrics_proxy::policy::Patterns::parse(&[&text]));
+            if metrics_proxy::policy::Authorization::parse(&text).is_ok() && !text.trim().is_empty() {
+                let more = format!("{}\nunknown: 1\n", text.trim_end());
+                assert!(metrics_proxy::policy::Authorization::parse(&more).is_err(), "{more}");
+            }
+        },
+    );
 }

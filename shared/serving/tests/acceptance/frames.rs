@@ -18,7 +18,7 @@ const SETTINGS: u8 = 4;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 /// `:method: GET`, `:scheme: https`, `:path: /`, from the static table of HPACK, and `:authority: a`.
-const GET: &[u8] = &[0x82, 0x87, 0x84, 0x41, 1, b'a'];
+pub(crate) const GET: &[u8] = &[0x82, 0x87, 0x84, 0x41, 1, b'a'];
 
 /// A frame as bytes.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -30,6 +30,16 @@ pub(crate) fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     let payload: Vec<u8> =
         values.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect();
     frame(SETTINGS, 0, 0, &payload)
+}
+
+/// Whether these bytes end with the end of a frame.
+pub(crate) fn are_whole(mut bytes: &[u8]) -> bool {
+    while let Some((length, rest)) = bytes.split_first_chunk::<3>() {
+        let length = u32::from_be_bytes([0, length[0], length[1], length[2]]) as usize;
+        let Some((_, next)) = rest.split_at_checked(6 + length) else { return false };
+        bytes = next;
+    }
+    bytes.is_empty()
 }
 
 /// A whole request for `/`.

@@ -5,6 +5,7 @@ mod certificates;
 mod clients;
 mod families;
 mod frames;
+mod fuzzing;
 mod http2;
 mod identities;
 mod kit;

@@ -4,7 +4,7 @@ use super::*;
 use crate::review::tests::{Cache, cache};
 
 fn answered(webhooks: &[Webhook], body: &[u8]) -> Result<Value, Malformed> {
-    convert(webhooks, body).map(|(answer, _)| serde_json::from_str(&answer).expect("JSON"))
+    convert(webhooks, body, |_| ()).map(|(answer, _)| serde_json::from_str(&answer).expect("JSON"))
 }
 
 fn between_versions(mut object: Value, version: &str) -> Result<Value, String> {
@@ -17,13 +17,52 @@ fn between_versions(mut object: Value, version: &str) -> Result<Value, String> {
     }
 }
 
-fn ask_to_convert(objects: &[Value], wanted: &str) -> Value {
+const VERSIONS: &[&str] = &["v1", "v2"];
+
+fn review(objects: &[Value], wanted: &str) -> Vec<u8> {
     let review = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
         "request": {"uid": "u-2", "desiredAPIVersion": wanted, "objects": objects},
     });
-    let webhooks = [Webhook::converting::<Cache>(between_versions)];
-    answered(&webhooks, review.to_string().as_bytes()).expect("a review")["response"].clone()
+    review.to_string().into_bytes()
+}
+
+fn ask_to_convert(objects: &[Value], wanted: &str) -> Value {
+    let webhooks = [Webhook::converting::<Cache>(VERSIONS, between_versions)];
+    answered(&webhooks, &review(objects, wanted)).expect("a review")["response"].clone()
+}
+
+#[test]
+fn every_conversion_is_reported_with_declared_versions_only() {
+    let webhooks = [Webhook::converting::<Cache>(VERSIONS, |object, version| match &object["spec"]["size"] {
+        Value::Null => panic!("it has no size"),
+        _ => between_versions(object, version),
+    })];
+    let (good, bad) = (cache(&json!({"size": 2})), cache(&json!({})));
+    let mut strange = good.clone();
+    strange["apiVersion"] = json!("cache.example.com/v1; DROP");
+    let reported = |objects: &[Value], wanted: &str| {
+        let reports = std::cell::RefCell::new(Vec::new());
+        let (_, outcome) = convert(&webhooks, &review(objects, wanted), |it| {
+            assert_eq!(it.kind, "Cache");
+            reports.borrow_mut().push((it.from.to_owned(), it.to.to_owned(), it.succeeded));
+        })
+        .expect("a review");
+        (reports.into_inner(), outcome)
+    };
+    let report = |from: &str, to: &str, succeeded| (from.to_owned(), to.to_owned(), succeeded);
+    let (v1, v2) = ("cache.example.com/v1", "cache.example.com/v2");
+    for (objects, wanted, reports, outcome) in [
+        (vec![good.clone(), good.clone()], v2, vec![report("v1", "v2", true); 2], Outcome::Answered),
+        (vec![good.clone(), bad], v2, vec![report("v1", "v2", true), report("v1", "v2", false)], Outcome::Panicked),
+        (vec![good.clone()], v1, vec![], Outcome::Answered),
+        (vec![strange], v1, vec![report("unknown", "v1", false)], Outcome::Answered),
+        (vec![good], "cache.example.com/v9", vec![report("v1", "unknown", false)], Outcome::Answered),
+    ] {
+        assert_eq!(reported(&objects, wanted), (reports, outcome), "{wanted}");
+    }
+    let possible: Vec<_> = possible(&webhooks).map(|it| (it.from, it.to, it.succeeded)).collect();
+    assert_eq!(possible, [("v1", "v2", true), ("v1", "v2", false), ("v2", "v1", true), ("v2", "v1", false)]);
 }
 
 #[test]
@@ -51,7 +90,7 @@ fn conversion_stops_at_the_first_element_that_is_no_object() {
     let list: Box<RawValue> = RawValue::from_string(format!("[{{}},{}0]", "0,".repeat(1000))).expect("JSON");
     let stopped = each(&list, |object| {
         converted.set(converted.get() + 1);
-        convert_one(&[], object, "a/v1")
+        convert_one(&[], object, "a/v1", &|_| (), &mut Outcome::Answered)
     });
     assert!(stopped.expect("a list").is_err());
     assert_eq!(converted.get(), 1);

@@ -145,7 +145,7 @@ fn body_that_is_not_a_review_is_malformed() {
     let deep = "[".repeat(100_000);
     for body in ["", "{", "null", "[]", "\u{0}", &deep, &conversion, &old, &empty] {
         assert!(admit(&webhook, body.as_bytes()).is_err(), "{body:.40}");
-        assert!(crate::conversion::convert(&[], body.as_bytes()).is_err(), "{body:.40}");
+        assert!(crate::conversion::convert(&[], body.as_bytes(), |_| ()).is_err(), "{body:.40}");
     }
 }
 
@@ -211,4 +211,20 @@ fn configuration_has_the_operations_and_conditions() {
     assert_eq!(webhook["rules"][0]["operations"], json!(["DELETE"]));
     assert_eq!(webhook["rules"][0]["scope"], "Namespaced");
     assert_eq!(webhook["matchConditions"][0]["name"], "not-the-admin");
+}
+
+#[test]
+fn refused_text_of_megabytes_is_not_repeated_in_the_answer() {
+    let long = "x".repeat(1 << 20);
+    let Err(Malformed(why)) =
+        admit(&Webhook::validating(|_, _: &Cache| ValidationResult::none()), json!(long).to_string().as_bytes())
+    else {
+        panic!("a text is no review")
+    };
+    assert!(why.starts_with("not an AdmissionReview: invalid type: string") && why.len() <= 1024, "{}", why.len());
+    let request = json!({"uid": "u", "object": {"metadata": {}, "spec": long}});
+    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string();
+    let answered = admit(&Webhook::validating(|_, _: &Cache| ValidationResult::none()), body.as_bytes());
+    let (answer, _) = answered.expect("a review");
+    assert!(answer.contains("the object is not a") && answer.len() < 4096, "{}", answer.len());
 }

@@ -72,13 +72,14 @@ struct Wanted {
 impl Wanted {
     fn health(&self, deployment: Option<&Live<DeploymentView>>, pods: &[Arc<Live<PodView>>]) -> Health {
         let wording = FleetWording {
+            pod: "node",
             pods: "nodes",
             available: "MinimumNodesAvailable",
             none_ready: "NoReadyNodes",
             not_ready: ProblemKind::not_ready("NodesNotReady"),
         };
         let (size, stored, now) = (self.size, &*self.stored, at(NOW));
-        Fleet { wording, size, progress_deadline_seconds: 600, deployment, pods, stored, now }.health()
+        Fleet { wording, size, progress_deadline_seconds: 600, deployment, pods, stored, security: None, now }.health()
     }
 }
 

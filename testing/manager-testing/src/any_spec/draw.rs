@@ -43,8 +43,8 @@ const LONG: u64 = 1_000;
 /// The longest drawn list.
 const LONG_LIST: u64 = 20;
 
-/// Draws a value for this schema.
-pub(super) fn value(schema: &Value, rng: &mut Rng) -> Value {
+/// Draws a value for this schema, an OpenAPI schema as in a CRD. Patterns and rules of CEL do not count.
+pub fn value(schema: &Value, rng: &mut Rng) -> Value {
     if let Some(values) = schema["enum"].as_array().filter(|values| !values.is_empty()) {
         return values[rng.usize(..values.len())].clone();
     }

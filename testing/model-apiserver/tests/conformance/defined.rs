@@ -19,7 +19,7 @@ pub(crate) struct Definition {
 /// All CRDs of the chart. Each gets its own group, because another test may have installed the same CRD.
 pub(crate) fn of_the_chart(group: &str) -> Vec<Definition> {
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/operators/files");
-    let folders = std::fs::read_dir(files).unwrap().map(|folder| folder.unwrap().path());
+    let folders = std::fs::read_dir(files).unwrap().map(|entry| entry.unwrap().path()).filter(|entry| entry.is_dir());
     let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()));
     let is_definition = |file: &Path| file.file_name().unwrap().to_string_lossy().starts_with("crd-");
     let mut files: Vec<_> = files.filter(|file| is_definition(file)).collect();

@@ -6,7 +6,7 @@ use jiff::tz::AmbiguousOffset;
 use jiff::{Timestamp, ToSpan};
 use schedule::Zone;
 
-use crate::random::{Expression, cases, instant, zones};
+use crate::random::{Expression, Expressions, cases, instant, zones};
 use crate::{at, schedule};
 
 /// How many expressions each window of time is compared with.
@@ -45,7 +45,7 @@ fn times_match_brute_force_by_minute() {
         let floor = |it: Timestamp| i64::try_from(it.as_nanosecond().div_euclid(1_000_000_000)).expect("in range");
         let minutes = minutes(zone, floor(after), floor(until));
         for _ in 0..PER_WINDOW {
-            let expression = Expression::random(&mut rng);
+            let expression = Expressions::random(&mut rng);
             let schedule = schedule(&expression.text);
             let expected: Vec<_> =
                 minutes.iter().filter(|(_, wall)| expression.fires(*wall)).map(|(instant, _)| *instant).collect();
@@ -72,21 +72,20 @@ fn next_and_latest_match_brute_force_by_day() {
     let zones = zones();
     for _ in 0..cases(20_000) / 100 {
         let zone = &zones[rng.usize(..zones.len())];
-        let expression = Expression::random(&mut rng);
-        let schedule = schedule(&expression.text);
+        let expressions = Expressions::random(&mut rng);
+        let schedule = schedule(&expressions.text);
         let from = instant(&mut rng, zone);
         let today = zone.time_zone().to_datetime(from).date();
-        let context = format!("{} in {zone} from {from}", expression.text);
+        let context = format!("{} in {zone} from {from}", expressions.text);
+        let instants =
+            |day: Date| expressions.all.iter().flat_map(move |it| instants(zone, it, day)).collect::<Vec<_>>();
 
         let days =
             |step: i64| std::iter::successors(Some(today), move |day| day.checked_add(step.days()).ok()).take(366 * 9);
         // Looks at further days too, because an offset can change by a whole day.
         let near = |day: Date, step: i64| (0..3).map(move |n| day + (n * step).days());
-        let next = days(1)
-            .find_map(|day| near(day, 1).flat_map(|it| instants(zone, &expression, it)).filter(|it| *it > from).min());
-        let latest = days(-1).find_map(|day| {
-            near(day, -1).flat_map(|it| instants(zone, &expression, it)).filter(|it| *it <= from).max()
-        });
+        let next = days(1).find_map(|day| near(day, 1).flat_map(instants).filter(|it| *it > from).min());
+        let latest = days(-1).find_map(|day| near(day, -1).flat_map(instants).filter(|it| *it <= from).max());
         let times = schedule.times(zone, from);
         assert_eq!(times.after(from), next, "next: {context}");
         assert_eq!(times.until(from), latest, "latest: {context}");
@@ -134,10 +133,32 @@ fn centuries() {
     assert_eq!(times.count(at("1600-01-01T00:00:00Z"), at("9600-01-01T00:00:00Z")), 20 * 146_097 * 1440);
 }
 
+/// A time that two expressions name counts once, also over whole cycles of the calendar.
+#[test]
+fn times_of_several_expressions_are_a_union() {
+    // Three times 400 years.
+    let (from, until) = (at("2000-01-01T00:00:00Z"), at("3200-01-01T00:00:00Z"));
+    for zone in [Zone::utc(), crate::zone("Europe/Berlin")] {
+        let count = |text: &str| schedule(text).times(&zone, from).count(from, until);
+        // In 400 years 20,871 weeks and 4,800 months begin, and 688 of these months on a Sunday.
+        assert_eq!(count("@weekly; @monthly"), 3 * (20_871 + 4_800 - 688), "{zone}");
+        assert_eq!(count("0 0 30 2 *; @monthly"), 3 * 4_800, "{zone}");
+        assert_eq!(count("*/2 * * * *; */3 * * * *; 0 0 1 1 *"), 3 * 146_097 * 24 * 40, "{zone}");
+    }
+}
+
 #[test]
 fn searches_stay_within_the_timestamp_range() {
     for zone in zones() {
-        for text in ["* * * * *", "0 0 29 2 *", "30 12 1 1 *", "@every 10s", "@every 80000h", "0 0 30 2 *"] {
+        for text in [
+            "* * * * *",
+            "0 0 29 2 *",
+            "30 12 1 1 *",
+            "@every 10s",
+            "@every 80000h",
+            "0 0 30 2 *",
+            "@daily; 7 7 29 2 *",
+        ] {
             let schedule = schedule(text);
             for base in [Timestamp::MIN, Timestamp::UNIX_EPOCH, Timestamp::MAX] {
                 let times = schedule.times(&zone, base);

@@ -32,6 +32,69 @@ fn refuses(arguments: &[&str], expected: &str) {
 }
 
 #[test]
+fn several_expressions_are_explained_one_by_one() {
+    prints(
+        &["explain", "*/7 9 * * mon-fri; 0 12 31 * *; 0 12 31 * ?", "--time-zone", "Europe/Berlin"],
+        "\
+at minutes 0, 7, 14, 21, 28, 35, 42, 49 and 56, from 09:00 to 09:59, Monday to Friday; and at 12:00, on day 31 of the month; \
+and at 12:00, on day 31 of the month
+
+*/7 9 * * 1-5
+  minute        0, 7, 14, 21, 28, 35, 42, 49 and 56
+  hour          9
+  day of month  any
+  month         any
+  day of week   Monday to Friday
+
+0 12 31 * *
+  minute        0
+  hour          12
+  day of month  31
+  month         any
+  day of week   any
+
+0 12 31 * *
+  minute        0
+  hour          12
+  day of month  31
+  month         any
+  day of week   any
+
+Next: Mon 2026-11-23 09:00 +01:00 (in 1 d 15 h)
+Note: 0 12 31 * * is written twice; a time starts one run, however many expressions name it.
+Note: */7 9 * * 1-5: Steps of 7 start again every hour: the last one is 4 minutes long.
+Note: 0 12 31 * *: Months without a day 31 are skipped.
+Note: 0 12 31 * *: Months without a day 31 are skipped.
+",
+    );
+    prints(
+        &[
+            "next",
+            "30 2 * * *; 30 1 * * sun",
+            "--time-zone",
+            "America/New_York",
+            "--from",
+            "2026-10-31T12:00",
+            "--count",
+            "4",
+        ],
+        "\
+30 2 * * *; 30 1 * * 0 in America/New_York: at 02:30, every day; and at 01:30, on Sunday
+
+LOCAL                        UTC                   WHEN           NOTES
+Sun 2026-11-01 01:30 -04:00  2026-11-01T05:30:00Z  20 d 10 h ago  Clock goes back: runs twice, the first time.
+Sun 2026-11-01 01:30 -05:00  2026-11-01T06:30:00Z  20 d 9 h ago   Clock goes back: runs twice, the second time.
+Sun 2026-11-01 02:30 -05:00  2026-11-01T07:30:00Z  20 d 8 h ago
+Mon 2026-11-02 02:30 -05:00  2026-11-02T07:30:00Z  19 d 8 h ago
+",
+    );
+    refuses(
+        &["check", "@daily; 0 9 * * 7"],
+        "error: expression 2: day of week: 7 is too large\n  |\n  | @daily; 0 9 * * 7\n  |                 ^ use 0 for Sunday\n",
+    );
+}
+
+#[test]
 fn json_is_an_array_of_instants() {
     prints(
         &["next", "* * * * */5", "--from", "2026-11-19T12:34:56Z", "--count", "2", "--output", "json"],

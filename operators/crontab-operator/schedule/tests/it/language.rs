@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use schedule::{Field, Schedule};
 
-use crate::random::{Expression, cases};
+use crate::random::{Expressions, cases};
 use crate::schedule;
 
 /// Two texts of the same schedule.
@@ -39,6 +39,7 @@ const SAME: &[(&str, &str)] = &[
     ("@every 30000000μs", "@every 30s"),
     ("@every 30000000000ns", "@every 30s"),
     ("@every 30000000us1m", "@every 90s"),
+    ("@daily;0 9 * * mon-fri", " 0 0 * * *\t; 0 9 * * 1-5 "),
 ];
 
 /// Two texts that look alike, but mean different days.
@@ -110,6 +111,18 @@ const WRONG: &[(&str, &str)] = &[
     ("@every .s", "\".s\" is not a duration"),
     ("@every 1.2.3s", "\"1.2.3s\" lacks a unit"),
     ("@every 9999999999h", "is too long; use at most ten years"),
+    (";", "expression 1: is empty; remove a semicolon"),
+    ("@daily;", "expression 2: is empty; remove a semicolon"),
+    ("@daily; ;@hourly", "expression 2: is empty; remove a semicolon"),
+    ("@daily; 0 9 * * mon-7", "expression 2, day of week, character 21: 7 is too large; use 0 for Sunday"),
+    ("0 9 * *; @daily", "expression 1: has 4 fields; write five fields"),
+    ("@daily; 0 9 * * 1 2026", "expression 2: has 6 fields; write five fields"),
+    ("@daily; @weekly 5", "expression 2: is too much; write @weekly alone"),
+    ("@daily; @every 1h", "expression 2: @every cannot be one of several expressions; use it alone"),
+    ("@every 1h; @daily", "expression 1: @every cannot be one of several expressions; use it alone"),
+    ("@every 1h; @every 2h", "expression 1: @every cannot be one of several expressions; use it alone"),
+    ("@daily; TZ=UTC 0 9 * * *", "cannot use TZ or CRON_TZ in cronSpec, use timeZone instead"),
+    ("@daily;@daily;@daily;@daily;@daily;@daily;@daily;@daily;@daily", "has 9 expressions; use at most 8"),
 ];
 
 /// Valid schedules that never fire.
@@ -152,6 +165,12 @@ fn error_arrows_mark_the_mistake() {
     assert_eq!(arrows("*\t\u{a0}\u{2003}* * * ü-5"), "ü");
     assert_eq!(arrows("0 0 1 1 * 2026 x"), "2026 x");
     assert_eq!(arrows("\u{7}TZ=UTC 0 0 * * *"), "\u{fffd}TZ=UTC");
+    assert_eq!(arrows("@daily; 0 0 1 1 * 2026 ;@hourly"), "2026");
+    assert_eq!(arrows("@daily; @every 1h;@hourly"), " @every 1h");
+    assert_eq!(
+        arrows("* * * * 1;* * * * 2;* * * * 3;* * * * 4;* * * * 5;* * * * 6;@daily;@weekly;@yearly;@daily"),
+        "@yearly;@daily"
+    );
     assert_eq!(
         pointed("0 0 * *").lines().nth(3),
         Some("  |        ^ write five fields: minute, hour, day of month, month, day of week")
@@ -174,6 +193,12 @@ fn parse_firing_rejects_schedules_that_never_fire() {
         assert_eq!(schedule(text).times(&schedule::Zone::utc(), now).until(now), None, "{text}");
         assert_eq!(schedule(text).times(&schedule::Zone::utc(), now).count(crate::at("1970-01-01T00:00:00Z"), now), 0);
     }
+    let error = Schedule::parse_firing("@daily; 0 0 30 2 *").expect_err("one never fires");
+    assert_eq!(
+        error.why(),
+        "expression 2, day of month, character 13: never fires; none of these months has such a day"
+    );
+    assert!(!schedule("@daily; 0 0 30 2 *").never_fires() && schedule("0 0 31 2 *; 0 0 30 2 *").never_fires());
     for text in SELDOM {
         assert!(!schedule(text).never_fires(), "{text}");
         assert_eq!(Schedule::parse_firing(text), Ok(schedule(text)));
@@ -194,7 +219,12 @@ proptest! {
     }
 
     #[test]
-    fn text_of_valid_letters_parses_or_gets_an_error(text in "[-0-9*?/,@#LWTZ=. \t\u{a0}a-mnrsuhvy]{0,40}") {
+    fn text_of_valid_letters_parses_or_gets_an_error(text in "[-0-9*?/,;@#LWTZ=. \t\u{a0}a-mnrsuhvy]{0,40}") {
+        check_text(&text)?;
+    }
+
+    #[test]
+    fn several_expressions_parse_or_get_an_error(text in "(@daily|@every 1h|0 0 30 2 \\*|[0-9*]{1,2}( [0-9*]){3,5}|)( ?; ?(@daily|@every 1h|[0-9*]( [0-9*]){3,5}|)){0,9}") {
         check_text(&text)?;
     }
 
@@ -210,9 +240,8 @@ proptest! {
 
     #[test]
     fn printed_schedule_parses_to_the_same(seed in any::<u64>()) {
-        let text = Expression::random(&mut fastrand::Rng::with_seed(seed)).text;
-        let parsed = schedule(&text);
-        prop_assert_eq!(&schedule(&parsed.to_string()), &parsed, "{} as {}", text, parsed);
+        let text = Expressions::random(&mut fastrand::Rng::with_seed(seed)).text;
+        check_text(&text)?;
     }
 
     #[test]
@@ -224,7 +253,14 @@ proptest! {
 
 fn check_text(text: &str) -> Result<(), TestCaseError> {
     match Schedule::parse_firing(text) {
-        Ok(parsed) => prop_assert_eq!(&schedule(&parsed.to_string()), &parsed),
+        Ok(parsed) => {
+            let printed = parsed.to_string();
+            // Only several expressions can have a printed form that is too long.
+            prop_assert!(printed.len() <= 256 || text.contains(';'), "{} as {}", text, printed);
+            if printed.len() <= 256 {
+                prop_assert_eq!(&schedule(&printed), &parsed, "{} as {}", text, printed);
+            }
+        }
         Err(error) => {
             prop_assert!(error.to_string().chars().all(|c| !c.is_control()), "{:?}", error);
             prop_assert_eq!(error.pointed().lines().count(), 4, "{}", error.pointed());

@@ -3,6 +3,7 @@
 mod brute_force;
 mod command;
 mod decisions;
+mod fuzzing;
 mod language;
 mod random;
 mod sync;

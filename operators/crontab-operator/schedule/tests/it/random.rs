@@ -69,6 +69,34 @@ impl Expression {
     }
 }
 
+/// One expression, or several divided by semicolons: the text and its meaning.
+#[derive(Clone, Debug)]
+pub(crate) struct Expressions {
+    pub(crate) text: String,
+    pub(crate) all: Vec<Expression>,
+}
+
+impl Expressions {
+    /// Returns one expression in most cases, and otherwise up to eight, some of them the same.
+    pub(crate) fn random(rng: &mut Rng) -> Self {
+        let mut all = vec![Expression::random(rng)];
+        if rng.u8(..4) == 0 {
+            for _ in 0..rng.u8(1..8) {
+                let again = all[rng.usize(..all.len())].clone();
+                all.push(if rng.u8(..5) == 0 { again } else { Expression::random(rng) });
+            }
+        }
+        let texts: Vec<_> = all.iter().map(|it| it.text.clone()).collect();
+        let text = texts.join([";", "; ", " ;\t"][rng.usize(..3)]);
+        // The text has at most 256 characters.
+        if text.len() > 256 { Self::random(rng) } else { Self { text, all } }
+    }
+
+    pub(crate) fn fires(&self, wall: jiff::civil::DateTime) -> bool {
+        self.all.iter().any(|it| it.fires(wall))
+    }
+}
+
 fn written(field: &Elements) -> String {
     field.elements.iter().map(|it| it.text.as_str()).collect::<Vec<_>>().join(",")
 }

@@ -174,3 +174,81 @@ fn retry_after_accepts_seconds_or_a_date() {
     assert_eq!(read("99999999999"), Some(3600));
     assert_eq!(read("soon"), None);
 }
+
+fn problems() -> Vec<Value> {
+    ["INSUFFICIENT_SEATS", "BOOKING_NOT_FOUND", "NOT_CANCELLABLE"]
+        .map(|code| json!({"code": code, "detail": "words", "title": "a title"}))
+        .to_vec()
+}
+
+/// Whether users and logs may see this text of the provider.
+fn is_plain(text: &str) -> bool {
+    text.chars().count() <= 600 && !text.chars().any(|c| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c))
+}
+
+/// A booking with an unusual text in one field.
+fn odd_text(random: &mut fuzz::Rng) -> Vec<u8> {
+    let mut body = booking();
+    let field = random.choice(["id", "reference", "state", "from", "confirmationCode", "message"]).unwrap_or_default();
+    let text = body[field].as_str().unwrap_or_default().as_bytes().to_vec();
+    let text = fuzz::bytes(random, &[&text], &["/", "..", "%2f", "?", "#", "\u{1b}[31m", "\u{202e}"]);
+    body[field] = json!(String::from_utf8_lossy(&text));
+    body.to_string().into_bytes()
+}
+
+#[test]
+fn fuzz_provider_answers() {
+    let standing = json!({"state": "CANCELLED", "bookingId": "BK-1"});
+    let examples: Vec<Value> = [booking(), standing].into_iter().chain(problems()).collect();
+    let statuses = [200, 201, 204, 301, 400, 401, 403, 404, 409, 410, 412, 422, 429, 500, 503];
+    let seconds: &[&[u8]] = &[b"7", b"Sun, 06 Nov 1994 08:49:37 GMT", b"99999999999999999999", b"-1"];
+    let (requests, base) = (all(), "https://provider.example".parse::<Uri>().expect("an address"));
+    // The first line has the status and `Retry-After`, the rest is the body.
+    fuzz::Target::new("provider-answers", env!("CARGO_MANIFEST_DIR")).run(
+        |random| {
+            let status = if random.bool() { 200 } else { random.choice(statuses).unwrap_or_default() };
+            let pause =
+                String::from_utf8_lossy(&fuzz::bytes(random, seconds, &["GMT"])).replace(['\n', '\r', '\0'], " ");
+            let body = if random.bool() { odd_text(random) } else { fuzz::json(random, &examples) };
+            [format!("{status} {pause}\n").into_bytes(), body].concat()
+        },
+        |input| {
+            let (head, body) = input.split_at(input.iter().position(|it| *it == b'\n').unwrap_or(input.len()));
+            let head = String::from_utf8_lossy(head);
+            let (status, pause) = head.split_once(' ').unwrap_or((&head, ""));
+            let mut builder = http::Response::builder().status(status);
+            if let Ok(pause) = http::HeaderValue::from_str(pause) {
+                builder = builder.header(header::RETRY_AFTER, pause);
+            }
+            let Ok(answer) = builder.body(Bytes::copy_from_slice(body)) else { return };
+            for request in &requests {
+                match outcome(request, &answer, Timestamp::UNIX_EPOCH) {
+                    Outcome::Booking(read) => {
+                        assert!(is_word(&read.id, LONGEST_WORD) && is_word(&read.reference, 128), "{read:?}");
+                        if let Request::Get { id } | Request::Modify { id, .. } | Request::Adopt { id, .. } = request {
+                            assert_eq!(*id, read.id);
+                        }
+                        let texts = [&read.departure_date, &read.cabin, &read.confirmation_code, &read.message];
+                        let texts = texts.into_iter().flatten().chain([&read.from, &read.to]);
+                        assert!(texts.into_iter().all(|it| is_plain(it)), "{read:?}");
+                        // The next request to this booking stays at this provider, below this path.
+                        let next = super::request(&base, &Request::Get { id: read.id.clone() }).expect("a request");
+                        assert_eq!(next.uri().path(), format!("/v1/bookings/{}", read.id));
+                        assert_eq!(next.uri().host(), Some("provider.example"));
+                    }
+                    Outcome::Standing(Standing { booking_id, .. }) => {
+                        assert!(booking_id.is_none_or(|id| is_word(&id, LONGEST_WORD)));
+                    }
+                    Outcome::Refused(Refusal { code, detail, status, .. }) => {
+                        assert!(is_plain(&code) && is_plain(&detail));
+                        assert!((400..500).contains(&status), "a refusal with status {status}");
+                    }
+                    Outcome::Unknown(Unknown { why, retry_after, .. }) => {
+                        assert!(is_plain(&why), "{why:?}");
+                        assert!(retry_after.is_none_or(|wait| wait <= LONGEST_PAUSE), "{retry_after:?}");
+                    }
+                }
+            }
+        },
+    );
+}

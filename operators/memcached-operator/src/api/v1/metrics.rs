@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::{core::v1::ResourceRequirements, networking::v1::NetworkPolicyPeer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use workloads::schemas;
@@ -17,7 +17,10 @@ pub struct MetricsSettings {
     /// Image of the exporter. Default: the operator's --memcached-exporter-image,
     /// docker.io/prom/memcached-exporter:v0.15.4.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [{
+        "rule": r"self.matches('^\\S+$')",
+        "message": "image must not contain blanks",
+    }]))]
     pub image: Option<String>,
 
     /// Port of the exporter in the pods and in the Service, where its name is metrics. Default: 9150.
@@ -30,6 +33,12 @@ pub struct MetricsSettings {
     #[schemars(schema_with = "schemas::resources")]
     pub resources: Option<ResourceRequirements>,
 
+    /// Which clients may reach the exporters if networkPolicy is enabled, such as the pods of Prometheus in another namespace. A
+    /// change restarts no pods. Default: those of networkPolicy.from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schemas::peers")]
+    pub from: Vec<NetworkPolicyPeer>,
+
     /// A ServiceMonitor that makes the Prometheus operator scrape the exporters. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_monitor: Option<ServiceMonitorSettings>,
@@ -37,7 +46,7 @@ pub struct MetricsSettings {
 
 impl Default for MetricsSettings {
     fn default() -> Self {
-        Self { enabled: false, image: None, port: 9150, resources: None, service_monitor: None }
+        Self { enabled: false, image: None, port: 9150, resources: None, from: Vec::new(), service_monitor: None }
     }
 }
 
@@ -50,7 +59,10 @@ pub struct ServiceMonitorSettings {
     pub enabled: bool,
 
     /// Time between two scrapes of an exporter, such as 30s or 1m30s. Default: 30s.
-    #[schemars(length(min = 1, max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h|d|w|y))+$"))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = [{
+        "rule": "self.matches('^([0-9]+(ms|s|m|h|d|w|y))+$')",
+        "message": "interval must be numbers with the units ms, s, m, h, d, w and y, such as 1m30s",
+    }]))]
     pub interval: String,
 
     /// Labels for the ServiceMonitor; a Prometheus selects ServiceMonitors by their labels. Default: none.

@@ -94,6 +94,8 @@ fn partial_objects_get_defaults() {
         ("service/properties/type", json!("Headless")),
         ("rollout/properties/maxUnavailable", json!(0)),
         ("tls/properties/clientAuth", json!("None")),
+        ("tls/properties/generate", json!(false)),
+        ("auth/properties/generate", json!(false)),
         ("auth/properties/key", json!("password-file")),
         ("networkPolicy/properties/enabled", json!(false)),
         ("metrics/properties/port", json!(9150)),

@@ -1,6 +1,9 @@
-//! A cluster-scoped kind: a Tenant is a namespace with a quota.
+//! A cluster-scoped kind: a Tenant is a namespace with a quota. Users add more namespaces by a label; each gets the same quota.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::{
     api::core::v1::{Namespace, ResourceQuota, ResourceQuotaSpec},
@@ -8,19 +11,38 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{CustomResource, CustomResourceExt, ResourceExt, api::ObjectMeta};
-use manager::{Action, Context, Controller, Error, Health, Manager, Operator, StandardStatus, Verdict};
+use manager::{Action, Context, Controller, Error, Health, Manager, ObjectKey, Operator, StandardStatus, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use workloads::Whole;
+use workloads::{As, ViewOf, Whole};
 
-/// A namespace with a quota.
+/// The label by which a namespace belongs to a tenant.
+const TENANT: &str = "examples.example.com/tenant";
+
+/// Namespaces with a quota.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(group = "examples.example.com", version = "v1", kind = "Tenant", status = "StandardStatus")]
 pub struct TenantSpec {
-    /// The greatest number of pods.
+    /// The greatest number of pods in each namespace.
     #[schemars(range(min = 0, max = 10_000))]
     pods: i32,
 }
+
+/// The part of a namespace that the reconciler reads.
+#[derive(Debug, PartialEq, Deserialize)]
+pub struct Labels {
+    metadata: ObjectMeta,
+}
+
+impl Labels {
+    fn tenant(&self) -> Option<&String> {
+        self.metadata.labels.as_ref()?.get(TENANT)
+    }
+}
+
+impl ViewOf<Namespace> for Labels {}
+
+type Labelled = As<Namespace, Labels>;
 
 /// The operator of [`Tenant`].
 #[derive(Debug)]
@@ -40,19 +62,34 @@ impl Operator for Tenants {
     }
 
     fn setup(&self, manager: &mut Manager) {
-        let controller = Controller::of::<Tenant>().owns::<Whole<Namespace>>().owns::<Whole<ResourceQuota>>();
-        manager.add(controller.reconcile(reconcile));
+        manager.add(
+            Controller::of::<Tenant>()
+                .owns::<Whole<Namespace>>()
+                .owns::<Whole<ResourceQuota>>()
+                .watches::<Labelled>(|namespace| {
+                    namespace.tenant().map(|name| ObjectKey::new("", &**name)).into_iter().collect()
+                })
+                .reconcile(reconcile),
+        );
     }
 }
 
 async fn reconcile(tenant: Arc<Tenant>, ctx: Context<Tenant>) -> Result<Action, Error> {
     let name = tenant.name_any();
     let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
-    let namespace = ctx.apply(Whole::from(Namespace { metadata, ..Namespace::default() })).await?;
-    let verdict = if namespace.is_some() {
-        let quota = ctx.apply(Whole::from(quota(&name, tenant.spec.pods))).await?;
-        let used = quota.and_then(|quota| quota.status.as_ref()?.used.as_ref()?.get("pods").map(|used| used.0.clone()));
-        Verdict::yes("Ready", format!("{} of {} pods are used", used.as_deref().unwrap_or("0"), tenant.spec.pods))
+    let own = ctx.apply(Whole::from(Namespace { metadata, ..Namespace::default() })).await?;
+    let mut namespaces: BTreeSet<_> = own.iter().map(|namespace| namespace.name.clone()).collect();
+    namespaces.extend(ctx.watched::<Labelled>().iter().filter(|it| it.deleting.is_none()).map(|it| it.name.clone()));
+    for quota in ctx.owned::<Whole<ResourceQuota>>() {
+        if !namespaces.contains(&quota.namespace) {
+            ctx.delete::<Whole<ResourceQuota>>(&quota).await?;
+        }
+    }
+    for namespace in &namespaces {
+        ctx.apply(Whole::from(quota(namespace, &name, tenant.spec.pods))).await?;
+    }
+    let verdict = if own.is_some() {
+        Verdict::yes("Ready", format!("{} namespaces with {} pods each", namespaces.len(), tenant.spec.pods))
     } else {
         Verdict::no("NoNamespace", format!("namespace {name} is not there"))
     };
@@ -60,12 +97,12 @@ async fn reconcile(tenant: Arc<Tenant>, ctx: Context<Tenant>) -> Result<Action, 
     Ok(Action::Done)
 }
 
-/// Returns the quota of a tenant. A child of a cluster-scoped object names its namespace.
-fn quota(namespace: &str, pods: i32) -> ResourceQuota {
+/// Returns the quota in a namespace of a tenant. A child of a cluster-scoped object names its namespace.
+fn quota(namespace: &str, tenant: &str, pods: i32) -> ResourceQuota {
     let hard = BTreeMap::from([("pods".to_owned(), Quantity(pods.to_string()))]);
     ResourceQuota {
         metadata: ObjectMeta {
-            name: Some("tenant".to_owned()),
+            name: Some(tenant.to_owned()),
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },

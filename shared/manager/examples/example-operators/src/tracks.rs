@@ -25,7 +25,7 @@ use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     net::TcpListener,
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    sync::mpsc::{UnboundedSender, unbounded_channel},
 };
 use workloads::{As, ViewOf};
 
@@ -69,38 +69,28 @@ impl ViewOf<Deployment> for Annotations {}
 type Tracked = As<Deployment, Annotations>;
 
 /// A stand-in for a registry of programs and its message queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Registry {
     versions: Mutex<HashMap<ObjectKey, String>>,
-    sender: UnboundedSender<ObjectKey>,
-    receiver: Mutex<Option<UnboundedReceiver<ObjectKey>>>,
-}
-
-impl Default for Registry {
-    fn default() -> Self {
-        let (sender, receiver) = unbounded_channel();
-        Self { versions: Mutex::default(), sender, receiver: Mutex::new(Some(receiver)) }
-    }
+    subscribers: Mutex<Vec<UnboundedSender<ObjectKey>>>,
 }
 
 impl Registry {
     /// Publishes a version, and sends a message about it.
-    pub fn publish(&self, track: ObjectKey, version: &str) {
+    pub fn publish(&self, track: &ObjectKey, version: &str) {
         self.versions.lock().insert(track.clone(), version.to_owned());
-        drop(self.sender.send(track)); // fails only without a receiver
+        self.subscribers.lock().retain(|subscriber| subscriber.send(track.clone()).is_ok());
     }
 
     fn version(&self, track: &ObjectKey) -> Option<String> {
         self.versions.lock().get(track).cloned()
     }
 
-    /// The messages. Only the first call gets them.
-    fn messages(&self) -> impl Stream<Item = ObjectKey> + use<> {
-        let mut receiver = self.receiver.lock().take();
-        stream::poll_fn(move |context| match &mut receiver {
-            Some(receiver) => receiver.poll_recv(context),
-            None => std::task::Poll::Pending,
-        })
+    /// Subscribes to the messages that are sent from now on.
+    fn subscribe(&self) -> impl Stream<Item = ObjectKey> + use<> {
+        let (sender, mut receiver) = unbounded_channel();
+        self.subscribers.lock().push(sender);
+        stream::poll_fn(move |context| receiver.poll_recv(context))
     }
 
     /// Publishes what clients send: lines `NAMESPACE/NAME VERSION`.
@@ -116,7 +106,7 @@ impl Registry {
             while let Ok(Some(line)) = lines.next_line().await {
                 let parts = line.split_once(' ').and_then(|(key, version)| Some((key.split_once('/')?, version)));
                 if let Some(((namespace, name), version)) = parts {
-                    self.publish(ObjectKey::new(namespace, name), version.trim());
+                    self.publish(&ObjectKey::new(namespace, name), version.trim());
                 }
             }
         }
@@ -167,7 +157,7 @@ impl Operator for Tracks {
             Controller::of::<Track>()
                 .watches_referenced::<Tracked>(|track| vec![track.spec.deployment.clone()])
                 .permits(Permission::on::<Deployment>(&["patch"]))
-                .wakes_from(move || messages.messages())
+                .wakes_from(move || messages.subscribe())
                 .config(registry)
                 .reconcile(reconcile),
         );

@@ -132,13 +132,21 @@ async fn tenant_gets_a_namespace_with_a_quota() {
         "apiVersion": "examples.example.com/v1", "kind": "Tenant", "metadata": {"name": name}, "spec": {"pods": 10},
     });
     api.patch(&name, &PatchParams::apply("kubectl"), &Patch::Apply(&tenant)).await.expect("it is accepted");
-    until_says(&world, &api, &name, "0 of 10 pods are used").await;
+    until_says(&world, &api, &name, "1 namespaces with 10 pods each").await;
     let namespace = Api::<Namespace>::all(world.client.clone()).get(&name).await.expect("a namespace");
     assert_eq!(namespace.owner_references()[0].kind, "Tenant");
     let quotas: Api<ResourceQuota> = Api::namespaced(world.client.clone(), &name);
-    quotas.delete("tenant", &DeleteParams::default()).await.expect("it is deleted");
-    world.until("the quota is made again", async || quotas.get_opt("tenant").await.ok()?).await;
+    quotas.delete(&name, &DeleteParams::default()).await.expect("it is deleted");
+    world.until("the quota is made again", async || quotas.get_opt(&name).await.ok()?).await;
+    let member = format!("{name}-shop");
+    let namespaces = Api::<Namespace>::all(world.client.clone());
+    let labels = json!({"examples.example.com/tenant": name});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": member, "labels": labels}});
+    let apply = PatchParams::apply("kubectl");
+    namespaces.patch(&member, &apply, &Patch::Apply(&namespace)).await.expect("it is accepted");
+    until_says(&world, &api, &name, "2 namespaces with 10 pods each").await;
     assert_permitted(&world);
+    namespaces.delete(&member, &DeleteParams::default()).await.expect("it is deleted");
     api.delete(&name, &DeleteParams::default()).await.expect("it is deleted");
 }
 

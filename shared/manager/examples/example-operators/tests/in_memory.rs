@@ -8,10 +8,13 @@ use example_operators::{
     tenants::Tenants,
     tracks::{Registry, Tracks},
 };
-use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ConfigMap, Namespace},
+};
 use kube::{
     Api,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
     discovery::ApiResource,
 };
@@ -79,13 +82,47 @@ async fn rests(model: &Model) {
 async fn tenant_gets_a_namespace_with_a_quota() {
     let (model, _harness) = start(&Tenants);
     put(&model, "Tenant", "", "red", json!({"pods": 10})).await;
-    assert_eq!(ready(&model, "tenants", "", "red"), "True Ready: 0 of 10 pods are used");
-    let hard =
-        |model: &Model| model.object("resourcequotas", "red", "tenant").expect("a quota")["spec"]["hard"].clone();
+    assert_eq!(ready(&model, "tenants", "", "red"), "True Ready: 1 namespaces with 10 pods each");
+    let hard = |model: &Model| model.object("resourcequotas", "red", "red").expect("a quota")["spec"]["hard"].clone();
     assert_eq!(hard(&model), json!({"pods": "10"}));
     rests(&model).await;
     put(&model, "Tenant", "", "red", json!({"pods": 20})).await;
     assert_eq!(hard(&model), json!({"pods": "20"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespace_joins_and_leaves_a_tenant_by_its_label() {
+    let (model, _harness) = start(&Tenants);
+    put(&model, "Tenant", "", "red", json!({"pods": 10})).await;
+    put(&model, "Tenant", "", "blue", json!({"pods": 5})).await;
+    let says = |model: &Model, name: &str| ready(model, "tenants", "", name);
+    let hard = |model: &Model| {
+        let quotas = model.objects("resourcequotas").into_iter().filter(|it| it["metadata"]["namespace"] == "shop");
+        quotas.map(|it| it["spec"]["hard"]["pods"].clone()).collect::<Vec<_>>()
+    };
+    let namespaces: Api<Namespace> = Api::all(model.client());
+    for (tenant, pods) in [("red", Some("10")), ("blue", Some("5")), ("gone", None), ("red", Some("10"))] {
+        let labels = json!({"examples.example.com/tenant": tenant});
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": labels}});
+        let apply = PatchParams::apply("user").force();
+        namespaces.patch("shop", &apply, &Patch::Apply(namespace)).await.expect("it is accepted");
+        sleep(MOMENT).await;
+        assert_eq!(hard(&model), Vec::from_iter(pods), "{tenant}");
+        for (name, pods) in [("red", 10), ("blue", 5)] {
+            let count = if name == tenant { 2 } else { 1 };
+            assert_eq!(says(&model, name), format!("True Ready: {count} namespaces with {pods} pods each"));
+        }
+    }
+    // The tenant's own namespace counts once, also if a user labels it.
+    let patch = json!({"metadata": {"labels": {"examples.example.com/tenant": "red"}}});
+    namespaces.patch("red", &PatchParams::default(), &Patch::Merge(patch)).await.expect("it is accepted");
+    sleep(MOMENT).await;
+    assert_eq!(says(&model, "red"), "True Ready: 2 namespaces with 10 pods each");
+    namespaces.delete("shop", &DeleteParams::default()).await.expect("it is deleted");
+    sleep(MOMENT).await;
+    assert_eq!(says(&model, "red"), "True Ready: 1 namespaces with 10 pods each");
+    rests(&model).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,8 +181,8 @@ async fn track_follows_the_messages_of_its_registry() {
     sleep(MOMENT).await;
     assert_eq!(says(&model), "False NoVersion: the registry has published no version");
     for version in ["1.0", "1.1"] {
-        registry.publish(ObjectKey::new("default", "browser"), version);
-        registry.publish(ObjectKey::new("default", "unknown"), version);
+        registry.publish(&ObjectKey::new("default", "browser"), version);
+        registry.publish(&ObjectKey::new("default", "unknown"), version);
         sleep(MOMENT).await;
         let deployment = model.object("deployments.apps", "default", "web").expect("a Deployment");
         let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];

@@ -1,14 +1,11 @@
-//! Slows down the writes to a child whose fields another client changes again and again.
-//!
-//! Two controllers that set different values for one field would otherwise write as fast as the API server lets them. The first
-//! two reverts of a field are immediate. Each further one waits twice as long, up to a minute. A contest ends when other clients
-//! leave the fields alone for two minutes.
+//! Slows down the writes to a child whose fields another client changes again and again, see [`Reverts`]. A contest ends when
+//! other clients leave the fields alone for two minutes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use cache::{
-    ObjectKey,
-    owned::{Change, holder},
+    ManagedFields, ObjectKey,
+    owned::{Change, Path, holder, is_held_by},
 };
 use tokio::time::Instant;
 use workloads::{Problem, ProblemKind};
@@ -17,14 +14,10 @@ use super::{
     super::{Context, Primary, Shared},
     AppliedWrite, Target,
 };
-use crate::api::Requests;
-
-/// The longest wait between two reverts of one field.
-const LONGEST: Duration = Duration::from_mins(1);
-/// How long after the end of its wait a field counts as contested.
-const CALM: Duration = Duration::from_mins(2);
-/// From this number of reverts on, the status reports the contest.
-const REPORTED: u32 = 3;
+use crate::{
+    api::Requests,
+    reverts::{REPORTED, Reverts},
+};
 
 /// The reverts of one child's fields, of which the last ones are not long ago.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,29 +25,15 @@ pub(in crate::context) struct Contest {
     /// The hash of the desired child. Other desired values begin another contest.
     desired: u64,
     /// By the path of the field.
-    fields: BTreeMap<String, Reverts>,
+    fields: BTreeMap<String, Field>,
 }
 
 /// The reverts of one field.
 #[derive(Debug, PartialEq, Eq)]
-struct Reverts {
-    count: u32,
-    last: Instant,
-    /// The field manager that changed the field, if `managedFields` name one.
+struct Field {
+    reverts: Reverts,
+    /// The client that changed the field, if `managedFields` tell; see [`other_client`].
     other: Option<String>,
-}
-
-impl Reverts {
-    /// When the next revert may be sent.
-    fn due(&self) -> Instant {
-        let doublings = self.count.saturating_sub(2);
-        let wait = if self.count < 2 { Duration::ZERO } else { Duration::from_secs(1 << doublings.min(6)) };
-        self.last + wait.min(LONGEST)
-    }
-
-    fn ends(&self) -> Instant {
-        self.due() + CALM
-    }
 }
 
 impl Contest {
@@ -63,7 +42,7 @@ impl Contest {
         if self.desired != desired {
             return None;
         }
-        let due = changes.iter().map(|change| self.fields.get(&change.path.to_string()).map(Reverts::due));
+        let due = changes.iter().map(|change| self.fields.get(&change.path.to_string())?.reverts.due());
         due.min().flatten()
     }
 
@@ -71,18 +50,16 @@ impl Contest {
     fn record<'a>(
         &mut self,
         desired: u64,
-        changes: impl Iterator<Item = (String, Option<&'a str>)>,
+        changes: impl Iterator<Item = (String, Option<Cow<'a, str>>)>,
         now: Instant,
     ) -> u32 {
         self.expire(desired, now);
         self.desired = desired;
         let mut most = 0;
         for (path, other) in changes {
-            let field = self.fields.entry(path).or_insert(Reverts { count: 0, last: now, other: None });
-            field.count += 1;
-            field.last = now;
-            field.other = other.map(str::to_owned).or(field.other.take());
-            most = most.max(field.count);
+            let field = self.fields.entry(path).or_insert(Field { reverts: Reverts::default(), other: None });
+            field.other = other.map(Cow::into_owned).or(field.other.take());
+            most = most.max(field.reverts.record(now));
         }
         most
     }
@@ -92,16 +69,25 @@ impl Contest {
         if self.desired != desired {
             self.fields.clear();
         }
-        self.fields.retain(|_, field| field.ends() > now);
+        self.fields.retain(|_, field| !field.reverts.is_over(now));
     }
 
     /// The fields to report, with the manager that last changed one, and when the report ends.
     fn reported(&self) -> Option<(Vec<&str>, &str, Instant)> {
-        let reported = || self.fields.iter().filter(|(_, field)| field.count >= REPORTED);
-        let ends = reported().map(|(_, field)| field.ends()).max()?;
+        let reported = || self.fields.iter().filter(|(_, field)| field.reverts.count() >= REPORTED);
+        let ends = reported().filter_map(|(_, field)| field.reverts.end()).max()?;
         let other = reported().find_map(|(_, field)| field.other.as_deref()).unwrap_or("another client");
         Some((reported().map(|(path, _)| path.as_str()).collect(), other, ends))
     }
+}
+
+/// The client that set the field at `path`: its field manager or, if that is our own, another process of this operator.
+fn other_client<'a>(path: &Path, ours: &str, entries: &'a [ManagedFields<'_>]) -> Option<Cow<'a, str>> {
+    let second = || {
+        let message = || format!("another process of this operator ({ours}), such as a second release,");
+        is_held_by(path, ours, entries).then(message).map(Cow::Owned)
+    };
+    holder(path, ours, entries).map(Cow::Borrowed).or_else(second)
 }
 
 impl<K: Primary, S: Shared> Context<K, S> {
@@ -117,7 +103,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     pub(super) fn record_revert(&self, write: &AppliedWrite<'_>) -> bool {
         let AppliedWrite { requests, target, before, changes } = write;
         let changed = changes.iter().map(|change| {
-            let other = holder(&change.path, requests.manager(), &before.metadata.managed_fields);
+            let other = other_client(&change.path, requests.manager(), &before.metadata.managed_fields);
             (change.path.to_string(), other)
         });
         let child = (requests.kind().to_owned(), target.key.clone());
@@ -169,10 +155,13 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use cache::owned::compare;
     use serde_json::json;
 
     use super::*;
+    use crate::reverts::CALM;
 
     const DESIRED: u64 = 1;
 
@@ -184,20 +173,6 @@ mod tests {
 
     fn record(contest: &mut Contest, fields: &[&str], now: Instant) -> u32 {
         contest.record(DESIRED, changes(fields).iter().map(|it| (it.path.to_string(), None)), now)
-    }
-
-    #[test]
-    fn third_and_later_reverts_wait_up_to_a_minute() {
-        let (mut contest, begin) = (Contest::default(), Instant::now());
-        let mut now = begin;
-        let mut waits = Vec::new();
-        for _ in 0..10 {
-            record(&mut contest, &["a"], now);
-            let due = contest.due(DESIRED, &changes(&["a"])).expect("it was reverted");
-            waits.push((due - now).as_secs());
-            now = due;
-        }
-        assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
     }
 
     #[test]

@@ -1,0 +1,267 @@
+//! Tests of the alerts and of the dashboard as the chart renders them; promtool evaluates the alerts.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use chart::rendered::Rendered;
+use controller_manager::OPERATORS;
+use installation::prometheus::promtool;
+use serde_json::{Map, Value, json};
+
+use crate::kit::{deep, render};
+
+/// The tests in which each alert except `OperatorAbsent` fires. Their series are those of foreign programs in other tests.
+const FIRES: [&str; 2] = ["everything fires where nothing is well", "the booking provider fails for all namespaces"];
+
+/// Alerts about series that are missing: foreign series must not silence them.
+const ABSENCE: &str = "OperatorAbsent";
+
+/// The alert that fires in the second test only: the first has the alert about a single namespace instead.
+const OF_ALL_NAMESPACES: &str = "FlightTicketProviderUnavailable";
+
+/// The labels that Prometheus gives to the series of a pod of the release.
+const OURS: &str = r#"job="operators-controller-manager-metrics", instance="10.0.0.1:8443""#;
+
+/// Renders the alerts and the dashboard of all operators, with these values in addition.
+fn observed(values: &Value) -> Rendered {
+    let enabled = json!({"enabled": true});
+    let operators: Map<_, _> = OPERATORS.iter().map(|it| (it.name().to_owned(), enabled.clone())).collect();
+    let mut all = json!({"operators": operators, "prometheusRule": enabled, "dashboard": enabled});
+    for (key, value) in values.as_object().unwrap() {
+        match (all[key].as_object_mut(), value) {
+            (Some(there), Value::Object(value)) => there.extend(value.clone()),
+            _ => all[key] = value.clone(),
+        }
+    }
+    render(&all)
+}
+
+fn rule(rendered: &Rendered) -> &Value {
+    rendered.of("PrometheusRule").next().unwrap()
+}
+
+fn alerts(rendered: &Rendered) -> Vec<&Value> {
+    let groups = rule(rendered)["spec"]["groups"].as_array().unwrap();
+    groups.iter().flat_map(|group| group["rules"].as_array().unwrap()).collect()
+}
+
+fn alert<'a>(rendered: &'a Rendered, name: &str) -> Option<&'a Value> {
+    alerts(rendered).into_iter().find(|rule| rule["alert"] == name)
+}
+
+fn names<'a>(alerts: impl IntoIterator<Item = &'a Value>) -> BTreeSet<&'a str> {
+    alerts.into_iter().map(|rule| rule["alert"].as_str().unwrap()).collect()
+}
+
+/// The tests of `observability/tests/alerts.yaml`, with the labels of a target in each series that has none.
+fn tests() -> Value {
+    let text = fs::read_to_string(chart::folder().join("observability/tests/alerts.yaml")).unwrap();
+    let mut tests: Value = serde_saphyr::from_str(&text).unwrap();
+    for series in all_series(&mut tests) {
+        let text = series.as_str().unwrap();
+        if !text.contains("instance=") && !text.starts_with("kube_") {
+            *series = json!(with_labels(text, OURS));
+        }
+    }
+    tests
+}
+
+fn all_series(tests: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let tests = tests["tests"].as_array_mut().unwrap().iter_mut();
+    let series = tests.flat_map(|test| test["input_series"].as_array_mut().unwrap());
+    series.map(|series| &mut series["series"])
+}
+
+fn with_labels(series: &str, labels: &str) -> String {
+    match series.split_once('{') {
+        Some((name, rest)) => format!("{name}{{{labels}, {rest}"),
+        None => format!("{series}{{{labels}}}"),
+    }
+}
+
+/// Runs promtool with these rules and tests.
+///
+/// # Panics
+///
+/// If promtool finds a mistake, with its output.
+fn promtool_accepts(rules: &Value, tests: &Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |file: &str, value: &Value| fs::write(Path::join(folder.path(), file), value.to_string()).unwrap();
+    write("rules.yaml", rules);
+    write("tests.yaml", tests);
+    for arguments in [["check", "rules", "rules.yaml"], ["test", "rules", "tests.yaml"]] {
+        let output = promtool().unwrap().args(arguments).current_dir(folder.path()).output().unwrap();
+        let says = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&says));
+    }
+}
+
+#[test]
+fn every_alert_fires_once_and_is_silent_where_all_is_well() {
+    let rendered = observed(&json!({}));
+    let all = names(alerts(&rendered));
+    let tests = tests();
+    let silent: BTreeSet<_> = deep(&tests, "alertname").into_iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(all, silent, "tests of silence");
+    let text = tests.to_string();
+    let fires = |alert: &&str| text.contains(&format!(r#"{{alertname=\"{alert}\", "#));
+    assert_eq!(all.iter().copied().filter(fires).collect::<BTreeSet<_>>(), all, "tests of firing");
+    promtool_accepts(&rule(&rendered)["spec"], &tests);
+}
+
+/// The tests in which alerts fire, with their series given to another program and to another release. `expected` returns what a
+/// test, by its name, has to find.
+fn tests_with_foreign_series(expected: impl Fn(&str) -> Value) -> Value {
+    let mut tests = tests();
+    let all = tests["tests"].as_array_mut().unwrap();
+    all.retain(|test| FIRES.contains(&test["name"].as_str().unwrap()));
+    assert_eq!(all.len(), FIRES.len());
+    let foreign = r#"job="kubelet", instance="10.0.0.9:10250""#;
+    let other = r#"job="other-operators-controller-manager-metrics", instance="10.0.0.8:8443""#;
+    for test in all {
+        let mut series = Vec::new();
+        for entry in test["input_series"].as_array().unwrap() {
+            for labels in [foreign, other] {
+                let theirs =
+                    entry["series"].as_str().unwrap().replace(OURS, labels).replace("operators-system", "elsewhere");
+                if labels == other || !theirs.starts_with("operator_build_info") && !theirs.starts_with("kube_") {
+                    series.push(json!({"series": theirs, "values": entry["values"]}));
+                }
+            }
+        }
+        series.push(json!({
+            "series": with_labels("operator_build_info{namespace=\"operators-system\"}", OURS), "values": "1x60",
+        }));
+        test["input_series"] = json!(series);
+        test["promql_expr_test"] = json!([expected(test["name"].as_str().unwrap())]);
+    }
+    tests
+}
+
+#[test]
+fn series_of_other_programs_and_of_other_releases_raise_no_alert() {
+    let rendered = observed(&json!({}));
+    let tests = tests_with_foreign_series(
+        |_| json!({"expr": "count by (alertname) (ALERTS)", "eval_time": "59m", "exp_samples": []}),
+    );
+    promtool_accepts(&rule(&rendered)["spec"], &tests);
+}
+
+/// Without the part of its expression that names the release, each alert fires for the foreign series of the test above. So that
+/// test has a foreign series for each alert.
+#[test]
+fn only_its_guard_keeps_an_alert_silent_about_other_programs() {
+    let rendered = observed(&json!({}));
+    let mut bare = rule(&rendered)["spec"].clone();
+    for group in bare["groups"].as_array_mut().unwrap() {
+        for rule in group["rules"].as_array_mut().unwrap() {
+            let guarded = rule["expr"].as_str().unwrap().to_owned();
+            let own = r#"namespace="operators-system""#;
+            let guard = format!(" and on (cluster, job, instance) operator_build_info{{{own}}}");
+            let without =
+                [&guard, &format!("{own}, "), own].iter().fold(guarded.clone(), |it, part| it.replace(*part, ""));
+            assert_ne!(without, guarded, "{} does not name the release", rule["alert"]);
+            rule["expr"] = json!(without);
+        }
+    }
+    let all = names(alerts(&rendered));
+    assert!(all.contains(ABSENCE) && all.contains(OF_ALL_NAMESPACES));
+    let tests = tests_with_foreign_series(|test| {
+        let isolated = test != FIRES[0];
+        let fires = |name: &&&str| **name != ABSENCE && isolated == (**name == OF_ALL_NAMESPACES);
+        let sample = |name: &&str| json!({"labels": format!("{{alertname=\"{name}\"}}"), "value": 1});
+        let these = if isolated { format!("=\"{OF_ALL_NAMESPACES}\"") } else { "=~\".+\"".to_owned() };
+        let firing = format!("group by (alertname) (ALERTS{{alertstate=\"firing\", alertname{these}}})");
+        let samples: Vec<_> = all.iter().filter(fires).map(sample).collect();
+        json!({"expr": firing, "eval_time": "59m", "exp_samples": samples})
+    });
+    promtool_accepts(&bare, &tests);
+}
+
+#[test]
+fn absence_of_one_deployment_of_several_raises_an_alert() {
+    let rendered = observed(&json!({"topology": "separate"}));
+    let in_namespace = |namespace: &str, controller: &str| {
+        let labels = format!("namespace=\"{namespace}\", controller=\"{controller}\"");
+        json!({"series": format!("controller_runtime_max_concurrent_reconciles{{{labels}}}"), "values": "1x60"})
+    };
+    let mut series =
+        ["crontab", "flightticket", "foo", "helloapp"].map(|it| in_namespace("operators-system", it)).to_vec();
+    series.push(in_namespace("elsewhere", "memcached")); // that of another release
+    let tests = json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [{
+        "interval": "1m",
+        "input_series": series,
+        "promql_expr_test": [{
+            "expr": "count by (alertname, controller) (ALERTS{alertstate=\"firing\"})", "eval_time": "59m",
+            "exp_samples": [{"labels": "{alertname=\"OperatorAbsent\", controller=\"memcached\"}", "value": 1}],
+        }],
+    }]});
+    promtool_accepts(&rule(&rendered)["spec"], &tests);
+}
+
+#[test]
+fn single_alerts_can_be_changed_and_switched_off() {
+    let of_alert = json!({"for": "1h", "labels": {"severity": "info"}});
+    let rendered = observed(&json!({"prometheusRule": {
+        "namespace": "monitoring", "alertLabels": {"team": "platform"}, "certificateDays": 0.25,
+        "alerts": {"OperatorForbidden": {"enabled": false}, "OperatorQueueSlow": of_alert},
+    }}));
+    assert_eq!(rule(&rendered)["metadata"]["namespace"], "monitoring");
+    assert!(alert(&rendered, "OperatorForbidden").is_none());
+    let changed = alert(&rendered, "OperatorQueueSlow").unwrap();
+    assert_eq!((&changed["for"], &changed["labels"]), (&json!("1h"), &json!({"severity": "info", "team": "platform"})));
+    let other = alert(&rendered, "OperatorAbsent").unwrap();
+    assert_eq!((&other["for"], &other["labels"]), (&json!("5m"), &json!({"severity": "critical", "team": "platform"})));
+    let expires = alert(&rendered, "OperatorWebhookCertificateExpires").unwrap();
+    assert!(expires["expr"].as_str().unwrap().trim_end().ends_with("< 21600"), "{}", expires["expr"]);
+    assert_eq!(alerts(&rendered).len() + 1, alerts(&observed(&json!({}))).len());
+}
+
+#[test]
+fn every_alert_has_a_runbook_as_link_or_as_text() {
+    let runbooks = fs::read_to_string(chart::folder().join("../../docs/runbooks.md")).unwrap();
+    let sections: BTreeSet<&str> = runbooks.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let texts = observed(&json!({}));
+    assert_eq!(names(alerts(&texts)), sections, "each alert must have a runbook, and each runbook an alert");
+    for rule in alerts(&texts) {
+        let text = rule["annotations"]["runbook"].as_str().unwrap();
+        let parts = ["**Means**", "**Look**", "**Do**"];
+        assert_eq!(parts.map(|part| text.matches(part).count()), [1; 3], "{}: {text}", rule["alert"]);
+        assert!(!text.contains("## ") && !text.contains("<release>"), "{text}");
+    }
+    let links = observed(&json!({"prometheusRule": {"runbookUrl": "https://example.com/runbooks.md#"}}));
+    for rule in alerts(&links) {
+        let link = format!("https://example.com/runbooks.md#{}", rule["alert"].as_str().unwrap().to_lowercase());
+        assert_eq!(rule["annotations"]["runbook_url"], link);
+        assert_eq!(rule["annotations"]["runbook"], Value::Null);
+    }
+}
+
+fn dashboard(rendered: &Rendered) -> (&str, Value) {
+    let data = rendered.object("ConfigMap", "operators-dashboard").unwrap()["data"].as_object().unwrap();
+    let (file, text) = data.iter().next().unwrap();
+    (file, serde_json::from_str(text.as_str().unwrap()).unwrap())
+}
+
+#[test]
+fn dashboard_shows_only_this_projects_programs_and_has_its_own_identity() {
+    let rendered = observed(&json!({"dashboard": {"namespace": "grafana"}}));
+    assert_eq!(rendered.object("ConfigMap", "operators-dashboard").unwrap()["metadata"]["namespace"], "grafana");
+    let (file, dashboard) = dashboard(&rendered);
+    assert_eq!(file, "operators-system-operators.json");
+    let variables: Vec<_> = dashboard["templating"]["list"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(json!(variables), json!(["datasource", "cluster", "namespace", "job", "kind"]));
+    let queries = deep(&dashboard["panels"], "expr");
+    assert!(queries.len() > 20);
+    let ours = "on (cluster, job, instance) operator_build_info{cluster=~\"$cluster\", namespace=~\"$namespace\", job=~\"$job\"}";
+    let capitals = |text: &str| ["OURS", "CONTROLLER"].iter().any(|word| text.contains(word));
+    for query in queries {
+        let text = query.as_str().unwrap();
+        assert!(text.contains(ours) && !capitals(text), "{text}");
+    }
+    let other = observed(&json!({"fullnameOverride": "other"}));
+    let others = other.object("ConfigMap", "other-dashboard").unwrap()["data"]["operators-system-other.json"].clone();
+    let others: Value = serde_json::from_str(others.as_str().unwrap()).unwrap();
+    assert_ne!(dashboard["uid"], others["uid"]);
+    let uid = dashboard["uid"].as_str().unwrap();
+    assert!(uid.starts_with("operators-") && uid.len() <= 40, "{uid}");
+}

@@ -1,0 +1,157 @@
+//! What Argo CD and Flux delete when a user turns operators off: their own programs apply the rendered chart to a real API server
+//! and prune it.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
+};
+
+use chart::{NAMESPACE, helm::succeeded};
+use cluster::{Cluster, Nodes, Tool, Tools, or_skip, progress};
+use serde_json::json;
+
+use crate::kit::helm;
+
+const CRONTAB: &str = r#"{
+    "apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": "users", "namespace": "default"},
+    "spec": {"cronSpec": "* * * * *", "image": "busybox"}
+}"#;
+
+/// The longest time for a sync; one takes a few seconds.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// The chart with everything that holds users' data, and the same without any of it.
+fn before_and_after() -> [String; 2] {
+    let all = json!({"bookingServer": {"persistence": {"enabled": true}}, "webhooks": {"enabled": false}});
+    let mut fewer = all.clone();
+    fewer["operators"] = json!({"crontab": {"enabled": false}, "flightticket": {"enabled": false}});
+    fewer["bookingServer"] = json!({"enabled": false});
+    [all, fewer].map(|values| helm().template(&values, &["--skip-tests"]).unwrap().text)
+}
+
+/// A cluster with the release's namespace.
+fn cluster() -> Option<Cluster> {
+    let cluster = or_skip(Cluster::fresh(Nodes::None))?;
+    succeeded(&mut cluster.kubectl(["create", "namespace", NAMESPACE])).unwrap();
+    Some(cluster)
+}
+
+/// The program, in the network of the cluster and with its kubeconfig.
+fn program(cluster: &Cluster, tool: Tool, name: &str) -> Command {
+    let tools = Tools::locate_or_build(&[tool], &progress::to_stderr).unwrap();
+    cluster.exec(tools.binary(name).unwrap())
+}
+
+fn create_crontab(cluster: &Cluster) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), CRONTAB).unwrap();
+    succeeded(cluster.kubectl(["create", "--filename"]).arg(file.path())).unwrap();
+}
+
+/// Whether the object exists.
+fn exists(cluster: &Cluster, object: &[&str]) -> bool {
+    let get = ["get", "--ignore-not-found", "--output=name"];
+    !succeeded(&mut cluster.kubectl([&get, object].concat())).unwrap().is_empty()
+}
+
+fn only_users_data_are_left(cluster: &Cluster) {
+    // Argo CD deletes in the foreground: an object is gone when its dependents are.
+    for gone in ["clusterrole/operators-crontab", "deployment/operators-booking-server"] {
+        let wait = ["wait", "--for=delete", gone, "--timeout=2m", "--namespace", NAMESPACE];
+        succeeded(&mut cluster.kubectl(wait)).expect("it is pruned");
+    }
+    assert!(exists(cluster, &["clusterrole", "operators-memcached"]));
+    assert!(exists(cluster, &["crontab.stable.example.com", "users"]), "the users' objects went with their definition");
+    assert!(exists(cluster, &["crd", "flighttickets.flights.com"]));
+    assert!(exists(cluster, &["pvc", "operators-booking-server", "--namespace", NAMESPACE]), "the bookings are lost");
+}
+
+#[test]
+fn flux_prunes_a_disabled_operator_but_no_users_data() {
+    let Some(cluster) = cluster() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [before, after] = ["before.yaml", "after.yaml"].map(|name| folder.path().join(name));
+    for (file, text) in [&before, &after].into_iter().zip(before_and_after()) {
+        fs::write(file, text).unwrap();
+    }
+    let flux = |manifests: &[&Path]| {
+        let mut flux = program(&cluster, Tool::Flux, "flux-apply");
+        succeeded(flux.args(manifests)).unwrap()
+    };
+    flux(&[&before]);
+    create_crontab(&cluster);
+    let said = flux(&[&after, &before]);
+    assert!(said.contains("crontabs.stable.example.com skipped"), "{said}");
+    only_users_data_are_left(&cluster);
+}
+
+/// Argo CD's agent, which syncs a Git repository to the cluster. Ends when dropped.
+struct Agent {
+    process: Child,
+    said: Receiver<String>,
+}
+
+impl Agent {
+    fn start(cluster: &Cluster, repository: &Path) -> Self {
+        let mut agent = program(cluster, Tool::ArgoCd, "gitops-agent");
+        agent.arg(repository).args(["--default-namespace", NAMESPACE, "--port=0", "--resync-seconds=2"]);
+        agent.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = agent.spawn().unwrap();
+        let (sender, said) = channel();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { process, said }
+    }
+
+    /// Waits until the agent has reported each of these results, in any order. A result is an object and what happened to it.
+    fn until_it_reports(&self, results: &[(&str, &str)]) {
+        let (mut missing, deadline) = (results.to_vec(), Instant::now() + PATIENCE);
+        while !missing.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.said.recv_timeout(left).unwrap_or_else(|_| panic!("the agent never reports {missing:?}"));
+            missing.retain(|(object, result)| !(line.contains(object) && line.contains(result)));
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+#[test]
+fn argo_cd_prunes_a_disabled_operator_but_no_users_data() {
+    let Some(cluster) = cluster() else { return };
+    let repository = tempfile::tempdir().unwrap();
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=test", "-c", "user.email=test@example.com"]).args(arguments);
+        succeeded(git.current_dir(repository.path())).unwrap();
+    };
+    let [before, after] = before_and_after();
+    let push = |text: &str| {
+        fs::write(repository.path().join("install.yaml"), text).unwrap();
+        git(&["add", "install.yaml"]);
+        git(&["commit", "--quiet", "--message=change"]);
+    };
+    git(&["init", "--quiet"]);
+    push(&before);
+    let agent = Agent::start(&cluster, repository.path());
+    agent.until_it_reports(&[("crontabs.stable.example.com", "created"), ("/operators-booking-server", "created")]);
+    create_crontab(&cluster);
+    push(&after);
+    agent.until_it_reports(&[
+        ("crontabs.stable.example.com", "ignored (no prune)"),
+        ("flighttickets.flights.com", "ignored (no prune)"),
+        ("PersistentVolumeClaim/operators-system/operators-booking-server", "ignored (no prune)"),
+        ("ClusterRole//operators-crontab ", "pruned"),
+        ("Deployment/operators-system/operators-booking-server", "pruned"),
+    ]);
+    only_users_data_are_left(&cluster);
+}

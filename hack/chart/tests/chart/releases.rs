@@ -1,0 +1,122 @@
+//! What happens to users' objects when Helm rolls a release back or gives it another name, on a real API server without nodes.
+
+use std::{fs, path::Path};
+
+use anyhow::Result;
+use chart::{
+    NAMESPACE,
+    helm::{Helm, Version, succeeded},
+};
+use cluster::{Cluster, Nodes, or_skip};
+use installation::{EARLIER, earlier_chart};
+use serde_json::{Value, json};
+
+const OBJECT: &str = "memcached/users";
+const DEFINITION: &str = "memcacheds.memcached.cache.example.com";
+
+/// A cluster, a version of Helm, and the values of all releases there. No pod runs, so that no webhook answers.
+struct World {
+    cluster: Cluster,
+    helm: Helm,
+    values: tempfile::NamedTempFile,
+}
+
+impl World {
+    fn new(version: Version) -> Option<Self> {
+        let cluster = or_skip(Cluster::fresh(Nodes::None))?;
+        succeeded(&mut cluster.kubectl(["create", "namespace", NAMESPACE])).unwrap();
+        let helm = Helm::of(version).unwrap();
+        let values = helm.values_file(&json!({"webhooks": {"enabled": false}})).unwrap();
+        Some(Self { cluster, helm, values })
+    }
+
+    fn helm(&self, arguments: &[&str]) -> Result<String> {
+        succeeded(self.helm.on(&self.cluster).args(arguments).args(["--namespace", NAMESPACE]))
+    }
+
+    /// Installs the chart in this folder as this release, or upgrades to it.
+    fn release(&self, name: &str, chart: &Path, more: &[&str]) -> Result<String> {
+        let (chart, values) = (chart.to_str().unwrap(), self.values.path().to_str().unwrap());
+        self.helm(&[&["upgrade", "--install", name, chart, "--values", values], more].concat())
+    }
+
+    fn get(&self, object: &[&str]) -> Value {
+        let get = [&["get", "--output=json"], object].concat();
+        serde_json::from_str(&succeeded(&mut self.cluster.kubectl(get)).unwrap()).unwrap()
+    }
+
+    fn create_object(&self) {
+        let object = json!({
+            "apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached",
+            "metadata": {"name": "users", "namespace": "default"}, "spec": {"size": 1, "metrics": {"port": 9200}},
+        });
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), object.to_string()).unwrap();
+        succeeded(&mut self.cluster.kubectl(["wait", "--for=condition=Established", "crd", DEFINITION])).unwrap();
+        succeeded(self.cluster.kubectl(["create", "--filename"]).arg(file.path())).unwrap();
+    }
+
+    /// Writes to the object, as the operators write its status, and returns its spec.
+    fn spec_after_a_write(&self, mark: &str) -> Value {
+        let mark = format!("mark={mark}");
+        succeeded(&mut self.cluster.kubectl(["annotate", "--overwrite", OBJECT, &mark])).unwrap();
+        self.get(&[OBJECT])["spec"].clone()
+    }
+
+    fn knows_metrics(&self) -> bool {
+        let definition = self.get(&["crd", DEFINITION]);
+        !definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["metrics"]
+            .is_null()
+    }
+}
+
+#[test]
+fn going_back_by_an_upgrade_keeps_fields_that_a_rollback_drops() {
+    for version in Version::ALL {
+        let Some(world) = World::new(version) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let former = earlier_chart(folder.path(), "files/memcached/crd-memcacheds.yaml", "metrics").unwrap();
+        world.release("operators", &former, &[]).unwrap();
+        assert!(!world.knows_metrics());
+        world.release("operators", &chart::folder(), &[]).unwrap();
+        assert!(world.knows_metrics(), "{version:?}: the upgrade left the former definition");
+        world.create_object();
+
+        // As the README of the chart says.
+        let reuse = "--reset-then-reuse-values";
+        let back = ["upgrade", "operators", former.to_str().unwrap(), reuse, "--set", "crds.enabled=false"];
+        world.helm(&back).unwrap();
+        assert!(world.helm(&["list"]).unwrap().contains(&format!("operators-{EARLIER}")));
+        assert!(world.knows_metrics());
+        assert!(world.spec_after_a_write("upgraded")["metrics"].is_object(), "{version:?}");
+
+        // Forward again, and back by a rollback, which restores the former definitions.
+        world.release("operators", &chart::folder(), &[]).unwrap();
+        world.helm(&["rollback", "operators", "1"]).unwrap();
+        assert!(!world.knows_metrics());
+        assert_eq!(world.spec_after_a_write("rolled-back")["metrics"], Value::Null, "{version:?}");
+    }
+}
+
+#[test]
+fn release_gets_another_name_without_a_loss_of_objects() {
+    for version in Version::ALL {
+        let Some(world) = World::new(version) else { return };
+        world.release("operators", &chart::folder(), &[]).unwrap();
+        world.create_object();
+        let before = world.get(&[OBJECT]);
+        world.helm(&["uninstall", "operators"]).unwrap();
+
+        let names = ["--set", "fullnameOverride=operators"];
+        let refused = world.release("renamed", &chart::folder(), &names).unwrap_err().to_string();
+        assert!(refused.contains("CustomResourceDefinition") && refused.contains("\"renamed\""), "{refused}");
+        world.release("renamed", &chart::folder(), &[&names[..], &["--take-ownership"]].concat()).unwrap();
+        let owner = "meta.helm.sh/release-name";
+        assert_eq!(world.get(&["crd", DEFINITION])["metadata"]["annotations"][owner], "renamed");
+        let deployment = world.get(&["deployment", "operators-controller-manager", "--namespace", NAMESPACE]);
+        assert!(deployment.to_string().contains("--leader-election-id=operators-controller-manager"));
+        world.release("renamed", &chart::folder(), &names).expect("later upgrades need no flag");
+        let after = world.get(&[OBJECT]);
+        assert_eq!((&after["metadata"]["uid"], &after["spec"]), (&before["metadata"]["uid"], &before["spec"]));
+    }
+}

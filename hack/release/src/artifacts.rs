@@ -1,0 +1,152 @@
+//! Everything that a release consists of, on this machine.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use chart::helm::Helm;
+use chart::plain;
+use images::sbom::{self, Component};
+use images::{Digest, Platform, Store};
+use serde_json::json;
+
+use crate::oci::{self, Annotations, Document};
+use crate::package::{self, Package};
+use crate::{Plan, Ready};
+
+/// The file with the checksums of all others, which `sha256sum --check` reads.
+pub const CHECKSUMS: &str = "SHA256SUMS";
+
+/// The image of one platform, in the store.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Where it runs.
+    pub platform: Platform,
+    /// The digest of its manifest.
+    pub digest: Digest,
+    /// The crates in its programs.
+    pub components: Vec<Component>,
+}
+
+/// The bill of materials of an image.
+#[derive(Clone, Debug)]
+pub struct Bill {
+    /// The digest of the image's manifest.
+    pub subject: Digest,
+    /// The text, in `CycloneDX` format.
+    pub content: Bytes,
+    /// The manifest that attaches it to the image.
+    pub manifest: Document,
+}
+
+/// What a release consists of.
+#[derive(Clone, Debug)]
+pub struct Artifacts {
+    /// The images that the index names.
+    pub images: Vec<Image>,
+    /// The bill of materials of each image.
+    pub bills: Vec<Bill>,
+    /// The index.
+    pub index: Document,
+    /// The chart.
+    pub package: Package,
+    /// The manifest of the chart.
+    pub chart: Document,
+    /// The files for download, by name.
+    pub files: BTreeMap<String, Bytes>,
+}
+
+impl Artifacts {
+    /// Puts the release together from images of the store, and writes its files.
+    pub fn assemble(plan: &Plan, ready: &Ready, images: Vec<Image>, store: &Store, helm: &Helm) -> Result<Self> {
+        let manifest = |image: &Image| {
+            let path = store.blob_path(&image.digest);
+            let content = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+            Ok((image.platform, content.into()))
+        };
+        let manifests = images.iter().map(manifest).collect::<Result<Vec<_>>>()?;
+        let version = plan.version.to_string();
+        let annotated = |title: &str, description: &str| {
+            let values =
+                [("description", description), ("revision", &ready.commit), ("title", title), ("version", &version)];
+            let named = |(name, value): (&str, &str)| (format!("org.opencontainers.image.{name}"), value.to_owned());
+            Annotations::from(values.map(named))
+        };
+        let index = oci::index(&manifests, annotated("controller-manager", "The operators of this release."))?;
+        let package = package::package(helm, plan, &ready.commit, &index.digest())?;
+        let chart = oci::chart(&package.config, &package.content, annotated("operators", &package.description))?;
+        let bill = |(image, (_, manifest)): (&Image, &(Platform, Bytes))| {
+            let content = sbom::cyclonedx(&plan.image().to_string(), &image.digest.to_string(), &image.components)?;
+            let content = content.into();
+            Ok(Bill { subject: image.digest.clone(), manifest: oci::bill_of_materials(manifest, &content)?, content })
+        };
+        let bills = images.iter().zip(&manifests).map(bill).collect::<Result<_>>()?;
+        let mut artifacts = Self { images, bills, index, package, chart, files: BTreeMap::new() };
+        artifacts.write(plan, ready, helm)?;
+        Ok(artifacts)
+    }
+
+    fn write(&mut self, plan: &Plan, ready: &Ready, helm: &Helm) -> Result<()> {
+        let folder = &plan.output;
+        fs::create_dir_all(folder).with_context(|| format!("could not create {}", folder.display()))?;
+        let package = format!("operators-{}.tgz", plan.version);
+        write(&folder.join(&package), &self.package.content)?;
+        let rendered = helm.template_of(&folder.join(&package), &json!({}), &["--skip-tests"])?;
+        let manifests = plain::files(&rendered)?.into_iter().map(|(name, text)| (name, text.into()));
+        self.files.extend(manifests);
+        for (image, bill) in self.images.iter().zip(&self.bills) {
+            let name = format!("controller-manager-linux-{}.cdx.json", image.platform.architecture());
+            self.files.insert(name, bill.content.clone());
+        }
+        self.files.insert(package, self.package.content.clone());
+        self.files.insert("notes.md".to_owned(), ready.notes.clone().into());
+        self.files.insert(CHECKSUMS.to_owned(), self.checksums().into());
+        self.files.iter().try_for_each(|(name, content)| write(&folder.join(name), content))
+    }
+
+    fn checksums(&self) -> String {
+        let line = |(name, content): (&String, &Bytes)| [Digest::of(content).hex(), "  ", name, "\n"].concat();
+        self.files.iter().map(line).collect()
+    }
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    fs::write(path, content).with_context(|| format!("could not write {}", path.display()))
+}
+
+/// A table of what was released, with digests and sizes.
+#[derive(Debug)]
+pub struct Summary<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What it became.
+    pub artifacts: &'a Artifacts,
+    /// The store of the images.
+    pub store: &'a Store,
+}
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { plan, artifacts, store } = self;
+        let mut rows = Vec::new();
+        let size = |digest: &Digest| store.size(digest).unwrap_or_default();
+        let total = artifacts.images.iter().map(|image| size(&image.digest)).sum();
+        rows.push((format!("{}:{}", plan.image(), plan.version), artifacts.index.digest(), total));
+        for image in &artifacts.images {
+            rows.push((format!("  {}", image.platform), image.digest.clone(), size(&image.digest)));
+        }
+        let chart = format!("oci://{}:{}", plan.chart(), plan.version);
+        rows.push((chart, artifacts.chart.digest(), artifacts.package.content.len() as u64));
+        for (name, content) in &artifacts.files {
+            rows.push((plan.output.join(name).display().to_string(), Digest::of(content), content.len() as u64));
+        }
+        let width = rows.iter().map(|(name, ..)| name.len()).max().unwrap_or_default();
+        for (name, digest, size) in rows {
+            writeln!(f, "{name:width$}  {digest}  {:>8} kB", size.div_ceil(1000))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! The package of the chart. It names the image by the digest of its index, so an installation runs exactly what was released.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Cursor, Read as _};
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use chart::CHART;
+use chart::helm::{Helm, succeeded};
+use flate2::read::GzDecoder;
+use images::reference::Repository;
+use images::{Digest, Layer, image};
+use serde_json::Value;
+
+use crate::{Plan, git};
+
+/// A packaged chart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Package {
+    /// `Chart.yaml` as JSON, which registries show.
+    pub config: Bytes,
+    /// The archive, as `helm package` makes it, but the same bytes each time.
+    pub content: Bytes,
+    /// `description` of `Chart.yaml`.
+    pub description: String,
+}
+
+/// Packages the chart of this commit.
+pub fn package(helm: &Helm, plan: &Plan, commit: &str, index: &Digest) -> Result<Package> {
+    let folder = tempfile::tempdir()?;
+    // Not the files of the folder: git ignores some, which would come along.
+    let committed = git::git(&plan.checkout, &["archive", "--format=tar", commit, CHART])?;
+    tar::Archive::new(committed.as_slice()).unpack(folder.path()).context("could not unpack the chart")?;
+    let source = folder.path().join(CHART);
+    name_image(&source, &plan.image(), index)?;
+    let version = plan.version.to_string();
+    let mut command = helm.command();
+    command.arg("package").arg(&source).args(["--version", &version, "--app-version", &version]);
+    succeeded(command.arg("--destination").arg(folder.path())).context("helm package")?;
+    let file = folder.path().join(format!("operators-{version}.tgz"));
+    normalized(&fs::read(&file).with_context(|| format!("could not read {}", file.display()))?)
+}
+
+/// Writes the image into the chart's defaults, and everywhere where the package repeats them.
+fn name_image(chart: &Path, image: &Repository, index: &Digest) -> Result<()> {
+    let read = |name: &str| fs::read_to_string(chart.join(name)).with_context(|| format!("the chart has no {name}"));
+    let values = read("values.yaml")?;
+    let parsed: Value = serde_saphyr::from_str(&values).context("values.yaml")?;
+    let old = parsed["image"]["repository"].as_str().context("values.yaml has no image.repository")?;
+    let (new, digest) = (image.to_string(), index.to_string());
+    let values = with_digest(&values.replace(old, &new), &digest);
+    let parsed: Value = serde_saphyr::from_str(&values).context("values.yaml")?;
+    ensure!(
+        parsed["image"]["repository"] == new && parsed["image"]["digest"] == digest,
+        "values.yaml has another form than expected: it cannot name {new}@{digest}"
+    );
+    fs::write(chart.join("values.yaml"), values)?;
+    // By this file, the templates tell the default from a user's repository.
+    fs::write(chart.join("files/images.yaml"), read("files/images.yaml")?.replace(old, &new))?;
+    let row = |digest: &str| format!("| `image.digest` | `\"{digest}\"` |");
+    let readme = read("README.md")?.replace(old, &new).replace(&row(""), &row(&digest));
+    fs::write(chart.join("README.md"), readme)?;
+    Ok(())
+}
+
+/// The values with this digest of the image. Other images have digests too.
+fn with_digest(values: &str, digest: &str) -> String {
+    let mut of_image = false;
+    let mut text = String::with_capacity(values.len() + digest.len());
+    for line in values.lines() {
+        if !line.starts_with([' ', '#']) {
+            of_image = line == "image:";
+        }
+        if of_image && line == "  digest: \"\"" {
+            text.extend(["  digest: \"", digest, "\"\n"]);
+        } else {
+            text.extend([line, "\n"]);
+        }
+    }
+    text
+}
+
+/// The same package without times, in the order of paths.
+fn normalized(archive: &[u8]) -> Result<Package> {
+    let mut files = BTreeMap::new();
+    for entry in tar::Archive::new(GzDecoder::new(Cursor::new(archive))).entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.to_str().context("a path in the chart is not UTF-8")?.to_owned();
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content)?;
+        files.insert(path, content);
+    }
+    let description = files.get("operators/Chart.yaml").context("the package has no Chart.yaml")?;
+    let described: BTreeMap<String, Value> =
+        serde_saphyr::from_str(&String::from_utf8_lossy(description)).context("Chart.yaml")?;
+    let mut layer = Layer::new();
+    for (path, content) in files {
+        layer.file(&path, content, 0o644);
+    }
+    Ok(Package {
+        config: serde_json::to_vec(&described)?.into(),
+        content: image::gzip(&layer.tar()?)?.into(),
+        description: described.get("description").and_then(Value::as_str).unwrap_or_default().to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_digest_of_the_image_is_set() {
+        let values = "a:\n  digest: \"\"\n\nimage:\n  # Digest.\n  digest: \"\"\n  tag: \"\"\n\nb:\n  image:\n    digest: \"\"\n";
+        let expected = "a:\n  digest: \"\"\n\nimage:\n  # Digest.\n  digest: \"sha256:0\"\n  tag: \"\"\n\nb:\n  image:\n    digest: \"\"\n";
+        assert_eq!(with_digest(values, "sha256:0"), expected);
+    }
+}

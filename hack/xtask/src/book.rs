@@ -1,0 +1,67 @@
+//! `cargo xtask book`: checks the pages of the book in `docs/book` and builds it into `target/book`.
+//!
+//! - [`blocks`]: every code block comes from a tested file, names the test that runs it, is run by this task,
+//!   or says why no test does.
+//! - [`commands`]: every command in a page exists, with its flags.
+//! - [`links`]: every link of the finished book leads to a page and a heading.
+
+mod blocks;
+mod commands;
+mod links;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+
+use crate::cargo_tools::{self, MDBOOK};
+use crate::workspace::{self, File};
+
+/// The folder of the book, relative to the root of the checkout.
+const BOOK: &str = "docs/book";
+
+/// Build the book into target/book, and check its code blocks, commands and links
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run() -> Result<ExitCode> {
+    let files = workspace::files()?;
+    let pages: Vec<&File> = files.iter().filter(|file| is_page(file)).collect();
+    let blocks = blocks::check(&pages, &files);
+    let mut findings = blocks.findings;
+    findings.extend(commands::check(&pages, &files)?);
+    findings.extend(blocks::run(&blocks.scripts)?);
+    let output = build()?;
+    let links = links::check(&output)?;
+    findings.extend(links.findings);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if !findings.is_empty() {
+        println!("\n{} findings in the book", findings.len());
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("{} pages, {} links; code blocks: {}", pages.len(), links.count, blocks.counts);
+    println!("{}", output.join("index.html").display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_page(file: &File) -> bool {
+    file.path.starts_with("docs/book/src/") && file.is("md")
+}
+
+/// Runs mdBook. Returns the folder of the finished book.
+fn build() -> Result<PathBuf> {
+    cargo_tools::ensure(&[MDBOOK])?;
+    let output = workspace::root().join("target/book");
+    match std::fs::remove_dir_all(&output) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).context("could not remove the former book");
+        }
+        _ => {}
+    }
+    let mut build = MDBOOK.command()?;
+    build.args(["build", "--dest-dir"]).arg(&output).arg(BOOK);
+    workspace::run(&mut build, "mdBook could not build docs/book, see above")?;
+    Ok(output)
+}

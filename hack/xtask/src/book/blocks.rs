@@ -1,0 +1,228 @@
+//! The code blocks of the pages. Each has one of four forms:
+//!
+//! - It consists of `{{#include path}}` or `{{#include path:anchor}}`, and the path is a file that the compiler or a test reads.
+//! - The line before it is `<!-- tested by: path name -->`, and the file at this path has a function with this name.
+//! - The line before it is `<!-- run -->`, and `cargo xtask book` runs it.
+//! - The line before it is `<!-- untested: reason -->`.
+
+use std::fmt;
+
+use anyhow::{Context as _, Result};
+
+use super::File;
+use crate::workspace;
+
+/// The text of a block, and what the page says about it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Block {
+    /// The line of the opening fence, counted from one.
+    pub(super) line: usize,
+    pub(super) language: String,
+    /// The last line before the block that is not empty.
+    before: String,
+    pub(super) text: String,
+}
+
+/// How many blocks have which form.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    included: usize,
+    tested: usize,
+    untested: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { included, tested, untested } = self;
+        write!(f, "{included} included, {tested} run by a test, {untested} with a reason why not")
+    }
+}
+
+pub(super) struct Checked {
+    pub(super) counts: Counts,
+    /// One line each, with the page, the line and what is wrong.
+    pub(super) findings: Vec<String>,
+    /// The blocks to run, each after its place.
+    pub(super) scripts: Vec<(String, String)>,
+}
+
+/// Runs these scripts in the checkout. Returns one line for each that fails.
+pub(super) fn run(scripts: &[(String, String)]) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for (place, script) in scripts {
+        let output = workspace::command("sh").args(["-euc", script]).output().context("could not start sh")?;
+        if !output.status.success() {
+            let says = String::from_utf8_lossy(&output.stderr);
+            findings.push(format!("{place}: the block fails ({}): {}", output.status, says.trim_end()));
+        }
+    }
+    Ok(findings)
+}
+
+pub(super) fn check(pages: &[&File], files: &[File]) -> Checked {
+    let mut checked = Checked { counts: Counts::default(), findings: Vec::new(), scripts: Vec::new() };
+    for page in pages {
+        for block in of(&page.text) {
+            match form(page, &block, files) {
+                Ok(Form::Included) => checked.counts.included += 1,
+                Ok(Form::Run) => {
+                    checked.counts.tested += 1;
+                    checked.scripts.push((format!("{}:{}", page.path, block.line), block.text));
+                }
+                Ok(Form::Tested) => checked.counts.tested += 1,
+                Ok(Form::Untested) => checked.counts.untested += 1,
+                Err(why) => checked.findings.push(format!("{}:{}: {why}", page.path, block.line)),
+            }
+        }
+    }
+    checked
+}
+
+enum Form {
+    Included,
+    Run,
+    Tested,
+    Untested,
+}
+
+fn form(page: &File, block: &Block, files: &[File]) -> std::result::Result<Form, String> {
+    let marker = |name: &str| block.before.strip_prefix(&format!("<!-- {name}: "))?.strip_suffix(" -->");
+    if block.text.contains("{{#include ") {
+        for line in block.text.lines().filter(|line| !line.trim().is_empty()) {
+            included(page, line, files)?;
+        }
+        return Ok(Form::Included);
+    }
+    if block.before == "<!-- run -->" {
+        return Ok(Form::Run);
+    }
+    if let Some(test) = marker("tested by") {
+        let exists = test.split_once(' ').is_some_and(|(path, name)| {
+            let file = files.iter().find(|file| file.path == path);
+            file.is_some_and(|file| file.text.contains(&format!("fn {name}(")))
+        });
+        return if exists { Ok(Form::Tested) } else { Err(format!("there is no test \"{test}\"")) };
+    }
+    match marker("untested") {
+        Some(reason) if reason.split(' ').count() > 2 => Ok(Form::Untested),
+        Some(reason) => Err(format!("\"{reason}\" is no reason why no test runs the block")),
+        None => {
+            Err("the block comes from no tested file: include it from one, or write `<!-- tested by: path name -->` \
+                     or `<!-- untested: reason -->` in the line before it"
+                .to_owned())
+        }
+    }
+}
+
+/// Checks that the file of an include exists, that a test or the compiler reads it, and that it has the anchor.
+fn included(page: &File, line: &str, files: &[File]) -> std::result::Result<(), String> {
+    let target = line.trim().strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}"));
+    let target = target.ok_or_else(|| format!("\"{line}\" is text beside an include: divide the block"))?;
+    let (path, anchor) = target.split_once(':').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+    let path = super::links::resolved(page.folder(), path);
+    let file = files.iter().find(|file| file.path == path);
+    let file = file.ok_or_else(|| format!("includes {path}, which does not exist"))?;
+    let is_named = |by: &File| (by.is("rs") || by.name() == "Makefile") && by.text.contains(file.name());
+    if !file.is("rs") && !files.iter().any(is_named) {
+        return Err(format!("includes {path}, which no code reads"));
+    }
+    let ends = |line: &str, anchor: &str, word: &str| line.trim_end().ends_with(&format!("{word}: {anchor}"));
+    let has = |word: &str, anchor: &str| file.text.lines().any(|line| ends(line, anchor, word));
+    match anchor {
+        Some(anchor) if !(has("ANCHOR", anchor) && has("ANCHOR_END", anchor)) => {
+            Err(format!("includes {path}, which has no anchor \"{anchor}\""))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The code blocks of a page.
+pub(super) fn of(text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut open: Option<(String, Block)> = None;
+    let mut before = "";
+    for (line, content) in (1..).zip(text.lines()) {
+        let trimmed = content.trim_start();
+        match &mut open {
+            Some((fence, block)) if trimmed.trim_end() == fence => {
+                blocks.push(std::mem::take(block));
+                (open, before) = (None, "");
+            }
+            Some((_, block)) => block.text.extend([content, "\n"]),
+            None if trimmed.starts_with("```") || trimmed.starts_with("~~~") => {
+                let length = trimmed.len() - trimmed.trim_start_matches(['`', '~']).len();
+                let (fence, language) = trimmed.split_at(length);
+                let language = language.trim().to_owned();
+                let block = Block { line, language, before: before.trim().to_owned(), text: String::new() };
+                open = Some((fence.to_owned(), block));
+            }
+            None if !trimmed.is_empty() => before = content,
+            None => {}
+        }
+    }
+    blocks.extend(open.map(|(_, block)| block)); // a block that never ends
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    fn checked(page: &str) -> Checked {
+        let page = file("docs/book/src/a/page.md", page);
+        let code = "// ANCHOR: part\nfn a_test() {}\n// ANCHOR_END: part\nread(\"sample.yaml\")\n";
+        let files = [file("x/a.rs", code), file("x/sample.yaml", ""), file("x/other.yaml", "")];
+        check(&[&page], &files)
+    }
+
+    #[test]
+    fn each_form_is_counted() {
+        let text = "Text\n\n```rust\n{{#include ../../../../x/a.rs:part}}\n```\n```\n{{#include ../../../../x/sample.yaml}}\n```\n\
+                    <!-- tested by: x/a.rs a_test -->\n```sh\nls\n```\n\
+                    <!-- untested: needs a cluster -->\n\n````text\n```\n````\n";
+        let checked = checked(text);
+        assert_eq!(checked.findings, Vec::<String>::new());
+        assert_eq!(checked.counts, Counts { included: 2, tested: 1, untested: 1 });
+    }
+
+    #[test]
+    fn failing_script_is_found() {
+        let scripts = checked("<!-- run -->\n```sh\ntrue\n```\n<!-- run -->\n```sh\necho no >&2; false\n```\n").scripts;
+        let findings = run(&scripts).unwrap();
+        assert!(
+            matches!(&*findings, [it] if it.starts_with("docs/book/src/a/page.md:6: ") && it.ends_with("no")),
+            "{findings:?}"
+        );
+    }
+
+    #[test]
+    fn unmarked_blocks_and_wrong_marks_are_found() {
+        for (text, what) in [
+            ("```sh\nls\n```\n", "docs/book/src/a/page.md:1: the block comes from no tested file"),
+            ("<!-- untested: so -->\n```\n```\n", "docs/book/src/a/page.md:2: \"so\" is no reason"),
+            ("<!-- untested: needs a cluster -->\n```\n```\n\n```\nls\n```\n", "docs/book/src/a/page.md:5: the block"),
+            ("<!-- tested by: x/a.rs other_test -->\n```\n```\n", "docs/book/src/a/page.md:2: there is no test"),
+            (
+                "```\n{{#include ../../../../x/b.rs}}\n```\n",
+                "docs/book/src/a/page.md:1: includes x/b.rs, which does not",
+            ),
+            (
+                "```\n{{#include ../../../../x/a.rs:no}}\n```\n",
+                "docs/book/src/a/page.md:1: includes x/a.rs, which has no",
+            ),
+            (
+                "```\n{{#include ../../../../x/other.yaml}}\n```\n",
+                "docs/book/src/a/page.md:1: includes x/other.yaml, which no",
+            ),
+            ("```\n{{#include ../../../../x/a.rs}}\nls\n```\n", "docs/book/src/a/page.md:1: \"ls\" is text beside"),
+            ("```sh\nls\n", "docs/book/src/a/page.md:1: the block comes from no tested file"),
+        ] {
+            let findings = checked(text).findings;
+            assert!(matches!(&*findings, [finding] if finding.starts_with(what)), "{text}: {findings:?}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The commands in the pages: in the code blocks of a shell, and between back-ticks. The parsers of the programs decide whether a
+//! command and its flags exist.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use clap::Command;
+use clap::error::ErrorKind;
+
+use super::{File, blocks};
+
+/// The languages of blocks that hold commands.
+const SHELLS: &[&str] = &["sh", "bash", "console"];
+
+/// What exists.
+struct Known {
+    xtask: Command,
+    manager: Command,
+    plugin: Command,
+    /// The targets of the Makefile.
+    targets: BTreeSet<String>,
+    /// The paths of the chart's values, such as `webhooks.enabled`.
+    values: BTreeSet<String>,
+}
+
+/// One line for each command that does not exist.
+pub(super) fn check(pages: &[&File], files: &[File]) -> Result<Vec<String>> {
+    let makefile = files.iter().find(|file| file.path == "Makefile").map_or("", |file| &file.text);
+    let known = Known {
+        xtask: crate::command(),
+        manager: manager::command(controller_manager::OPERATORS),
+        plugin: kubectl_operators::command(),
+        targets: makefile.lines().filter_map(target).map(str::to_owned).collect(),
+        values: chart::document::paths()?.into_iter().collect(),
+    };
+    let mut findings = Vec::new();
+    for page in pages {
+        for (line, command) in commands(&page.text) {
+            if let Err(why) = known.check(&command) {
+                findings.push(format!("{}:{line}: `{command}`: {why}", page.path));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn target(line: &str) -> Option<&str> {
+    let (name, _) = line.split_once(':')?;
+    let is_name =
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || b"-0123456789".contains(&byte));
+    is_name.then_some(name)
+}
+
+impl Known {
+    fn check(&self, command: &str) -> Result<(), String> {
+        // What a shell cannot divide into words is text.
+        let words = shlex::split(command).unwrap_or_default();
+        let words: Vec<&str> = words.iter().map(String::as_str).skip_while(|word| is_assignment(word)).collect();
+        match words.as_slice() {
+            ["make", targets @ ..] => self.make(targets),
+            ["cargo", "xtask", ..] => parse(&self.xtask, &words[1..]),
+            ["controller-manager", flags @ ..] if flags.first().is_some_and(|it| it.starts_with("--")) => {
+                parse(&self.manager, &[&["controller-manager", "run"], flags].concat())
+            }
+            ["controller-manager", ..] => parse(&self.manager, &words),
+            ["kubectl", "operators", ..] => parse(&self.plugin, &words[1..]),
+            ["helm", "install" | "upgrade" | "template", rest @ ..] => self.helm(rest),
+            _ => Ok(()),
+        }
+    }
+
+    fn make(&self, targets: &[&str]) -> Result<(), String> {
+        let unknown = targets.iter().find(|word| !word.contains('=') && !self.targets.contains(**word));
+        unknown.map_or(Ok(()), |unknown| Err(format!("the Makefile has no target \"{unknown}\"")))
+    }
+
+    fn helm(&self, words: &[&str]) -> Result<(), String> {
+        for pair in words.windows(2).filter(|pair| matches!(pair[0], "--set" | "--set-string" | "--set-json")) {
+            let settings = if pair[0] == "--set-json" { vec![pair[1]] } else { pair[1].split(',').collect() };
+            for setting in settings {
+                let path = setting.split(['=', '[', '{']).next().unwrap_or_default();
+                // Below a value that is no group of values, users choose the names themselves.
+                let is_group = |value: &str| self.values.iter().any(|it| it.starts_with(&format!("{value}.")));
+                let exists =
+                    |value: &String| path == value || (path.starts_with(&format!("{value}.")) && !is_group(value));
+                if !self.values.iter().any(exists) {
+                    return Err(format!("the chart has no value \"{path}\""));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives the words to the program's own parser. A command that only lacks what the page leaves out, such as a required flag of a
+/// command that the text names, exists.
+fn parse(program: &Command, words: &[&str]) -> Result<(), String> {
+    let incomplete = [
+        ErrorKind::DisplayHelp,
+        ErrorKind::DisplayVersion,
+        ErrorKind::MissingRequiredArgument,
+        ErrorKind::MissingSubcommand,
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+    ];
+    match program.clone().try_get_matches_from(words) {
+        Err(error) if !incomplete.contains(&error.kind()) => {
+            let text = error.to_string();
+            Err(text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_assignment(word: &str) -> bool {
+    let name = word.split_once('=').map_or("", |(name, _)| name);
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+}
+
+/// The commands of a page, each with its line.
+fn commands(text: &str) -> Vec<(usize, String)> {
+    let mut commands = Vec::new();
+    for block in blocks::of(text).iter().filter(|block| SHELLS.contains(&block.language.as_str())) {
+        let joined = block.text.replace("\\\n", "\u{0}");
+        let mut line = block.line;
+        for content in joined.lines() {
+            let prompted = content.trim().strip_prefix("$ ");
+            let command = if block.language == "console" { prompted } else { Some(content) };
+            let parts = command.into_iter().flat_map(|it| it.split(" && ").flat_map(|it| it.split(" | ")));
+            commands.extend(parts.map(|part| (line + 1, plain(part))));
+            line += 1 + content.matches('\u{0}').count();
+        }
+    }
+    let mut in_block = false;
+    for (line, content) in (1..).zip(text.lines()) {
+        if content.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            commands.extend(content.split('`').skip(1).step_by(2).map(|code| (line, plain(code))));
+        }
+    }
+    commands
+}
+
+/// The command without its comment, its redirection and what encloses it.
+fn plain(text: &str) -> String {
+    let text = text.replace('\u{0}', " ");
+    let text = text.split(" #").next().unwrap_or_default();
+    text.split(" > ").next().unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(page: &str) -> Vec<String> {
+        let page = File { path: "docs/book/src/page.md".to_owned(), text: page.to_owned() };
+        let makefile = File { path: "Makefile".to_owned(), text: ".PHONY: demo\ndemo: ## Try\n\ttrue\n".to_owned() };
+        check(&[&page], &[makefile]).unwrap()
+    }
+
+    #[test]
+    fn existing_commands_pass() {
+        let page = "`make demo` `cargo xtask test --only tidy` `controller-manager --operators foo` `kubectl operators status -A`\n\
+                    ```console\n$ IMG=x make demo | tail   # a comment\nmake nothing\n$ helm install o charts/operators \\\n\
+                    \x20   --set image.tag=1,operators.foo.enabled=true\n```\n`kubectl operators pause` `ls`\n";
+        assert_eq!(found(page), Vec::<String>::new());
+    }
+
+    #[test]
+    fn missing_commands_flags_and_values_are_found() {
+        let page = "`make other`\n```sh\ncargo xtask nothing\nls \\\n  x\nkubectl operators status --nothing > file\n```\n\
+                    `controller-manager --nothing`\n```sh\nhelm upgrade o x --set image.nothing=1\n```\n";
+        let found = found(page);
+        let lines: Vec<&str> = found.iter().filter_map(|it| it.split(':').nth(1)).collect();
+        assert_eq!(lines, ["3", "6", "10", "1", "8"], "{found:?}");
+    }
+}

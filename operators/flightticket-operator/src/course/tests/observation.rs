@@ -1,0 +1,92 @@
+//! Tickets that only observe a booking. They send no request that changes anything.
+
+use super::*;
+
+fn observing(id: Option<&str>) -> FlightTicket {
+    let annotations = id.map(|id| json!({BOOKING_ID: id, ADOPT: "true"}));
+    samples::with(&json!({
+        "metadata": {"annotations": annotations.unwrap_or_default()},
+        "spec": {"managementPolicy": "Observe", "rebookPolicy": "Always"},
+    }))
+}
+
+fn get() -> Step {
+    Step::Ask(Request::Get { id: "BK-1".to_owned() })
+}
+
+#[test]
+fn observed_booking_is_reported_and_nothing_else_happens() {
+    let message = |poll: &PollResult| poll.update.external().synced.message;
+    for other in [confirmed(), of_another(State::Confirmed, Some("default"))] {
+        let ticket = observing(Some("BK-1"));
+        let seen = poll(&ticket, [other]);
+        assert_eq!(seen.steps, [get(), Step::Rest(Wait::Poll)], "no annotation is written, nothing is adopted");
+        assert_eq!(seen.said(), "Booked True/Booked True/UpToDate");
+        assert_eq!(seen.update.status.booking_id.as_deref(), Some("BK-1"));
+        assert_eq!(seen.reasons(), ["Booked"]);
+    }
+    let fewer = Outcome::Booking(Booking { number: 1, ..booking(State::Confirmed) });
+    let seen = poll(&observing(Some("BK-1")), [fewer]);
+    assert_eq!((seen.steps.len(), seen.said()), (2, "Booked True/Booked False/Diverged".to_owned()));
+    assert_eq!(message(&seen), "Booking BK-1 has 1 seat(s); the spec requests 2");
+}
+
+#[test]
+fn every_answer_has_its_status_and_no_second_request() {
+    let seen = |state| poll(&observing(Some("BK-1")), [Outcome::Booking(booking(state))]).said();
+    assert_eq!(seen(State::Pending), "Pending False/BookingPending False/NotBooked");
+    assert_eq!(seen(State::Rejected), "Rejected False/BookingRejected False/NotBooked");
+    assert_eq!(seen(State::Cancelled), "Cancelled False/BookingCancelledExternally False/NotBooked");
+    let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
+    let gone = poll_after(&observing(Some("BK-1")), missing, [refused(Why::Missing)]);
+    assert_eq!((gone.ops(), gone.wait()), (vec!["get"], Wait::Poll));
+    assert_eq!(gone.said(), "Cancelled False/BookingNotFound False/NotBooked");
+    let lags = poll(&observing(Some("BK-1")), [refused(Why::Missing)]);
+    assert_eq!((lags.wait(), lags.said()), (Wait::Missing, "Pending False/BookingPending False/NotBooked".to_owned()));
+    for namespace in [Some("victim"), None] {
+        let hidden = poll(&observing(Some("BK-1")), [of_another(State::Confirmed, namespace)]);
+        assert_eq!(hidden.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
+        assert_eq!(hidden.update.status.booking_id, None);
+    }
+}
+
+#[test]
+fn without_a_named_booking_only_the_own_reference_is_looked_up() {
+    let lookup = Step::Ask(Request::Lookup { reference: samples::UID.to_owned() });
+    let none = poll(&observing(None), [refused(Why::Missing)]);
+    assert_eq!(none.steps, [lookup.clone(), Step::Rest(Wait::Poll)]);
+    assert_eq!(none.said(), "Pending False/NothingToObserve False/NotBooked");
+    // The ticket has booked earlier, and the answer was lost.
+    let standing = Outcome::Standing(Standing { state: State::Confirmed, booking_id: Some("BK-1".to_owned()) });
+    let own = poll(&observing(None), [standing, confirmed()]);
+    assert_eq!(own.steps, [lookup, get(), Step::Rest(Wait::Poll)]);
+    assert_eq!(own.said(), "Booked True/Booked True/UpToDate");
+}
+
+/// A booking of another object does not become the ticket's own because the ticket has observed it.
+#[test]
+fn observed_booking_is_neither_replaced_nor_cancelled_later() {
+    let ticket = observing(Some("BK-1"));
+    let seen = poll(&ticket, [of_another(State::Confirmed, Some("default"))]).stored(&ticket);
+    let managing = patched(
+        &seen,
+        &json!({
+            "metadata": {"generation": 2, "annotations": {ADOPT: "false"}}, "spec": {"managementPolicy": "Manage"},
+        }),
+    );
+    let refused_to = poll(&managing, [of_another(State::Confirmed, Some("default"))]);
+    assert_eq!(refused_to.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
+    let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
+    let lost = poll_after(&managing, missing, [refused(Why::Missing), refused(Why::Missing)]);
+    assert_eq!(lost.ops(), ["get", "lookup"]);
+}
+
+#[test]
+fn own_booking_is_managed_again_after_it_was_observed() {
+    let observing = patched(&booked(), &json!({"spec": {"managementPolicy": "Observe", "number": 3}}));
+    let seen = poll(&observing, [confirmed()]);
+    assert_eq!((seen.ops(), seen.said()), (vec!["get"], "Booked True/Booked False/Diverged".to_owned()));
+    let managing = patched(&seen.stored(&observing), &json!({"spec": {"managementPolicy": "Manage"}}));
+    let more = Outcome::Booking(Booking { number: 3, ..booking(State::Confirmed) });
+    assert_eq!(poll(&managing, [confirmed(), more]).ops(), ["get", "modify"]);
+}

@@ -1,0 +1,132 @@
+//! A release whose program crashes soon after each start, without a probe that would notice: the operator never calls it good, and
+//! restores the last good one. In paused time, with a stand-in for the Deployment controller.
+
+use std::time::Duration;
+
+use helloapp_operator::{HelloApp, HelloAppOperator};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use manager_testing::InMemory;
+use serde_json::{Value, json};
+
+const NAME: &str = "web";
+const GOOD: &str = "localhost/web:good";
+const CRASHING: &str = "localhost/web:crashing";
+/// The crashing program runs for 5 of 20 seconds.
+const RUNS: u64 = 5;
+const PERIOD: u64 = 20;
+
+async fn apply(memory: &InMemory, image: &str, size: i32) {
+    let api: Api<HelloApp> = Api::namespaced(memory.model.client(), "default");
+    let object = json!({
+        "apiVersion": "apps.anupam.com/v1", "kind": "HelloApp", "metadata": {"name": NAME},
+        "spec": {
+            "image": image, "size": size, "rollback": "OnStall",
+            "rollout": {"maxSurge": "100%", "maxUnavailable": 0, "progressDeadlineSeconds": 60},
+        },
+    });
+    api.patch(NAME, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("applied");
+}
+
+fn deployment(memory: &InMemory) -> Value {
+    memory.model.object("deployments.apps", "default", NAME).expect("a Deployment")
+}
+
+fn image(memory: &InMemory) -> String {
+    deployment(memory)["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap_or_default().to_owned()
+}
+
+fn status(memory: &InMemory) -> Value {
+    let object = memory.model.object("helloapps.apps.anupam.com", "default", NAME).expect("a HelloApp");
+    object["status"].clone()
+}
+
+/// A stand-in for the Deployment controller and the kubelet: all pods of a template start together.
+#[derive(Default)]
+struct Cluster {
+    second: u64,
+    image: String,
+    /// When the present pods started.
+    started: u64,
+    is_complete: bool,
+}
+
+impl Cluster {
+    /// Plays this many seconds.
+    async fn play(&mut self, memory: &mut InMemory, seconds: u64) {
+        for _ in 0..seconds {
+            self.tick(memory);
+            memory.pass(Duration::from_secs(1)).await;
+            self.second += 1;
+        }
+    }
+
+    fn tick(&mut self, memory: &InMemory) {
+        let mut live = deployment(memory);
+        let spec = live["spec"].clone();
+        let size = spec["replicas"].as_u64().expect("a size");
+        if image(memory) != self.image {
+            (self.image, self.started, self.is_complete) = (image(memory), self.second, false);
+        }
+        let age = self.second - self.started;
+        let runs_for = if self.image == CRASHING { age % PERIOD } else { age };
+        let is_ready = self.image != CRASHING || runs_for < RUNS;
+        let is_available = is_ready && runs_for >= spec["minReadySeconds"].as_u64().unwrap_or(0);
+        let deadline = spec["progressDeadlineSeconds"].as_u64().expect("a deadline");
+        self.is_complete |= is_available; // the controller does not watch a completed rollout any more
+        let (is, reason) = match () {
+            () if self.is_complete => ("True", "NewReplicaSetAvailable"),
+            () if age > deadline => ("False", "ProgressDeadlineExceeded"),
+            () => ("True", "ReplicaSetUpdated"),
+        };
+        let count = |holds: bool| if holds { size } else { 0 };
+        let status = json!({
+            "observedGeneration": live["metadata"]["generation"], "replicas": size, "updatedReplicas": size,
+            "readyReplicas": count(is_ready), "availableReplicas": count(is_available),
+            "conditions": [{"type": "Progressing", "status": is, "reason": reason, "message": "stuck"}],
+        });
+        if live["status"] != status {
+            live["status"] = status;
+            memory.model.put(live);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_that_crashes_soon_after_each_start_is_never_good_and_is_rolled_back() {
+    let mut memory = InMemory::new(&HelloAppOperator, &[]);
+    apply(&memory, GOOD, 2).await;
+    memory.start();
+    memory.until_quiet().await;
+    let mut cluster = Cluster::default();
+    cluster.play(&mut memory, 20).await;
+    assert_eq!(status(&memory)["lastAvailableTemplate"], Value::Null, "a start alone proves nothing");
+    cluster.play(&mut memory, 20).await;
+    assert!(status(&memory)["lastAvailableTemplate"].as_str().is_some_and(|it| it.contains(GOOD)));
+
+    apply(&memory, CRASHING, 2).await;
+    memory.pass(Duration::from_secs(1)).await;
+    assert_eq!(image(&memory), CRASHING);
+    cluster.play(&mut memory, 55).await;
+    assert!(status(&memory)["lastAvailableTemplate"].as_str().is_some_and(|it| it.contains(GOOD)));
+    cluster.play(&mut memory, 60).await;
+    assert_eq!(image(&memory), GOOD);
+    let degraded = |status: &Value| {
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|it| it["type"] == "Degraded").map(|it| it["reason"].clone())
+    };
+    assert_eq!(degraded(&status(&memory)), Some(json!("RolledBack")));
+
+    // An autoscaler changes the size again and again.
+    for size in [3, 5, 2] {
+        apply(&memory, CRASHING, size).await;
+        cluster.play(&mut memory, 100).await;
+        assert_eq!(
+            (image(&memory).as_str(), deployment(&memory)["spec"]["replicas"].as_i64()),
+            (GOOD, Some(size.into()))
+        );
+    }
+    assert_eq!(degraded(&status(&memory)), Some(json!("RolledBack")));
+}

@@ -1,0 +1,99 @@
+use std::{sync::Arc, time::Duration};
+
+use rustls::{
+    RootCertStore,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+    crypto::ring,
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+};
+
+use super::*;
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+fn policy() -> Policy {
+    Policy {
+        names: ["cache.shop.svc", "cache", "127.0.0.1"].map(str::to_owned).to_vec(),
+        validity: DAY * 365,
+        renewal: DAY * 30,
+    }
+}
+
+fn day(number: i32) -> Timestamp {
+    let begin: Timestamp = "2026-11-21T10:00:00Z".parse().expect("a time");
+    begin + DAY * number
+}
+
+/// Whether a client that trusts this authority accepts the certificate under this name.
+fn accepts(authority: &Pair, serving: &Pair, name: &str, now: Timestamp) -> bool {
+    let certificate = |pair: &Pair| CertificateDer::from_pem_slice(pair.certificate.as_bytes()).expect("a certificate");
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate(authority)).expect("an authority");
+    let provider = Arc::new(ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider).build().expect("a verifier");
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().unsigned_abs()));
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    verifier.verify_server_cert(&certificate(serving), &[], &name, &[], now).is_ok()
+}
+
+fn fresh(now: Timestamp) -> (Pair, Pair) {
+    let authority = authority(None, &policy(), now).expect("no error").expect("an authority");
+    let serving = serving(&authority, None, &policy(), now).expect("no error").expect("a certificate");
+    (authority, serving)
+}
+
+#[test]
+fn clients_that_trust_the_authority_accept_each_name() {
+    let (authority, serving) = fresh(day(0));
+    for name in policy().names {
+        assert!(
+            accepts(&authority, &serving, &name, day(0)) && accepts(&authority, &serving, &name, day(364)),
+            "{name}"
+        );
+    }
+    assert!(!accepts(&authority, &serving, "other.shop.svc", day(0)));
+    assert!(!accepts(&fresh(day(0)).0, &serving, "cache", day(0)), "another authority");
+}
+
+#[test]
+fn certificate_is_renewed_before_its_end_and_kept_until_then() {
+    let (authority, old) = fresh(day(0));
+    let renewed = |day| serving(&authority, Some(&old), &policy(), day).expect("no error");
+    assert_eq!((renewed(day(0)), renewed(day(334))), (None, None));
+    let new = renewed(day(335)).expect("a new certificate");
+    assert_ne!(new.key, old.key);
+    assert!(accepts(&authority, &new, "cache", day(699)));
+    assert!(renewed(day(-1)).is_some(), "a certificate from the future is not valid yet");
+}
+
+#[test]
+fn renewed_authority_is_trusted_by_clients_of_the_earlier_one() {
+    let (old, certificate) = fresh(day(0));
+    let renewed = |day| authority(Some(&old), &policy(), day).expect("no error");
+    let last = 3650 - 365 - 30;
+    assert_eq!(renewed(day(last)), None);
+    let new = renewed(day(last + 1)).expect("a renewed authority");
+    assert_eq!(new.key, old.key);
+    assert_ne!(new.certificate, old.certificate);
+    assert!(accepts(&new, &certificate, "cache", day(9)), "clients that have only the new certificate");
+    let next = serving(&new, None, &policy(), day(last + 1)).expect("no error").expect("a certificate");
+    assert!(accepts(&old, &next, "cache", day(last + 365)), "clients that have only the earlier certificate");
+    assert_eq!(serving(&new, Some(&next), &policy(), day(last + 2)).expect("no error"), None);
+}
+
+#[test]
+fn unusable_or_foreign_pairs_are_replaced() {
+    let (good, certificate) = fresh(day(0));
+    let (other, others) = fresh(day(0));
+    let damaged = |pair: &Pair| Pair { certificate: "x".to_owned(), ..pair.clone() };
+    let mixed = |pair: &Pair, key: &Pair| Pair { key: key.key.clone(), ..pair.clone() };
+    let made = |pair: &Pair| authority(Some(pair), &policy(), day(1)).expect("no error");
+    assert!(made(&damaged(&good)).is_some() && made(&mixed(&good, &other)).is_some());
+    let made = |pair: &Pair| serving(&good, Some(pair), &policy(), day(1)).expect("no error");
+    assert_eq!(made(&certificate), None);
+    for pair in [damaged(&certificate), mixed(&certificate, &others), others] {
+        assert!(made(&pair).is_some_and(|new| accepts(&good, &new, "cache", day(1))));
+    }
+    let more = Policy { names: vec!["cache".to_owned(), "cache.example.com".to_owned()], ..policy() };
+    assert!(serving(&good, Some(&certificate), &more, day(1)).expect("no error").is_some(), "a name is missing");
+}

@@ -1,0 +1,150 @@
+//! Generated passwords and certificates, against a model of the API server in memory and in paused time.
+
+use std::time::Duration;
+
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use manager_testing::InMemory;
+use memcached_operator::{Memcached, MemcachedOperator};
+use serde_json::{Value, json};
+
+const NAME: &str = "cache";
+const MINUTE: Duration = Duration::from_mins(1);
+
+async fn apply(memory: &InMemory, spec: Value) {
+    let api: Api<Memcached> = Api::namespaced(memory.model.client(), "default");
+    let object = json!({
+        "apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached", "metadata": {"name": NAME}, "spec": spec,
+    });
+    api.patch(NAME, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("applied");
+}
+
+fn secret(memory: &InMemory, name: &str) -> Option<Value> {
+    memory.model.object("secrets", "default", name)
+}
+
+/// The values of a Secret, in base64.
+fn data(memory: &InMemory, name: &str) -> Value {
+    secret(memory, name).unwrap_or_default()["data"].clone()
+}
+
+fn deployment(memory: &InMemory) -> Option<Value> {
+    memory.model.object("deployments.apps", "default", NAME)
+}
+
+fn generation(memory: &InMemory) -> Option<i64> {
+    deployment(memory)?["metadata"]["generation"].as_i64()
+}
+
+fn object(memory: &InMemory) -> Value {
+    memory.model.object("memcacheds.memcached.cache.example.com", "default", NAME).expect("a Memcached")
+}
+
+fn degraded(memory: &InMemory) -> (Value, Value) {
+    let conditions = object(memory)["status"]["conditions"].clone();
+    let found = conditions.as_array().into_iter().flatten().find(|it| it["type"] == "Degraded").cloned();
+    found.map(|it| (it["reason"].clone(), it["message"].clone())).unwrap_or_default()
+}
+
+/// The verbs of all requests about Secrets.
+fn verbs(memory: &InMemory) -> Vec<&'static str> {
+    let mut verbs: Vec<_> =
+        memory.requests().iter().filter(|it| it.resource.starts_with("secrets")).map(|it| it.verb.as_str()).collect();
+    verbs.sort_unstable();
+    verbs.dedup();
+    verbs
+}
+
+#[tokio::test(start_paused = true)]
+async fn password_is_generated_once_and_belongs_to_the_object() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    apply(&memory, json!({"auth": {"generate": true}})).await;
+    memory.start();
+    memory.until_quiet().await;
+    let made = secret(&memory, "cache-auth").expect("a Secret");
+    assert_eq!(made["type"], "kubernetes.io/basic-auth");
+    assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], object(&memory)["metadata"]["uid"]);
+    let volumes = deployment(&memory).expect("a Deployment")["spec"]["template"]["spec"]["volumes"].clone();
+    assert_eq!(volumes[0]["secret"]["secretName"], "cache-auth");
+
+    let (first, at_first) = (data(&memory, "cache-auth"), generation(&memory));
+    memory.pass(10 * MINUTE).await;
+    memory.restart().await;
+    assert!(memory.until_quiet().await.is_empty(), "a new process keeps the password");
+    assert_eq!((data(&memory, "cache-auth"), generation(&memory)), (first.clone(), at_first));
+    assert_eq!(verbs(&memory), ["create", "get"]);
+
+    // Who deletes the Secret gets another password, and a rolling update.
+    memory.model.take("secrets", "default", "cache-auth");
+    memory.pass(2 * MINUTE).await;
+    assert_ne!(data(&memory, "cache-auth")["password"], first["password"]);
+    assert_eq!(generation(&memory), at_first.map(|it| it + 1));
+    let text = object(&memory).to_string() + &format!("{:?}", memory.model.objects("events.events.k8s.io"));
+    assert!(!text.contains(first["password"].as_str().expect("a password")), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn secret_of_a_user_is_never_taken_over() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cache-auth", "namespace": "default"},
+        "data": {"password": "bWluZQ=="},
+    });
+    memory.model.put(theirs);
+    apply(&memory, json!({"auth": {"generate": true}})).await;
+    memory.start();
+    memory.until_quiet().await;
+    let (reason, message) = degraded(&memory);
+    assert_eq!(reason, "ResourceConflict", "{message}");
+    assert!(message.as_str().is_some_and(|it| it.contains("Secret \"cache-auth\" exists")), "{message}");
+    assert_eq!(deployment(&memory), None, "no pod starts without its password");
+    assert_eq!(data(&memory, "cache-auth"), json!({"password": "bWluZQ=="}));
+
+    memory.model.take("secrets", "default", "cache-auth");
+    memory.pass(2 * MINUTE).await;
+    assert_eq!(degraded(&memory).0, "AsExpected");
+    assert!(deployment(&memory).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn certificate_is_renewed_before_its_end_by_one_rolling_update() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    apply(&memory, json!({"size": 3, "tls": {"generate": true, "validityDays": 2, "renewalDays": 1}})).await;
+    memory.start();
+    memory.until_quiet().await;
+    let (authority, first, at_first) = (data(&memory, "cache-ca"), data(&memory, "cache-tls"), generation(&memory));
+    assert_eq!(secret(&memory, "cache-tls").expect("a Secret")["type"], "kubernetes.io/tls");
+    assert_eq!(first["ca.crt"], authority["ca.crt"]);
+    memory.pass(23 * 60 * MINUTE).await;
+    assert_eq!((data(&memory, "cache-tls"), generation(&memory)), (first.clone(), at_first));
+
+    memory.pass(2 * 60 * MINUTE).await;
+    let renewed = data(&memory, "cache-tls");
+    assert_ne!(renewed["tls.crt"], first["tls.crt"]);
+    assert_eq!(
+        (&data(&memory, "cache-ca"), &renewed["ca.crt"]),
+        (&authority, &first["ca.crt"]),
+        "clients trust it already"
+    );
+    assert_eq!(generation(&memory), at_first.map(|it| it + 1));
+    let strategy = deployment(&memory).expect("a Deployment")["spec"]["strategy"].clone();
+    assert_eq!(strategy["rollingUpdate"], json!({"maxSurge": 1, "maxUnavailable": 0}));
+    assert_eq!(verbs(&memory), ["create", "get", "patch"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn withheld_permissions_are_reported_and_the_service_stays() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    apply(&memory, json!({"auth": {"generate": true}})).await;
+    let refusal = r#"before create secrets.core -> answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"u cannot create secrets in API group c\",\"code\":403}""#;
+    memory.plan(&refusal.parse().expect("a plan"));
+    memory.start();
+    memory.until_quiet().await;
+    assert_eq!(degraded(&memory).0, "Forbidden");
+    assert_eq!((deployment(&memory), memory.model.objects("services").len()), (None, 1));
+    memory.no_plan();
+    memory.pass(2 * MINUTE).await;
+    assert_eq!(degraded(&memory).0, "AsExpected");
+}

@@ -1,0 +1,42 @@
+//! Whether an object that arrives is the known one.
+
+use super::slots::Slot;
+use crate::decode::{Content, Decoded, Representation};
+
+/// Whether both have the same content, apart from their resource versions.
+pub(super) fn same<R: Representation>(old: &Slot<R::Item>, new: &Decoded<R::Item>) -> bool {
+    let is_same_item = || match (&old.content, &new.item) {
+        (Content::Item(old, _), Ok(new)) => R::same(old, new),
+        (Content::Text(old), Ok(_)) => {
+            let old = old.text();
+            old == new.text || json_of(old.as_deref()) == json_of(new.text.as_deref())
+        }
+        (_, Err(_)) => false,
+    };
+    old.meta.uid == new.meta.uid
+        && old.meta.fingerprint == new.meta.fingerprint
+        && old.meta.owner == new.meta.owner
+        && old.meta.app == new.meta.app
+        && is_same_item()
+}
+
+/// Whether two texts of an object differ at most in the resource version. Texts are without `managedFields`, so a write that changes
+/// only those causes no reconcile.
+pub(super) fn same_but_version(old: Option<&str>, new: Option<&str>) -> bool {
+    let without_version = |text: Option<&str>| {
+        let mut object = json_of(text)?;
+        object["metadata"].as_object_mut()?.remove("resourceVersion");
+        Some(object)
+    };
+    let old = without_version(old);
+    old.is_some() && old == without_version(new)
+}
+
+/// Parses an object without `apiVersion` and `kind`: objects in a list may lack them, those of events and answers do not.
+fn json_of(text: Option<&str>) -> Option<serde_json::Value> {
+    let mut object: serde_json::Value = serde_json::from_str(text?).ok()?;
+    for of_the_list in ["apiVersion", "kind"] {
+        object.as_object_mut()?.remove(of_the_list);
+    }
+    Some(object)
+}

@@ -1,0 +1,192 @@
+//! `status`: all objects in one table, what is wrong first.
+
+use std::fmt::Write as _;
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use kube::{
+    Api,
+    api::{DynamicObject, ListParams},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    Failed, Session,
+    cli::{Format, StatusFlags},
+    kinds::Kind,
+    object::{Health, State, state},
+    text::{age, columns, request_error},
+};
+
+/// The number of objects in a page, as in kubectl.
+const PAGE: u32 = 500;
+/// How many kinds are listed at once.
+const AT_ONCE: usize = 4;
+/// The longest message in the table, in characters. `describe` shows the rest.
+const MESSAGE: usize = 80;
+
+/// One object.
+struct Row {
+    namespace: String,
+    kind: String,
+    /// As commands name it.
+    target: String,
+    created: Option<Timestamp>,
+    state: State,
+}
+
+pub(crate) async fn run(session: &Session, flags: &StatusFlags) -> Result<String, Failed> {
+    let kinds = match flags.kinds.as_slice() {
+        [] => session.kinds.iter().collect(),
+        names => names.iter().map(|name| session.kinds.find(name)).collect::<Result<Vec<_>, _>>()?,
+    };
+    let lists = stream::iter(kinds).map(async |kind| (kind, list(session, kind).await));
+    let lists: Vec<_> = lists.buffered(AT_ONCE).collect().await;
+    let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
+    for (kind, result) in lists {
+        match result {
+            Ok(objects) => rows.extend(objects.iter().map(|object| row(kind, object))),
+            Err(error) => unreadable.push(request_error(&format!("cannot list {}", kind.resource.plural), &error)),
+        }
+    }
+    rows.retain(|row| !flags.not_ready || row.state.health != Health::Ready);
+    rows.sort_by(|a, b| (a.state.health, &a.namespace, &a.target).cmp(&(b.state.health, &b.namespace, &b.target)));
+    let text = match flags.output {
+        Format::Table => table(&rows, session.all_namespaces, &session.namespace, session.now),
+        Format::Json => as_json(&rows),
+    };
+    if unreadable.is_empty() { Ok(text) } else { Err(Failed { text, error: unreadable.join("\nerror: ") }) }
+}
+
+async fn list(session: &Session, kind: &Kind) -> Result<Vec<DynamicObject>, kube::Error> {
+    let api =
+        if session.all_namespaces { Api::all_with(session.client.clone(), &kind.resource) } else { kind.api(session) };
+    let (mut objects, mut parameters) = (Vec::new(), ListParams::default().limit(PAGE));
+    loop {
+        let page = api.list(&parameters).await?;
+        objects.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(objects),
+        }
+    }
+}
+
+fn row(kind: &Kind, object: &DynamicObject) -> Row {
+    let metadata = &object.metadata;
+    Row {
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        kind: kind.resource.kind.clone(),
+        target: kind.named(metadata.name.as_deref().unwrap_or_default()),
+        created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        state: state(kind, object),
+    }
+}
+
+fn table(rows: &[Row], all_namespaces: bool, namespace: &str, now: Timestamp) -> String {
+    if rows.is_empty() {
+        return if all_namespaces {
+            "No objects.\n".to_owned()
+        } else {
+            format!("No objects in namespace {namespace}; --all-namespaces shows those of all namespaces.\n")
+        };
+    }
+    let since = |time: Option<Timestamp>| time.map_or_else(|| "-".to_owned(), |time| age(time, now));
+    let head = ["NAMESPACE", "OBJECT", "READY", "REASON", "SINCE", "AGE", "MESSAGE"].map(str::to_owned).to_vec();
+    let cells = rows.iter().map(|row| {
+        let State { health, ready, reason, message, since: changed } = &row.state;
+        // Nothing is wrong with a ready object, so its message is only noise.
+        let message = if *health == Health::Ready { String::new() } else { shortened(message) };
+        vec![
+            row.namespace.clone(),
+            row.target.clone(),
+            ready.clone(),
+            reason.clone(),
+            since(*changed),
+            since(row.created),
+            message,
+        ]
+    });
+    let mut lines: Vec<Vec<String>> = [head].into_iter().chain(cells).collect();
+    if !all_namespaces {
+        for line in &mut lines {
+            line.remove(0);
+        }
+    }
+    let mut text = columns(&lines);
+    let count = |health: Health| rows.iter().filter(|row| row.state.health == health).count();
+    let parts = [
+        (Health::Wrong, "with problems"),
+        (Health::InProgress, "in progress"),
+        (Health::Paused, "paused"),
+        (Health::Ready, "ready"),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .map(|(health, words)| (count(health), words))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect();
+    let _ = writeln!(text, "\n{}", parts.join(", "));
+    text
+}
+
+fn shortened(message: &str) -> String {
+    match message.char_indices().nth(MESSAGE) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
+fn as_json(rows: &[Row]) -> String {
+    let object = |row: &Row| {
+        let State { health, ready, reason, message, since } = &row.state;
+        json!({
+            "namespace": row.namespace, "kind": row.kind, "object": row.target, "health": health, "ready": ready,
+            "reason": reason, "message": message, "since": since.map(|it| it.to_string()),
+            "created": row.created.map(|it| it.to_string()),
+        })
+    };
+    let rows: Vec<Value> = rows.iter().map(object).collect();
+    serde_json::to_string_pretty(&rows).unwrap_or_default() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::tests::{condition, kind, object};
+
+    fn rows() -> Vec<Row> {
+        let long = "cannot pull the image registry.example.com/nginx:nope: ".repeat(3);
+        let status = |conditions: Value| json!({"observedGeneration": 2, "conditions": conditions});
+        let objects = [
+            object(
+                "broken",
+                &json!({}),
+                &status(json!([
+                    condition("Degraded", "True", "ImagePull", &long),
+                    condition("Ready", "False", "ImagePull", &long),
+                ])),
+            ),
+            object("new", &json!({}), &json!({})),
+            object(
+                "paused",
+                &json!({"annotations": {"example.com/paused": "true"}}),
+                &status(json!([condition("Ready", "True", "Ready", "3 of 3"),])),
+            ),
+            object(
+                "well",
+                &json!({"namespace": "default"}),
+                &status(json!([condition("Ready", "True", "Ready", "3 of 3")])),
+            ),
+        ];
+        objects.iter().map(|object| row(&kind(), object)).collect()
+    }
+
+    #[test]
+    fn table_is_short_and_says_what_is_wrong() {
+        let now = "2026-01-01T03:00:00Z".parse().expect("a time");
+        insta::assert_snapshot!("all_namespaces", table(&rows(), true, "shop", now));
+        insta::assert_snapshot!("one_namespace", table(&rows()[..3], false, "shop", now));
+    }
+}

@@ -1,0 +1,106 @@
+//! What attackers and the honest client send to a target.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::{api_server::TOKEN, memory, target::Target};
+
+/// What attackers and the honest client send to a target.
+#[derive(Debug, Clone)]
+pub(crate) struct Requests {
+    /// Paths that read a body.
+    posts: Vec<String>,
+    /// More fields of the head, for these paths.
+    fields: &'static str,
+    /// A whole request, after which the server ends the connection.
+    pub(crate) honest: String,
+}
+
+impl Requests {
+    /// The requests for a target of [`crate::serve`].
+    pub(crate) fn of_library(target: Target) -> Self {
+        let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"labels": {"a": "b"}}});
+        let paths = ["/mutate-example-com-v1-thing", "/validate-example-com-v1-thing", "/convert"];
+        Self::new(target, paths.map(str::to_owned).to_vec(), &thing)
+    }
+
+    /// The requests for a program of the image: the paths of its webhooks, and a sample, are in the files of the chart.
+    pub(crate) fn of_shipped(target: Target) -> Result<Self> {
+        let mut paths = Vec::new();
+        let mut sample = None;
+        for entry in std::fs::read_dir(memory::chart().join("files"))? {
+            let folder = entry?.path();
+            if !folder.is_dir() {
+                continue; // a file for the whole chart
+            }
+            let Some(webhooks) = yaml(&folder.join("webhooks.yaml"))? else { continue };
+            for hook in ["validating", "mutating"].iter().filter_map(|kind| webhooks[kind].as_array()).flatten() {
+                paths.extend(hook["path"].as_str().map(str::to_owned));
+                if sample.is_none() {
+                    sample = yaml(&folder.join("sample.yaml"))?;
+                }
+            }
+            paths.extend(webhooks["conversion"]["path"].as_str().map(str::to_owned));
+        }
+        paths.sort_unstable();
+        paths.dedup();
+        Ok(Self::new(target, paths, &sample.context("no operator of the chart has a webhook and a sample")?))
+    }
+
+    fn new(target: Target, reviews: Vec<String>, object: &Value) -> Self {
+        let (posts, fields) = match target {
+            Target::Webhooks => (reviews, ""),
+            Target::MetricsProxy => (vec!["/metrics".to_owned()], ""),
+            Target::BookingServer => (vec!["/v1/bookings".to_owned()], "idempotency-key: r\r\n"),
+        };
+        let mut it = Self { posts, fields, honest: String::new() };
+        it.honest = match target {
+            Target::MetricsProxy => format!(
+                "GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\r\n"
+            ),
+            Target::BookingServer => "GET /v1/bookings HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_owned(),
+            Target::Webhooks => {
+                let request = json!({"uid": "u", "operation": "CREATE", "object": object});
+                let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+                let body = body.to_string();
+                let path = it.posts.iter().find(|path| *path != "/convert").map_or("/", String::as_str);
+                format!("{}connection: close\r\ncontent-length: {}\r\n\r\n{body}", it.post(path), body.len())
+            }
+        };
+        it
+    }
+
+    fn post(&self, path: &str) -> String {
+        format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n{}", self.fields)
+    }
+
+    /// The beginning of the head of a request for any path that reads a body.
+    pub(crate) fn any_post(&self) -> String {
+        let path = &self.posts[fastrand::usize(..self.posts.len())];
+        self.post(path)
+    }
+}
+
+/// A file of YAML; `None` if it does not exist.
+fn yaml(file: &Path) -> Result<Option<Value>> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => serde_saphyr::from_str(&text).map(Some).with_context(|| format!("{} is not YAML", file.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("could not read {}", file.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chart_has_webhooks_to_attack() {
+        let requests = Requests::of_shipped(Target::Webhooks).expect("the files of the chart");
+        assert!(requests.posts.iter().any(|path| path == "/convert"), "{requests:?}");
+        assert!(requests.posts.iter().any(|path| path.starts_with("/validate-")), "{requests:?}");
+        assert!(requests.honest.contains("\"operation\":\"CREATE\"") && requests.honest.contains("\"spec\""));
+    }
+}
