@@ -136,7 +136,9 @@ impl WebhookServer {
                         () = keep(&mut manager, first, &certificates, &health, Timestamp::now, call) => {}
                         () = stop.cancelled() => {}
                     }
-                    manager.distribution.restore().await;
+                    for error in manager.distribution.restore().await {
+                        tracing::warn!(error = chain(&error), "Cannot remove the webhooks from the cluster");
+                    }
                 };
                 tokio::join!(serve(&certificates), keeping);
             }

@@ -8,7 +8,7 @@
 //! A CRD exists once in a cluster, and so does its conversion. If several releases of the chart run, it names the Service of one of
 //! them, and only that release writes the `caBundle`. The others leave it alone and report which release converts.
 
-use api_errors::{Class, chain};
+use api_errors::Class;
 use certificates::{Distribution, Error, TrustState, ask};
 use k8s_openapi::{
     ByteString,
@@ -108,10 +108,11 @@ impl Distribution for Trust {
 }
 
 impl Trust {
-    /// Removes what was written for a URL. Does nothing in a cluster.
-    pub(super) async fn restore(&mut self) {
+    /// Removes what was written for a URL, as far as it still exists, and returns what could not be removed. Does nothing in a
+    /// cluster.
+    pub(super) async fn restore(&mut self) -> Vec<Error> {
         if !matches!(self.endpoint, Endpoint::Url(_)) {
-            return;
+            return Vec::new();
         }
         let (name, parameters) = (self.configuration.clone(), DeleteParams::default());
         let what = "cannot remove the webhook configurations";
@@ -131,9 +132,7 @@ impl Trust {
             let patched = definitions.patch(&before.name, &parameters, &patch);
             failures.extend(ask("cannot restore the conversion", patched).await.err().filter(|error| !gone(error)));
         }
-        for error in failures {
-            tracing::warn!(error = chain(&error), "Cannot remove the webhooks from the cluster");
-        }
+        failures
     }
 
     async fn update<C: Configuration>(&self, wanted: Option<C>, bundle: &str) -> Result<TrustState, Error> {
@@ -308,79 +307,4 @@ fn served(versions: impl Iterator<Item = bool>, conversion: &impl Serialize) -> 
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use model_apiserver::{Kind, Model};
-
-    use super::*;
-    use crate::ValidationResult;
-
-    const NAME: &str = "configmaps.";
-
-    fn trust(model: &Model, namespace: &str) -> Trust {
-        Trust {
-            client: model.client(),
-            endpoint: Endpoint::Service { namespace: namespace.to_owned(), name: "webhooks".to_owned() },
-            configuration: "operators".to_owned(),
-            webhooks: vec![
-                Webhook::converting::<ConfigMap>(&["v1"], |object, _| Ok(object)),
-                Webhook::validating::<ConfigMap>(|_, _| ValidationResult::none()),
-            ],
-            before: Vec::new(),
-        }
-    }
-
-    /// What two releases of the chart share: a CRD, and webhook configurations if they have the same names.
-    fn installed_by(namespace: &str) -> Model {
-        let model = Model::new();
-        let (group, version) = ("admissionregistration.k8s.io", "v1");
-        let plural = "validatingwebhookconfigurations";
-        model.register(Kind::custom(group, version, plural, "ValidatingWebhookConfiguration").cluster_scoped());
-        let service = json!({"namespace": namespace, "name": "webhooks", "path": "/convert", "port": 443});
-        let webhook = json!({"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]});
-        model.put(json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": NAME},
-            "spec": {
-                "group": "", "scope": "Namespaced", "names": {"kind": "ConfigMap", "plural": "configmaps"},
-                "versions": [{"name": "v1", "served": true, "storage": true}],
-                "conversion": {"strategy": "Webhook", "webhook": webhook},
-            },
-        }));
-        model.put(json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": "operators"},
-            "webhooks": [{
-                "name": Webhook::validating::<ConfigMap>(|_, _| ValidationResult::none()).name(),
-                "clientConfig": {"service": service, "caBundle": encoded("ours")}, "sideEffects": "None", "admissionReviewVersions": ["v1"],
-            }],
-        }));
-        model
-    }
-
-    fn stored(model: &Model) -> [Value; 2] {
-        let definition = model.object("customresourcedefinitions.apiextensions.k8s.io", "", NAME);
-        let configuration =
-            model.object("validatingwebhookconfigurations.admissionregistration.k8s.io", "", "operators");
-        [definition.expect("a definition"), configuration.expect("a configuration")]
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn objects_of_another_release_keep_their_ca_bundle_and_a_remark_names_the_release() {
-        let model = installed_by("first");
-        let owner = trust(&model, "first").establish("ours").await.expect("is established");
-        assert_eq!((owner.settled, owner.remark), (false, None));
-        let before = stored(&model);
-        assert!(before.iter().all(|object| object.to_string().contains("caBundle")), "{before:?}");
-
-        for _ in 0..3 {
-            let state = trust(&model, "second").establish("theirs").await.expect("is established");
-            let remark = state.remark.expect("a remark");
-            assert!(remark.contains("first/webhooks of another release"), "{remark}");
-            assert!(state.settled);
-            tokio::time::sleep(Duration::from_mins(1)).await;
-        }
-        assert_eq!(stored(&model), before, "the releases would fight over the objects");
-    }
-}
+mod tests;
