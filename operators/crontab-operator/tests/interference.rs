@@ -2,7 +2,7 @@
 
 use crontab_operator::CronTabOperator;
 use manager::Operator;
-use manager_testing::{Story, interfere, survive_any_spec, two_releases};
+use manager_testing::{Story, interfere, survive_any_spec, survive_older_schema, two_releases};
 use serde_json::{Value, json};
 
 /// A CronTab that runs only once a year, so no run is due during the test. The runs come from `run-now`.
@@ -50,6 +50,11 @@ async fn no_change_during_a_request_is_missed() {
 #[tokio::test(start_paused = true)]
 async fn c1_any_spec_that_the_schema_allows_gets_a_status() {
     survive_any_spec(Yearly, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c2_spec_that_the_schema_refuses_by_now_gets_a_status() {
+    survive_older_schema(Yearly, 60).await;
 }
 
 #[tokio::test(start_paused = true)]

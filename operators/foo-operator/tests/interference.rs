@@ -2,7 +2,7 @@
 
 use foo_operator::FooOperator;
 use manager::Operator;
-use manager_testing::{Story, interfere, survive_any_spec, two_releases};
+use manager_testing::{Story, interfere, survive_any_spec, survive_older_schema, two_releases};
 use serde_json::{Value, json};
 
 struct Example;
@@ -44,6 +44,11 @@ async fn no_change_during_a_request_is_missed() {
 #[tokio::test(start_paused = true)]
 async fn c1_any_spec_that_the_schema_allows_gets_a_status() {
     survive_any_spec(Example, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c2_spec_that_the_schema_refuses_by_now_gets_a_status() {
+    survive_older_schema(Example, 60).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -68,8 +68,9 @@ impl Subject for HelloApp {
             &|rng| json!([{"maxSkew": rng.u8(1..3), "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]),
         );
         let has_port = spec.contains_key("port");
-        match rng.u8(..6) {
+        match rng.u8(..8) {
             0 | 1 if has_port => spec.insert("probe".to_owned(), json!({"disabled": true})),
+            3 | 4 if has_port => spec.insert("probe".to_owned(), json!({"path": "/healthy"})),
             2 if has_port => spec.insert("startupProbe".to_owned(), json!({"failureThreshold": rng.u8(1..9)})),
             _ => None,
         };
@@ -227,6 +228,8 @@ fn has_no_more(deployment: &Value, spec: &Value) -> Result<(), String> {
         ("limits", &container["resources"]["limits"], !spec["resources"].is_null()),
         ("readinessProbe", &container["readinessProbe"], has_probes),
         ("livenessProbe", &container["livenessProbe"], has_probes),
+        ("httpGet", &container["readinessProbe"]["httpGet"], has_probes && !spec["probe"]["path"].is_null()),
+        ("tcpSocket", &container["readinessProbe"]["tcpSocket"], has_probes && spec["probe"]["path"].is_null()),
         ("startupProbe", &container["startupProbe"], !spec["startupProbe"].is_null()),
         ("affinity", &pod["spec"]["affinity"], !spec["affinity"].is_null()),
         (

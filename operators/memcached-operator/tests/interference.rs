@@ -1,7 +1,7 @@
 //! The operator misses no change that other clients make while it works, at any moment of any of its requests.
 
 use manager::Operator;
-use manager_testing::{Story, interfere, survive_any_spec, two_releases};
+use manager_testing::{Story, interfere, survive_any_spec, survive_older_schema, two_releases};
 use memcached_operator::MemcachedOperator;
 use serde_json::{Value, json};
 
@@ -48,6 +48,11 @@ async fn no_change_during_a_request_is_missed() {
 #[tokio::test(start_paused = true)]
 async fn c1_any_spec_that_the_schema_allows_gets_a_status() {
     survive_any_spec(Cache, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c2_spec_that_the_schema_refuses_by_now_gets_a_status() {
+    survive_older_schema(Cache, 60).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -133,7 +133,8 @@ pub fn compare(live: &Value, owned: &Value, desired: &Value, defaulted: &Value) 
     missing(live, desired, &Path::default(), &mut changes);
     let mut more = Vec::new();
     dropped(owned, defaulted, &Path::default(), &mut more);
-    more.retain(|change| !changes.contains(change));
+    // Both find the field that an alternative replaces, with and without the API server's defaults in it.
+    more.retain(|change| !changes.iter().any(|other| other.path == change.path));
     changes.append(&mut more);
     changes
 }

@@ -192,13 +192,16 @@ impl Requests {
 }
 
 /// Returns the answer for a name that no object can have, if the request would contain it in its URL. Such names come from specs.
-/// In a URL, `../x` would lead to another object, and a space would make the URL invalid.
+/// In a URL, `../x` would lead to another object, a space would make the URL invalid, and without a name it is that of the list.
 fn impossible(verb: &str, key: &ObjectKey) -> Option<kube::Error> {
     let is_possible = |name: &str| {
         !matches!(name, "." | "..") && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte))
     };
-    let name = if verb == "create" { "" } else { &*key.name }; // only the body contains it
-    let wrong = [&*key.namespace, name].into_iter().find(|name| !is_possible(name))?;
+    // The URL of a create or a list contains no name.
+    let name = Some(&*key.name).filter(|_| !matches!(verb, "create" | "list"));
+    let unnamed = name.filter(|name| name.is_empty());
+    let wrong =
+        unnamed.or_else(|| [Some(&*key.namespace), name].into_iter().flatten().find(|name| !is_possible(name)))?;
     let message = format!("{wrong:?} cannot be the name of an object");
     let (reason, code) = if verb == "get" { ("NotFound", 404) } else { ("Invalid", 422) };
     Some(kube::Error::Api(Box::new(Status::failure(&message, reason).with_code(code))))
@@ -269,7 +272,7 @@ mod tests {
         for name in ["a", "memcached-tls.v2", "system:controller:x", "..a", "a_b"] {
             assert_eq!(class("get", "default", name), None, "{name}");
         }
-        for name in [".", "..", "../b", "a/../../c/secrets/d", "a b", "a%2fb", "a?b", "a#b", "ä", "a\nb"] {
+        for name in ["", ".", "..", "../b", "a/../../c/secrets/d", "a b", "a%2fb", "a?b", "a#b", "ä", "a\nb"] {
             assert_eq!(class("get", "default", name), Some(Class::NotFound), "{name}");
             assert_eq!(class("apply", "default", name), Some(Class::Rejected), "{name}");
             assert_eq!(
@@ -277,7 +280,11 @@ mod tests {
                 None,
                 "{name}: the API server refuses it with a better message"
             );
-            assert_eq!(class("create", name, "a"), Some(Class::Rejected), "{name}");
         }
+        for namespace in [".", "..", "../b", "a b"] {
+            assert_eq!(class("create", namespace, "a"), Some(Class::Rejected), "{namespace}");
+        }
+        assert_eq!(class("get", "", "a"), None, "an object of a cluster-scoped kind");
+        assert_eq!(class("list", "default", ""), None);
     }
 }

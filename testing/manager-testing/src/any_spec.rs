@@ -3,8 +3,12 @@
 //! Each case creates the object of a [`Story`] and replaces some properties of its spec by drawn values, several times. The API
 //! server refuses some of them. The operator must report on each accepted spec, without a panic and without an endless loop. In
 //! the end the object gets its usual spec again, and must be as if nothing had happened.
+//!
+//! The specs of [`survive_older_schema`] come from a wider schema and are put into the store, as if the API server had accepted
+//! them before the CRD became stricter.
 
 pub(crate) mod draw;
+mod older;
 
 use std::{
     collections::BTreeMap,
@@ -38,13 +42,35 @@ const SINGLE: &str = "ANY_SPEC";
 /// How many drawn values of each property the API server has accepted.
 type Accepted = BTreeMap<String, usize>;
 
+/// The way in which an object gets a drawn spec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// A client writes it, and the API server validates it.
+    Client,
+    /// It was stored before the schema became stricter.
+    OlderSchema,
+}
+
 /// Plays up to `cases` cases, drawn with [`seed`]. The variable `ANY_SPEC` sets the seed of a single case.
 ///
 /// # Panics
 ///
 /// The operator does not survive a spec. The message has the seed that repeats the case.
 pub async fn survive_any_spec(story: impl Story + Send + Sync + 'static, cases: u64) {
-    let story: Arc<dyn Story + Send + Sync> = Arc::new(story);
+    survive(Arc::new(story), cases, Source::Client).await;
+}
+
+/// Like [`survive_any_spec`], but the specs were stored under an older, wider schema: some values are beyond the limits of the
+/// present one. Each of them still decodes.
+///
+/// # Panics
+///
+/// The operator does not survive a spec. The message has the seed that repeats the case.
+pub async fn survive_older_schema(story: impl Story + Send + Sync + 'static, cases: u64) {
+    survive(Arc::new(story), cases, Source::OlderSchema).await;
+}
+
+async fn survive(story: Arc<dyn Story + Send + Sync>, cases: u64, source: Source) {
     let properties = properties(&*story);
     let (begun, mut accepted) = (Instant::now(), Accepted::new());
     let single = std::env::var(SINGLE).ok().map(|text| text.parse::<u64>().expect("ANY_SPEC is a number"));
@@ -66,7 +92,7 @@ pub async fn survive_any_spec(story: impl Story + Send + Sync + 'static, cases: 
             break;
         }
         played += 1;
-        if let Err(why) = play(&story, &properties, seed, &mut accepted).await {
+        if let Err(why) = play(&story, &properties, seed, source, &mut accepted).await {
             panic!("ANY_SPEC={seed} repeats it: {why}");
         }
     }
@@ -99,13 +125,18 @@ async fn play(
     story: &Arc<dyn Story + Send + Sync>,
     properties: &Map<String, Value>,
     seed: u64,
+    source: Source,
     accepted: &mut Accepted,
 ) -> Result<(), String> {
     let (mut run, mut rng) = (Run::begin(story), Rng::with_seed(seed));
     run.act(0).await;
     run.settle().await;
     for _ in 0..SPECS {
-        let Some(spec) = replace(&run, properties, &mut rng).await? else { continue };
+        let spec = match source {
+            Source::Client => replace(&run, properties, &mut rng).await?,
+            Source::OlderSchema => older::replace(&run, properties, &mut rng).await,
+        };
+        let Some(spec) = spec else { continue };
         for (name, value) in &spec {
             if story.object()["spec"].get(name) != Some(value) {
                 *accepted.entry(name.clone()).or_default() += 1;

@@ -7,7 +7,8 @@
 //! [`InMemory`] runs the same operator against a model of the API server in simulated time: for tests that take days, and for a
 //! kill at every possible moment.
 //!
-//! [`survive_any_spec`] gives the operator specs that its schema allows, whether or not they make sense.
+//! [`survive_any_spec`] gives the operator specs that its schema allows, whether or not they make sense;
+//! [`survive_older_schema`] gives it specs from the time before the schema became stricter.
 //!
 //! [`two_releases`] runs an operator twice over the same objects, as by mistake.
 //!
@@ -37,7 +38,7 @@ mod seed;
 mod two_releases;
 mod world;
 
-pub use any_spec::{draw::value as drawn_value, survive_any_spec};
+pub use any_spec::{draw::value as drawn_value, survive_any_spec, survive_older_schema};
 pub use audit::Requests;
 pub use campaign::{Campaign, Life, Subject};
 pub use end_state::EndState;

@@ -44,15 +44,18 @@ pub(crate) fn kinds() -> Vec<Kind> {
             generation: Generation::SpecAndAnnotations,
             status_keeps: &["/spec", "/metadata/labels"],
             immutable: &[("/spec/selector", "spec.selector")],
+            check: negative_replicas,
             ..scaled(subject(of("apps", "v1", "deployments", "Deployment", defaults::deployment)))
         },
         Kind {
             generation: spec,
             immutable: &[("/spec/selector", "spec.selector")],
+            check: negative_replicas,
             ..scaled(subject(of("apps", "v1", "replicasets", "ReplicaSet", defaults::replica_set)))
         },
         Kind {
             generation: spec,
+            check: negative_replicas,
             ..scaled(subject(of("apps", "v1", "statefulsets", "StatefulSet", defaults::stateful_set)))
         },
         Kind {
@@ -189,6 +192,12 @@ fn event_series(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         causes.push(Cause::new("FieldValueRequired", "series.lastObservedTime", "Required value".to_owned()));
     }
     causes
+}
+
+fn negative_replicas(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    let replicas = new["spec"]["replicas"].as_i64().filter(|replicas| *replicas < 0);
+    let why = "must be greater than or equal to 0";
+    replicas.map(|replicas| Cause::invalid("spec.replicas", &replicas.to_string(), why)).into_iter().collect()
 }
 
 fn namespace(object: &mut Value, old: Option<&Value>, _: u64) {

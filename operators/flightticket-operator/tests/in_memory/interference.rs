@@ -1,7 +1,7 @@
 //! Other clients change the objects during each of the operator's requests. The operator must not miss any of these changes.
 
 use manager::Operator;
-use manager_testing::{Story, interfere, survive_any_spec, two_releases};
+use manager_testing::{Story, interfere, survive_any_spec, survive_older_schema, two_releases};
 use serde_json::{Value, json};
 
 use crate::office::clerk;
@@ -50,6 +50,11 @@ async fn no_change_during_a_request_is_missed() {
 #[tokio::test(start_paused = true)]
 async fn c1_any_spec_that_the_schema_allows_gets_a_status() {
     survive_any_spec(Journey, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c2_spec_that_the_schema_refuses_by_now_gets_a_status() {
+    survive_older_schema(Journey, 60).await;
 }
 
 #[tokio::test(start_paused = true)]

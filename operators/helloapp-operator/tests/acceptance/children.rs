@@ -121,7 +121,19 @@ async fn t04_port_adds_and_removes_service_url_and_probes() {
         let probes = [container.readiness_probe, container.liveness_probe].into_iter().flatten();
         probes.map(|it| json!({"tcp": it.tcp_socket, "http": it.http_get})).collect()
     };
-    assert_eq!(probes(&with_port), vec![json!({"tcp": {"port": "http"}, "http": null}); 2]);
+    let by_tcp = vec![json!({"tcp": {"port": "http"}, "http": null}); 2];
+    assert_eq!(probes(&with_port), by_tcp);
+
+    let by_http = vec![json!({"tcp": null, "http": {"path": "/healthy", "port": "http", "scheme": "HTTP"}}); 2];
+    for (probe, wanted) in [(json!({"path": "/healthy"}), &by_http), (Value::Null, &by_tcp)] {
+        world.patch::<HelloApp>(NAME, json!({"spec": {"probe": probe}})).await;
+        world
+            .until("the probes have the other form", async || {
+                let deployment: Deployment = world.get(NAME).await?;
+                (probes(&deployment) == *wanted).then_some(())
+            })
+            .await;
+    }
 
     world.patch::<HelloApp>(NAME, json!({"spec": {"port": null}})).await;
     let without = world

@@ -7,7 +7,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Change, Path, Step};
+use super::{Change, Path, Step, holder, is_held_by};
+use crate::object::ManagedFields;
 
 /// The JSON patch that makes `changes` in `live`. Its tests guard that it changes only this object, as long as we own it, and
 /// only the intended list elements. `None` when only an apply is exact.
@@ -35,10 +36,19 @@ pub fn dry_run_operations(live: &Value, uid: &str, changes: &[Change]) -> Option
     carried_out(live, vec![test("/metadata/uid", uid)], changes.iter())
 }
 
-/// The JSON patch that replaces another manager's alternative by ours, such as the source of a volume; `None` when there is
-/// none to replace. An apply would only add ours beside the other, and the API server refuses both at once.
-pub fn exchange_alternatives(live: &Value, uid: &str, owner: &str, changes: &[Change]) -> Option<Value> {
-    let in_the_way = |change: &&Change| change.desired.is_none() && change.path.is_alternative();
+/// The JSON patch that replaces alternatives by ours, such as the source of a volume; `None` when there is none to replace. An apply
+/// would only add ours beside the other, and the API server refuses both at once. An alternative that belongs to `manager` alone,
+/// according to the `managedFields` in `entries`, needs no patch: an apply removes it.
+pub fn exchange_alternatives(
+    live: &Value,
+    uid: &str,
+    owner: &str,
+    changes: &[Change],
+    (manager, entries): (&str, &[ManagedFields<'_>]),
+) -> Option<Value> {
+    let is_ours = |path: &Path| is_held_by(path, manager, entries) && holder(path, manager, entries).is_none();
+    let in_the_way =
+        |change: &&Change| change.desired.is_none() && change.path.is_alternative() && !is_ours(&change.path);
     let in_the_way: Vec<&Change> = changes.iter().filter(in_the_way).collect();
     let there = |change: &&Change| in_the_way.iter().any(|other| other.path.is_beside(&change.path));
     if in_the_way.is_empty() {

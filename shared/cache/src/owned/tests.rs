@@ -264,3 +264,15 @@ fn only_resource_quantities_compare_by_value() {
         assert_eq!(found.is_empty(), same, "{path}");
     }
 }
+
+#[test]
+fn alternative_with_defaults_that_is_partly_ours_goes_once() {
+    let probe = |handler: &Value| json!({"spec": {"containers": [{"name": "app", "readinessProbe": handler}]}});
+    let live = probe(&json!({"httpGet": {"path": "/", "port": 80, "scheme": "HTTP"}}));
+    let owned = probe(&json!({"httpGet": {"port": 80}}));
+    let desired = probe(&json!({"tcpSocket": {"port": 80}}));
+    let changes = compare(&live, &owned, &desired, &desired);
+    let paths: Vec<String> = changes.iter().map(|change| change.path.to_string()).collect();
+    let handler = |name: &str| format!("spec.containers[app].readinessProbe.{name}");
+    assert_eq!(paths, [handler("tcpSocket"), handler("httpGet")]);
+}

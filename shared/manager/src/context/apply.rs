@@ -311,8 +311,13 @@ impl<K: Primary, S: Shared> Context<K, S> {
             return self.observe::<C>(requests, target, &answer).map(Some);
         }
         if !exchanged
-            && let Some(operations) =
-                exchange_alternatives(&live, &metadata.uid, &self.reconciliation.uid, &difference.changes)
+            && let Some(operations) = exchange_alternatives(
+                &live,
+                &metadata.uid,
+                &self.reconciliation.uid,
+                &difference.changes,
+                (requests.manager(), &metadata.managed_fields),
+            )
         {
             let answer = requests.json_patch(&target.key, &operations).await?;
             self.controller.children.wrote(requests.kind(), Written::Updated);

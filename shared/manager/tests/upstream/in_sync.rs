@@ -227,6 +227,57 @@ async fn mutually_exclusive_field_of_another_client_is_reverted() {
     }
 }
 
+/// The API server adds defaults to some alternatives, here to the first of each pair. Each change is one change of the template, so
+/// that a Deployment rolls out once.
+#[tokio::test(start_paused = true)]
+async fn own_alternative_is_exchanged_by_one_write() {
+    let container = "/spec/template/spec/containers/0";
+    for (parent, alternatives) in [
+        (
+            "/spec/template/spec/volumes/0".to_owned(),
+            [json!({"name": "data", "configMap": {"name": "x"}}), json!({"name": "data", "emptyDir": {}})],
+        ),
+        (
+            format!("{container}/env/0"),
+            [
+                json!({"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}),
+                json!({"name": "A", "value": "1"}),
+            ],
+        ),
+        (
+            format!("{container}/readinessProbe"),
+            [
+                json!({"httpGet": {"path": "/", "port": 80}, "timeoutSeconds": 2}),
+                json!({"tcpSocket": {"port": 80}, "timeoutSeconds": 2}),
+            ],
+        ),
+    ] {
+        let mut world = World::<Deployment>::new();
+        for step in 0..4_usize {
+            let mut desired = deployment();
+            *desired.pointer_mut(&parent).expect("a place") = alternatives[step % 2].clone();
+            desired["spec"]["template"]["spec"]["containers"][0]["args"] = json!([step.to_string()]);
+            let generation = world.model.object("deployments.apps", "default", NAME).map_or(0, |it| generation_of(&it));
+            world.run(&desired).await;
+            let child = world.child();
+            let (ours, other) = (&alternatives[step % 2], &alternatives[(step + 1) % 2]);
+            let now = child.pointer(&parent).expect("ours");
+            for name in ours.as_object().expect("an object").keys() {
+                assert!(now.get(name).is_some(), "{name} of {parent} in step {step}: {now}");
+            }
+            for name in other.as_object().expect("an object").keys().filter(|name| ours.get(name).is_none()) {
+                assert_eq!(now.get(name), None, "{name} of {parent} in step {step}");
+            }
+            assert_eq!(generation_of(&child), generation + 1, "{parent} in step {step}");
+            assert!(world.quiet().await.is_empty());
+        }
+    }
+}
+
+fn generation_of(object: &Value) -> i64 {
+    object["metadata"]["generation"].as_i64().expect("a generation")
+}
+
 #[tokio::test(start_paused = true)]
 async fn new_false_or_empty_field_reaches_existing_children() {
     for pointer in [FALSE, CONTAINER_FALSE, "/spec/template/spec/volumes/0/emptyDir"] {

@@ -14,6 +14,7 @@ const TEXTS: &[&str] = &[
     "A",
     "a-b",
     "a.b/c",
+    "/a/b",
     "a=b",
     "100m",
     "1Gi",
