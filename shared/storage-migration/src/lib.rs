@@ -34,7 +34,8 @@ pub struct Options {
     #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
     pub kinds: Vec<String>,
 
-    /// Write nothing: send each write as a dry run, and show what would be rewritten and what would be refused.
+    /// Write nothing: send each write as a dry run, and show what would be refused. The API server does not say which objects it
+    /// would rewrite.
     #[arg(long)]
     pub dry_run: bool,
 

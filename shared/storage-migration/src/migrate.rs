@@ -56,6 +56,8 @@ struct Migration<'a> {
 /// What happened to one object.
 enum Fate {
     Rewritten,
+    /// The API server would take the write, in a dry run.
+    Accepted,
     /// It was stored in the storage version already.
     Current,
     /// Another client has written it since it was listed.
@@ -125,6 +127,7 @@ impl Migration<'_> {
             let objects = &mut self.report.objects;
             match fate {
                 Fate::Rewritten => objects.rewritten += 1,
+                Fate::Accepted => objects.accepted += 1,
                 Fate::Current => objects.current += 1,
                 Fate::ChangedMeanwhile => objects.changed_meanwhile += 1,
                 Fate::Gone => objects.gone += 1,
@@ -183,9 +186,9 @@ async fn rewrite_one(
     let patch = Patch::Merge(fence(metadata.uid.as_deref().unwrap_or_default(), &version));
     let parameters = PatchParams { dry_run, ..PatchParams::default() };
     let error = match persist(async || api.patch_metadata(&name, &parameters, &patch).await).await {
-        Ok(written) if written.metadata.resource_version.as_deref() == Some(&version) && !dry_run => {
-            return Fate::Current;
-        }
+        // A dry run changes no resource version, so it does not show whether the object is current.
+        Ok(_) if dry_run => return Fate::Accepted,
+        Ok(written) if written.metadata.resource_version.as_deref() == Some(&version) => return Fate::Current,
         Ok(_) => return Fate::Rewritten,
         Err(error) => error,
     };

@@ -52,8 +52,11 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Objects {
-    /// Written in the storage version; in a dry run, those that would be written if they are not current.
+    /// Written in the storage version.
     pub rewritten: u64,
+    /// In a dry run: the API server would take the write. It does not say whether the object is stored in the storage version
+    /// already, so whether there is anything to rewrite.
+    pub accepted: u64,
     /// Stored in the storage version before.
     pub current: u64,
     /// Written by another client after they were listed, and so in the storage version.
@@ -66,7 +69,7 @@ pub struct Objects {
 
 impl Objects {
     pub(crate) fn total(&self) -> u64 {
-        self.rewritten + self.current + self.changed_meanwhile + self.gone + self.failed
+        self.rewritten + self.accepted + self.current + self.changed_meanwhile + self.gone + self.failed
     }
 }
 
@@ -120,7 +123,10 @@ impl KindReport {
     fn result(&self) -> String {
         match (self.outcome, &self.error) {
             (Outcome::Migrated, _) => format!("only {} is stored now", self.storage_version),
-            (Outcome::WouldMigrate, _) => format!("can be migrated to {}", self.storage_version),
+            (Outcome::WouldMigrate, _) => format!(
+                "can be migrated to {}; the API server does not say which of the accepted objects it would rewrite",
+                self.storage_version
+            ),
             (Outcome::UpToDate, _) => format!("nothing to do: only {} is stored", self.storage_version),
             (Outcome::NotInstalled, _) => "not installed in this cluster".to_owned(),
             (Outcome::Failed, Some(why)) => format!("FAILED: {why}"),
@@ -132,15 +138,16 @@ impl KindReport {
 /// The reports as a table, followed by the objects that were not rewritten.
 pub fn table(reports: &[KindReport], dry_run: bool) -> String {
     let mut rows = TabWriter::new(Vec::new()).padding(3);
-    let rewritten = if dry_run { "TO REWRITE" } else { "REWRITTEN" };
-    let _ = writeln!(rows, "KIND\tSTORAGE\tSTORED BEFORE\t{rewritten}\tCURRENT\tCHANGED\tGONE\tFAILED\tRESULT");
+    let fates = if dry_run { "ACCEPTED" } else { "REWRITTEN\tCURRENT" };
+    let _ = writeln!(rows, "KIND\tSTORAGE\tSTORED BEFORE\t{fates}\tCHANGED\tGONE\tFAILED\tRESULT");
     for report in reports {
-        let Objects { rewritten, current, changed_meanwhile, gone, failed } = report.objects;
+        let Objects { rewritten, accepted, current, changed_meanwhile, gone, failed } = report.objects;
+        let fates = if dry_run { accepted.to_string() } else { format!("{rewritten}\t{current}") };
         let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         let (storage, stored) = (or_dash(&report.storage_version), or_dash(&report.stored_versions.join(",")));
         let _ = writeln!(
             rows,
-            "{}\t{storage}\t{stored}\t{rewritten}\t{current}\t{changed_meanwhile}\t{gone}\t{failed}\t{}",
+            "{}\t{storage}\t{stored}\t{fates}\t{changed_meanwhile}\t{gone}\t{failed}\t{}",
             report.kind,
             printable(&report.result())
         );

@@ -260,7 +260,15 @@ async fn dry_run_writes_nothing_and_shows_what_would_be_refused() {
     let dry = Options { dry_run: true, ..options() };
     let version = model.version();
     let report = migrate(&model, &dry).await;
-    assert_eq!((report.outcome, report.objects.rewritten), (Outcome::WouldMigrate, 5), "{report:?}");
+    let accepted = Objects { accepted: 5, ..Objects::default() };
+    assert_eq!((report.outcome, report.objects), (Outcome::WouldMigrate, accepted), "which are old is unknown");
+    let shown = table(&[report], true);
+    assert!(
+        shown.starts_with("KIND    STORAGE   STORED BEFORE   ACCEPTED   CHANGED   GONE   FAILED   RESULT\n"),
+        "{shown}"
+    );
+    let result = "can be migrated to v1; the API server does not say which of the accepted objects it would rewrite\n";
+    assert!(shown.ends_with(result), "{shown}");
     let _faults = plan(&model, "before patch things.example.com shop/b -> answer 422", |_| ());
     let report = migrate(&model, &dry).await;
     assert_eq!((report.outcome, report.objects.failed), (Outcome::Failed, 1));
@@ -314,7 +322,7 @@ fn reports() -> Vec<KindReport> {
     let failures: Vec<Failure> = (0..22)
         .map(|n| Failure { object: format!("shop/row-{n}"), error: "spec.size: too\u{1b}large (code 422)".to_owned() })
         .collect();
-    let many = Objects { rewritten: 9_996, current: 1, changed_meanwhile: 2, gone: 1, failed: 0 };
+    let many = Objects { rewritten: 9_996, current: 1, changed_meanwhile: 2, gone: 1, ..Objects::default() };
     let some = Objects { rewritten: 3, failed: 22, ..Objects::default() };
     let old: &[&str] = &["v1alpha1", "v1"];
     vec![
