@@ -28,8 +28,12 @@ const KINDS: &[(&str, &str, &str, &str)] = &[
     ("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
     ("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
 ];
-/// Secrets are not listed: the plugin reads the metadata of those that the pods use, and never what they hold.
+/// Secrets are not listed: the plugin reads the metadata of those that the pods use or that an operator may have made for the
+/// object, and never what they hold.
 const SECRET: (&str, &str, &str, &str) = ("", "v1", "Secret", "secrets");
+/// How the names of Secrets end that an operator makes for an object, after the name of the object. No pod uses the one with the
+/// key of an authority.
+const MADE: [&str; 3] = ["-auth", "-ca", "-tls"];
 const AT_ONCE: usize = 4;
 
 /// A child.
@@ -51,7 +55,7 @@ pub(crate) struct Children {
     pub(crate) forbidden: Vec<String>,
 }
 
-/// Lists what the runtime has labelled as belonging to the object, and reads the metadata of the Secrets that its pods use.
+/// Lists what the runtime has labelled as belonging to the object, and reads the metadata of its Secrets.
 pub(crate) async fn of(session: &Session, kind: &Kind, object: &DynamicObject) -> Children {
     let name = object.metadata.name.clone().unwrap_or_default();
     let selector =
@@ -70,10 +74,17 @@ pub(crate) async fn of(session: &Session, kind: &Kind, object: &DynamicObject) -
         }
     }
     let secrets = api(session, object, SECRET);
-    let found = stream::iter(&used).map(|name| secrets.get_metadata_opt(name)).buffered(AT_ONCE);
-    let (found, refused): (Vec<_>, Vec<_>) = found.collect::<Vec<_>>().await.into_iter().partition(Result::is_ok);
-    children.all.extend(found.into_iter().flatten().flatten().map(|it| child(SECRET.2, &it.metadata, &Value::Null)));
-    children.forbidden.extend((!refused.is_empty()).then(|| SECRET.2.to_owned()));
+    let names: BTreeSet<String> = MADE.map(|end| format!("{name}{end}")).into_iter().chain(used.clone()).collect();
+    let found = stream::iter(names).map(async |name| (secrets.get_metadata_opt(&name).await, name)).buffered(AT_ONCE);
+    for (result, name) in found.collect::<Vec<_>>().await {
+        match result {
+            Ok(found) => children.all.extend(found.map(|it| child(SECRET.2, &it.metadata, &Value::Null))),
+            // Whether there is one that no pod uses is unknown.
+            Err(_) if used.contains(&name) => children.forbidden.push(SECRET.2.to_owned()),
+            Err(_) => {}
+        }
+    }
+    children.forbidden.dedup();
     children
 }
 
@@ -173,7 +184,7 @@ fn pod(data: &Value) -> String {
     };
     let restarts: i64 = containers().filter_map(|it| it["restartCount"].as_i64()).sum();
     if restarts > 0 {
-        let _ = write!(state, ", {restarts} restarts");
+        let _ = write!(state, ", {restarts} restart{}", if restarts == 1 { "" } else { "s" });
     }
     state
 }

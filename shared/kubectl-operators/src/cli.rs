@@ -33,7 +33,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Show all objects in one table, what is wrong first
     Status(StatusFlags),
-    /// Show an object, its children as a tree, and its last events; of Secrets, those that its pods use
+    /// Show an object, its children as a tree, and its last events; of Secrets, those that its pods use or the operator has made
     Describe {
         #[command(flatten)]
         target: TargetFlags,

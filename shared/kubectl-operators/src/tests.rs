@@ -227,7 +227,7 @@ async fn describe_and_trace_show_children_and_events() {
 
 /// Secrets are read by name, so that a user needs no right to list them. What a Secret holds is not read at all.
 #[tokio::test(start_paused = true)]
-async fn secrets_of_the_object_are_found_by_the_names_that_its_pods_use() {
+async fn secrets_of_the_object_are_found_by_their_names() {
     let model = model();
     put(&model, "Thing", "shop", "a", &[("Ready", "True", "Ready")]);
     let uid = model.object(THINGS, "shop", "a").expect("an object")["metadata"]["uid"].clone();
@@ -245,9 +245,14 @@ async fn secrets_of_the_object_are_found_by_the_names_that_its_pods_use() {
         "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template},
         "metadata": {"name": "a", "namespace": "shop", "labels": labels, "ownerReferences": owner},
     }));
-    for (name, owners) in
-        [("a-tls", &owner), ("a-auth", &owner), ("a-key", &owner), ("unused", &owner), ("of-the-user", &json!([]))]
-    {
+    for (name, owners) in [
+        ("a-tls", &owner),
+        ("a-auth", &owner),
+        ("a-key", &owner),
+        ("unused", &owner),
+        ("of-the-user", &json!([])),
+        ("a-ca", &owner),
+    ] {
         model.put(json!({
             "apiVersion": "v1", "kind": "Secret", "data": {"password": "aHVudGVyMg=="},
             "metadata": {"name": name, "namespace": "shop", "labels": labels, "ownerReferences": owners},
@@ -256,12 +261,20 @@ async fn secrets_of_the_object_are_found_by_the_names_that_its_pods_use() {
     let text = run(&model, "describe thing/a").await.expect("a description");
     let shown: Vec<_> =
         text.lines().filter_map(|line| line.split_once("Secret/")).map(|(_, name)| name.trim()).collect();
-    assert_eq!(shown, ["a-auth", "a-key", "a-tls"], "{text}");
+    assert_eq!(shown, ["a-auth", "a-ca", "a-key", "a-tls"], "{text}");
     assert!(!text.contains("hunter2") && !text.contains("aHVudGVyMg"), "{text}");
     assert!(!text.contains("cannot read"), "{text}");
     let asked = model.requests();
     let of_secrets: Vec<_> = asked.iter().filter(|it| it.resource == "secrets").map(|it| it.verb.as_str()).collect();
-    assert_eq!(of_secrets, ["get"; 5], "no list of Secrets");
+    assert_eq!(of_secrets, ["get"; 6], "no list of Secrets");
+
+    // The user may not read Secrets.
+    let plan: Plan = "before get secrets.core -> answer 403".parse().expect("a plan");
+    model.set_faults(Planned::new(&plan));
+    assert!(run(&model, "describe thing/a").await.expect("a description").contains("(cannot read: Secret)"));
+    put(&model, "Thing", "shop", "b", &[("Ready", "True", "Ready")]);
+    let text = run(&model, "describe thing/b").await.expect("a description");
+    assert!(!text.contains("cannot read"), "it has no Secret: {text}");
 }
 
 #[tokio::test(start_paused = true)]
