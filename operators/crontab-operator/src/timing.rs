@@ -90,7 +90,8 @@ mod tests {
         );
         let (_, message) = problem("0 0 30 2 *", "UTC").expect("wrong");
         assert!(message.contains("never fires"), "{message}");
-        let (field, message) = problem("@daily", "Mars/Base").expect("wrong");
-        assert_eq!((field, &*message), ("spec.timeZone", "unknown time zone \"Mars/Base\""));
+        let (field, message) = problem("@daily", "Europe/Belrin").expect("wrong");
+        let words = "unknown time zone \"Europe/Belrin\"; perhaps you mean Europe/Berlin";
+        assert_eq!((field, &*message), ("spec.timeZone", words));
     }
 }

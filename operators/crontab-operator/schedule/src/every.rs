@@ -24,7 +24,7 @@ const ADVICE: &str = "write hours, minutes and seconds without blanks, such as 1
 pub(crate) fn period(part: Part<'_>) -> Result<u64, Error> {
     let text = part.text();
     if text.starts_with('-') {
-        return Err(part.error("is negative", format!("use at least {SHORTEST}s")));
+        return Err(part.error(format!("the period {text} is negative"), format!("use at least {SHORTEST}s")));
     }
     let mut at = usize::from(text.starts_with('+'));
     let mut nanoseconds = 0;
@@ -34,7 +34,7 @@ pub(crate) fn period(part: Part<'_>) -> Result<u64, Error> {
             at += length;
             nanoseconds += summand;
             if nanoseconds > LONGEST {
-                return Err(part.error("is too long", "use at most ten years"));
+                return Err(too_long(part));
             }
             if at == text.len() {
                 break;
@@ -43,8 +43,12 @@ pub(crate) fn period(part: Part<'_>) -> Result<u64, Error> {
     }
     match u64::try_from(nanoseconds / 1_000_000_000) {
         Ok(seconds) if seconds >= SHORTEST => Ok(seconds),
-        _ => Err(part.error("is too short", format!("use at least {SHORTEST}s"))),
+        _ => Err(part.error(format!("the period {text} is too short"), format!("use at least {SHORTEST}s"))),
     }
+}
+
+fn too_long(part: Part<'_>) -> Error {
+    part.error(format!("the period {} is too long", part.text()), "use at most ten years")
 }
 
 /// Parses a number with its unit at byte `at`. Returns their length in bytes, and the nanoseconds.
@@ -66,9 +70,8 @@ fn element(part: Part<'_>, at: usize) -> Result<(usize, u128), Error> {
         };
         return Err(to_the_end.error(what, ADVICE));
     };
-    let too_long = || to_the_end.error("is too long", "use at most ten years");
-    let whole = if whole.is_empty() { 0 } else { whole.parse::<u128>().map_err(|_| too_long())? };
-    let mut nanoseconds = whole.checked_mul(size).filter(|it| *it <= LONGEST).ok_or_else(too_long)?;
+    let whole = if whole.is_empty() { 0 } else { whole.parse::<u128>().map_err(|_| too_long(part))? };
+    let mut nanoseconds = whole.checked_mul(size).filter(|it| *it <= LONGEST).ok_or_else(|| too_long(part))?;
     // Digits after the 18th are far below a nanosecond.
     let mut place = 1;
     let mut of_fraction = 0;

@@ -142,7 +142,7 @@ fn descriptor(name: Part<'_>, arguments: &[Part<'_>]) -> Result<Expression, Erro
     let known = "use @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every <duration>";
     if name.text() == "@every" {
         let Some((first, last)) = arguments.first().zip(arguments.last()) else {
-            return Err(name.error("needs a duration", "such as @every 1h30m"));
+            return Err(name.error("@every needs a duration", "such as @every 1h30m"));
         };
         let duration = Part { end: last.end, ..*first };
         return every::period(duration).map(Expression::Every);
@@ -161,7 +161,8 @@ fn descriptor(name: Part<'_>, arguments: &[Part<'_>]) -> Result<Expression, Erro
     };
     match arguments.first().zip(arguments.last()) {
         Some((first, last)) => {
-            Err(Part { end: last.end, ..*first }.error("is too much", format!("write {} alone", name.text())))
+            let surplus = Part { end: last.end, ..*first };
+            Err(surplus.error(format!("\"{}\" is too much", surplus.text()), format!("write {} alone", name.text())))
         }
         None => expression(Part::all(meaning)),
     }

@@ -8,6 +8,11 @@ use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
 
 use crate::error::shown;
 
+/// The advice about a name that is near to none.
+const ANY: &str = "use a name of the IANA time zone database, such as Europe/Berlin";
+/// No name of the database is longer.
+const LONGEST: usize = 64;
+
 /// A time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone {
@@ -19,7 +24,7 @@ pub struct Zone {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownZone {
     name: String,
-    advice: Option<String>,
+    advice: String,
 }
 
 /// A change of a zone's offset, as at the beginning of daylight saving time.
@@ -54,18 +59,21 @@ impl Zone {
     ///
     /// If the database has no such name.
     pub fn named(name: &str) -> Result<Self, UnknownZone> {
-        let unknown = |advice: Option<String>| UnknownZone { name: name.to_owned(), advice };
+        let unknown = |advice: String| UnknownZone { name: name.to_owned(), advice };
         if name.eq_ignore_ascii_case("local") {
-            return Err(unknown(Some("use the name of a place, such as Europe/Berlin".to_owned())));
+            return Err(unknown("use the name of a place, such as Europe/Berlin".to_owned()));
         }
         let Ok(zone) = TimeZoneDatabase::bundled().get(name) else {
-            let of_offset = offset(name).map(|_| "a fixed offset has no name; use UTC or a place".to_owned());
-            return Err(unknown(of_offset));
+            return Err(unknown(match (offset(name), meant(name)) {
+                (Some(_), _) => "a fixed offset has no name; use UTC or a place".to_owned(),
+                (None, Some(meant)) => format!("perhaps you mean {meant}"),
+                (None, None) => ANY.to_owned(),
+            }));
         };
         match zone.iana_name() {
             Some(correct) if correct == name => Ok(Self { name: name.to_owned(), zone }),
-            Some(correct) => Err(unknown(Some(format!("write {correct}")))),
-            None => Err(unknown(None)),
+            Some(correct) => Err(unknown(format!("write {correct}"))),
+            None => Err(unknown(ANY.to_owned())),
         }
     }
 
@@ -128,12 +136,28 @@ impl Display for Zone {
 
 impl Display for UnknownZone {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(f, "unknown time zone \"{}\"", shown(&self.name))?;
-        self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+        write!(f, "unknown time zone \"{}\"; {}", shown(&self.name), self.advice)
     }
 }
 
 impl std::error::Error for UnknownZone {}
+
+/// Returns the zone that a name with a mistake stands for: one whose city it is, or else the nearest one, with one mistake in five
+/// characters at most. A short name, such as an abbreviation, has too many near ones.
+fn meant(name: &str) -> Option<String> {
+    let written = name.trim().replace(' ', "_").to_lowercase();
+    if !(5..=LONGEST).contains(&written.len()) {
+        return None;
+    }
+    let distance = |zone: &str| {
+        let lower = zone.to_lowercase();
+        let is_city = lower.rsplit('/').next() == Some(&written);
+        if is_city { 0 } else { strsim::osa_distance(&written, &lower) }
+    };
+    let all = TimeZoneDatabase::bundled();
+    let zones = all.available().map(|zone| (distance(zone.as_str()), zone.to_string()));
+    zones.filter(|(distance, _)| distance * 5 <= written.len()).min().map(|(_, zone)| zone)
+}
 
 /// Parses a fixed offset: `+05:30`, `-0300` or `+14`.
 fn offset(text: &str) -> Option<Offset> {

@@ -210,6 +210,31 @@ fn zone_names_must_match_exactly() {
 }
 
 #[test]
+fn unknown_zone_gets_advice() {
+    for (name, advice) in [
+        ("europe/berlin", "write Europe/Berlin"),
+        ("Local", "use the name of a place, such as Europe/Berlin"),
+        ("+05:30", "a fixed offset has no name; use UTC or a place"),
+        ("Europe/Belrin", "perhaps you mean Europe/Berlin"),
+        ("Amerika/New_York", "perhaps you mean America/New_York"),
+        ("Europe/Berlin ", "perhaps you mean Europe/Berlin"),
+        ("America/New York", "perhaps you mean America/New_York"),
+        ("Berlin", "perhaps you mean Europe/Berlin"),
+        ("new york", "perhaps you mean America/New_York"),
+        ("Buenos Aires", "perhaps you mean America/Argentina/Buenos_Aires"),
+        ("Munich", "use a name of the IANA time zone database, such as Europe/Berlin"),
+        ("Mars/Base", "use a name of the IANA time zone database, such as Europe/Berlin"),
+        // An abbreviation is near to many other ones.
+        ("PST", "use a name of the IANA time zone database, such as Europe/Berlin"),
+        ("", "use a name of the IANA time zone database, such as Europe/Berlin"),
+        (&"x".repeat(10_000), "use a name of the IANA time zone database, such as Europe/Berlin"),
+    ] {
+        let error = Zone::named(name).expect_err(name).to_string();
+        assert_eq!(error, format!("unknown time zone \"{name}\"; {advice}"));
+    }
+}
+
+#[test]
 fn fixed_offsets() {
     let midnight: Schedule = schedule("0 0 * * *");
     let from = at("2026-01-01T12:00:00Z");
