@@ -140,7 +140,7 @@ pub(crate) fn halted(halt: &NotReconciled, context: ConditionContext<'_>) -> Vec
         }
         NotReconciled::Invalid(problem) => {
             let mut conditions = kept(&["Available", "Progressing"]);
-            let wrong = Verdict::yes(problem.kind.reason, problem.message.clone());
+            let wrong = Verdict::yes(problem.kind.reason, problem.explanation());
             conditions.push(context.condition("Degraded", &wrong));
             conditions.push(context.condition("Ready", &Verdict { status: false, ..wrong.clone() }));
             conditions.push(context.condition("Stalled", &wrong));
@@ -157,7 +157,7 @@ pub(crate) fn is_true(conditions: &[Condition], type_: &str) -> bool {
 
 fn degraded(problems: &[&Problem]) -> Verdict {
     let Some((first, others)) = problems.split_first() else { return Verdict::no("AsExpected", "") };
-    let mut message = first.message.clone();
+    let mut message = first.explanation();
     let also: Vec<&str> = others
         .iter()
         .map(|problem| problem.kind.reason)

@@ -129,7 +129,7 @@ fn problem(pod: &str, trouble: &Trouble, security: Option<SecurityPolicy>) -> Pr
         }
         Trouble::Unschedulable { message, .. } => (ProblemKind::UNSCHEDULABLE, format!("Pod {pod}: {message}")),
     };
-    Problem { kind, message }
+    Problem::new(kind, message)
 }
 
 #[cfg(test)]

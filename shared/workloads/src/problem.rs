@@ -75,11 +75,25 @@ pub struct Problem {
     pub kind: ProblemKind,
     /// A sentence for users: what is wrong and, where that is not obvious, what to do.
     pub message: String,
+    /// What to do, if the message must not say it. Conditions add it; an event whose text is part of the API does not.
+    pub cure: Option<String>,
 }
 
 impl Problem {
     /// A problem with its explanation.
     pub fn new(kind: ProblemKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), cure: None }
+    }
+
+    /// Adds what to do, for conditions only.
+    #[must_use]
+    pub fn with_cure(self, cure: impl Into<String>) -> Self {
+        Self { cure: Some(cure.into()), ..self }
+    }
+
+    /// Returns the sentence for conditions.
+    pub fn explanation(&self) -> String {
+        let Self { message, cure, .. } = self;
+        cure.as_ref().map_or_else(|| message.clone(), |cure| format!("{message}; {cure}"))
     }
 }

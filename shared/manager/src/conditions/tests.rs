@@ -99,6 +99,10 @@ fn strongest_problem_is_the_reason_and_others_are_listed() {
     let degraded = conditions.iter().find(|condition| condition.type_ == "Degraded").expect("Degraded");
     assert_eq!(degraded.reason, "ResourceConflict");
     assert_eq!(degraded.message, "taken; also: ImagePullFailed, NodesNotReady");
+    let curable = [Problem::new(ProblemKind::RESOURCE_CONFLICT, "taken").with_cure("rename it")];
+    let (conditions, _) = combine(&health, &curable, at(&[], NOW));
+    let degraded = conditions.iter().find(|condition| condition.type_ == "Degraded").expect("Degraded");
+    assert_eq!(degraded.message, "taken; rename it; also: ImagePullFailed, NodesNotReady");
     assert_eq!(show(&conditions).last().map(String::as_str), Some("Ready=False/ResourceConflict"));
 }
 

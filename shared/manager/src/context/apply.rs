@@ -278,9 +278,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
                 return Ok(None);
             }
             Claim::Foreign => {
-                let kind = &self.controller.names.kind;
-                let message = format!("Resource \"{}\" already exists and is not managed by {kind}", target.key.name);
-                self.refuse(Problem::new(ProblemKind::RESOURCE_CONFLICT, message), Again::After(POLL_INTERVAL));
+                self.refuse(self.conflict(requests, target, &metadata), Again::After(POLL_INTERVAL));
                 return Ok(None);
             }
         };

@@ -6,6 +6,7 @@
 
 mod any_kind;
 mod cluster_scoped;
+mod conflicts;
 mod contested;
 mod declaring;
 mod earliest;

@@ -1,10 +1,14 @@
-//! Finds out who owns an object that has the name of a child.
+//! Finds out who owns an object that has the name of a child, and explains a conflict.
 
 use cache::{Known, Metadata};
 use workloads::Live;
 
-use super::{Context, Shared};
-use crate::status::Primary;
+use super::{Context, Shared, Target};
+use crate::{
+    api::Requests,
+    conditions::{Problem, ProblemKind},
+    status::Primary,
+};
 
 /// Who owns the object that has the name we want.
 pub(super) enum Claim {
@@ -20,6 +24,18 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// Whether the cached child belongs to this object.
     pub(super) fn owns<V>(&self, known: &Known<Live<V>>) -> bool {
         known.owner.as_ref().is_some_and(|owner| owner.uid == self.reconciliation.id)
+    }
+
+    /// Explains that an object of somebody else has the name we want. The text of the event is that of upstream's
+    /// sample-controller.
+    pub(super) fn conflict(&self, requests: &Requests, target: &Target, metadata: &Metadata<'_>) -> Problem {
+        let (child, name, own) = (requests.kind(), &target.key.name, &self.controller.names.kind);
+        let cure = match metadata.controller() {
+            Some(owner) => format!("the {child} belongs to the object \"{}\", so use another name", owner.name),
+            None => format!("delete this {child} if nobody needs it, or use another name"),
+        };
+        let message = format!("Resource \"{name}\" already exists and is not managed by {own}");
+        Problem::new(ProblemKind::RESOURCE_CONFLICT, message).with_cure(cure)
     }
 
     /// Finds out who owns a live object. One that differs for good, in an immutable field, is no orphan of ours.
