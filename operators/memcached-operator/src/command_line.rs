@@ -73,6 +73,8 @@ pub enum Refusal {
     NotAllowed {
         /// The flag as the user wrote it, without a value.
         flag: String,
+        /// The reason.
+        because: &'static str,
     },
     /// A value without a flag before it.
     NoFlag,
@@ -84,7 +86,7 @@ impl fmt::Display for Refusal {
             Self::SetByField { flag, field } => {
                 write!(f, "\"{flag}\" is set by the operator; use {field}")
             }
-            Self::NotAllowed { flag } => write!(f, "\"{flag}\" is not allowed"),
+            Self::NotAllowed { flag, because } => write!(f, "\"{flag}\" is not allowed: {because}; remove it"),
             Self::NoFlag => f.write_str("must begin with \"-\" or follow an argument that does"),
         }
     }
@@ -119,8 +121,15 @@ pub fn check_extra_args(extra_args: &[String], tls: bool) -> Result<(), (usize, 
 struct Reserved {
     short: char,
     long: &'static str,
-    /// The field that sets it, if there is one.
-    field: Option<&'static str>,
+    instead: Instead,
+}
+
+/// What a user does instead of setting a flag.
+enum Instead {
+    /// Sets this field.
+    Field(&'static str),
+    /// Does without the flag, for this reason.
+    Nothing(&'static str),
 }
 
 const RESERVED: &[Reserved] = &[
@@ -134,30 +143,33 @@ const RESERVED: &[Reserved] = &[
     owned('Y', "auth-file", "spec.auth"),
     owned('Z', "enable-ssl", "spec.tls"),
     // They open another way in than the port, or close the port.
-    forbidden('U', "udp-port"),
-    forbidden('l', "listen"),
-    forbidden('s', "unix-socket"),
+    forbidden('U', "udp-port", BY_TCP),
+    forbidden('l', "listen", "clients connect by TCP to spec.port; spec.networkPolicy limits who may"),
+    forbidden('s', "unix-socket", BY_TCP),
     // The pod spec controls these.
-    forbidden('d', "daemon"),
-    forbidden('u', "user"),
-    forbidden('P', "pidfile"),
-    forbidden('k', "lock-memory"),
+    forbidden('d', "daemon", "the pod would end at once"),
+    forbidden('u', "user", "the pod has a fixed user"),
+    forbidden('P', "pidfile", "the pod needs no such file"),
+    forbidden('k', "lock-memory", "a pod may not lock memory"),
     // They end memcached: at the command of a client, or at once.
-    forbidden('A', "enable-shutdown"),
-    forbidden('h', "help"),
-    forbidden('i', "license"),
-    forbidden('V', "version"),
+    forbidden('A', "enable-shutdown", "any client could end memcached"),
+    forbidden('h', "help", PRINTS),
+    forbidden('i', "license", PRINTS),
+    forbidden('V', "version", PRINTS),
 ];
+
+const BY_TCP: &str = "clients connect by TCP to spec.port";
+const PRINTS: &str = "memcached would print a text and end";
 
 /// The flags that are not reserved and take a value. The rest of such an argument is the value: `-f1.25` has only one flag.
 const VALUED: &str = "abBDefnNoR";
 
 const fn owned(short: char, long: &'static str, field: &'static str) -> Reserved {
-    Reserved { short, long, field: Some(field) }
+    Reserved { short, long, instead: Instead::Field(field) }
 }
 
-const fn forbidden(short: char, long: &'static str) -> Reserved {
-    Reserved { short, long, field: None }
+const fn forbidden(short: char, long: &'static str, because: &'static str) -> Reserved {
+    Reserved { short, long, instead: Instead::Nothing(because) }
 }
 
 /// Returns the value of `-o` or `--extended` in an argument; empty if the value is the next argument.
@@ -189,7 +201,7 @@ fn check_short(arg: &str) -> Option<Refusal> {
 fn check_long(arg: &str) -> Option<Refusal> {
     let name = arg.split('=').next().unwrap_or(arg);
     if name.is_empty() {
-        return Some(Refusal::NotAllowed { flag: "--".to_owned() });
+        return Some(Refusal::NotAllowed { flag: "--".to_owned(), because: "it is no option" });
     }
     let reserved = RESERVED.iter().find(|it| it.long.starts_with(name))?;
     Some(reserved.refuse(format!("--{name}")))
@@ -197,9 +209,9 @@ fn check_long(arg: &str) -> Option<Refusal> {
 
 impl Reserved {
     fn refuse(&self, flag: String) -> Refusal {
-        match self.field {
-            Some(field) => Refusal::SetByField { flag, field },
-            None => Refusal::NotAllowed { flag },
+        match self.instead {
+            Instead::Field(field) => Refusal::SetByField { flag, field },
+            Instead::Nothing(because) => Refusal::NotAllowed { flag, because },
         }
     }
 }
@@ -309,13 +321,25 @@ mod tests {
             ("-M", 0, r#""-M" is set by the operator; use spec.config.evictions"#),
             ("-v", 0, r#""-v" is set by the operator; use spec.config.verbosity"#),
             ("-vvv", 0, r#""-v" is set by the operator; use spec.config.verbosity"#),
-            ("-U 11211", 0, r#""-U" is not allowed"#),
-            ("-o modern -l 0.0.0.0", 2, r#""-l" is not allowed"#),
-            ("-CFu root", 0, r#""-u" is not allowed"#),
+            ("-U 11211", 0, r#""-U" is not allowed: clients connect by TCP to spec.port; remove it"#),
+            (
+                "-o modern -l 0.0.0.0",
+                2,
+                r#""-l" is not allowed: clients connect by TCP to spec.port; spec.networkPolicy limits who may; remove it"#,
+            ),
+            ("-CFu root", 0, r#""-u" is not allowed: the pod has a fixed user; remove it"#),
             ("--enable-ssl", 0, r#""--enable-ssl" is set by the operator; use spec.tls"#),
             ("-Y a", 0, r#""-Y" is set by the operator; use spec.auth"#),
-            ("--enable-shutdown", 0, r#""--enable-shutdown" is not allowed"#),
-            ("--", 0, r#""--" is not allowed"#),
+            ("-d", 0, r#""-d" is not allowed: the pod would end at once; remove it"#),
+            ("-P /tmp/a", 0, r#""-P" is not allowed: the pod needs no such file; remove it"#),
+            ("-k", 0, r#""-k" is not allowed: a pod may not lock memory; remove it"#),
+            ("-V", 0, r#""-V" is not allowed: memcached would print a text and end; remove it"#),
+            (
+                "--enable-shutdown",
+                0,
+                r#""--enable-shutdown" is not allowed: any client could end memcached; remove it"#,
+            ),
+            ("--", 0, r#""--" is not allowed: it is no option; remove it"#),
             ("modern", 0, r#"must begin with "-" or follow an argument that does"#),
             ("-o modern again", 2, r#"must begin with "-" or follow an argument that does"#),
         ] {

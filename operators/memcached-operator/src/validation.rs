@@ -3,6 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use manager::{FieldError, ValidationResult};
+use workloads::runs_latest;
 
 use crate::{
     api::{
@@ -59,7 +60,7 @@ fn client_auth(memcached: &Memcached) -> Option<FieldError> {
 fn warnings(memcached: &Memcached) -> Vec<String> {
     let spec = &memcached.spec;
     let mut warnings = Vec::new();
-    if let Some(image) = spec.image.as_deref().filter(|image| is_moving(image)) {
+    if let Some(image) = spec.image.as_deref().filter(|image| runs_latest(image) && !image.contains('@')) {
         warnings
             .push(format!("spec.image: \"{image}\" has no fixed tag: pods that start later may run another version"));
     }
@@ -86,12 +87,6 @@ fn needs_spare_node(spec: &MemcachedSpec) -> bool {
         }
     };
     spec.anti_affinity() == AntiAffinity::Hard && spec.size > 0 && !may_stop_first
-}
-
-/// Whether the image behind the name may change: it has no tag, or `latest`, and no digest.
-fn is_moving(image: &str) -> bool {
-    let name = image.rsplit('/').next().unwrap_or(image);
-    !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
 
 #[cfg(test)]
@@ -126,7 +121,10 @@ mod tests {
         {
             assert_eq!(warned(&json!({"image": image})).len(), count, "{image}");
         }
-        assert_eq!(warned(&json!({"image": format!("memcached@sha256:{}", "0".repeat(64))})), Vec::<String>::new());
+        for name in ["memcached", "memcached:latest"] {
+            let pinned = format!("{name}@sha256:{}", "0".repeat(64));
+            assert_eq!(warned(&json!({"image": pinned})), Vec::<String>::new());
+        }
         let exporter = json!({"metrics": {"enabled": true}, "auth": {"secretName": "a"}});
         assert!(warned(&exporter)[0].starts_with("spec.metrics: the exporter has no password"), "{exporter}");
         let budget = json!({"size": 1, "podDisruptionBudget": {"mode": "Always"}});
