@@ -43,6 +43,12 @@ fn status(memory: &InMemory) -> Value {
     object["status"].clone()
 }
 
+/// Returns the messages of the events with this reason.
+fn notes(memory: &InMemory, reason: &str) -> Vec<String> {
+    let events = memory.model.objects("events.events.k8s.io").into_iter().filter(|event| event["reason"] == reason);
+    events.filter_map(|event| event["note"].as_str().map(str::to_owned)).collect()
+}
+
 /// A stand-in for the Deployment controller and the kubelet: all pods of a template start together.
 #[derive(Default)]
 struct Cluster {
@@ -118,6 +124,9 @@ async fn release_that_crashes_soon_after_each_start_is_never_good_and_is_rolled_
         conditions.into_iter().find(|it| it["type"] == "Degraded").map(|it| it["reason"].clone())
     };
     assert_eq!(degraded(&status(&memory)), Some(json!("RolledBack")));
+    let finished = notes(&memory, "RolloutFinished");
+    let last = finished.last().map(String::as_str).unwrap_or_default();
+    assert!(last.starts_with("All 2 replicas updated in ") && last.ends_with("; still RolledBack"), "{finished:?}");
 
     // An autoscaler changes the size again and again.
     for size in [3, 5, 2] {

@@ -65,6 +65,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let ready = is_true(&conditions, "Ready");
         let became_ready = ready && !is_true(stored, "Ready");
         let (since, over) = (rolling_since(stored), is_over(&conditions));
+        let degraded = degraded_because(&conditions);
         let urgency = if became_ready && urgency == Urgency::MayWait { Urgency::Now } else { urgency };
         let written = self.write_status(report.status, conditions, urgency).await?;
         if written {
@@ -77,7 +78,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         }
         // Report the end of a rollout once: if the stored status still shows the rollout, wait for the write that ends it.
         if over && (written || since.is_none()) {
-            self.tell_rollout_finished(since);
+            self.tell_rollout_finished(since, degraded.as_deref());
         }
         Ok(())
     }
@@ -225,7 +226,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     /// Reports the end of a rollout. Prefers the in-memory start; after a restart uses the condition's time, `since`, and
     /// emits no event, because the number of replicas is unknown.
-    fn tell_rollout_finished(&self, since: Option<Timestamp>) {
+    fn tell_rollout_finished(&self, since: Option<Timestamp>, degraded: Option<&str>) {
         let remembered = self.controller.memory.modify(&self.reconciliation.key, |it| it.rollout.take());
         let took = match (remembered, since) {
             (Some(rollout), _) => rollout.since.elapsed(),
@@ -234,16 +235,28 @@ impl<K: Primary, S: Shared> Context<K, S> {
         };
         self.controller.children.rolled_out(took);
         if let Some(Rollout { replicas: Some(replicas), .. }) = remembered {
-            let seconds = took.as_secs();
-            self.event(EventType::Normal, "RolloutFinished", format!("All {replicas} replicas updated in {seconds}s"));
+            self.event(EventType::Normal, "RolloutFinished", finished(replicas, took.as_secs(), degraded));
         }
     }
+}
+
+/// Returns the message about the end of a rollout. A rollout that ends does not mean that all is well: it may have restored the
+/// former template.
+fn finished(replicas: i64, seconds: u64, degraded: Option<&str>) -> String {
+    let updated = if replicas == 1 { "The replica was".to_owned() } else { format!("All {replicas} replicas") };
+    let still = degraded.map(|reason| format!("; still {reason}")).unwrap_or_default();
+    format!("{updated} updated in {seconds}s{still}")
 }
 
 /// Returns when the present rollout began, according to these conditions.
 fn rolling_since(conditions: &[Condition]) -> Option<Timestamp> {
     let rolling = |it: &&Condition| it.type_ == "Progressing" && it.status == "True" && it.reason == "RollingOut";
     conditions.iter().find(rolling).map(|it| it.last_transition_time.0)
+}
+
+/// Returns the reason of `Degraded`, if it is true.
+fn degraded_because(conditions: &[Condition]) -> Option<String> {
+    conditions.iter().find(|it| it.type_ == "Degraded" && it.status == "True").map(|it| it.reason.clone())
 }
 
 /// Whether no rollout is running any more, according to these conditions.
@@ -348,6 +361,13 @@ fn add_operations(operations: &mut Vec<Value>, path: &str, old: &Value, differen
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn end_of_a_rollout_is_told_in_words() {
+        assert_eq!(finished(3, 12, None), "All 3 replicas updated in 12s");
+        assert_eq!(finished(1, 5, None), "The replica was updated in 5s");
+        assert_eq!(finished(3, 7, Some("RolledBack")), "All 3 replicas updated in 7s; still RolledBack");
+    }
 
     #[test]
     fn status_patch_contains_only_differences() {
