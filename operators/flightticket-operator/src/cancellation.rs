@@ -40,8 +40,8 @@ pub enum End {
 impl<'a> Cancellation<'a> {
     /// Begins a poll. `lack` says why the operator has no provider; `None` if it has one.
     ///
-    /// A ticket that keeps its booking, or only observes one, needs no request. A ticket that is deleted by force needs none either, if an earlier poll
-    /// has failed.
+    /// A ticket that keeps its booking, or only observes one, needs no request. A ticket that is deleted by force needs none
+    /// either, if an earlier poll has failed.
     pub fn of(ticket: &'a FlightTicket, so_far: SoFar, lack: Option<&str>) -> Self {
         let update = StatusUpdate::stored(ticket);
         let mut cancellation = Self {
@@ -54,7 +54,9 @@ impl<'a> Cancellation<'a> {
             wait: None,
         };
         if ticket.spec.deletion_policy == DeletionPolicy::Retain || ticket.observes() {
-            if let Some(id) = cancellation.id() {
+            // A ticket that observes the booking of another one keeps nothing.
+            let is_own = !ticket.observes() || cancellation.has_own_booking();
+            if let Some(id) = cancellation.id().filter(|_| is_own) {
                 cancellation.events.push(Event::normal("Retained", format!("Booking {id} kept")));
             }
         } else if let Some(lack) = lack {
@@ -159,6 +161,13 @@ impl<'a> Cancellation<'a> {
 
     fn id(&self) -> Option<String> {
         self.update.status.booking_id.clone().or_else(|| self.ticket.claim().booking().map(str::to_owned))
+    }
+
+    /// Whether the status shows a booking under a reference of the ticket.
+    fn has_own_booking(&self) -> bool {
+        let status = &self.update.status;
+        let is_ours = |reference: &String| self.ticket.attempt_of(reference).is_some();
+        status.booking_id.is_some() && status.reference.as_ref().is_some_and(is_ours)
     }
 
     /// Returns the highest attempt that may have been used. If a client has wiped the status, that is unknown, and all references

@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use manager::{Action, Context, Deletion, Error, Event};
+use futures::channel::mpsc::UnboundedSender;
+use manager::{Action, Context, Deletion, Error, Event, ObjectKey};
 use tokio::time::timeout;
 
 use crate::{
@@ -15,21 +16,26 @@ use crate::{
     ticket::{ADOPT, BOOKING_ID, Claim},
 };
 
+/// The index of tickets by the booking that their status shows.
+pub(crate) const SHOWN: &str = "booking";
+
 /// How long the deletion by force waits for the provider.
 const FORCED: Duration = Duration::from_secs(2);
 
-/// How the operator reaches the provider.
+/// How the operator reaches the provider, and other tickets.
 pub(crate) struct Booking {
     /// The client of the provider, or why there is none.
     pub(crate) client: Result<Client, String>,
     pub(crate) polling: Arc<Polling>,
+    /// Wakes tickets.
+    pub(crate) wake: UnboundedSender<ObjectKey>,
 }
 
 /// Carries out the steps of a [`Course`] until it has nothing more to request from the provider for now.
 ///
 /// Every step is idempotent: after a crash, the next reconcile takes the same steps again.
 pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTicket, Booking>) -> Result<Action, Error> {
-    let Booking { client, polling } = ctx.config();
+    let Booking { client, polling, wake } = ctx.config();
     let provider = match client {
         Ok(provider) => provider,
         Err(lack) => {
@@ -68,13 +74,18 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
             Step::Rest(wait) => break wait,
         }
     };
+    // The former owner of an adopted booking still shows it. Before the write, whose answer may be lost.
+    let former = course.acquired().map(|id| ctx.indexed(SHOWN, id)).unwrap_or_default();
+    for former in former.iter().filter(|former| former.metadata.uid != ticket.metadata.uid) {
+        drop(wake.unbounded_send(former.key())); // fails only if the process ends
+    }
     publish(&ctx, course.update(), course.events()).await?;
     Ok(polling.rest(&ctx.object(), wait, ctx.random()))
 }
 
 /// Cancels the booking of a deleted ticket, and closes its references so that no late request can book.
 pub(crate) async fn clean_up(_: Arc<FlightTicket>, ctx: Context<FlightTicket, Booking>) -> Result<Deletion, Error> {
-    let Booking { client, polling } = ctx.config();
+    let Booking { client, polling, .. } = ctx.config();
     let Some(ticket) = ctx.refresh_status().await? else { return Ok(Deletion::Pending(Action::Done)) };
 
     let lack = client.as_ref().err().map(String::as_str);

@@ -144,6 +144,14 @@ impl<'a> Course<'a> {
         events
     }
 
+    /// Returns the id of the ticket's own booking, if the stored status does not show it as the ticket's own yet.
+    pub fn acquired(&self) -> Option<&str> {
+        let is_ours = |reference: &String| self.ticket.attempt_of(reference).is_some();
+        let stored = self.ticket.status.as_ref().filter(|it| it.reference.as_ref().is_some_and(is_ours));
+        let id = self.update.status.booking_id.as_deref().filter(|_| self.is_own)?;
+        (stored.and_then(|it| it.booking_id.as_deref()) != Some(id)).then_some(id)
+    }
+
     /// Takes the outcome of a request, and adds the steps that follow from it.
     pub fn handle(&mut self, request: Request, outcome: Outcome, now: Timestamp) {
         if self.ticket.observes() {
@@ -323,7 +331,7 @@ impl<'a> Course<'a> {
         let status = &mut self.update.status;
         status.phase = Phase::Booked;
         status.booked_at = status.booked_at.or_else(|| Timestamp::from_second(now.as_second()).ok());
-        self.update.ready = Some(status::booked(self.ticket, booking));
+        self.update.ready = Some(status::booked(booking));
         let wanted = self.ticket.spec.number;
         if let Some(difference) = difference(self.ticket, booking) {
             self.update.synced = Some(status::diverged(difference));

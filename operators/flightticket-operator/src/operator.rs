@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clap::{Args, Command};
+use futures::channel::mpsc::unbounded;
 use http::Uri;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -82,9 +83,14 @@ impl Operator for FlightTicketOperator {
 pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> DeclaredController {
     let polling = Arc::new(Polling::every(config.poll_interval));
     let left = polling.clone();
+    let (wake, woken) = unbounded();
     let gauges = metrics::gauges(manager.metrics(), client.clone());
     Controller::of::<FlightTicket>()
-        .config(controller::Booking { client: client.ok_or_else(|| lack(config)), polling })
+        .config(controller::Booking { client: client.ok_or_else(|| lack(config)), polling, wake })
+        .index(controller::SHOWN, |ticket| {
+            ticket.status.iter().filter_map(|status| status.booking_id.clone()).collect()
+        })
+        .wakes_from(move || woken)
         .wakes_on(FlightTicket::intent)
         .workers(config.concurrency.into())
         .on_delete(FINALIZER, controller::clean_up)

@@ -34,6 +34,7 @@ const REASONS: [&str; 17] = [
 const DIVERGED: &str = "Diverged";
 const NOT_CONFIGURED: &str = "ProviderNotConfigured";
 const FORBIDDEN: &str = "BookingForbidden";
+const NO_CODE: &str = "no confirmation code";
 
 /// Reasons of `Ready` that come with a Warning event. It has the same reason and message, and is emitted when the reason appears.
 const WARNINGS: [&str; 8] = [
@@ -93,13 +94,19 @@ impl StatusUpdate {
         let (is, was) = (&self.status, &before.status);
         let is_held = |status: &FlightTicketStatus| matches!(status.phase, Phase::Booked | Phase::Modifying);
         if let (Some(id), Some(number)) = (is.booking_id.as_deref().filter(|_| is_held(is)), is.number) {
+            // A ticket that observes has neither booked nor changed anything.
+            let code = is.confirmation_code.as_deref().unwrap_or(NO_CODE);
             if !is_held(was) || was.booking_id.as_deref() != Some(id) {
-                events.push(Event::normal("Booked", booked_words(ticket, number, is, id)));
+                let (from, to) = (&ticket.spec.from, &ticket.spec.to);
+                events.push(if ticket.observes() {
+                    Event::normal("Observed", format!("Booking {id} has {number} seat(s): {code}"))
+                } else {
+                    Event::normal("Booked", format!("Booked {number} seat(s) {from} -> {to}: {code} ({id})"))
+                });
             } else if let Some(earlier) = was.number.filter(|earlier| *earlier != number) {
-                events.push(Event::normal(
-                    "Modified",
-                    format!("Booking {id} changed from {earlier} to {number} seat(s)"),
-                ));
+                let reason = if ticket.observes() { "Observed" } else { "Modified" };
+                let words = format!("Booking {id} changed from {earlier} to {number} seat(s)");
+                events.push(Event::normal(reason, words));
             }
         }
         let ready = (&self.ready, &before.ready, WARNINGS.as_slice());
@@ -123,11 +130,6 @@ fn finding(status: &FlightTicketStatus, type_: &str) -> Option<Finding> {
     Some(Finding { status: holds, reason, message: stored.message.clone() })
 }
 
-fn booked_words(ticket: &FlightTicket, number: i64, status: &FlightTicketStatus, id: &str) -> String {
-    let code = status.confirmation_code.as_deref().unwrap_or("no confirmation code");
-    format!("Booked {number} seat(s) {} -> {}: {code} ({id})", ticket.spec.from, ticket.spec.to)
-}
-
 fn yes(reason: &'static str, message: impl Into<String>) -> Finding {
     Finding { status: Some(true), reason, message: message.into() }
 }
@@ -142,10 +144,10 @@ pub fn unavailable(message: impl Into<String>) -> Finding {
     Finding { status: None, reason: "ProviderUnavailable", message: message.into() }
 }
 
-/// Returns `Ready` of a confirmed booking.
-pub fn booked(ticket: &FlightTicket, booking: &Booking) -> Finding {
-    let code = booking.confirmation_code.as_deref().unwrap_or("no confirmation code");
-    yes("Booked", format!("{} seat(s) {} -> {}: {code}", booking.number, ticket.spec.from, ticket.spec.to))
+/// Returns `Ready` of a confirmed booking, with the trip as the provider knows it.
+pub fn booked(booking: &Booking) -> Finding {
+    let code = booking.confirmation_code.as_deref().unwrap_or(NO_CODE);
+    yes("Booked", format!("{} seat(s) {} -> {}: {code}", booking.number, booking.from, booking.to))
 }
 
 /// Returns `Ready` of a booking that is not confirmed yet.

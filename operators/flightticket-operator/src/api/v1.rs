@@ -39,6 +39,12 @@ use workloads::{Fence, schemas};
         json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
         priority = 1
     ),
+    printcolumn(
+        name = "SYNCED",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Synced\")].reason",
+        priority = 1
+    ),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
     selectable = ".status.phase",
     selectable = ".status.bookingId",

@@ -106,12 +106,16 @@ fn ticket_without_provider_stays_unless_force_deleted() {
     assert_eq!(without(json!({"spec": {"deletionPolicy": "Retain"}})), "Booking BK-1 kept");
 }
 
-/// The booking may belong to another object, or to a time when the ticket managed it.
+/// The booking may belong to another object, or to a time when the ticket managed it. Only the latter is kept: nobody else
+/// would cancel it.
 #[test]
 fn ticket_that_observes_cancels_nothing() {
     for deletion_policy in ["Cancel", "Retain"] {
         let spec = json!({"managementPolicy": "Observe", "deletionPolicy": deletion_policy});
-        let (asked, end) = end(&ticket(&json!({"spec": spec})), 0, |_| closed(Some("BK-1")));
-        assert_eq!((asked, said(&end).as_str()), (Vec::new(), "Booking BK-1 kept"), "{deletion_policy}");
+        for (reference, words) in [(UID, "Booking BK-1 kept"), ("other", "")] {
+            let status = json!({"phase": "Booked", "bookingId": "BK-1", "reference": reference});
+            let (asked, end) = end(&ticket(&json!({"spec": spec, "status": status})), 0, |_| closed(Some("BK-1")));
+            assert_eq!((asked, said(&end).as_str()), (Vec::new(), words), "{deletion_policy} {reference}");
+        }
     }
 }

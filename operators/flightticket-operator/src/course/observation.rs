@@ -64,7 +64,7 @@ impl Course<'_> {
                     .then(|| format!("Booking {id} has {} seat(s); the spec requests {wanted}", booking.number));
                 let synced =
                     difference(self.ticket, booking).or(seats).map_or_else(status::up_to_date, status::diverged);
-                self.see(Phase::Booked, status::booked(self.ticket, booking), synced);
+                self.see(Phase::Booked, status::booked(booking), synced);
             }
             State::Pending => self.unconfirmed(format!("Booking {id} awaits confirmation")),
             State::Other(state) => self.unconfirmed(format!("Booking {id} has the state {state} at the provider")),

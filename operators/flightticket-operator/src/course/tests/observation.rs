@@ -23,12 +23,26 @@ fn observed_booking_is_reported_and_nothing_else_happens() {
         assert_eq!(seen.steps, [get(), Step::Rest(Wait::Poll)], "no annotation is written, nothing is adopted");
         assert_eq!(seen.said(), "Booked True/Booked True/UpToDate");
         assert_eq!(seen.update.status.booking_id.as_deref(), Some("BK-1"));
-        assert_eq!(seen.reasons(), ["Booked"]);
+        assert_eq!(seen.events, [Event::normal("Observed", "Booking BK-1 has 2 seat(s): ABC123")]);
     }
     let fewer = Outcome::Booking(Booking { number: 1, ..booking(State::Confirmed) });
     let seen = poll(&observing(Some("BK-1")), [fewer]);
     assert_eq!((seen.steps.len(), seen.said()), (2, "Booked True/Booked False/Diverged".to_owned()));
     assert_eq!(message(&seen), "Booking BK-1 has 1 seat(s); the spec requests 2");
+}
+
+/// The ticket neither books nor changes, so no event says so. The trip in the messages is the one of the booking.
+#[test]
+fn changed_or_other_trip_is_reported_as_observed() {
+    let ticket = observing(Some("BK-1"));
+    let first = poll(&ticket, [confirmed()]);
+    let again = first.stored(&ticket);
+    assert_eq!(poll(&again, [confirmed()]).events, []);
+    let more = poll(&again, [Outcome::Booking(Booking { number: 3, ..booking(State::Confirmed) })]);
+    assert_eq!(more.events, [Event::normal("Observed", "Booking BK-1 changed from 2 to 3 seat(s)")]);
+    let elsewhere = poll(&ticket, [Outcome::Booking(Booking { to: "Oslo".to_owned(), ..booking(State::Confirmed) })]);
+    assert_eq!(elsewhere.said(), "Booked True/Booked False/Diverged");
+    assert_eq!(elsewhere.update.external().ready.message, "2 seat(s) Mumbai -> Oslo: ABC123");
 }
 
 #[test]
