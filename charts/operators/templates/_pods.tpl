@@ -95,6 +95,7 @@
   command: [/metrics-proxy]
   {{- end }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
+  terminationMessagePolicy: FallbackToLogsOnError
   args:
     - --secure-listen-address=:{{ .Values.metrics.port }}
     - --upstream=http://127.0.0.1:8080/

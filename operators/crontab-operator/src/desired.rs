@@ -101,8 +101,7 @@ fn container(spec: &CronTabSpec, profile: SecurityProfile, scheduled: Option<Str
         resources: normalize::resources_or_default(spec.resources.as_ref()),
         security_context: Some(SecurityContext { run_as_user: spec.run_as_user, ..profile.container() }),
         volume_mounts: normalize::list(&spec.volume_mounts),
-        // A program that writes no termination message leaves the end of its log instead.
-        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        termination_message_policy: Some(workloads::LAST_WORDS.to_owned()),
         ..Default::default()
     }
 }

@@ -53,7 +53,7 @@ pub use image::{ImagePullPolicy, runs_latest};
 pub use job::{End, JobView};
 pub use live::{Child, Live, Viewed};
 pub use network_policy::NetworkPolicyView;
-pub use pod::{Phase, PodView, Trouble};
+pub use pod::{LAST_WORDS, Phase, PodView, Trouble};
 pub use present::ClockReading;
 pub use problem::{Problem, ProblemKind};
 pub use scope::{MayOwn, Scope, Scoped};

@@ -10,6 +10,10 @@ use crate::{Live, Viewed};
 
 mod wire;
 
+/// The `terminationMessagePolicy` of our containers. If a program fails and has written no termination message, the kubelet stores
+/// the end of its log instead: then [`Trouble::CrashLoop`] says why the program ends.
+pub const LAST_WORDS: &str = "FallbackToLogsOnError";
+
 impl Viewed for Pod {
     type View = PodView;
 }

@@ -66,6 +66,7 @@ pub fn is_possible(pod: &PodSpec, profile: SecurityProfile) -> bool {
         resources: container.resources.clone(),
         security_context: Some(SecurityContext { run_as_user, ..profile.container() }),
         volume_mounts: container.volume_mounts.clone(),
+        termination_message_policy: container.termination_message_policy.clone(), // an earlier release set none
         ..Default::default()
     };
     let of_cluster = |volume: &Volume| Volume {
@@ -135,6 +136,7 @@ fn container(spec: &HelloAppSpec, profile: SecurityProfile) -> Container {
         resources: normalize::resources_or_default(spec.resources.as_ref()),
         security_context: Some(SecurityContext { run_as_user: spec.run_as_user, ..profile.container() }),
         volume_mounts: normalize::list(&spec.volume_mounts),
+        termination_message_policy: Some(workloads::LAST_WORDS.to_owned()),
         ..Default::default()
     }
 }

@@ -136,6 +136,17 @@ fn release_without_a_probe_proves_itself_for_a_while_before_a_rollback_relies_on
     assert_eq!(min_ready(&json!({"rollback": "Never"})), None);
 }
 
+/// Otherwise the reason of a crash is only in the log.
+#[test]
+fn failed_program_leaves_the_end_of_its_log() {
+    let pod = template(&samples::with_spec(&json!({"image": "a"})), SecurityProfile::Restricted).spec.expect("a pod");
+    assert_eq!(pod.containers[0].termination_message_policy.as_deref(), Some("FallbackToLogsOnError"));
+    // A template that an earlier release stored can still be restored.
+    let mut earlier = pod;
+    earlier.containers[0].termination_message_policy = None;
+    assert!(is_possible(&earlier, SecurityProfile::Restricted));
+}
+
 #[test]
 fn only_pods_that_a_spec_can_describe_are_possible() {
     use SecurityProfile::{Baseline, Restricted, RootAllowed};

@@ -127,6 +127,7 @@ fn memcached_container(memcached: &Memcached, config: &Config) -> Container {
             read_only_root_filesystem: Some(true),
             ..SecurityProfile::Restricted.container()
         }),
+        termination_message_policy: Some(workloads::LAST_WORDS.to_owned()),
         ..Default::default()
     }
 }
@@ -246,6 +247,14 @@ mod tests {
             assert_eq!((context.run_as_user, context.run_as_group), (None, None));
             assert_eq!(context.run_as_non_root, Some(true), "but never root");
         }
+    }
+
+    /// Otherwise the reason of a crash, such as a bad option, is only in the log.
+    #[test]
+    fn failed_program_leaves_the_end_of_its_log() {
+        let containers = pod_of(&json!({"metrics": {"enabled": true}})).containers;
+        let policies = containers.iter().map(|it| it.termination_message_policy.as_deref());
+        assert_eq!(policies.collect::<Vec<_>>(), [Some("FallbackToLogsOnError"); 2]);
     }
 
     #[test]

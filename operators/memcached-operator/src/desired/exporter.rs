@@ -58,6 +58,7 @@ pub(super) fn exporter(memcached: &Memcached, config: &Config) -> Option<Contain
             read_only_root_filesystem: Some(true),
             ..SecurityProfile::Restricted.container()
         }),
+        termination_message_policy: Some(workloads::LAST_WORDS.to_owned()),
         ..Default::default()
     })
 }
