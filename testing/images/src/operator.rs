@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::folders::Folders;
 use crate::{Compression, Digest, ImageSpec, Layer, Platform, Reference, Store, closure, sbom};
 
 /// The default name of the image. The registry `localhost` ensures that no node pulls the image from the internet.
@@ -117,6 +118,10 @@ fn compile(workspace: &Path, name: &str, variant: Variant<'_>) -> Result<PathBuf
     let target = platform.target();
     // In a separate folder, because the different flags would invalidate the ordinary build.
     let folder = workspace.join("target/image");
+    let folders = Folders::of(workspace)?;
+    // Static, with glibc: it has name resolution and needs no loader. Because the command names the target, cargo does not use
+    // the flag for procedural macros, which cannot be static.
+    let flags: Vec<_> = ["-Ctarget-feature=+crt-static".to_owned()].into_iter().chain(folders.rustc()).collect();
     let mut cargo = crate::cargo();
     if Platform::here()? != platform {
         cross(&mut cargo, platform)?;
@@ -130,17 +135,18 @@ fn compile(workspace: &Path, name: &str, variant: Variant<'_>) -> Result<PathBuf
         .arg("--target-dir")
         .arg(&folder)
         .current_dir(workspace)
-        // Static, with glibc: it has name resolution and needs no loader. Because the command names the target, cargo does not
-        // use the flag for procedural macros, which cannot be static.
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")) // in this form, folders may have spaces
+        .env(format!("CFLAGS_{}", target.replace('-', "_")), folders.gcc()?)
+        .env("CC_SHELL_ESCAPED_FLAGS", "1")
         .status()
         .context("could not run cargo")?;
     if !status.success() {
         bail!("cargo could not build {name}, see above");
     }
     let subfolder = if profile == "dev" { "debug" } else { profile };
-    Ok(folder.join(target).join(subfolder).join(name))
+    let program = folder.join(target).join(subfolder).join(name);
+    folders.check(&program)?;
+    Ok(program)
 }
 
 /// Makes `cargo` link with the compiler for a platform that this machine does not have. The crate `cc`, which compiles the C
@@ -171,6 +177,44 @@ mod tests {
         let (one, other) = (build("one"), build("other"));
         assert_eq!((one.digest, one.size), (other.digest, other.size));
         assert_eq!(reference.to_string(), DEFAULT_TAG);
+    }
+
+    /// A workspace that generates code in the folder of the build, as some crates do, with this name in it.
+    fn workspace(root: &Path) {
+        let files = [
+            ("Cargo.toml", "[package]\nname = \"controller-manager\"\nversion = \"1.0.0\"\nedition = \"2024\"\n"),
+            ("Cargo.lock", "version = 4\n\n[[package]]\nname = \"controller-manager\"\nversion = \"1.0.0\"\n"),
+            (
+                "build.rs",
+                "fn main() {\n    let folder = std::env::var(\"OUT_DIR\").unwrap();\n    \
+                 std::fs::write(folder + \"/code.rs\", \"fn name() -> &'static str { file!() }\").unwrap();\n}\n",
+            ),
+            (
+                "src/main.rs",
+                "include!(concat!(env!(\"OUT_DIR\"), \"/code.rs\"));\nfn main() {\n    println!(\"{}\", name());\n}\n",
+            ),
+        ];
+        for (name, content) in files {
+            let path = root.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_same_sources_give_the_same_program_in_each_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let variant = Variant { platform: Platform::here().unwrap(), profile: "dev", commit: Some("abc") };
+        let build = |name: &str| {
+            let root = folder.path().join(name);
+            workspace(&root);
+            compile(&root, PROGRAMS[0], variant).unwrap()
+        };
+        let (one, other) = (build("one"), build("another folder/below"));
+        assert!(std::fs::read(&one).unwrap() == std::fs::read(other).unwrap(), "the programs differ");
+        let said = Command::new(one).output().unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.starts_with("/workspace/target/image/") && said.ends_with("/code.rs\n"), "{said}");
     }
 
     #[test]
