@@ -9,12 +9,14 @@ use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use chart::helm::Helm;
 use chart::plain;
+use images::image::MANIFEST;
 use images::sbom::{self, Component};
 use images::{Digest, Platform, Store};
 use serde_json::json;
 
-use crate::oci::{self, Annotations, Document};
+use crate::oci::{self, Annotations, Attachment, CYCLONEDX, Document};
 use crate::package::{self, Package};
+use crate::statement::{Statement, Subject};
 use crate::{Plan, Ready};
 
 /// The file with the checksums of all others, which `sha256sum --check` reads.
@@ -31,30 +33,21 @@ pub struct Image {
     pub components: Vec<Component>,
 }
 
-/// The bill of materials of an image.
-#[derive(Clone, Debug)]
-pub struct Bill {
-    /// The digest of the image's manifest.
-    pub subject: Digest,
-    /// The text, in `CycloneDX` format.
-    pub content: Bytes,
-    /// The manifest that attaches it to the image.
-    pub manifest: Document,
-}
-
 /// What a release consists of.
 #[derive(Clone, Debug)]
 pub struct Artifacts {
     /// The images that the index names.
     pub images: Vec<Image>,
     /// The bill of materials of each image.
-    pub bills: Vec<Bill>,
+    pub bills: Vec<Attachment>,
     /// The index.
     pub index: Document,
     /// The chart.
     pub package: Package,
     /// The manifest of the chart.
     pub chart: Document,
+    /// How the image, the chart and the files came to be.
+    pub provenance: Statement,
     /// The files for download, by name.
     pub files: BTreeMap<String, Bytes>,
 }
@@ -65,7 +58,7 @@ impl Artifacts {
         let manifest = |image: &Image| {
             let path = store.blob_path(&image.digest);
             let content = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
-            Ok((image.platform, content.into()))
+            Ok((image.platform, Document { media_type: MANIFEST, content: content.into() }))
         };
         let manifests = images.iter().map(manifest).collect::<Result<Vec<_>>>()?;
         let version = plan.version.to_string();
@@ -76,41 +69,48 @@ impl Artifacts {
             Annotations::from(values.map(named))
         };
         let index = oci::index(&manifests, annotated("controller-manager", "The operators of this release."))?;
-        let package = package::package(helm, plan, &ready.commit, &index.digest())?;
+        let package = package::package(helm, plan, ready, &index.digest())?;
         let chart = oci::chart(&package.config, &package.content, annotated("operators", &package.description))?;
-        let bill = |(image, (_, manifest)): (&Image, &(Platform, Bytes))| {
+        let bill = |(image, (_, manifest)): (&Image, &(Platform, Document))| {
             let content = sbom::cyclonedx(&plan.image().to_string(), &image.digest.to_string(), &image.components)?;
-            let content = content.into();
-            Ok(Bill { subject: image.digest.clone(), manifest: oci::bill_of_materials(manifest, &content)?, content })
+            Attachment::new(manifest, CYCLONEDX, content.into(), Annotations::new())
         };
-        let bills = images.iter().zip(&manifests).map(bill).collect::<Result<_>>()?;
-        let mut artifacts = Self { images, bills, index, package, chart, files: BTreeMap::new() };
-        artifacts.write(plan, ready, helm)?;
-        Ok(artifacts)
-    }
-
-    fn write(&mut self, plan: &Plan, ready: &Ready, helm: &Helm) -> Result<()> {
-        let folder = &plan.output;
-        fs::create_dir_all(folder).with_context(|| format!("could not create {}", folder.display()))?;
-        let package = format!("operators-{}.tgz", plan.version);
-        write(&folder.join(&package), &self.package.content)?;
-        let rendered = helm.template_of(&folder.join(&package), &json!({}), &["--skip-tests"])?;
-        let manifests = plain::files(&rendered)?.into_iter().map(|(name, text)| (name, text.into()));
-        self.files.extend(manifests);
-        for (image, bill) in self.images.iter().zip(&self.bills) {
+        let bills = images.iter().zip(&manifests).map(bill).collect::<Result<Vec<_>>>()?;
+        let mut files = files(plan, ready, helm, &package)?;
+        for (image, bill) in images.iter().zip(&bills) {
             let name = format!("controller-manager-linux-{}.cdx.json", image.platform.architecture());
-            self.files.insert(name, bill.content.clone());
+            files.insert(name, bill.content.clone());
         }
-        self.files.insert(package, self.package.content.clone());
-        self.files.insert("notes.md".to_owned(), ready.notes.clone().into());
-        self.files.insert(CHECKSUMS.to_owned(), self.checksums().into());
-        self.files.iter().try_for_each(|(name, content)| write(&folder.join(name), content))
+        let published = [(plan.image(), index.digest()), (plan.chart(), chart.digest())];
+        let mut subjects: Vec<_> =
+            published.into_iter().map(|(name, digest)| Subject { name: name.to_string(), digest }).collect();
+        subjects
+            .extend(files.iter().map(|(name, content)| Subject { name: name.clone(), digest: Digest::of(content) }));
+        let provenance = Statement::provenance(&subjects, plan, ready)?;
+        files.insert("provenance.json".to_owned(), provenance.content.clone());
+        files.insert(CHECKSUMS.to_owned(), checksums(&files).into());
+        files.iter().try_for_each(|(name, content)| write(&plan.output.join(name), content))?;
+        Ok(Self { images, bills, index, package, chart, provenance, files })
     }
+}
 
-    fn checksums(&self) -> String {
-        let line = |(name, content): (&String, &Bytes)| [Digest::of(content).hex(), "  ", name, "\n"].concat();
-        self.files.iter().map(line).collect()
-    }
+/// The files with the chart, the manifests and the notes.
+fn files(plan: &Plan, ready: &Ready, helm: &Helm, package: &Package) -> Result<BTreeMap<String, Bytes>> {
+    let folder = &plan.output;
+    fs::create_dir_all(folder).with_context(|| format!("could not create {}", folder.display()))?;
+    let archive = format!("operators-{}.tgz", plan.version);
+    write(&folder.join(&archive), &package.content)?;
+    let rendered = helm.template_of(&folder.join(&archive), &json!({}), &["--skip-tests"])?;
+    let mut files: BTreeMap<_, _> =
+        plain::files(&rendered)?.into_iter().map(|(name, text)| (name, text.into())).collect();
+    files.insert(archive, package.content.clone());
+    files.insert("notes.md".to_owned(), ready.notes.clone().into());
+    Ok(files)
+}
+
+fn checksums(files: &BTreeMap<String, Bytes>) -> String {
+    let line = |(name, content): (&String, &Bytes)| [Digest::of(content).hex(), "  ", name, "\n"].concat();
+    files.iter().map(line).collect()
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<()> {

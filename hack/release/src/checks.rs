@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use images::Digest;
 use semver::Version;
 
 use crate::{Plan, git};
@@ -13,6 +14,8 @@ use crate::{Plan, git};
 pub struct Ready {
     /// The commit that the release is made from.
     pub commit: String,
+    /// The digest of `Cargo.lock`, which pins all crates.
+    pub lock: Digest,
     /// The changelog's entry for the version, without its heading.
     pub notes: String,
 }
@@ -44,7 +47,7 @@ pub fn check(plan: &Plan) -> Result<Ready> {
         ));
     }
     match (problems.as_slice(), notes) {
-        ([], Some(notes)) => Ok(Ready { commit, notes }),
+        ([], Some(notes)) => Ok(Ready { commit, lock: Digest::of(read("Cargo.lock")?.as_bytes()), notes }),
         _ => bail!("this checkout is not ready for the release {version}:\n- {}", problems.join("\n- ")),
     }
 }

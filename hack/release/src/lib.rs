@@ -1,22 +1,26 @@
 //! Makes a release: the image of each platform under one OCI index, the Helm chart that names the digest of this index, plain
-//! manifests, and checksums. The same commit always gives the same digests, so a release that broke off can be repeated.
+//! manifests, provenance, and checksums. The same commit always gives the same digests, so a release that broke off can be repeated.
 //!
 //! Reading order:
 //!
 //! - [`plan`]: what a release consists of, and where it goes.
 //! - [`checks`]: whether the checkout is ready for it.
-//! - [`artifacts`]: puts everything together on this machine. [`package`] makes the chart, [`oci`] has the formats of registries.
-//! - [`publish`]: sends it to the registry, the tags last.
+//! - [`artifacts`]: puts everything together on this machine. [`package`] makes the chart, [`oci`] has the formats of registries,
+//!   [`statement`] says where everything comes from.
+//! - [`publish`]: sends it to the registry, the tags last. [`cosign`] signs it.
 //!
 //! `cargo xtask release` builds the images and calls these in turn.
 
 pub mod artifacts;
 pub mod checks;
+pub mod cosign;
 mod git;
+mod hub;
 pub mod oci;
 pub mod package;
 pub mod plan;
 pub mod publish;
+pub mod statement;
 
 pub use artifacts::{Artifacts, Image};
 pub use checks::{Ready, check};

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use images::image::{Descriptor, MANIFEST};
 use images::{Digest, Platform};
 use serde::Serialize;
+use serde_json::json;
 
 /// The media type of an index.
 pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -93,9 +94,9 @@ impl Manifest {
 }
 
 /// The index over the manifests of these platforms.
-pub fn index(manifests: &[(Platform, Bytes)], annotations: Annotations) -> Result<Document> {
-    let entry = |(platform, manifest): &(Platform, Bytes)| Entry {
-        descriptor: Descriptor::of(MANIFEST, manifest),
+pub fn index(manifests: &[(Platform, Document)], annotations: Annotations) -> Result<Document> {
+    let entry = |(platform, manifest): &(Platform, Document)| Entry {
+        descriptor: Descriptor::of(manifest.media_type, &manifest.content),
         platform: Runs { architecture: platform.architecture(), os: "linux" },
     };
     let manifests = manifests.iter().map(entry).collect();
@@ -108,11 +109,51 @@ pub fn chart(config: &Bytes, content: &Bytes, annotations: Annotations) -> Resul
     document(MANIFEST, &Manifest { annotations, ..manifest })
 }
 
-/// A manifest that attaches a bill of materials to the manifest `subject`.
-pub fn bill_of_materials(subject: &[u8], bill: &Bytes) -> Result<Document> {
-    let manifest = Manifest::new(Descriptor::of(EMPTY, EMPTY_CONFIG), Descriptor::of(CYCLONEDX, bill));
-    let subject = Some(Descriptor::of(MANIFEST, subject));
-    document(MANIFEST, &Manifest { artifact_type: Some(CYCLONEDX), subject, ..manifest })
+/// Something about a manifest or an index, by which clients find it: a referrer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// What it is about.
+    pub subject: Digest,
+    /// The text itself.
+    pub content: Bytes,
+    /// The manifest that names both.
+    pub manifest: Document,
+    entry: Referrer,
+}
+
+/// The entry of an attachment in the list that a client keeps for a registry that keeps none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Referrer {
+    #[serde(flatten)]
+    descriptor: Descriptor,
+    artifact_type: &'static str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: Annotations,
+}
+
+impl Attachment {
+    /// Attaches a text of this media type.
+    pub fn new(subject: &Document, kind: &'static str, content: Bytes, annotations: Annotations) -> Result<Self> {
+        let manifest = Manifest::new(Descriptor::of(EMPTY, EMPTY_CONFIG), Descriptor::of(kind, &content));
+        let of = Some(Descriptor::of(subject.media_type, &subject.content));
+        let (artifact_type, listed) = (Some(kind), annotations.clone());
+        let manifest = document(MANIFEST, &Manifest { artifact_type, subject: of, annotations, ..manifest })?;
+        let descriptor = Descriptor::of(MANIFEST, &manifest.content);
+        let entry = Referrer { descriptor, artifact_type: kind, annotations: listed };
+        Ok(Self { subject: subject.digest(), content, manifest, entry })
+    }
+
+    /// The index that lists this attachment after those that `before` lists.
+    pub fn listed_after(&self, before: Option<&[u8]>) -> Result<Document> {
+        let mut list = match before {
+            Some(list) => serde_json::from_slice(list)?,
+            None => json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": []}),
+        };
+        let entry = serde_json::to_value(&self.entry)?;
+        list["manifests"].as_array_mut().context("this is not an index")?.push(entry);
+        document(INDEX, &list)
+    }
 }
 
 fn document(media_type: &'static str, content: &impl Serialize) -> Result<Document> {
@@ -121,11 +162,14 @@ fn document(media_type: &'static str, content: &impl Serialize) -> Result<Docume
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
     fn index_has_the_form_that_registries_expect() {
-        let manifests = [(Platform::Amd64, Bytes::from_static(b"{}")), (Platform::Arm64, Bytes::from_static(b"{ }"))];
+        let manifest = |content| Document { media_type: MANIFEST, content: Bytes::from_static(content) };
+        let manifests = [(Platform::Amd64, manifest(b"{}")), (Platform::Arm64, manifest(b"{ }"))];
         let annotations = Annotations::from([("a".to_owned(), "b".to_owned())]);
         let expected = format!(
             r#"{{"schemaVersion":2,"mediaType":"{INDEX}","manifests":[{{"mediaType":"{MANIFEST}","digest":"{}","size":2,"platform":{{"architecture":"amd64","os":"linux"}}}},{{"mediaType":"{MANIFEST}","digest":"{}","size":3,"platform":{{"architecture":"arm64","os":"linux"}}}}],"annotations":{{"a":"b"}}}}"#,
@@ -133,5 +177,23 @@ mod tests {
             Digest::of(b"{ }"),
         );
         assert_eq!(index(&manifests, annotations).unwrap().content, expected);
+    }
+
+    #[test]
+    fn list_of_referrers_keeps_what_others_attached() {
+        let subject = Document { media_type: INDEX, content: Bytes::from_static(b"{}") };
+        let annotations = Annotations::from([("a".to_owned(), "b".to_owned())]);
+        let ours = Attachment::new(&subject, CYCLONEDX, Bytes::from_static(b"bill"), annotations).unwrap();
+        let manifest: Value = serde_json::from_slice(&ours.manifest.content).unwrap();
+        assert_eq!(manifest["subject"]["mediaType"], INDEX);
+        let before = br#"{"schemaVersion":2,"manifests":[{"digest":"sha256:0"}]}"#;
+        for (before, place) in [(None, 0), (Some(&before[..]), 1)] {
+            let list: Value = serde_json::from_slice(&ours.listed_after(before).unwrap().content).unwrap();
+            let entry = &list["manifests"][place];
+            assert_eq!(entry["digest"], ours.manifest.digest().to_string());
+            assert_eq!((&entry["artifactType"], &entry["annotations"]["a"]), (&CYCLONEDX.into(), &"b".into()));
+            assert_eq!(list["manifests"].as_array().unwrap().len(), place + 1);
+        }
+        assert!(ours.listed_after(Some(b"{}")).is_err());
     }
 }

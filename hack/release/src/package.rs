@@ -14,7 +14,7 @@ use images::reference::Repository;
 use images::{Digest, Layer, image};
 use serde_json::Value;
 
-use crate::{Plan, git};
+use crate::{Plan, Ready, git, hub};
 
 /// A packaged chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,13 +28,16 @@ pub struct Package {
 }
 
 /// Packages the chart of this commit.
-pub fn package(helm: &Helm, plan: &Plan, commit: &str, index: &Digest) -> Result<Package> {
+pub fn package(helm: &Helm, plan: &Plan, ready: &Ready, index: &Digest) -> Result<Package> {
     let folder = tempfile::tempdir()?;
     // Not the files of the folder: git ignores some, which would come along.
-    let committed = git::git(&plan.checkout, &["archive", "--format=tar", commit, CHART])?;
+    let committed = git::git(&plan.checkout, &["archive", "--format=tar", &ready.commit, CHART])?;
     tar::Archive::new(committed.as_slice()).unpack(folder.path()).context("could not unpack the chart")?;
     let source = folder.path().join(CHART);
     name_image(&source, &plan.image(), index)?;
+    let description = source.join("Chart.yaml");
+    let chart = fs::read_to_string(&description).context("the chart has no Chart.yaml")?;
+    fs::write(&description, hub::annotated(&chart, plan, &ready.notes, index)?)?;
     let version = plan.version.to_string();
     let mut command = helm.command();
     command.arg("package").arg(&source).args(["--version", &version, "--app-version", &version]);

@@ -8,6 +8,8 @@ use images::Platform;
 use images::reference::Repository;
 use semver::Version;
 
+use crate::statement::Builder;
+
 /// The name of the image, and of the repository below the release's registry.
 const IMAGE: &str = "controller-manager";
 /// The repository of the chart below the release's registry. Helm takes its last part for the name of the chart.
@@ -22,6 +24,10 @@ pub struct Plan {
     pub registry: Repository,
     /// The platforms of the image.
     pub platforms: Vec<Platform>,
+    /// The profile of cargo for the programs.
+    pub profile: String,
+    /// Who builds.
+    pub builder: Builder,
     /// The checkout of the repository.
     pub checkout: PathBuf,
     /// The folder for the files of the release.

@@ -3,29 +3,38 @@
 
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
-use images::Store;
-use images::image::MANIFEST;
 use images::reference::Repository;
+use images::{Digest, Store};
 use registry_client::image::push_digest;
 use registry_client::{Client, Name, Pushed};
-use serde_json::{Value, json};
+use serde::Deserialize;
 
-use crate::artifacts::Bill;
-use crate::oci::{CYCLONEDX, EMPTY_CONFIG, INDEX};
+use crate::cosign::{BUNDLE, Signer};
+use crate::oci::{Annotations, Attachment, Document, EMPTY_CONFIG};
+use crate::statement::{IN_TOTO, Statement};
 use crate::{Artifacts, Plan};
 
-/// Pushes the release. Returns how many bytes crossed the network; 0 if the registry had everything already.
+/// Pushes the release, with signatures if there is a signer. Returns how many bytes crossed the network; 0 if the registry had
+/// everything already.
 ///
 /// # Errors
 ///
 /// Also if the registry has another release under this version. A version never changes.
-pub async fn publish(client: &Client, store: &Store, plan: &Plan, artifacts: &Artifacts) -> Result<u64> {
+pub async fn publish(
+    client: &Client,
+    store: &Store,
+    plan: &Plan,
+    artifacts: &Artifacts,
+    signer: Option<&Signer>,
+) -> Result<u64> {
     let (image, chart, tag) = (plan.image(), plan.chart(), Name::Tag(plan.version.to_string()));
-    for (repository, ours) in [(&image, artifacts.index.digest()), (&chart, artifacts.chart.digest())] {
+    let tagged = [(&image, &artifacts.index), (&chart, &artifacts.chart)];
+    for (repository, document) in tagged {
         match client.digest(repository, &tag).await? {
-            Some(theirs) if theirs != ours => bail!(
-                "{repository}{tag} was released before, with the digest {theirs} instead of {ours}: a released version never \
-                 changes, so choose the next one"
+            Some(theirs) if theirs != document.digest() => bail!(
+                "{repository}{tag} was released before, with the digest {theirs} instead of {}: a released version never \
+                 changes, so choose the next one",
+                document.digest()
             ),
             _ => {}
         }
@@ -35,44 +44,95 @@ pub async fn publish(client: &Client, store: &Store, plan: &Plan, artifacts: &Ar
         let name = Name::Digest(part.digest.clone());
         bytes += push_digest(client, store, &part.digest, &image, &name).await?.bytes;
     }
-    let mut count = |pushed, content: &[u8]| bytes += if pushed == Pushed::Uploaded { content.len() as u64 } else { 0 };
     for bill in &artifacts.bills {
-        for blob in [&Bytes::from_static(EMPTY_CONFIG), &bill.content] {
-            count(client.push_blob(&image, blob, None).await?, blob);
-        }
-        count(attach(client, &image, bill).await?, &bill.manifest.content);
+        bytes += attach(client, &image, bill).await?;
     }
     for blob in [&artifacts.package.config, &artifacts.package.content] {
-        count(client.push_blob(&chart, blob, None).await?, blob);
+        bytes += sent(client.push_blob(&chart, blob, None).await?, blob);
     }
-    for (repository, document) in [(&image, &artifacts.index), (&chart, &artifacts.chart)] {
-        let content = &document.content;
-        count(client.push_manifest(repository, &tag, document.media_type, content).await?, content);
+    for (repository, document) in tagged {
+        bytes += push(client, repository, &Name::Digest(document.digest()), document).await?;
+        if let Some(signer) = signer {
+            bytes +=
+                attach_signed(client, repository, document, &Statement::signature(&document.digest())?, signer).await?;
+            bytes += attach_signed(client, repository, document, &artifacts.provenance, signer).await?;
+        } else {
+            let content = artifacts.provenance.content.clone();
+            let unsigned = Attachment::new(document, IN_TOTO, content, Annotations::new())?;
+            bytes += attach(client, repository, &unsigned).await?;
+        }
+    }
+    for (repository, document) in tagged {
+        bytes += push(client, repository, &tag, document).await?;
     }
     Ok(bytes)
 }
 
-/// Pushes the manifest of a bill of materials. Then clients find it by the image that it describes.
-async fn attach(client: &Client, repository: &Repository, bill: &Bill) -> Result<Pushed> {
-    let (manifest, digest) = (&bill.manifest, bill.manifest.digest());
-    let pushed =
-        client.push_manifest(repository, &Name::Digest(digest.clone()), manifest.media_type, &manifest.content).await?;
-    if client.referrers(repository, &bill.subject).await?.contains(&digest) {
-        return Ok(pushed);
+fn sent(pushed: Pushed, content: &[u8]) -> u64 {
+    if pushed == Pushed::Uploaded { content.len() as u64 } else { 0 }
+}
+
+async fn push(client: &Client, repository: &Repository, name: &Name, document: &Document) -> Result<u64> {
+    let Document { media_type, content } = document;
+    Ok(sent(client.push_manifest(repository, name, media_type, content).await?, content))
+}
+
+/// Signs the statement and attaches it, unless it is attached with a signature of this signer. No two signatures are equal, so a
+/// repeated release would attach more and more of them.
+async fn attach_signed(
+    client: &Client,
+    repository: &Repository,
+    subject: &Document,
+    statement: &Statement,
+    signer: &Signer,
+) -> Result<u64> {
+    for referrer in client.referrers(repository, &subject.digest()).await? {
+        if let Some(bundle) = attached(client, repository, &referrer, BUNDLE).await?
+            && signer.has_signed(statement, &bundle)?
+        {
+            return Ok(0);
+        }
+    }
+    let annotations = [("content", "dsse-envelope"), ("predicateType", statement.predicate_type)];
+    let annotations = annotations.map(|(name, value)| (format!("dev.sigstore.bundle.{name}"), value.to_owned())).into();
+    let bundle = Attachment::new(subject, BUNDLE, signer.sign(statement)?, annotations)?;
+    attach(client, repository, &bundle).await
+}
+
+/// What a referrer of this kind attaches; `None` if it is of another kind.
+async fn attached(client: &Client, repository: &Repository, referrer: &Digest, kind: &str) -> Result<Option<Bytes>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Manifest {
+        artifact_type: Option<String>,
+        layers: Vec<images::image::Descriptor>,
+    }
+    let Some(manifest) = client.manifest(repository, &Name::Digest(referrer.clone())).await? else { return Ok(None) };
+    // What others attach may be no manifest at all.
+    let Ok(manifest) = serde_json::from_slice::<Manifest>(&manifest.content) else { return Ok(None) };
+    match manifest.layers.as_slice() {
+        [only] if manifest.artifact_type.as_deref() == Some(kind) => {
+            Ok(Some(client.blob(repository, &only.digest, only.size).await?))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Pushes an attachment. Then clients find it by what it is about. Returns how many bytes crossed the network.
+pub async fn attach(client: &Client, repository: &Repository, attachment: &Attachment) -> Result<u64> {
+    let mut bytes = 0;
+    for blob in [&Bytes::from_static(EMPTY_CONFIG), &attachment.content] {
+        bytes += sent(client.push_blob(repository, blob, None).await?, blob);
+    }
+    let digest = attachment.manifest.digest();
+    bytes += push(client, repository, &Name::Digest(digest.clone()), &attachment.manifest).await?;
+    if client.referrers(repository, &attachment.subject).await?.contains(&digest) {
+        return Ok(bytes);
     }
     // The registry keeps no list itself. Then the client keeps one, under a tag that the specification prescribes.
-    let tag = Name::Tag(format!("sha256-{}", bill.subject.hex()));
-    let mut list = match client.manifest(repository, &tag).await? {
-        Some(list) => serde_json::from_slice(&list.content).with_context(|| format!("{repository}{tag}"))?,
-        None => json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": []}),
-    };
-    let entry = json!({
-        "mediaType": MANIFEST,
-        "digest": digest,
-        "size": manifest.content.len(),
-        "artifactType": CYCLONEDX,
-    });
-    list["manifests"].as_array_mut().with_context(|| format!("{repository}{tag} is not an index"))?.push(entry);
-    client.push_manifest(repository, &tag, INDEX, &Bytes::from(Value::to_string(&list))).await?;
-    Ok(pushed)
+    let tag = Name::Tag(format!("sha256-{}", attachment.subject.hex()));
+    let before = client.manifest(repository, &tag).await?;
+    let list = attachment.listed_after(before.as_ref().map(|list| &*list.content));
+    push(client, repository, &tag, &list.with_context(|| format!("{repository}{tag}"))?).await?;
+    Ok(bytes)
 }

@@ -1,12 +1,14 @@
-//! `cargo xtask release`: checks the checkout, builds the images, and publishes them with the chart.
+//! `cargo xtask release`: checks the checkout, builds the images, and publishes them with the chart and with signatures.
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use chart::helm::{Helm, Version};
 use images::operator::Variant;
 use images::{Platform, Reference, Store, default_store, operator};
 use release::artifacts::Summary;
+use release::cosign::{Identity, Signer};
+use release::statement::Builder;
 use release::{Artifacts, Image, Plan, Ready, check, plan, publish};
 
 use crate::image::megabytes;
@@ -36,41 +38,79 @@ pub(crate) struct Args {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    signing: Signing,
+    #[command(flatten)]
     access: registry::Access,
 }
 
+/// Who signs. There is no default, so that no release lacks signatures by mistake.
+#[derive(clap::Args)]
+#[group(multiple = false)]
+struct Signing {
+    /// Sign with this private key, a file of `cosign generate-key-pair` whose password is in `COSIGN_PASSWORD`, or the address
+    /// of a key in a key management service
+    #[arg(long, value_name = "FILE")]
+    key: Option<String>,
+    /// Sign with a short-lived certificate for the workflow that runs this, and with an entry in the public transparency log
+    #[arg(long)]
+    keyless: bool,
+    /// Sign nothing, to try a release
+    #[arg(long)]
+    unsigned: bool,
+}
+
+impl Signing {
+    /// The identity that signs; `None` to sign nothing.
+    fn identity(self) -> Result<Option<Identity>> {
+        match self {
+            Self { key: Some(key), .. } => Ok(Some(Identity::Key(key))),
+            Self { keyless: true, .. } => Ok(Some(Identity::Keyless)),
+            Self { unsigned: true, .. } => Ok(None),
+            _ => bail!(
+                "who signs the release? Pass --key FILE with a key of `cosign generate-key-pair`, --keyless in a workflow, or \
+                 --unsigned to try it"
+            ),
+        }
+    }
+}
+
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Args { version, registry, mut platforms, profile, output, dry_run, access } = args;
+    let Args { version, registry, mut platforms, profile, output, dry_run, signing, access } = args;
+    let identity = signing.identity()?;
     platforms.sort_unstable();
     platforms.dedup();
     let output = output.unwrap_or_else(|| workspace::root().join("dist").join(version.to_string()));
-    let plan = Plan { version, registry, platforms, checkout: workspace::root().to_owned(), output };
+    let builder = Builder::from_environment(|name| std::env::var(name).ok());
+    let checkout = workspace::root().to_owned();
+    let plan = Plan { version, registry, platforms, profile, builder, checkout, output };
     println!("{plan}");
+    println!("  signatures {}", identity.as_ref().map_or("none".to_owned(), ToString::to_string));
     let ready = check(&plan)?;
     println!("  commit     {}", ready.commit);
     if dry_run {
         println!("this was a dry run: the checkout is ready, and nothing was built or pushed");
         return Ok(());
     }
-    // Before the builds, so that wrong credentials do not cost them.
+    // Before the builds, so that wrong credentials or a wrong password do not cost them.
     let client = access.client(&plan.registry.registry)?;
+    let signer = identity.map(|identity| Signer::new(identity, None)).transpose()?;
     let helm = Helm::of(Version::Four)?;
     let store = Store::open(default_store()?)?;
-    let images = plan.platforms.iter().map(|platform| build(*platform, &profile, &plan, &ready, &store));
+    let images = plan.platforms.iter().map(|platform| build(*platform, &plan, &ready, &store));
     let artifacts = Artifacts::assemble(&plan, &ready, images.collect::<Result<_>>()?, &store, &helm)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let sent = runtime.block_on(publish(&client, &store, &plan, &artifacts))?;
+    let sent = runtime.block_on(publish(&client, &store, &plan, &artifacts, signer.as_ref()))?;
     println!("\n{}", Summary { plan: &plan, artifacts: &artifacts, store: &store });
     println!("sent {}", megabytes(sent));
     println!("helm install operators oci://{} --version {}", plan.chart(), plan.version);
     Ok(())
 }
 
-fn build(platform: Platform, profile: &str, plan: &Plan, ready: &Ready, store: &Store) -> Result<Image> {
+fn build(platform: Platform, plan: &Plan, ready: &Ready, store: &Store) -> Result<Image> {
     let tag = format!("{}-{}", plan.version, platform.architecture());
     let name = Reference::parse(operator::DEFAULT_TAG)?.with_tag(&tag);
     eprintln!("building the image of {platform}");
-    let variant = Variant { platform, profile, commit: Some(&ready.commit) };
+    let variant = Variant { platform, profile: &plan.profile, commit: Some(&ready.commit) };
     let built = operator::build_variant(variant, &plan.checkout, store, &name)?;
     let components = operator::components(&plan.checkout, platform)?;
     Ok(Image { platform, digest: built.digest, components })

@@ -9,6 +9,7 @@ use images::sbom::Component;
 use images::{ImageSpec, Layer, Platform, Reference, Store};
 use registry::Registry;
 use registry_client::{Client, Credentials, Options};
+use release::statement::Builder;
 use release::{Artifacts, Image, Plan, check, plan};
 use tempfile::TempDir;
 
@@ -29,8 +30,10 @@ impl Checkout {
     pub(crate) fn new() -> Self {
         let checkout = Self { folder: tempfile::tempdir().unwrap() };
         checkout.write("Cargo.toml", &format!("[workspace.package]\nversion = \"{VERSION}\"\n"));
-        let changelog =
-            format!("# Changelog\n\n## [Unreleased]\n\n## [{VERSION}] - 2026-01-01\n\n- The first release.\n");
+        checkout.write("Cargo.lock", "version = 4\n");
+        let changelog = format!(
+            "# Changelog\n\n## [Unreleased]\n\n## [{VERSION}] - 2026-01-01\n\n### Added\n\n- The first release.\n"
+        );
         checkout.write("CHANGELOG.md", &changelog);
         let chart = checkout.root().join("charts");
         fs::create_dir_all(&chart).unwrap();
@@ -78,6 +81,8 @@ impl Checkout {
             version: plan::version(VERSION).unwrap(),
             registry: plan::registry(registry).unwrap(),
             platforms: vec![Platform::Amd64],
+            profile: "release".to_owned(),
+            builder: Builder::from_environment(|_| None),
             checkout: self.root(),
             output: self.output(),
         }

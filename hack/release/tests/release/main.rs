@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "clippy knows tests by their attribute, and these have helpers")]
 
 mod kit;
+mod provenance;
+mod signing;
 
 use std::fs;
 
@@ -11,7 +13,7 @@ use images::{Digest, Platform};
 use registry::Registry;
 use registry_client::Name;
 use release::check;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kit::{Checkout, VERSION};
 
@@ -22,7 +24,7 @@ async fn released_chart_names_the_digest_of_the_released_index() {
     let images = [Platform::Amd64, Platform::Arm64].map(|platform| kit::image(&store, platform, "one"));
     let artifacts = kit::assemble(&plan, &store, &images);
     let client = kit::client(&registry);
-    assert!(release::publish(&client, &store, &plan, &artifacts).await.unwrap() > 0);
+    assert!(release::publish(&client, &store, &plan, &artifacts, None).await.unwrap() > 0);
 
     // The index under the tag leads to the image of each platform.
     let tag = Name::Tag(VERSION.to_owned());
@@ -56,6 +58,14 @@ async fn released_chart_names_the_digest_of_the_released_index() {
         let shown = succeeded(helm.command().args(["show", "chart"]).arg(&package)).unwrap();
         let shown: Value = serde_saphyr::from_str(&shown).unwrap();
         assert_eq!((&shown["version"], &shown["appVersion"]), (&VERSION.into(), &VERSION.into()));
+        let annotation = |name: &str| -> Value {
+            let text = shown["annotations"][format!("artifacthub.io/{name}")].as_str().unwrap();
+            serde_saphyr::from_str(text).unwrap()
+        };
+        let image = format!("{}:{VERSION}@{}", plan.image(), index.digest);
+        assert_eq!(annotation("images")[0]["image"], image);
+        assert_eq!(annotation("changes"), json!([{"kind": "added", "description": "The first release."}]));
+        assert_eq!(annotation("license"), "Apache-2.0", "the annotations of the chart itself stay");
     }
     // The plain manifests too, and nothing still names the image of a build on this machine.
     let manifests = fs::read_to_string(plan.output.join("install.yaml")).unwrap();
@@ -75,11 +85,11 @@ async fn repeated_release_has_the_same_digests_and_sends_nothing() {
         (kit::assemble(&plan, &store, &[image]), store, plan)
     };
     let (first, store, plan_of_first) = release("first");
-    assert!(release::publish(&client, &store, &plan_of_first, &first).await.unwrap() > 0);
+    assert!(release::publish(&client, &store, &plan_of_first, &first, None).await.unwrap() > 0);
     let (second, store, plan_of_second) = release("second");
     assert_eq!(second.files, first.files);
     assert_eq!((second.index.digest(), second.chart.digest()), (first.index.digest(), first.chart.digest()));
-    assert_eq!(release::publish(&client, &store, &plan_of_second, &second).await.unwrap(), 0);
+    assert_eq!(release::publish(&client, &store, &plan_of_second, &second, None).await.unwrap(), 0);
 }
 
 #[tokio::test]
@@ -90,7 +100,7 @@ async fn bill_of_materials_is_found_by_the_image_that_it_describes() {
     let artifacts = kit::assemble(&plan, &store, &images);
     // Twice: the second time finds it in the list already.
     for _ in 0..2 {
-        release::publish(&client, &store, &plan, &artifacts).await.unwrap();
+        release::publish(&client, &store, &plan, &artifacts, None).await.unwrap();
     }
     let repository = plan.image();
     for image in &images {
@@ -107,7 +117,6 @@ async fn bill_of_materials_is_found_by_the_image_that_it_describes() {
         assert_eq!(bill["metadata"]["component"]["version"], image.digest.to_string());
         assert_eq!(bill["components"][0]["name"], "part");
     }
-    assert_eq!(client.referrers(&repository, &artifacts.index.digest()).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -115,9 +124,9 @@ async fn released_version_never_changes() {
     let (registry, checkout) = (Registry::start().unwrap(), Checkout::new());
     let (plan, store, client) = (checkout.plan(&registry), checkout.store(), kit::client(&registry));
     let first = kit::assemble(&plan, &store, &[kit::image(&store, Platform::Amd64, "one")]);
-    release::publish(&client, &store, &plan, &first).await.unwrap();
+    release::publish(&client, &store, &plan, &first, None).await.unwrap();
     let other = kit::assemble(&plan, &store, &[kit::image(&store, Platform::Amd64, "other")]);
-    let error = release::publish(&client, &store, &plan, &other).await.unwrap_err().to_string();
+    let error = release::publish(&client, &store, &plan, &other, None).await.unwrap_err().to_string();
     assert!(error.contains(&format!("controller-manager:{VERSION} was released before")), "{error}");
     let tag = Name::Tag(VERSION.to_owned());
     assert_eq!(client.digest(&plan.image(), &tag).await.unwrap(), Some(first.index.digest()));
@@ -135,7 +144,7 @@ async fn checksums_cover_all_other_files() {
     let in_folder = fs::read_dir(&plan.output).unwrap().count();
     assert_eq!((said.lines().count(), artifacts.files.len()), (in_folder - 1, in_folder), "{said}");
     assert!(said.contains(&format!("operators-{VERSION}.tgz: OK")) && said.contains("install.yaml: OK"), "{said}");
-    assert_eq!(fs::read_to_string(plan.output.join("notes.md")).unwrap(), "- The first release.\n");
+    assert_eq!(fs::read_to_string(plan.output.join("notes.md")).unwrap(), "### Added\n\n- The first release.\n");
 }
 
 #[test]
@@ -143,7 +152,7 @@ fn checkout_that_is_not_ready_names_every_problem() {
     let checkout = Checkout::new();
     let plan = checkout.plan_for("127.0.0.1:1/team");
     let ready = check(&plan).unwrap();
-    assert_eq!((ready.commit.len(), ready.notes.as_str()), (40, "- The first release.\n"));
+    assert_eq!((ready.commit.len(), ready.notes.as_str()), (40, "### Added\n\n- The first release.\n"));
 
     checkout.write("Cargo.toml", "[workspace.package]\nversion = \"1.2.2\"\n");
     checkout.write("CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n\n- one\n");

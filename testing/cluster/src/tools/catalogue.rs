@@ -32,6 +32,8 @@ pub enum Tool {
     Flux,
     /// A registry for images. Built only by the tests that push to one.
     Distribution,
+    /// Signs what a release consists of, and verifies it. Built only by `cargo xtask release` and its tests.
+    Cosign,
     /// Creates clusters whose nodes are Docker containers. Built only on request.
     Kind,
     /// Programs the kernel for kube-proxy. It comes from the host, or from the host's packages, and is never built.
@@ -109,6 +111,7 @@ impl Tool {
             Self::ArgoCd => &ARGOCD,
             Self::Flux => &FLUX,
             Self::Distribution => &DISTRIBUTION,
+            Self::Cosign => &COSIGN,
             Self::Kind => &KIND,
             Self::Nft => return None,
         })
@@ -299,6 +302,19 @@ static DISTRIBUTION: Recipe = Recipe {
     seccomp: false,
 };
 
+static COSIGN: Recipe = Recipe {
+    module: "cosign",
+    upstream: Some("github.com/sigstore/cosign/v3"),
+    outputs: &[Output {
+        binary: "cosign",
+        package: "github.com/sigstore/cosign/v3/cmd/cosign",
+        tags: "",
+        ldflags: "-X sigs.k8s.io/release-utils/version.gitVersion={version}",
+    }],
+    links: &[],
+    seccomp: false,
+};
+
 static KIND: Recipe = Recipe {
     module: "kind",
     upstream: Some("sigs.k8s.io/kind"),
@@ -315,7 +331,7 @@ mod tests {
     fn every_tool_has_pinned_version() {
         for recipe in TOOLS
             .iter()
-            .chain(&[Tool::Kind, Tool::Etcdutl, Tool::ArgoCd, Tool::Flux, Tool::Distribution])
+            .chain(&[Tool::Kind, Tool::Etcdutl, Tool::ArgoCd, Tool::Flux, Tool::Distribution, Tool::Cosign])
             .filter_map(|tool| tool.recipe())
         {
             let file = super::super::sources().join(recipe.module).join("go.mod");
