@@ -23,6 +23,8 @@ help: ## Show this help
 
 .PHONY: demo
 demo: ## Start a cluster, install the operators and a sample of each kind, and show the result
+	@echo "The first time, this compiles Kubernetes and the operators, which takes a quarter of an hour. It begins with its own tasks:"
+	cargo build --package xtask
 	cargo xtask demo
 
 .PHONY: cluster-up
@@ -95,10 +97,10 @@ package: ## Package the chart into dist; VERSION=1.2.3
 	cargo xtask chart package --version $(or $(VERSION),$(error VERSION is missing: make package VERSION=1.2.3))
 
 .PHONY: release
-release: ## Release a version: image, chart, manifests; VERSION=1.2.3 REGISTRY=ghcr.io/team, DRY_RUN=true, PLATFORMS=linux/amd64
+release: ## Release a version: image, chart, manifests, signed; VERSION=1.2.3 REGISTRY=ghcr.io/team KEY=cosign.key, DRY_RUN=true, PLATFORMS=linux/amd64
 	cargo xtask release --version $(or $(VERSION),$(error VERSION is missing: make release VERSION=1.2.3 REGISTRY=ghcr.io/team)) \
 	  --registry $(or $(REGISTRY),$(error REGISTRY is missing: make release VERSION=1.2.3 REGISTRY=ghcr.io/team)) \
-	  $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(DRY_RUN),--dry-run)
+	  $(if $(KEY),--key $(KEY)) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(DRY_RUN),--dry-run)
 
 ##@ On the cluster of your kubeconfig
 
