@@ -6,7 +6,7 @@
 //! - [`links`]: every link of the finished book leads to a page and a heading.
 
 mod blocks;
-mod commands;
+pub(crate) mod commands;
 mod links;
 
 use std::path::PathBuf;

@@ -25,6 +25,7 @@ mod simulate;
 mod steps;
 mod test;
 mod tidy;
+mod workflows;
 mod workspace;
 
 use std::process::ExitCode;

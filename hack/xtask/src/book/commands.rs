@@ -2,6 +2,7 @@
 //! command and its flags exist.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use anyhow::Result;
 use clap::Command;
@@ -25,6 +26,17 @@ struct Known {
 
 /// One line for each command that does not exist.
 pub(super) fn check(pages: &[&File], files: &[File]) -> Result<Vec<String>> {
+    let commands = pages.iter().flat_map(|page| {
+        commands(&page.text).into_iter().map(|(line, command)| (format!("{}:{line}", page.path), command))
+    });
+    unknown(files, commands)
+}
+
+/// One line for each of these commands that does not exist. Each has its place before it. `files` is the whole checkout.
+pub(crate) fn unknown(
+    files: &[File],
+    commands: impl IntoIterator<Item = (impl Display, impl AsRef<str>)>,
+) -> Result<Vec<String>> {
     let makefile = files.iter().find(|file| file.path == "Makefile").map_or("", |file| &file.text);
     let known = Known {
         xtask: crate::command(),
@@ -34,11 +46,10 @@ pub(super) fn check(pages: &[&File], files: &[File]) -> Result<Vec<String>> {
         values: chart::document::paths()?.into_iter().collect(),
     };
     let mut findings = Vec::new();
-    for page in pages {
-        for (line, command) in commands(&page.text) {
-            if let Err(why) = known.check(&command) {
-                findings.push(format!("{}:{line}: `{command}`: {why}", page.path));
-            }
+    for (place, command) in commands {
+        let command = command.as_ref();
+        if let Err(why) = known.check(command) {
+            findings.push(format!("{place}: `{command}`: {why}"));
         }
     }
     Ok(findings)
@@ -120,15 +131,9 @@ fn is_assignment(word: &str) -> bool {
 fn commands(text: &str) -> Vec<(usize, String)> {
     let mut commands = Vec::new();
     for block in blocks::of(text).iter().filter(|block| SHELLS.contains(&block.language.as_str())) {
-        let joined = block.text.replace("\\\n", "\u{0}");
-        let mut line = block.line;
-        for content in joined.lines() {
-            let prompted = content.trim().strip_prefix("$ ");
-            let command = if block.language == "console" { prompted } else { Some(content) };
-            let parts = command.into_iter().flat_map(|it| it.split(" && ").flat_map(|it| it.split(" | ")));
-            commands.extend(parts.map(|part| (line + 1, plain(part))));
-            line += 1 + content.matches('\u{0}').count();
-        }
+        let is_console = block.language == "console";
+        let found = of_lines(&block.text, |line| if is_console { line.trim().strip_prefix("$ ") } else { Some(line) });
+        commands.extend(found.into_iter().map(|(line, command)| (block.line + line, command)));
     }
     let mut in_block = false;
     for (line, content) in (1..).zip(text.lines()) {
@@ -137,6 +142,23 @@ fn commands(text: &str) -> Vec<(usize, String)> {
         } else if !in_block {
             commands.extend(content.split('`').skip(1).step_by(2).map(|code| (line, plain(code))));
         }
+    }
+    commands
+}
+
+/// The commands of a script, each with its line.
+pub(crate) fn of_script(script: &str) -> Vec<(usize, String)> {
+    of_lines(script, |line| Some(line))
+}
+
+/// The commands in the lines that `command` selects. A line that ends with a backslash continues on the next one.
+fn of_lines(text: &str, command: impl for<'a> Fn(&'a str) -> Option<&'a str>) -> Vec<(usize, String)> {
+    let joined = text.replace("\\\n", "\u{0}");
+    let (mut line, mut commands) = (0, Vec::new());
+    for content in joined.lines() {
+        let parts = command(content).into_iter().flat_map(|it| it.split(" && ").flat_map(|it| it.split(" | ")));
+        commands.extend(parts.map(|part| (line + 1, plain(part))));
+        line += 1 + content.matches('\u{0}').count();
     }
     commands
 }

@@ -11,7 +11,7 @@ use super::{Args, nextest, permissions};
 use crate::cargo_tools::{self, DENY};
 use crate::report::Outcome;
 use crate::steps::Step;
-use crate::{book, generate, packages, tidy, workspace};
+use crate::{book, generate, packages, tidy, workflows, workspace};
 
 /// The steps in order of speed; a step that others need comes before them.
 pub(super) const STEPS: &[Step<Args>] = &[
@@ -20,6 +20,12 @@ pub(super) const STEPS: &[Step<Args>] = &[
     Step { name: "generate", title: "generated files are up to date", needs: &[], run: |_| generate() },
     Step { name: "tools", title: "cargo-nextest, cargo-deny, mdbook, system packages", needs: &[], run: |_| tools() },
     Step { name: "book", title: "the book builds, its links and commands exist", needs: &["tools"], run: |_| book() },
+    Step {
+        name: "workflows",
+        title: "the workflows of the public CI are valid, their commands exist",
+        needs: &["tools"],
+        run: |_| workflows(),
+    },
     Step { name: "deny", title: "licences and sources of all dependencies", needs: &["tools"], run: |_| deny() },
     Step { name: "advisories", title: "no dependency has a known weakness", needs: &["tools"], run: |_| advisories() },
     Step { name: "clippy", title: "lints of all targets", needs: &[], run: |_| clippy() },
@@ -71,6 +77,10 @@ pub(crate) fn tools() -> Result<Outcome> {
 
 fn book() -> Result<Outcome> {
     within(book::run()?, "mend the places of the book above")
+}
+
+fn workflows() -> Result<Outcome> {
+    within(workflows::run()?, "mend the places above")
 }
 
 fn deny() -> Result<Outcome> {

@@ -36,6 +36,10 @@ pub enum Tool {
     Cosign,
     /// Creates clusters whose nodes are Docker containers. Built only on request.
     Kind,
+    /// Sets up the nodes of kind. Built only for node images of this repository.
+    Kubeadm,
+    /// Checks workflows of GitHub. Built only by that check.
+    Actionlint,
     /// Programs the kernel for kube-proxy. It comes from the host, or from the host's packages, and is never built.
     Nft,
 }
@@ -113,6 +117,8 @@ impl Tool {
             Self::Distribution => &DISTRIBUTION,
             Self::Cosign => &COSIGN,
             Self::Kind => &KIND,
+            Self::Kubeadm => &KUBEADM,
+            Self::Actionlint => &ACTIONLINT,
             Self::Nft => return None,
         })
     }
@@ -137,18 +143,14 @@ static ETCDUTL: Recipe = Recipe {
 static KUBERNETES: Recipe = Recipe {
     module: "kubernetes",
     upstream: Some("k8s.io/kubernetes"),
-    outputs: &[Output {
-        binary: "kubernetes",
-        package: ".",
-        tags: "",
-        ldflags: "-X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor={major} \
-                  -X k8s.io/component-base/version.gitMinor={minor} -X k8s.io/component-base/version.gitTreeState=clean \
-                  -X k8s.io/client-go/pkg/version.gitVersion={version} -X k8s.io/client-go/pkg/version.gitMajor={major} \
-                  -X k8s.io/client-go/pkg/version.gitMinor={minor} -X k8s.io/client-go/pkg/version.gitTreeState=clean",
-    }],
+    outputs: &[Output { binary: "kubernetes", package: ".", tags: "", ldflags: KUBERNETES_VERSION }],
     links: &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"],
     seccomp: false,
 };
+const KUBERNETES_VERSION: &str = "-X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor={major} \
+     -X k8s.io/component-base/version.gitMinor={minor} -X k8s.io/component-base/version.gitTreeState=clean \
+     -X k8s.io/client-go/pkg/version.gitVersion={version} -X k8s.io/client-go/pkg/version.gitMajor={major} \
+     -X k8s.io/client-go/pkg/version.gitMinor={minor} -X k8s.io/client-go/pkg/version.gitTreeState=clean";
 
 static CONTAINERD: Recipe = Recipe {
     module: "containerd",
@@ -323,6 +325,27 @@ static KIND: Recipe = Recipe {
     seccomp: false,
 };
 
+static KUBEADM: Recipe = Recipe {
+    module: "kubeadm",
+    upstream: Some("k8s.io/kubernetes"),
+    outputs: &[Output { binary: "kubeadm", package: ".", tags: "", ldflags: KUBERNETES_VERSION }],
+    links: &[],
+    seccomp: false,
+};
+
+static ACTIONLINT: Recipe = Recipe {
+    module: "actionlint",
+    upstream: Some("github.com/rhysd/actionlint"),
+    outputs: &[Output {
+        binary: "actionlint",
+        package: "github.com/rhysd/actionlint/cmd/actionlint",
+        tags: "",
+        ldflags: "",
+    }],
+    links: &[],
+    seccomp: false,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,6 +355,15 @@ mod tests {
         for recipe in TOOLS
             .iter()
             .chain(&[Tool::Kind, Tool::Etcdutl, Tool::ArgoCd, Tool::Flux, Tool::Distribution, Tool::Cosign])
+            .chain(&[
+                Tool::Kind,
+                Tool::Kubeadm,
+                Tool::Actionlint,
+                Tool::Etcdutl,
+                Tool::ArgoCd,
+                Tool::Flux,
+                Tool::Distribution,
+            ])
             .filter_map(|tool| tool.recipe())
         {
             let file = super::super::sources().join(recipe.module).join("go.mod");
@@ -343,11 +375,12 @@ mod tests {
     }
 
     #[test]
-    fn etcd_and_etcdutl_have_same_version() {
+    fn tools_of_one_project_have_same_version() {
         let version = |recipe: &Recipe| {
             let go_mod = std::fs::read_to_string(super::super::sources().join(recipe.module).join("go.mod")).unwrap();
             super::super::key::version_of(&go_mod, recipe.upstream.unwrap()).unwrap().to_owned()
         };
         assert_eq!(version(&ETCDUTL), version(&ETCD));
+        assert_eq!(version(&KUBEADM), version(&KUBERNETES));
     }
 }

@@ -1,0 +1,112 @@
+//! Checks the workflows of the public CI, which run on no machine but GitHub's: by actionlint, and their commands by the parsers of
+//! the programs that they call.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use cluster::{Tool, Tools, progress};
+use serde_json::Value;
+
+use crate::book::commands;
+use crate::workspace::{self, File};
+
+/// The folder of the workflows, relative to the root of the checkout.
+const FOLDER: &str = ".github/workflows/";
+
+/// Checks all workflows of the checkout.
+pub(crate) fn run() -> Result<ExitCode> {
+    let files = workspace::files()?;
+    let workflows: Vec<&File> = files.iter().filter(|file| file.path.starts_with(FOLDER)).collect();
+    let paths: Vec<_> = workflows.iter().map(|file| workspace::root().join(&file.path)).collect();
+    let mut findings = lint(&paths)?;
+    let mut count = 0;
+    for workflow in &workflows {
+        let steps = steps(workflow)?;
+        count += steps.len();
+        findings.extend(commands::unknown(&files, steps.iter().map(|command| (workflow.path.as_str(), command)))?);
+    }
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if !findings.is_empty() {
+        println!("\n{} findings in {FOLDER}", findings.len());
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("{} workflows, {count} commands", workflows.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What actionlint finds in these files, one line each. It calls no other linter, so the machine's programs change nothing.
+fn lint(files: &[PathBuf]) -> Result<Vec<String>> {
+    let tools = Tools::locate_or_build(&[Tool::Actionlint], &progress::to_stderr)?;
+    let mut actionlint = workspace::command(tools.binary("actionlint")?);
+    let output = actionlint.args(["-oneline", "-no-color", "-shellcheck=", "-pyflakes="]).args(files).output()?;
+    // It ends with 1 if it has found something, and with more if it could not do its work.
+    if !matches!(output.status.code(), Some(0 | 1)) {
+        bail!("actionlint failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+/// The commands of all steps, without `sudo`.
+fn steps(workflow: &File) -> Result<Vec<String>> {
+    let parsed: Value =
+        serde_saphyr::from_str(&workflow.text).with_context(|| format!("could not read {}", workflow.path))?;
+    let jobs = parsed["jobs"].as_object().into_iter().flatten();
+    let steps = jobs.flat_map(|(_, job)| job["steps"].as_array().into_iter().flatten());
+    let scripts = steps.filter_map(|step| step["run"].as_str());
+    Ok(scripts.flat_map(commands::of_script).map(|(_, command)| without_sudo(&command)).collect())
+}
+
+/// The command that `sudo` runs, or the command itself.
+fn without_sudo(command: &str) -> String {
+    match command.strip_prefix("sudo ") {
+        Some(rest) => rest.split(' ').skip_while(|word| word.starts_with("--")).collect::<Vec<_>>().join(" "),
+        None => command.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKFLOW: &str = "on: push\njobs:\n  a:\n    runs-on: ubuntu-24.04\n    steps:\n      - run: sudo --preserve-env=A,B make demo\n";
+
+    fn linted(text: &str) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("workflow.yaml");
+        std::fs::write(&file, text).unwrap();
+        lint(&[file]).unwrap()
+    }
+
+    #[test]
+    fn workflow_that_github_would_refuse_is_found() {
+        assert_eq!(linted(WORKFLOW), Vec::<String>::new());
+        for (wrong, says) in [
+            (WORKFLOW.replace("runs-on: ", "run-on: "), "run-on"),
+            (WORKFLOW.replace("make demo", "make ${{ matrx.demo }}"), "matrx"),
+            (WORKFLOW.replace("run: sudo", "run:\n          - sudo"), "expected scalar"),
+        ] {
+            let found = linted(&wrong);
+            assert!(found.iter().any(|line| line.contains(says)), "{says}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn commands_of_steps_exist() {
+        let makefile = File { path: "Makefile".to_owned(), text: ".PHONY: demo\ndemo: ## Try\n\ttrue\n".to_owned() };
+        let unknown = |text: &str| {
+            let workflow = File { path: format!("{FOLDER}a.yaml"), text: text.to_owned() };
+            let steps = steps(&workflow).unwrap();
+            assert_eq!(steps.len(), 1);
+            let places = steps.iter().map(|command| (workflow.path.as_str(), command));
+            commands::unknown(std::slice::from_ref(&makefile), places).unwrap()
+        };
+        assert_eq!(unknown(WORKFLOW), Vec::<String>::new());
+        for wrong in ["make dmo", "cargo xtask test --onyl tidy"] {
+            let found = unknown(&WORKFLOW.replace("make demo", wrong));
+            assert_eq!(found.len(), 1, "{wrong}: {found:?}");
+        }
+    }
+}
