@@ -354,7 +354,6 @@ mod tests {
     fn every_tool_has_pinned_version() {
         for recipe in TOOLS
             .iter()
-            .chain(&[Tool::Kind, Tool::Etcdutl, Tool::ArgoCd, Tool::Flux, Tool::Distribution, Tool::Cosign])
             .chain(&[
                 Tool::Kind,
                 Tool::Kubeadm,
@@ -363,6 +362,7 @@ mod tests {
                 Tool::ArgoCd,
                 Tool::Flux,
                 Tool::Distribution,
+                Tool::Cosign,
             ])
             .filter_map(|tool| tool.recipe())
         {
