@@ -53,7 +53,7 @@ pub(super) async fn replace(run: &Run, properties: &Map<String, Value>, rng: &mu
 fn widened(schema: &Value) -> Value {
     match schema {
         Value::Object(fields) => {
-            let kept = fields.iter().filter(|(name, value)| !(LIMITS.contains(&name.as_str()) && !value.is_object()));
+            let kept = fields.iter().filter(|(name, value)| !LIMITS.contains(&name.as_str()) || value.is_object());
             let wider = kept.map(|(name, value)| {
                 // CRDs store the limits of integers as floating-point numbers.
                 let value = match (name.as_str(), value.as_f64()) {
